@@ -16,7 +16,7 @@ import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.jax import ffi
 from tilewright.jax.batched import axes_read, batched
-from tilewright.jax.call import Call, _jax, _kind
+from tilewright.jax.call import KernelCall, _jax, _kind
 from tilewright.jax.work import copy
 from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright.runtime.arguments.dtypes import dtype_text
@@ -36,7 +36,7 @@ def view(array):
 
 def run(x, factor, start, shape, axis=1, grid=(3, 1, 1), stream=None):
     """The result for a batch of ``shape``, and (stream, kernel) -> launches."""
-    call = Call("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 10, "BLOCK": 4}, {}, grid, axis)
+    call = KernelCall("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 10, "BLOCK": 4}, {}, grid, axis)
     out = np.empty((*shape, 10), np.float32)
     with launches() as counted:
         call.run([view(x), view(factor), view(start)], [view(out)], stream)

@@ -12,7 +12,7 @@ from gpu_support import gpu_is_there
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.gpu_host.memory import DeviceMemory
-from tilewright.jax.call import Call
+from tilewright.jax.call import KernelCall
 from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright.runtime.arguments.dlpack import contiguous_strides
 from tilewright_nvidia.host.driver import driver
@@ -45,7 +45,7 @@ def test_batches(x: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, .
         buffers.append(memory.allocate(array.nbytes, 256))
         memory.copy_to_device(buffers[-1], bytes_of(array))
         views.append(ArrayView(buffers[-1], buffers[-1].data_ptr(), "fp32", array.shape, contiguous_strides(array.shape), ("cuda", 0)))
-    call = Call("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 3001, "block": 128}, {}, (math.ceil(3001 / 128), 1, 1), axis)
+    call = KernelCall("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 3001, "block": 128}, {}, (math.ceil(3001 / 128), 1, 1), axis)
     with cuda.use(0):
         status, stream = cuda.bindings.cuStreamCreate(1) if apart else (0, 0)
         assert not int(status)

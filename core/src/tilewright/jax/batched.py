@@ -18,7 +18,7 @@ from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 from tilewright.runtime.launch.jit import JITFunction, jit
 
 if TYPE_CHECKING:
-    from tilewright.jax.call import Call
+    from tilewright.jax.call import KernelCall
 
 
 def axes_read(compiled: CompiledKernel) -> set[int]:
@@ -35,7 +35,7 @@ class Batch:
     call returns.
     """
 
-    def __init__(self, call: Call, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
+    def __init__(self, call: KernelCall, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
         self.call, self.stream = call, stream
         self.ranks = {**call.operands, **call.results}
         self.arrays = {**dict(zip(call.operands, arrays, strict=True)), **dict(zip(call.results, outputs, strict=True))}

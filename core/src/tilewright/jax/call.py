@@ -23,7 +23,7 @@ _ALIGNED = 1 << 12
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A kernel with everything about its launch but the arrays.
 
     Attributes:
@@ -56,7 +56,7 @@ class Call:
 #: C functions that XLA may call as long as the process lives.
 _kept: list[Any] = []
 #: Calls that were traced in this process, by key.
-calls: dict[str, Call] = {}
+calls: dict[str, KernelCall] = {}
 
 
 def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], inout: Sequence[str] = (), **keywords: Any) -> Any:
@@ -125,7 +125,7 @@ def _bind(kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keyw
 
 def _traced(
     kernel: JITFunction, bound: Mapping[str, Any], arrays: Mapping[str, Any], results: Mapping[str, Any], grid: Any, options: Mapping[str, Any], kind: str
-) -> Call:
+) -> KernelCall:
     others = {name: value for name, value in bound.items() if name not in arrays}
     sizes = grid_of(grid, others)
     stand_ins = {name: _stand_in(value, kind) for name, value in {**arrays, **results}.items()}
@@ -145,7 +145,7 @@ def _traced(
         key = f"{id(kernel)}-{len(calls)}"
     operands = {name: len(value.shape) for name, value in arrays.items()}
     ranks = {name: len(value.shape) for name, value in results.items()}
-    return Call(key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None)
+    return KernelCall(key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None)
 
 
 def _stand_in(array: Any, kind: str) -> ArrayView:

@@ -20,7 +20,7 @@ from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler import parallel_compile, workers
 from tilewright.runtime.compiler.config import config_text
-from tilewright.runtime.compiler.worker_server import Job
+from tilewright.runtime.compiler.worker_server import LoweringJob
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.storage.disk_cache import disk_cache
 from tilewright.runtime.tuning import tuning_keys
@@ -302,7 +302,7 @@ def test_no_job_of_a_tuning_that_was_given_up_is_started(crooked):
     pool, owner = workers.worker_pool(), threading.Event()
     pool.end_busy(owner)
     with pytest.raises(LoweringError, match="its tuning was given up"):
-        pool.lower(Job("", {}, "crooked", None, "", {}), owner=owner)
+        pool.lower(LoweringJob("", {}, "crooked", None, "", {}), owner=owner)
     assert pool.started == 0
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.ir.types import BF16, Type
 from tilewright.llvm.emission.atomics import (
-    Reach,
+    AtomicAccess,
     atomic_read,
     atomic_sum,
     atomic_update,
@@ -92,7 +92,7 @@ class GcnGlobalMemory(GlobalMemory):
         w, element, order = context.writer, update.element, update.order
         if len(values) == 1:
 
-            def one(place: str, reach: Reach) -> str:
+            def one(place: str, reach: AtomicAccess) -> str:
                 return atomic_update(context, update.kind, element, place, values[0], order, reach)
 
             return [_where(context, pointer, register_type(element), predicate, update.scope, one)]
@@ -102,7 +102,7 @@ class GcnGlobalMemory(GlobalMemory):
         )
         pair = w.emit(f"bitcast <2 x {register}> {join(w, register, values)} to <2 x {kept}>") if kept != register else join(w, register, values)
 
-        def both(place: str, reach: Reach) -> str:
+        def both(place: str, reach: AtomicAccess) -> str:
             return atomic_sum(w, f"<2 x {kept}>", 4, place, pair, order, reach)
 
         old = _where(context, pointer, f"<2 x {kept}>", predicate, update.scope, both)
@@ -121,7 +121,7 @@ class GcnGlobalMemory(GlobalMemory):
         order: str,
         scope: str,
     ) -> str:
-        def swap(place: str, reach: Reach) -> str:
+        def swap(place: str, reach: AtomicAccess) -> str:
             return compare_and_swap(context, element, place, compare, value, order, reach)
 
         return _where(context, pointer, register_type(element), predicate, scope, swap)
@@ -154,14 +154,14 @@ class GcnGlobalMemory(GlobalMemory):
         order: str,
         scope: str,
     ) -> None:
-        def write(place: str, reach: Reach) -> str:
+        def write(place: str, reach: AtomicAccess) -> str:
             atomic_write(context, element, place, value, order, reach)
             return ""
 
         _where(context, pointer, register_type(element), predicate, scope, write)
 
     def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
-        w.do(f"fence {Reach(scope=_SCOPES[scope]).order(order)}")
+        w.do(f"fence {AtomicAccess(scope=_SCOPES[scope]).order(order)}")
 
 
 def _volatile(access: Access) -> str:
@@ -187,7 +187,7 @@ def _where(
     type_: str,
     predicate: str | None,
     scope: str,
-    access: Callable[[str, Reach], str],
+    access: Callable[[str, AtomicAccess], str],
 ) -> str:
     """Access global memory where the predicate holds; yield zeros elsewhere."""
     w = context.writer
@@ -195,7 +195,7 @@ def _where(
     # float atomics are only valid in memory that is not fine-grained; memory is fine-grained only
     # if its allocation requests it
     sums = "" if scope == "system" else f", !amdgpu.no.fine.grained.memory {w.module.metadata('!{}')}"
-    reach = Reach(GLOBAL, _SCOPES[scope], sums)
+    reach = AtomicAccess(GLOBAL, _SCOPES[scope], sums)
     if predicate is None:
         return access(place, reach)
     before, then, join = w.current, w.new_block("then"), w.new_block("join")

@@ -30,7 +30,7 @@ from tilewright.llvm.emission.registers import (
     storage_type,
     vector_type,
 )
-from tilewright.llvm.emission.writer import Block, FunctionWriter, Loop, ModuleWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter, Loop, ModuleWriter
 from tilewright_cpu.codegen.state.partial_sums import PartialSumState
 from tilewright_cpu.codegen.state.sanitizer_state import FunctionChecks, ModuleChecks
 from tilewright_cpu.codegen.state.stack_slots import Buffer as Buffer
@@ -119,7 +119,7 @@ class Scope:
 
     __slots__ = ("addresses", "block", "checks", "memo")
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BasicBlock) -> None:
         self.block = block
         self.memo: dict[tuple[Value, Index], str] = {}
         self.checks: dict[Any, Any] = {}
@@ -201,7 +201,7 @@ class Context(StackSlots):
         self.grid: tuple[str, str, str] = ("1", "1", "1")
         self.status = "null"
         self.contract = state.contract
-        self.stop_block: Block | None = None
+        self.stop_block: BasicBlock | None = None
         #: a word with the time when its loops last let signals be handled; "" where no loop has cancellation checks
         self.heeded = ""
         #: a region of scalars is being run on elements by the operation at ``position``
@@ -421,7 +421,7 @@ class Context(StackSlots):
             self.limits, self.caching = {}, {}
 
     @contextmanager
-    def scope(self, block: Block, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
+    def scope(self, block: BasicBlock, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
         """Open a scope that starts at ``block``; its depth.
 
         With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.llvm.emission.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter, ModuleWriter
 
 #: LLVM type -> its size and natural alignment, in bytes.
 SIZES: Final = {"i32": 4, "i64": 8, "ptr": 8}
@@ -340,7 +340,7 @@ class Label:
         self.code, self.block = code, code.writer.new_block(hint)
         self.values = [Value(code, type_, code.writer.fresh(hint)) for type_ in types]
         #: (arguments, the block that jumps)
-        self.incoming: list[tuple[Sequence[Value], Block]] = []
+        self.incoming: list[tuple[Sequence[Value], BasicBlock]] = []
 
     def __call__(self, *arguments: Value | int | bool | None) -> Jump:
         if len(arguments) != len(self.values):
@@ -462,7 +462,7 @@ class Code:
         holds = self.operand("i1", condition)
         self.writer.branch_if(holds.text, self._arrive(then), self._arrive(otherwise))
 
-    def _arrive(self, target: Label | Jump) -> Block:
+    def _arrive(self, target: Label | Jump) -> BasicBlock:
         jump = target() if isinstance(target, Label) else target
         jump.label.incoming.append((jump.arguments, self.writer.current))
         return jump.label.block

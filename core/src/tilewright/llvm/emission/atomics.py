@@ -26,7 +26,7 @@ _ORDERS: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AtomicAccess:
     """Address space, scope and metadata of an atomic access.
 
     Attributes:
@@ -45,10 +45,10 @@ class Reach:
 
 
 #: Any address, for all threads of the system.
-EVERYWHERE: Final = Reach()
+EVERYWHERE: Final = AtomicAccess()
 
 
-def atomic_update(context: ElementContext, kind: str, element: Type, pointer: str, value: str, order: str, reach: Reach = EVERYWHERE) -> str:
+def atomic_update(context: ElementContext, kind: str, element: Type, pointer: str, value: str, order: str, reach: AtomicAccess = EVERYWHERE) -> str:
     """Update the element at a pointer in one step, with operands in register form; the old one."""
     w, type_ = context.writer, register_type(element)
     if isinstance(element, FloatType) and kind in ("min", "max"):
@@ -73,7 +73,7 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
     return w.emit(f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}")
 
 
-def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: str, order: str, reach: Reach) -> str:
+def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: str, order: str, reach: AtomicAccess) -> str:
     """Add a float of an LLVM type of ``size`` bytes, or a vector of such, to memory atomically.
 
     The result is the old value.
@@ -82,20 +82,20 @@ def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: st
     return w.emit(f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.fadd_metadata}")
 
 
-def atomic_read(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach = EVERYWHERE) -> str:
+def atomic_read(context: ElementContext, element: Type, pointer: str, order: str, reach: AtomicAccess = EVERYWHERE) -> str:
     """The element at a pointer, read whole, in register form."""
     bits = _bits_type(element)
     name = context.writer.emit(f"load atomic {bits}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}")
     return _from_bits(context, name, element)
 
 
-def atomic_write(context: ElementContext, element: Type, pointer: str, value: str, order: str, reach: Reach = EVERYWHERE) -> None:
+def atomic_write(context: ElementContext, element: Type, pointer: str, value: str, order: str, reach: AtomicAccess = EVERYWHERE) -> None:
     """Write the element at a pointer whole; the value is in register form."""
     stored = f"{_bits_type(element)} {_to_bits(context, value, element)}"
     context.writer.do(f"store atomic {stored}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}")
 
 
-def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach, compute: Callable[[str], str]) -> str:
+def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, reach: AtomicAccess, compute: Callable[[str], str]) -> str:
     """Replace the element's bits by ``compute(bits)`` in a compare-and-swap loop.
 
     The result is the old element.
@@ -165,7 +165,7 @@ def _from_bits(context: ElementContext, name: str, element: Type) -> str:
     return context.writer.emit(f"{how} {_bits_type(element)} {name} to {type_}")
 
 
-def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str, reach: Reach = EVERYWHERE) -> str:
+def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str, reach: AtomicAccess = EVERYWHERE) -> str:
     """Replace the element at a pointer by ``value`` if it has the bits of ``compare``.
 
     The result is the old element.

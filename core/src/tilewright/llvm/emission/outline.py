@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tilewright.llvm.emission.result_types import result_type
-from tilewright.llvm.emission.writer import Block, FunctionWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter
 
 #: Lines from which on a function is cut; below, its text stays as it is.
 LONG: Final = 4000
@@ -50,7 +50,7 @@ class _Stretch:
         self.start, self.end = start, end
 
 
-def cut_function(writer: FunctionWriter, stop: Block | None = None, *, long: int = LONG, longest: int = LONGEST, shortest: int = SHORTEST) -> int:
+def cut_function(writer: FunctionWriter, stop: BasicBlock | None = None, *, long: int = LONG, longest: int = LONGEST, shortest: int = SHORTEST) -> int:
     """Outline stretches of a finished function of more than ``long`` lines; return their number.
 
     Args:
@@ -77,7 +77,7 @@ class _Graph:
 
     __slots__ = ("blocks", "into", "out", "phis", "stops")
 
-    def __init__(self, blocks: Sequence[Block], stop: Block | None) -> None:
+    def __init__(self, blocks: Sequence[BasicBlock], stop: BasicBlock | None) -> None:
         self.blocks = blocks
         number = {block.label: at for at, block in enumerate(blocks)}
         way_out = None if stop is None else stop.label
@@ -162,7 +162,7 @@ def _stretches(graph: _Graph, longest: int, shortest: int) -> list[_Stretch]:
 class _Cut:
     """Moves stretches of one function."""
 
-    def __init__(self, writer: FunctionWriter, graph: _Graph, stop: Block | None) -> None:
+    def __init__(self, writer: FunctionWriter, graph: _Graph, stop: BasicBlock | None) -> None:
         self.writer, self.graph, self.stop = writer, graph, stop
         #: value -> the line that defines it; none for a parameter
         self.definitions: dict[str, str] = {}
@@ -234,7 +234,7 @@ class _Cut:
             for name in computed:
                 pointer = place(name, stores)
                 stores.append(f"  store {self._type(name)} {name}, ptr {pointer}")
-            head = Block(f"{part[0].label}.cut")
+            head = BasicBlock(f"{part[0].label}.cut")
             head.lines, head.terminator = loads(read), f"  br label %{part[0].label}"
             part[-1].lines += stores
             part[-1].terminator = "  ret i1 false" if stops else "  ret void"
@@ -242,7 +242,7 @@ class _Cut:
             function.blocks += [head, *part]
             if stops:
                 assert self.stop is not None
-                way_out = Block(self.stop.label)
+                way_out = BasicBlock(self.stop.label)
                 way_out.terminator = "  ret i1 true"
                 function.blocks.append(way_out)
             listed = ", ".join([f"ptr {_FRAME}", *(f"{type_} %{name}" for type_, name in parameters)])
@@ -257,16 +257,16 @@ class _Cut:
         name = self.writer.name
         return f'{name[:-1]}.cut{number}"' if name.endswith('"') else f"{name}.cut{number}"
 
-    def _taken(self, stretch: _Stretch) -> list[Block]:
+    def _taken(self, stretch: _Stretch) -> list[BasicBlock]:
         """Take the blocks of a stretch out of the function.
 
         Of blocks that lie inside partly it takes the lines, which are left empty here.
         """
         (first, top), (last, bottom) = stretch.start, stretch.end
         blocks = self.graph.blocks
-        taken: list[Block] = []
+        taken: list[BasicBlock] = []
         for at in range(first, last + 1):
-            block, piece = blocks[at], Block(blocks[at].label)
+            block, piece = blocks[at], BasicBlock(blocks[at].label)
             begin, end = top if at == first else 0, bottom if at == last else len(block.lines)
             piece.lines = block.lines[begin:end]
             # the places of lines stay what they are: other stretches may lie in this block

@@ -65,7 +65,7 @@ def splat_constant(type_: str, text: str, width: int) -> str:
     return f"splat ({type_} {text})" if width else text
 
 
-class Block:
+class BasicBlock:
     """A basic block: lines, then one terminator."""
 
     __slots__ = ("label", "lines", "terminator")
@@ -117,8 +117,8 @@ class Loop:
         carried: Sequence[tuple[str, str]],
         type_: str,
         signed: bool,
-        guard: Block | None,
-        blocks: tuple[Block, Block, Block],
+        guard: BasicBlock | None,
+        blocks: tuple[BasicBlock, BasicBlock, BasicBlock],
     ) -> None:
         self._first, self._upper, self._step, self._carried = first, upper, step, carried
         self._type, self._signed, self._guard = type_, signed, guard
@@ -144,10 +144,10 @@ class FunctionWriter:
         listed = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
         self._head = f"define {linkage + ' ' if linkage else ''}{result} @{name}({listed}) {attributes} {{"
         self._count = 0
-        self.entry = Block("entry")
+        self.entry = BasicBlock("entry")
         #: first lines of the entry block
         self.allocations: list[str] = []
-        self.blocks: list[Block] = [self.entry]
+        self.blocks: list[BasicBlock] = [self.entry]
         self.current = self.entry
         self._types: dict[str, str] = {}
         self._loops = 0
@@ -187,19 +187,19 @@ class FunctionWriter:
 
     # ---- blocks
 
-    def new_block(self, hint: str = "b") -> Block:
+    def new_block(self, hint: str = "b") -> BasicBlock:
         """A block that is not placed yet."""
         self._count += 1
-        return Block(f"{hint}{self._count}")
+        return BasicBlock(f"{hint}{self._count}")
 
-    def place(self, block: Block) -> Block:
+    def place(self, block: BasicBlock) -> BasicBlock:
         """Add a block to the function and go on writing in it."""
         self.blocks.append(block)
         self.current = block
         return block
 
     @contextlib.contextmanager
-    def inserting(self, block: Block) -> Iterator[None]:
+    def inserting(self, block: BasicBlock) -> Iterator[None]:
         """Append to ``block``, before its terminator, within a ``with`` block.
 
         The ``with`` block may write no control flow.
@@ -211,11 +211,11 @@ class FunctionWriter:
         finally:
             self.current = saved
 
-    def branch(self, block: Block) -> None:
+    def branch(self, block: BasicBlock) -> None:
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
         self.current.terminator = f"  br label %{block.label}"
 
-    def branch_if(self, condition: str, then: Block, otherwise: Block, *, likely: bool | None = None, loop: str = "") -> None:
+    def branch_if(self, condition: str, then: BasicBlock, otherwise: BasicBlock, *, likely: bool | None = None, loop: str = "") -> None:
         """Branch on an i1.
 
         ``likely`` marks the usual way; ``loop`` is a hint for the loop that the branch closes
@@ -234,7 +234,7 @@ class FunctionWriter:
         assert not self.current.terminator
         self.current.terminator = "  unreachable"
 
-    def phi(self, type_: str, incoming: Iterable[tuple[str, Block]]) -> str:
+    def phi(self, type_: str, incoming: Iterable[tuple[str, BasicBlock]]) -> str:
         listed = ", ".join(f"[ {value}, %{block.label} ]" for value, block in incoming)
         return self.emit(f"phi {type_} {listed}")
 
@@ -258,7 +258,7 @@ class FunctionWriter:
         ``nonempty`` promises one iteration at least. The step is positive.
         """
         leave, header = self.new_block("exit"), self.new_block("loop")
-        guard: Block | None = None
+        guard: BasicBlock | None = None
         if nonempty or (lower.isdigit() and upper.isdigit() and int(lower) < int(upper)):
             preheader = self.current
         else:

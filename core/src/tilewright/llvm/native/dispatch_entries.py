@@ -13,7 +13,7 @@ import enum
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.llvm.emission.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter, ModuleWriter
 from tilewright.llvm.native import native_functions
 from tilewright.llvm.native.native_functions import TENSOR_OFFSET
 from tilewright.llvm.native.native_values import read_short_integer, write_read_signed
@@ -36,7 +36,7 @@ def entry_items(first: str, second: str, third: str) -> tuple[str, ...]:
 _ENTRY: Final = entry_items("", "", "")
 
 
-class Condition(enum.IntEnum):
+class CheckKind(enum.IntEnum):
     """Kinds of requirements on an argument."""
 
     #: to be the object at ``a``
@@ -65,7 +65,7 @@ class Condition(enum.IntEnum):
     EQUAL = 9
 
 
-class Alignment(enum.IntEnum):
+class Divisibility(enum.IntEnum):
     """Requirements on an integer or an address modulo 16."""
 
     ANY = 0
@@ -163,12 +163,12 @@ class Writer:
     def table_of(self, entry: str) -> str:
         return self.w.emit(f"getelementptr i8, ptr {self.item(entry, _ENTRY.index('table'))}, i64 {self.objects.bytes_data}")
 
-    def need(self, condition: str, otherwise: Block) -> None:
+    def need(self, condition: str, otherwise: BasicBlock) -> None:
         fine = self.w.new_block("fine")
         self.w.branch_if(condition, fine, otherwise, likely=True)
         self.w.place(fine)
 
-    def give_false(self, block: Block) -> None:
+    def give_false(self, block: BasicBlock) -> None:
         self.w.place(block)
         self.w.ret("i1 false")
 
@@ -184,10 +184,10 @@ class Writer:
 
 
 def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
-    """Return whether a number is of an :class:`Alignment`."""
+    """Return whether a number is of an :class:`Divisibility`."""
     divisible = w.emit(f"icmp eq i64 {w.emit(f'and i64 {value}, 15')}, 0")
-    found = w.emit(f"select i1 {divisible}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
-    same, unasked = w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"), w.emit(f"icmp eq i64 {wanted}, {int(Alignment.ANY)}")
+    found = w.emit(f"select i1 {divisible}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}")
+    same, unasked = w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"), w.emit(f"icmp eq i64 {wanted}, {int(Divisibility.ANY)}")
     return w.emit(f"or i1 {same}, {unasked}")
 
 
@@ -199,7 +199,7 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     f = Writer(module, objects, "holds", [("ptr", "check"), ("ptr", "object")], "i1")
     w = f.w
     failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
-    blocks = {condition: w.new_block(condition.name.lower()) for condition in Condition}
+    blocks = {condition: w.new_block(condition.name.lower()) for condition in CheckKind}
     cases = " ".join(f"i32 {int(condition)}, label %{block.label}" for condition, block in blocks.items())
     a, b, c, d = (f.at("%check", getattr(Check, name).offset, "i64") for name in "abcd")
     kind = f.at("%check", Check.condition.offset, "i32")
@@ -211,24 +211,24 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     def give_equal(value: str, wanted: str) -> None:
         w.ret(f"i1 {w.emit(f'icmp eq i64 {value}, {wanted}')}")
 
-    w.place(blocks[Condition.OBJECT])
+    w.place(blocks[CheckKind.OBJECT])
     give_equal(w.emit("ptrtoint ptr %object to i64"), a)
 
-    w.place(blocks[Condition.INTEGER])
+    w.place(blocks[CheckKind.INTEGER])
     f.need(f.is_type("%object", native_functions.address(w, "int")), failed)
     f.need(w.emit(f"call i1 @read_signed(ptr %object, ptr {slot})"), failed)
     number = w.load("i64", slot, 8)
     _need_number(f, number, (a, b, c, d), failed)
     w.ret("i1 true")
 
-    w.place(blocks[Condition.TYPE])
+    w.place(blocks[CheckKind.TYPE])
     w.ret(f"i1 {f.is_type('%object', w.emit(f'inttoptr i64 {a} to ptr'))}")
 
-    w.place(blocks[Condition.FLOAT])
+    w.place(blocks[CheckKind.FLOAT])
     f.need(f.is_type("%object", native_functions.address(w, "float")), failed)
     give_equal(f.at("%object", objects.float_value, "i64"), a)
 
-    w.place(blocks[Condition.TENSOR])
+    w.place(blocks[CheckKind.TENSOR])
     f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
     handle = w.emit(f"getelementptr i8, ptr %object, i64 {TENSOR_OFFSET}")
     device_kind = w.emit(f"trunc i64 {w.emit(f'lshr i64 {b}, 32')} to i32")
@@ -238,7 +238,7 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
         f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
         f.need(w.emit(f"icmp eq i32 {w.load('i32', slot, 8)}, {wanted}"), failed)
     unread = w.new_block("unread")
-    f.need(w.emit(f"icmp ne i64 {d}, {int(Alignment.UNREAD)}"), unread)
+    f.need(w.emit(f"icmp ne i64 {d}, {int(Divisibility.UNREAD)}"), unread)
     status = w.emit(f"call i32 {native_functions.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     pointer = w.load("i64", slot, 8)
@@ -255,21 +255,21 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     w.place(unread)
     w.ret("i1 true")
 
-    w.place(blocks[Condition.ARRAY])
+    w.place(blocks[CheckKind.ARRAY])
     f.need(f.is_type("%object", native_functions.address(w, "array")), failed)
     f.need(w.emit(f"icmp eq i64 {f.at('%object', objects.array_dtype, 'i64')}, {b}"), failed)
     aligned(f.at("%object", objects.array_data, "i64"))
 
-    w.place(blocks[Condition.GLOBAL])
+    w.place(blocks[CheckKind.GLOBAL])
     dictionary, name = (w.emit(f"inttoptr i64 {word} to ptr") for word in (a, b))
     value = w.call("PyDict_GetItem", "ptr", [("ptr", dictionary), ("ptr", name)])
     give_equal(w.emit(f"ptrtoint ptr {value} to i64"), c)
 
-    w.place(blocks[Condition.DESCRIPTOR])
+    w.place(blocks[CheckKind.DESCRIPTOR])
     wanted = w.emit(f"inttoptr i64 {a} to ptr")
     w.ret(f"i1 {w.emit(f'call i1 @described(ptr {wanted}, ptr %object)')}")
 
-    w.place(blocks[Condition.BASE])
+    w.place(blocks[CheckKind.BASE])
     f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
     base = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native_functions.address(w, "base_name"))])
     without = w.new_block("without")
@@ -281,7 +281,7 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     w.call("PyErr_Clear", "void", [])
     w.branch(failed)
 
-    w.place(blocks[Condition.EQUAL])
+    w.place(blocks[CheckKind.EQUAL])
     expected = w.emit(f"inttoptr i64 {a} to ptr")
     f.need(f.is_type("%object", f.at(expected, objects.type_offset)), failed)
     same = w.call("PyObject_RichCompareBool", "i32", [("ptr", "%object"), ("ptr", expected), ("i32", "2")])
@@ -290,7 +290,7 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     f.give_false(failed)
 
 
-def _need_number(f: Writer, number: str, wanted: Sequence[str], failed: Block) -> None:
+def _need_number(f: Writer, number: str, wanted: Sequence[str], failed: BasicBlock) -> None:
     """Branch to ``failed`` unless an i64 satisfies a check's ``a``, ``b``, ``c`` and ``d``."""
     w, (low, high, excluded, alignment) = f.w, wanted
     for comparison, bound in (("sge", low), ("sle", high), ("ne", excluded)):
@@ -331,7 +331,7 @@ def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> 
     f.need(f.is_type(last, native_functions.address(w, "int")), dropped)
     f.need(w.emit(f"call i1 @read_signed(ptr {last}, ptr {number})"), dropped)
     rest = w.emit(f"srem i64 {w.load('i64', number, 8)}, {wanted('divisor')}")
-    whole = w.emit(f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
+    whole = w.emit(f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}")
     f.need(w.emit(f"icmp eq i64 {whole}, {wanted('whole')}"), dropped)
     f.drop(shape)
     blocks = attribute("block_shape")
@@ -385,7 +385,7 @@ def _write_matches(module: ModuleWriter, objects: native_functions.Layout) -> No
             # most of many arguments are small integers: they take no call
             integer, other = w.new_block("integer"), w.new_block("other")
             condition = f.at(check, Check.condition.offset, "i32")
-            w.branch_if(w.emit(f"icmp eq i32 {condition}, {int(Condition.INTEGER)}"), integer, other)
+            w.branch_if(w.emit(f"icmp eq i32 {condition}, {int(CheckKind.INTEGER)}"), integer, other)
             w.place(integer)
             number = read_short_integer(w, objects, value, other)
             _need_number(f, number, [f.at(check, getattr(Check, name).offset, "i64") for name in "abcd"], failed)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.llvm.emission.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter, ModuleWriter
 from tilewright.llvm.native.native_functions import (
     ARGUMENTS_OFFSET,
     TENSOR_OFFSET,
@@ -152,7 +152,7 @@ def _give_short_integer(r: _Reader, *, negative: bool) -> None:
     w.place(other)
 
 
-def read_short_integer(w: FunctionWriter, objects: Layout, value: str, other: Block, *, negative: bool = True) -> str:
+def read_short_integer(w: FunctionWriter, objects: Layout, value: str, other: BasicBlock, *, negative: bool = True) -> str:
     """Read an int of at most one digit as an i64, ``negative`` ones too.
 
     Every other object branches to ``other``. Not for a layout without ``int_signs``.
@@ -185,7 +185,7 @@ def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer:
     w = module.function(name, [("ptr", "object"), ("ptr", "slot"), ("i64", "rank")], "i1", linkage="internal")
     failed, dropped = w.new_block("failed"), w.new_block("dropped")
 
-    def need(condition: str, otherwise: Block) -> None:
+    def need(condition: str, otherwise: BasicBlock) -> None:
         fine = w.new_block("fine")
         w.branch_if(condition, fine, otherwise, likely=True)
         w.place(fine)
@@ -283,7 +283,7 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
         slot = w.gep("i64", "%slots", loop.values[0])
         kind = w.load("i8", w.gep("i8", "%kinds", loop.index), 1)
         blocks = {name: w.new_block(name) for name in KINDS}
-        join, read, taken = w.new_block("join"), list[tuple[str, Block]](), list[tuple[str, Block]]()
+        join, read, taken = w.new_block("join"), list[tuple[str, BasicBlock]](), list[tuple[str, BasicBlock]]()
         if objects.int_signs:
             # most of many values are small integers: they take no call
             small, any_value = w.new_block("small"), w.new_block("any")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-from tilewright.llvm.emission.writer import Block, ModuleWriter
+from tilewright.llvm.emission.writer import BasicBlock, ModuleWriter
 from tilewright.llvm.native import native_functions
 from tilewright.llvm.native.dispatch import dispatch_module
 from tilewright.llvm.native.dispatch_entries import (
@@ -61,8 +61,8 @@ def dispatchers_ir(objects: Layout) -> str:
     return module.text()
 
 
-class _Writer(Writer):
-    def attribute(self, object_: str, name: str, otherwise: Block) -> str:
+class _TunedWriter(Writer):
+    def attribute(self, object_: str, name: str, otherwise: BasicBlock) -> str:
         """Return an attribute of an object, a new reference.
 
         Without it, branch to ``otherwise`` with an exception set.
@@ -86,7 +86,7 @@ def _write_key(module: ModuleWriter, objects: Layout) -> None:
 
     It is a new reference; null with an exception where there is no memory.
     """
-    f = _Writer(module, objects, "key_of", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
+    f = _TunedWriter(module, objects, "key_of", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     failed = w.new_block("failed")
     header = f.table_of("%seen")
@@ -110,7 +110,7 @@ def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
 
     An entry describes the call. It is a new reference; null where Python is to look for it.
     """
-    f = _Writer(module, objects, "config_of", [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments")], "ptr")
+    f = _TunedWriter(module, objects, "config_of", [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     failed, unlike, keyed, single, many = (w.new_block(name) for name in ("failed", "unlike", "keyed", "single", "many"))
     held = w.alloca("ptr", 2, 8)
@@ -160,7 +160,7 @@ def _write_chosen_of(module: ModuleWriter, objects: Layout) -> None:
 
     It is a new reference; null where Python is to find it.
     """
-    f = _Writer(module, objects, "chosen_of", [("ptr", "seen"), ("ptr", "config")], "ptr")
+    f = _TunedWriter(module, objects, "chosen_of", [("ptr", "seen"), ("ptr", "config")], "ptr")
     w = f.w
     failed, found = w.new_block("failed"), w.new_block("found")
     (listed,) = f.fields("%seen", ENTRY, "chosen")
@@ -193,7 +193,7 @@ def _write_call_hook(module: ModuleWriter, objects: Layout) -> None:
 
     It is false where the hook raises.
     """
-    f = _Writer(module, objects, "call_hook", [("ptr", "chosen"), ("ptr", "arguments")], "i1")
+    f = _TunedWriter(module, objects, "call_hook", [("ptr", "chosen"), ("ptr", "arguments")], "i1")
     w = f.w
     failed = w.new_block("failed")
     hook, names, sources, values = f.fields("%chosen", CHOSEN, "hook", "hook_names", "hook_sources", "values")
@@ -210,7 +210,7 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     It does as ``start`` of :mod:`.dispatch`.
     """
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
-    f = _Writer(module, objects, "tuned_start", parameters, "ptr")
+    f = _TunedWriter(module, objects, "tuned_start", parameters, "ptr")
     w = f.w
     declined, unchosen, raised = (w.new_block(name) for name in ("declined", "unchosen", "raised"))
     config = w.emit("call ptr @config_of(ptr %self, ptr %seen, ptr %arguments)")

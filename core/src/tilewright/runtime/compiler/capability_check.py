@@ -82,7 +82,7 @@ def check_declared(module: Module, capabilities: Capabilities, backend: str) -> 
         LoweringError: names the first such operation (or argument), its location, what it needs,
             and what is declared.
     """
-    check = _Check(capabilities, backend)
+    check = _CapabilityCheck(capabilities, backend)
     for function in module.functions.values():
         check.function(function)
 
@@ -100,7 +100,7 @@ def check_options(options: Mapping[str, Any], capabilities: Capabilities, backen
             raise LoweringError(f"kernel {kernel}: option {name}: backend {backend!r} does not declare feature {feature!r}; {remedy}")
 
 
-class _Check:
+class _CapabilityCheck:
     """One walk over a module."""
 
     def __init__(self, capabilities: Capabilities, backend: str) -> None:

@@ -23,7 +23,7 @@ from tilewright.runtime.storage.disk_cache import disk_cache
 
 if TYPE_CHECKING:
     from tilewright.ir import Module
-    from tilewright.runtime.compiler.worker_server import Job
+    from tilewright.runtime.compiler.worker_server import LoweringJob
     from tilewright.runtime.compiler.workers import WorkerPool
 
 #: Minimum number of kernels for which starting workers pays off.
@@ -240,14 +240,14 @@ def _copied(first: concurrent.futures.Future[Any], key: str) -> concurrent.futur
     return found
 
 
-def _job_of(selection: Selected, module: str, key: str) -> Job:
-    from tilewright.runtime.compiler.worker_server import Job
+def _job_of(selection: Selected, module: str, key: str) -> LoweringJob:
+    from tilewright.runtime.compiler.worker_server import LoweringJob
 
     target = selection.backend.completed(selection.target)
-    return Job(module, dict(selection.specialization.options), selection.backend.name, target, key, dict(os.environ))
+    return LoweringJob(module, dict(selection.specialization.options), selection.backend.name, target, key, dict(os.environ))
 
 
-def _lowered(pool: WorkerPool, job: Job, selection: Selected, time_limit: float | None, owner: threading.Event) -> Artifact:
+def _lowered(pool: WorkerPool, job: LoweringJob, selection: Selected, time_limit: float | None, owner: threading.Event) -> Artifact:
     """Lower a job in a worker, link it here, and store the artifact in the disk cache."""
     from tilewright.runtime.compiler.workers import UnsendableError
 

@@ -254,7 +254,7 @@ def _unsupported(type_: type) -> ArgumentError:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantKind:
     """Kind of a value that is a constant of the compiled code.
 
     ``key`` distinguishes values that Python's ``==`` does not (1, 1.0 and True; 0.0 and -0.0).
@@ -274,12 +274,12 @@ def constant_key(value: Any) -> Any:
     if type_ is int or type_ is str or value is None:
         return value
     if type_ is float:
-        return Constant(float, value.hex())
+        return ConstantKind(float, value.hex())
     if isinstance(value, tuple | list):
-        return Constant(type_, tuple([constant_key(item) for item in value]))
+        return ConstantKind(type_, tuple([constant_key(item) for item in value]))
     key = getattr(value, "cache_key", None)
     if isinstance(key, str):
-        return Constant(type_, key)
+        return ConstantKind(type_, key)
     if type_.__name__ == "constexpr" and hasattr(value, "value"):
         return constant_key(value.value)
     try:
@@ -292,7 +292,7 @@ def constant_key(value: Any) -> Any:
         raise ArgumentError(
             f"a constexpr argument must be a constant, and a {type_.__qualname__} is an array: {_start_of(value)}. Pass a tuple of its elements"
         )
-    return Constant(type_, value)
+    return ConstantKind(type_, value)
 
 
 def _start_of(value: Any) -> str:

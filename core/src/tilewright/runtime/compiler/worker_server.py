@@ -45,7 +45,7 @@ _NICE = 5
 
 
 @dataclass(frozen=True)
-class Job:
+class LoweringJob:
     """One kernel to lower.
 
     Attributes:
@@ -91,7 +91,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-def perform(job: Job) -> bytes:
+def perform(job: LoweringJob) -> bytes:
     """Lower a job and return the packed artifact."""
     from tilewright.ir.parser import parse_module
     from tilewright.plugins.registry import registry
@@ -106,7 +106,7 @@ def perform(job: Job) -> bytes:
 
 
 def serve(orders: socket.socket) -> None:
-    """Run the server: import the dependencies of the first message's ``Job``, then obey orders.
+    """Run the server: import the dependencies of the first message's ``LoweringJob``, then obey orders.
 
     It ends when no order came for long, or when the parent is gone.
     """
@@ -115,7 +115,7 @@ def serve(orders: socket.socket) -> None:
     serving = True
     orders.settimeout(IDLE)
     try:
-        warm: Job = pickle.loads(receive(orders))
+        warm: LoweringJob = pickle.loads(receive(orders))
     except (EOFError, OSError):
         return
     with contextlib.suppress(Exception):  # the jobs will report the error
@@ -196,7 +196,7 @@ def _work(connection: socket.socket) -> None:
     give_way()
     while True:
         try:
-            job: Job = pickle.loads(receive(connection))
+            job: LoweringJob = pickle.loads(receive(connection))
         except EOFError:
             return
         if job.environment != os.environ:

@@ -27,7 +27,7 @@ from tilewright.child_process import time_limit as default_limit
 from tilewright.environment import refused
 from tilewright.errors import BackendError, LoweringError
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compiler.worker_server import FORK, KILL, REAP, Job, receive, send
+from tilewright.runtime.compiler.worker_server import FORK, KILL, REAP, LoweringJob, receive, send
 
 _SERVER = "import socket, sys; from tilewright.runtime.compiler.worker_server import serve; serve(socket.socket(fileno=int(sys.argv[1])))"
 #: An empty kernel for warming up a server.
@@ -90,7 +90,7 @@ class WorkerPool:
         self._path: list[str] = []
         self._process = os.getpid()
 
-    def prepare(self, job: Job) -> None:
+    def prepare(self, job: LoweringJob) -> None:
         """Start the server for jobs of this job's backend and target, without waiting.
 
         An idle server whose module search path differs from this process's is ended first.
@@ -100,7 +100,7 @@ class WorkerPool:
                 self._stop()
             self._start(job)
 
-    def lower(self, job: Job, time_limit: float | None = None, owner: threading.Event | None = None) -> bytes:
+    def lower(self, job: LoweringJob, time_limit: float | None = None, owner: threading.Event | None = None) -> bytes:
         """Lower a job in a worker and return the packed artifact.
 
         Args:
@@ -164,7 +164,7 @@ class WorkerPool:
 
     # -- workers
 
-    def _take(self, job: Job, owner: threading.Event | None) -> _Worker:
+    def _take(self, job: LoweringJob, owner: threading.Event | None) -> _Worker:
         with self._lock:
             if owner is not None and owner.is_set():
                 raise LoweringError("its tuning was given up")
@@ -212,7 +212,7 @@ class WorkerPool:
 
     # -- the server
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: LoweringJob) -> None:
         if self._server is not None and self._server.poll() is None:
             return
         self._stop()

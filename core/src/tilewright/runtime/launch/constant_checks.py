@@ -35,21 +35,21 @@ def constant_checks(source: int, value: Any, keep: list[Any]) -> list[Check]:
     Raises:
         UnsuitedError: native code cannot check it.
     """
-    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Check, CheckKind, Divisibility
 
     type_ = type(value)
     if type_ is int and _INT64[0] <= value < _INT64[1]:
-        return [Check(Condition.INTEGER, source, value, value, value + 1, Alignment.ANY)]
+        return [Check(CheckKind.INTEGER, source, value, value, value + 1, Divisibility.ANY)]
     if type_ is float:
-        return [Check(Condition.FLOAT, source, struct.unpack("<q", struct.pack("<d", value))[0])]
+        return [Check(CheckKind.FLOAT, source, struct.unpack("<q", struct.pack("<d", value))[0])]
     functions: list[Any] = []
     if not _is_frozen(value, functions):
         raise UnsuitedError
     keep.append(value)
-    checks = [Check(Condition.EQUAL if type_ in (int, str, bytes) else Condition.OBJECT, source, id(value))]
+    checks = [Check(CheckKind.EQUAL if type_ in (int, str, bytes) else CheckKind.OBJECT, source, id(value))]
     for function in functions:
         keep += [function.__dict__, function.hash]
-        checks.append(Check(Condition.GLOBAL, 0, id(function.__dict__), id(_DIGEST), id(function.hash)))
+        checks.append(Check(CheckKind.GLOBAL, 0, id(function.__dict__), id(_DIGEST), id(function.hash)))
     return checks
 
 

@@ -90,7 +90,7 @@ class Dispatcher(NativeCalls):
             DEFAULT,
             MAX_ARGUMENTS,
             Check,
-            Condition,
+            CheckKind,
             table,
         )
 
@@ -114,7 +114,7 @@ class Dispatcher(NativeCalls):
                 checks += found
                 sources.append(source)
             else:  # the object is the same; what it refers to may mean something else
-                checks += [check for check in found if check.condition == Condition.GLOBAL]
+                checks += [check for check in found if check.condition == CheckKind.GLOBAL]
                 sources.append(DEFAULT | len(defaults))
                 defaults.append(value)
         for name, value in known.options.items():
@@ -124,7 +124,7 @@ class Dispatcher(NativeCalls):
             if type(namespace) is not dict:
                 raise UnsuitedError
             keep += [namespace, name, value]
-            checks.append(Check(Condition.GLOBAL, 0, id(namespace), id(name), id(value)))
+            checks.append(Check(CheckKind.GLOBAL, 0, id(namespace), id(name), id(value)))
         values = []
         for path, convert in known.converters:
             if len(path) != 1 or convert is not None:
@@ -141,14 +141,14 @@ def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, ke
     Raises:
         UnsuitedError: native code cannot tell.
     """
-    if parameter.is_constexpr or isinstance(kind, specialize.Constant):
+    if parameter.is_constexpr or isinstance(kind, specialize.ConstantKind):
         return constant_checks(source, value, keep)
     return [_check(source, parameter, kind, value, keep)]
 
 
 def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
     """Return the native condition that a non-constant argument is of a kind."""
-    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Check, CheckKind, Divisibility
 
     specialized = not parameter.do_not_specialize
     aligned = specialized and not parameter.do_not_specialize_on_alignment
@@ -156,26 +156,26 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
     if isinstance(kind, ArrayKind):
         if type(value) is MockTensor and value.given is not None:
             keep.append(value.given)
-            return Check(Condition.OBJECT, source, id(value.given))
+            return Check(CheckKind.OBJECT, source, id(value.given))
         if kind.convert is not None or kind.device is None:
             raise UnsuitedError
-        alignment = (Alignment.DIVISIBLE if kind.divisible else Alignment.INDIVISIBLE) if aligned else Alignment.ANY
+        alignment = (Divisibility.DIVISIBLE if kind.divisible else Divisibility.INDIVISIBLE) if aligned else Divisibility.ANY
         return array_check(source, value, alignment, keep)
     if isinstance(kind, specialize.DescriptorKind):
         return _descriptor_check(source, kind, value, keep)
     if isinstance(kind, specialize.ScalarKind) and kind.convert is None:
         if type_ is int:
             if kind is specialize.ONE:
-                return Check(Condition.INTEGER, source, 1, 1, 0, Alignment.ANY)
+                return Check(CheckKind.INTEGER, source, 1, 1, 0, Divisibility.ANY)
             low, high = _range_of(value)
-            alignment = (Alignment.INDIVISIBLE if value & 15 else Alignment.DIVISIBLE) if aligned else Alignment.ANY
+            alignment = (Divisibility.INDIVISIBLE if value & 15 else Divisibility.DIVISIBLE) if aligned else Divisibility.ANY
             # a number out of range excludes nothing
             excluded = 1 if specialized and low <= 1 <= high else low - 1 if low > _INT64[0] else high + 1
-            return Check(Condition.INTEGER, source, low, high, excluded, alignment)
+            return Check(CheckKind.INTEGER, source, low, high, excluded, alignment)
         if value is None:
-            return Check(Condition.OBJECT, source, id(None))
+            return Check(CheckKind.OBJECT, source, id(None))
         if type_ in (bool, float):
-            return Check(Condition.TYPE, source, id(type_))
+            return Check(CheckKind.TYPE, source, id(type_))
     raise UnsuitedError
 
 
@@ -199,24 +199,24 @@ def array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Che
     import numpy as np
 
     from tilewright.llvm.native import native_functions
-    from tilewright.llvm.native.dispatch_entries import Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Check, CheckKind
 
     if type(value) is np.ndarray:
         keep.append(value.dtype)
-        return Check(Condition.ARRAY, source, 0, id(value.dtype), 0, alignment)
+        return Check(CheckKind.ARRAY, source, 0, id(value.dtype), 0, alignment)
     facts = native_functions.tensor_facts(value)
     if facts is None:
         raise UnsuitedError
     keep.append(type(value))
     packed = (facts.dtype & 0xFFFFFFFF) | (facts.device_kind & 0x7FFFFFFF) << 32
-    return Check(Condition.TENSOR, source, id(type(value)), packed, facts.device_index, alignment)
+    return Check(CheckKind.TENSOR, source, id(type(value)), packed, facts.device_index, alignment)
 
 
 def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, keep: list[Any]) -> Check:
-    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition, Described
+    from tilewright.llvm.native.dispatch_entries import Check, CheckKind, Described, Divisibility
 
-    def alignment(divisible: bool) -> Alignment:
-        return Alignment.DIVISIBLE if divisible else Alignment.INDIVISIBLE
+    def alignment(divisible: bool) -> Divisibility:
+        return Divisibility.DIVISIBLE if divisible else Divisibility.INDIVISIBLE
 
     if kind.base.convert is not None or kind.base.device is None or type(value) is not TensorDescriptor or any(type(n) is not int for n in value.block_shape):
         raise UnsuitedError
@@ -224,4 +224,4 @@ def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, 
     blocks, divisor = list(value.block_shape), ALIGNMENT // math.gcd(ALIGNMENT, ITEM_SIZE[kind.base.dtype])
     wanted = Described(id(TensorDescriptor), id(blocks), id(value.padding), divisor, alignment(kind.whole_rows), base)
     keep += [blocks, value.padding, wanted]
-    return Check(Condition.DESCRIPTOR, source, ctypes.addressof(wanted))
+    return Check(CheckKind.DESCRIPTOR, source, ctypes.addressof(wanted))

@@ -55,14 +55,14 @@ def converters_of(specialization: Specialization, device: Device, kinds: tuple[A
     Raises:
         ArgumentError: the kernel was compiled for another type, device, alignment or constant.
     """
-    check = _Check(specialization, device)
+    check = _ArgumentCheck(specialization, device)
     for parameter, kind, value in zip(specialization.fn.params, kinds, args, strict=True):
         pointer = parameter.annotation_type.startswith("*")
         check.entry((parameter.num,), parameter.name, specialization.signature[parameter.name], kind, value, pointer)
     return check.converters
 
 
-class _Check:
+class _ArgumentCheck:
     def __init__(self, specialization: Specialization, device: Device) -> None:
         self.specialization, self.device = specialization, device
         self.converters: list[Converter] = []

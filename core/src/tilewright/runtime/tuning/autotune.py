@@ -27,7 +27,13 @@ from tilewright.runtime.hooks import hooks
 from tilewright.runtime.launch.kernel_interface import KernelInterface, launchable
 from tilewright.runtime.storage.tuning_record import Record
 from tilewright.runtime.tuning import tuning_keys
-from tilewright.runtime.tuning.candidates import Place, Pruning, backend_pruned, proposed, works_of
+from tilewright.runtime.tuning.candidates import (
+    Pruning,
+    TuningTarget,
+    backend_pruned,
+    proposed,
+    works_of,
+)
 from tilewright.runtime.tuning.measurement import INFINITE, Measurement, three_quantiles
 from tilewright.runtime.tuning.tuned_dispatch import TunedDispatcher
 from tilewright.runtime.tuning.tuning_log import log_choice, log_timings
@@ -308,7 +314,7 @@ class Autotuner(KernelInterface):
         code = getattr(getattr(self.base_kernel, "fn", None), "__code__", None)
         return None if code is None else code.co_filename
 
-    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> tuning_keys.RecordKey | None:
+    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: TuningTarget) -> tuning_keys.RecordKey | None:
         """Return the key of the tuning's record; None where no record is stored."""
         return tuning_keys.record_key(self.base_kernel, key[: len(self.keys)], {**(self.nargs or {}), **kwargs}, configs, place)
 
@@ -350,11 +356,11 @@ class Autotuner(KernelInterface):
             raise error
         self.failures.append((config, error))
 
-    def _ordered(self, found: list[parallel_compile.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+    def _ordered(self, found: list[parallel_compile.Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
         """Order the trials to measure, the most promising first."""
         return self._estimated(found, place, grid, kwargs)
 
-    def _estimated(self, found: list[parallel_compile.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+    def _estimated(self, found: list[parallel_compile.Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
         """Prune the trials by the backend and order them by its estimate, cheapest first.
 
         Raises:

@@ -19,7 +19,7 @@ from tilewright.runtime.launch.grid import grid_of
 from tilewright.runtime.storage.files import warn_user
 
 
-class Place(NamedTuple):
+class TuningTarget(NamedTuple):
     """Backend, target and device of a tuning."""
 
     backend: Backend
@@ -72,7 +72,7 @@ class Pruning(NamedTuple):
         return found
 
 
-def proposed(place: Place, warmup: Callable[[], Any]) -> list[Config]:
+def proposed(place: TuningTarget, warmup: Callable[[], Any]) -> list[Config]:
     """Return the backend's proposed option sets for the kernel that ``warmup`` warms up.
 
     Empty where it proposes none.
@@ -101,7 +101,7 @@ def proposed(place: Place, warmup: Callable[[], Any]) -> list[Config]:
 
 
 def works_of(
-    trials: Sequence[Trial], place: Place, arguments: Mapping[str, Any], grid: Any, on_error: Callable[[Config, Exception], None]
+    trials: Sequence[Trial], place: TuningTarget, arguments: Mapping[str, Any], grid: Any, on_error: Callable[[Config, Exception], None]
 ) -> dict[Config, Work]:
     """Count the work of a launch in each configuration, for the backend's estimates.
 
@@ -133,7 +133,7 @@ def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | No
         return None
 
 
-def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+def backend_pruned(kernel: str, configs: list[Config], place: TuningTarget, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
     """Prune configurations by the backend, and order them by its estimate, cheapest first.
 
     A backend that fails at either is skipped, with a warning that names it: tuning goes on without
@@ -169,7 +169,7 @@ def _advised(backend: Backend, hook: str, instead: str, ask: Callable[[], list[C
     return otherwise
 
 
-def _kept(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+def _kept(kernel: str, configs: list[Config], place: TuningTarget, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
     """Return the configurations that the backend's pruning leaves."""
     if not place.backend.implements("tilewright_prune"):
         return configs
@@ -189,7 +189,7 @@ def _kept(kernel: str, configs: list[Config], place: Place, arguments: Mapping[s
     return left
 
 
-def _cheapest_first(configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+def _cheapest_first(configs: list[Config], place: TuningTarget, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
     """Sort configurations by the backend's estimates; those without an estimate come last."""
     if not place.backend.implements("tilewright_cost"):
         return configs

@@ -13,7 +13,7 @@ from tilewright.runtime.compiler import parallel_compile
 from tilewright.runtime.compiler.config import Config
 from tilewright.runtime.compiler.parallel_compile import Trial
 from tilewright.runtime.devices.timing import timer_of
-from tilewright.runtime.tuning.candidates import Place
+from tilewright.runtime.tuning.candidates import TuningTarget
 from tilewright.runtime.tuning.progress import Progress
 from tilewright.runtime.tuning.restored_arrays import KeptValues
 from tilewright.runtime.tuning.successive_elimination import QUANTILES, race
@@ -34,7 +34,7 @@ class Measurement:
         is_complete: whether every trial was measured before the deadline.
     """
 
-    def __init__(self, tuner: Autotuner, found: Sequence[Trial], place: Place, keywords: dict[str, Any], deadline: float | None) -> None:
+    def __init__(self, tuner: Autotuner, found: Sequence[Trial], place: TuningTarget, keywords: dict[str, Any], deadline: float | None) -> None:
         self._tuner, self._found, self._keywords, self._deadline = tuner, found, keywords, deadline
         self.timings: dict[Config, list[float]] = {config: list(INFINITE) for config, _ in tuner.failures}
         self._best: Config | None = None

@@ -135,18 +135,18 @@ def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) 
     Raises:
         UnsuitedError: native code cannot check it.
     """
-    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Check, CheckKind, Divisibility
 
     kind = type(value)
     if kind is TensorDescriptor:
-        base = array_check(source, value.base, Alignment.UNREAD, keep)
+        base = array_check(source, value.base, Divisibility.UNREAD, keep)
         base = bases.setdefault(bytes(base), base)
-        return Check(Condition.BASE, source, id(TensorDescriptor), ctypes.addressof(base))
+        return Check(CheckKind.BASE, source, id(TensorDescriptor), ctypes.addressof(base))
     if getattr(value, "dtype", None) is not None:
-        return array_check(source, value, Alignment.UNREAD, keep)
+        return array_check(source, value, Divisibility.UNREAD, keep)
     # none of them has a dtype
     if kind.__dictoffset__ == 0 and not hasattr(kind, "dtype") and not hasattr(kind, "__getattr__"):
         keep.append(kind)
-        return Check(Condition.TYPE, source, id(kind))
+        return Check(CheckKind.TYPE, source, id(kind))
     keep.append(value)
-    return Check(Condition.OBJECT, source, id(value))
+    return Check(CheckKind.OBJECT, source, id(value))

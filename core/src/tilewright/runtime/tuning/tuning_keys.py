@@ -14,7 +14,7 @@ from tilewright.runtime.compiler.config import Config, config_text
 from tilewright.runtime.devices import backend_choice, device_registry
 from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
 from tilewright.runtime.storage.tuning_record import identity
-from tilewright.runtime.tuning.candidates import Place
+from tilewright.runtime.tuning.candidates import TuningTarget
 from tilewright.runtime.tuning.tuned_dispatch import ArrayTypes
 
 #: types of most arguments that are no arrays
@@ -56,7 +56,7 @@ def place_of(
     named: Mapping[str, Any],
     backend_name: str | None,
     place_among: Callable[[backend_choice.Places], tuple[str, int]],
-) -> Place:
+) -> TuningTarget:
     """Return the backend, target and device of a launch.
 
     Args:
@@ -73,7 +73,7 @@ def place_of(
                 places.setdefault(place, name)
     choice = backend_choice.current.get() if backend_name is None else backend_choice.Choice(backend_name, {})
     backend, device = backend_choice.choose(choice, places, place_among)
-    return Place(backend, device, device_registry.target_of(backend, device))
+    return TuningTarget(backend, device, device_registry.target_of(backend, device))
 
 
 class RecordKey(NamedTuple):
@@ -93,7 +93,7 @@ class RecordKey(NamedTuple):
         return identity(*self)
 
 
-def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], configs: Sequence[Config], place: Place) -> RecordKey | None:
+def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], configs: Sequence[Config], place: TuningTarget) -> RecordKey | None:
     """Return the key of a tuning's record.
 
     None where it has no text that is the same in every process.

@@ -13,7 +13,7 @@ from tilewright.llvm.emission.atomics import (
     compare_and_swap,
 )
 from tilewright.llvm.emission.registers import constant, register_type, storage_size, storage_type
-from tilewright.llvm.emission.writer import Block, FunctionWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
 from tilewright.simt.emulator import layout
@@ -285,7 +285,7 @@ def _when_else_garbage(w: FunctionWriter, predicate: str | None, element: Type, 
     w.branch_if(predicate, then, join)
     w.place(then)
     value = body()
-    after: Block = w.current
+    after: BasicBlock = w.current
     w.branch(join)
     w.place(join)
     return w.phi(register_type(element), ((value, after), (_garbage(element), before)))

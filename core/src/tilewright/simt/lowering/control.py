@@ -18,7 +18,7 @@ from tilewright.ir.known_integers import is_known_positive
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
-from tilewright.llvm.emission.writer import Block, FunctionWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.registry import register_interfaces
@@ -114,7 +114,7 @@ def lower_if(context: SimtContext, operation: If) -> None:
     empty_else = len(operation.else_) == 1 and not operation.results
     otherwise = join if empty_else else w.new_block("else")
     w.branch_if(context.scalar(operation.condition), then, otherwise)
-    incoming: list[tuple[Typed, Block]] = []
+    incoming: list[tuple[Typed, BasicBlock]] = []
     yielded: Sequence[Value] = ()
     for number, block in enumerate((then, otherwise)):
         if block is join:
@@ -205,7 +205,7 @@ def lower_for(context: SimtContext, operation: For) -> None:
     _bind(context, operation.results, inits, results)
 
 
-def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> bool:
+def _is_unrolled(context: SimtContext, header: BasicBlock, bounds: Sequence[str]) -> bool:
     """Return whether LLVM is asked to unroll the loop that ends here in full.
 
     Its known trip count is small, and so is the code of all iterations.

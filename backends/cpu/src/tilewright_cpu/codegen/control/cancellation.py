@@ -16,7 +16,7 @@ from __future__ import annotations
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.control import Call, For, While
 from tilewright.ir.ops.debug import Extern, Print
-from tilewright.llvm.emission.writer import Block
+from tilewright.llvm.emission.writer import BasicBlock
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context
 
@@ -40,7 +40,7 @@ class CancellationCheck:
         writer.store("i64", "0", writer.gep("i64", self._loop, 1), 8)
         self._count, self._next = writer.fresh("left"), ""
 
-    def open(self, header: Block) -> None:
+    def open(self, header: BasicBlock) -> None:
         """Keep the place of the count's phi, behind the others of the loop's header."""
         self._header, self._line = header, len(header.lines)
         header.lines.append("")
@@ -62,7 +62,7 @@ class CancellationCheck:
         writer.place(go_on)
         self._next = writer.phi("i64", [(left, turn), (left, due), (given, call)])
 
-    def count(self, entry: Block, latch: Block) -> None:
+    def count(self, entry: BasicBlock, latch: BasicBlock) -> None:
         """Write the count's phi, once the loop's last block is known."""
         self._header.lines[self._line] = f"  {self._count} = phi i64 [ {self._first}, %{entry.label} ], [ {self._next}, %{latch.label} ]"
 

@@ -14,7 +14,7 @@ from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.types import F64, I64, DescriptorType, IntType, TileType, element_type
 from tilewright.llvm.emission.elementwise import emit_operation
 from tilewright.llvm.emission.registers import constant, register_type, storage_size, vector_type
-from tilewright.llvm.emission.writer import Block
+from tilewright.llvm.emission.writer import BasicBlock
 from tilewright_cpu.codegen.analysis.tiles import PARTIAL_SUM_GROUPS, Induction, PartialSum, is_tile
 from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.codegen.control.cancellation import CancellationCheck
@@ -360,7 +360,7 @@ def lower_if(context: Context, operation: If) -> None:
     blocks = [writer.new_block("then"), writer.new_block("else")]
     simple = len(operation.else_) == 1 and not operation.results
     writer.branch_if(condition, blocks[0], join if simple else blocks[1])
-    incoming: list[tuple[list[str], Block]] = []
+    incoming: list[tuple[list[str], BasicBlock]] = []
     for region, block in zip(operation.regions, blocks, strict=True):
         if simple and region is operation.else_:
             continue

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tilewright.ir.core import Function
 from tilewright.llvm.emission.outline import cut_function
-from tilewright.llvm.emission.writer import Block, FunctionWriter
+from tilewright.llvm.emission.writer import BasicBlock, FunctionWriter
 from tilewright_cpu.codegen.analysis.tiles import Analysis
 from tilewright_cpu.codegen.context import Context, KernelState
 from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
@@ -24,8 +24,8 @@ class Frame(NamedTuple):
     """
 
     context: Context
-    entry: Block
-    start: Block
+    entry: BasicBlock
+    start: BasicBlock
 
 
 def begin_function(state: KernelState, writer: FunctionWriter, function: Function) -> Frame:
@@ -73,7 +73,7 @@ def end_function(frame: Frame, result: str, stopped: str, *, memory: str | None 
             "  %arena = inttoptr i64 %arena.aligned to ptr",
         ]
         entry.terminator = f"  br i1 %arena.missing, label %arena.fail, label %{start.label}"
-        fail = Block("arena.fail")
+        fail = BasicBlock("arena.fail")
         fail.lines = [
             "  %fail.slot = getelementptr i64, ptr %args, i64 3",
             "  %fail.status = load ptr, ptr %fail.slot, align 8",

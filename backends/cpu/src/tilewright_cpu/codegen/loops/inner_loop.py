@@ -20,7 +20,7 @@ from tilewright_cpu.codegen.loops.loop_nest import NestPlan, Root
 from tilewright_cpu.codegen.sanitizer.nest_bounds import decidable, emit_inside
 
 if TYPE_CHECKING:
-    from tilewright.llvm.emission.writer import Block
+    from tilewright.llvm.emission.writer import BasicBlock
 
 #: Writes the code of one strip: (index, carried values, number of the unrolled copy) -> next carried values.
 Body = Callable[[Index, list[str], int], Sequence[str]]
@@ -65,7 +65,7 @@ def version_row(plan: NestPlan, index: Index, write: Callable[[], list[tuple[str
     other = join if only_stores else writer.new_block("edge")
     writer.branch_if(condition, then, other)
     writer.place(then)
-    incoming: list[tuple[list[tuple[str, str]], Block]] = []
+    incoming: list[tuple[list[tuple[str, str]], BasicBlock]] = []
     saved_limits = dict(context.limits)
     with context.scope(then, leaves, floor=bool(decided)), context.trusting(decided):
         incoming.append((write(), writer.current))

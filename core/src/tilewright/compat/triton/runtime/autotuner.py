@@ -20,7 +20,7 @@ from tilewright.runtime.compiler.config import Config
 from tilewright.runtime.compiler.parallel_compile import Trial
 from tilewright.runtime.launch.heuristics import Heuristics, heuristics
 from tilewright.runtime.tuning import autotune as own
-from tilewright.runtime.tuning.candidates import Place
+from tilewright.runtime.tuning.candidates import TuningTarget
 from tilewright.runtime.tuning.successive_elimination import QUANTILES
 
 
@@ -153,7 +153,7 @@ class Autotuner(own.Autotuner):
     def _is_compiled(self) -> bool:
         return isinstance(self.base_kernel, JITFunction) and not isinstance(self.base_kernel, InterpretedFunction)
 
-    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> Any:
+    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: TuningTarget) -> Any:
         if not self._is_compiled() or any(config.pre_hook is not None for config in configs):
             return None
         return super()._record_identity(key, kwargs, configs, place)
@@ -165,7 +165,7 @@ class Autotuner(own.Autotuner):
             self._refuse_conflicts(config, kwargs)
         return [Trial(config, []) for config in configs]  # nothing to compile ahead
 
-    def _ordered(self, found: list[Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
+    def _ordered(self, found: list[Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
         """Return all of the trials, in the given order.
 
         Programs count on every one being tried, and on ``post_hook`` for those that do not fit.
