@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.frontend.compile import compile_function
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.ir.verifier import VerificationError
 
 
@@ -167,12 +167,12 @@ def test_members_of_enumerations_are_constants(source: Any) -> None:
 
 def test_what_the_frontend_writes_is_verified(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = source("@jit\ndef kernel(out):\n    tl.store(out, 1)\n")
-    written = Generator.kernel
+    written = ModuleGenerator.kernel
 
     def unfinished(self: Any, fn: Any, function: Any, scope: Any) -> None:
         written(self, fn, function, scope)
         function.body.terminator.erase()
 
-    monkeypatch.setattr(Generator, "kernel", unfinished)
+    monkeypatch.setattr(ModuleGenerator, "kernel", unfinished)
     with pytest.raises(VerificationError, match="terminator"):
         compile_function(made.kernel, {"out": "*i32"})

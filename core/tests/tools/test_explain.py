@@ -14,16 +14,16 @@ from tilewright.plugins.registry import registry
 from tilewright.simt.layouts.linear_layout import span
 from tilewright.tools import cli
 from tilewright.tools.explain.explanation import explain
-from tilewright.tools.explain.places import Line, Place, lines_of
+from tilewright.tools.explain.places import Line, SourceLine, lines_of
 from tilewright.tools.usage import UsageError
 
 SOURCE = Path(__file__).read_text().splitlines()
 PLACES = [("cpu", None), ("nvidia", "sm_80"), ("amd", "gfx942")]
 
 
-def line_of(comment: str) -> Place:
+def line_of(comment: str) -> SourceLine:
     (found,) = (number for number, line in enumerate(SOURCE, 1) if line.endswith(f"# {comment}"))
-    return Place(__file__, found)
+    return SourceLine(__file__, found)
 
 
 @tw.jit
@@ -81,7 +81,7 @@ def rows_explained(request):
 def test_lines_of_every_stage_are_the_users_own(rows_explained):
     _, found = rows_explained
     own = {line_of("the helper"), line_of("the kernel"), line_of("the load"), line_of("the sum"), STORE}
-    own |= {Place(__file__, line_of("the kernel").line + 1)}
+    own |= {SourceLine(__file__, line_of("the kernel").line + 1)}
     for name, lines in found.panes.items():
         assert {line.place for line in lines if line.place is not None} <= own, name
         assert {line_of("the load"), STORE} <= {line.place for line in lines}, name
@@ -117,7 +117,7 @@ def test_functions_of_other_files_keep_their_lines(tmp_path, monkeypatch):
         tl.store(x, root(tl.load(x)))
 
     found = explain(kernel, "*fp32:16", backend="nvidia", arch="sm_80")
-    place = Place(str(tmp_path / "explained_helper.py"), 6)
+    place = SourceLine(str(tmp_path / "explained_helper.py"), 6)
     assert found.sections[1].file == place.file
     for name, lines in found.panes.items():
         assert place in {line.place for line in lines if "sqrt" in line.text}, name
@@ -215,7 +215,7 @@ def test_the_page_holds_all_of_it_and_needs_nothing_else():
     assert [pane["name"] for pane in data["panes"]] == list(found.panes) == ["Tile IR", "simt", "llir", "ptx"]
     assert any("{{braces}}" in line for section in data["sections"] for line, _ in section["lines"])
     for pane in data["panes"]:
-        lines = [Line(text, Place(__file__, data["lines"][place]) if place >= 0 else None) for text, place in pane["lines"]]
+        lines = [Line(text, SourceLine(__file__, data["lines"][place]) if place >= 0 else None) for text, place in pane["lines"]]
         assert tuple(lines) == found.panes[pane["name"]]
     assert [note["text"] for note in data["findings"]] == [note.text for note in found.findings]
     assert repr(found) == f"<Explanation of {found.kernel} for {found.target}: print() shows a summary, save(path) writes the page>"
@@ -253,7 +253,7 @@ def test_the_command_writes_the_page(tmp_path, capsys, monkeypatch):
 
 def test_places_in_assembly_end_with_their_section():
     text = '\t.file\t1 "/a" "k.py"\n\t.loc\t1 3 0\n\tnop\n.Ltmp1:\n\t.loc\t1 0 0\n\tret\n\t.section\t.debug_line,"",@progbits\n\t.byte 1\n'
-    assert lines_of(text) == [Line("        nop", Place("/a/k.py", 3)), Line("        ret", None)]
+    assert lines_of(text) == [Line("        nop", SourceLine("/a/k.py", 3)), Line("        ret", None)]
 
 
 def test_plugins_that_list_code_are_asked(monkeypatch):

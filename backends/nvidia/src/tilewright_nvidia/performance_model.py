@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.types import FloatType, IntType, Type, bit_width
-from tilewright.ir.work import Body, Dot, Work
+from tilewright.ir.work import Body, MatmulWork, Work
 from tilewright.plugins.manifest import Target
 from tilewright.simt.target.matmul_plan import Matmul
 from tilewright_nvidia.architectures import ARCHITECTURES
@@ -267,11 +267,11 @@ def _resident(machine: Machine, options: _Options, shared: int, registers: int) 
 # ---- matmuls
 
 
-def _by_warpgroups(dot: Dot, options: _Options) -> bool:
+def _by_warpgroups(dot: MatmulWork, options: _Options) -> bool:
     return options.asynchronous and _tiling(dot, options) is not None
 
 
-def _tiling(dot: Dot, options: _Options) -> wgmma.Tiling | None:
+def _tiling(dot: MatmulWork, options: _Options) -> wgmma.Tiling | None:
     """Return the distribution of a matmul over warpgroups; None if wgmma does not fit."""
     if dot.batch != 1 or not isinstance(dot.accumulator, FloatType | IntType) or bit_width(dot.a) > 32:
         return None
@@ -280,7 +280,7 @@ def _tiling(dot: Dot, options: _Options) -> wgmma.Tiling | None:
     return wgmma.tile(Matmul((dot.m, dot.n), dot.k, dot.a, dot.b, dot.accumulator, dot.precision, 0, options.warps))
 
 
-def _product_cycles(dot: Dot, options: _Options, machine: Machine) -> float:
+def _product_cycles(dot: MatmulWork, options: _Options, machine: Machine) -> float:
     """Return the cycles of one matmul."""
     tiling = _tiling(dot, options) if options.asynchronous else None
     if tiling is not None:
@@ -293,7 +293,7 @@ def _product_cycles(dot: Dot, options: _Options, machine: Machine) -> float:
     return max(dot.operations / rate, _fragments(dot, options) / _SHARED)
 
 
-def _speed(dot: Dot) -> float:
+def _speed(dot: MatmulWork) -> float:
     """Return the rate of a matmul with these operands, relative to f16."""
     bits = max(bit_width(dot.a), bit_width(dot.b))
     passes = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}.get(dot.precision, 1)
@@ -302,7 +302,7 @@ def _speed(dot: Dot) -> float:
     return {8: 2.0, 16: 1.0, 32: 0.5, 64: 1 / 32}.get(bits, 1.0) / passes
 
 
-def _fragments(dot: Dot, options: _Options) -> float:
+def _fragments(dot: MatmulWork, options: _Options) -> float:
     """Return the bytes of operands that warps load, for nearly square warp tiles."""
     across = 2 ** round(math.log2(max(1.0, math.sqrt(options.warps * dot.m / max(1, dot.n)))))
     rows = max(1, min(across, options.warps))
@@ -315,7 +315,7 @@ def _bytes_of(type_: Type) -> float:
     return bit_width(type_) / 8
 
 
-def _registers(dot: Dot, options: _Options, grouped: bool) -> int:
+def _registers(dot: MatmulWork, options: _Options, grouped: bool) -> int:
     """Return a thread's registers for a matmul: accumulators, and fragments for ``mma.sync``."""
     accumulators = dot.batch * dot.m * dot.n * bit_width(dot.accumulator) // (32 * 32 * options.warps)
     if grouped:

@@ -13,7 +13,7 @@ from tilewright.frontend import remedies
 from tilewright.frontend.attributes import attribute
 from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import Undefined
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.names import load_name
 from tilewright.frontend.operators import operate
 from tilewright.frontend.values import decay, describe, name_values
@@ -21,7 +21,7 @@ from tilewright.language.core import constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
 
 
-def assign(g: Generator, node: ast.Assign) -> None:
+def assign(g: ModuleGenerator, node: ast.Assign) -> None:
     """Lower ``targets = value``."""
     value = g.evaluate(node.value)
     g.locate(node)
@@ -29,7 +29,7 @@ def assign(g: Generator, node: ast.Assign) -> None:
         assign_target(g, target, value)
 
 
-def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True) -> None:
+def assign_target(g: ModuleGenerator, target: ast.expr, value: Any, plain: bool = True) -> None:
     """Bind ``value`` to a target: a name, or names in tuples, one of which may be starred.
 
     ``plain`` assignments turn compile-time numbers into tensors; loop variables and
@@ -54,7 +54,7 @@ def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True
         raise unsupported(g.frame, target, f"assignment to {type(target).__name__} is")
 
 
-def _set_field(g: Generator, target: ast.Attribute, value: Any) -> None:
+def _set_field(g: ModuleGenerator, target: ast.Attribute, value: Any) -> None:
     """Lower ``self.field = value`` in the ``__init__`` of an aggregate."""
     instance = g.evaluate(target.value)
     if not getattr(instance, "_is_aggregate", False):
@@ -66,7 +66,7 @@ def _set_field(g: Generator, target: ast.Attribute, value: Any) -> None:
     setattr(instance, target.attr, value)
 
 
-def _unpack(g: Generator, target: ast.Tuple | ast.List, value: Any, plain: bool) -> None:
+def _unpack(g: ModuleGenerator, target: ast.Tuple | ast.List, value: Any, plain: bool) -> None:
     if type(value) is constexpr and isinstance(value.value, tuple | list):
         value = tl_tuple(value.value)
     if not isinstance(value, tl_tuple):
@@ -93,7 +93,7 @@ def _unpack(g: Generator, target: ast.Tuple | ast.List, value: Any, plain: bool)
         assign_target(g, name, item, plain)
 
 
-def augmented(g: Generator, node: ast.AugAssign) -> None:
+def augmented(g: ModuleGenerator, node: ast.AugAssign) -> None:
     """Lower the augmented assignment ``target operator= value``."""
     if isinstance(node.target, ast.Name):
         old = load_name(g, node.target, node.target.id)
@@ -106,7 +106,7 @@ def augmented(g: Generator, node: ast.AugAssign) -> None:
     assign_target(g, node.target, operate(g, node, type(node.op), old, value))
 
 
-def annotated(g: Generator, node: ast.AnnAssign) -> None:
+def annotated(g: ModuleGenerator, node: ast.AnnAssign) -> None:
     """Lower ``target: annotation = value``; a ``tl.constexpr`` annotation declares a constant."""
     is_constant = _is_constexpr(g, node.annotation)
     if not is_constant:
@@ -127,7 +127,7 @@ def annotated(g: Generator, node: ast.AnnAssign) -> None:
     g.scope[name] = _constant(g, node.value, name, g.evaluate(node.value))
 
 
-def _is_constexpr(g: Generator, annotation: ast.expr) -> bool:
+def _is_constexpr(g: ModuleGenerator, annotation: ast.expr) -> bool:
     """Return whether an annotation is ``tl.constexpr``, as an object or as text."""
     if isinstance(annotation, ast.Constant):
         return isinstance(annotation.value, str) and annotation.value.rpartition(".")[2] == "constexpr"
@@ -139,7 +139,7 @@ def _is_constexpr(g: Generator, annotation: ast.expr) -> bool:
         return False  # an annotation for people and type checkers
 
 
-def _refuse_reassignment(g: Generator, node: ast.AST, name: str) -> None:
+def _refuse_reassignment(g: ModuleGenerator, node: ast.AST, name: str) -> None:
     """Refuse ``name: tl.constexpr = value`` where the name has a value.
 
     A plain assignment makes a variable of any name.
@@ -150,7 +150,7 @@ def _refuse_reassignment(g: Generator, node: ast.AST, name: str) -> None:
         raise located(g.frame, node, with_help(f"{name} is already defined. constexpr cannot be reassigned.", remedy), CompilationError)
 
 
-def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:
+def _constant(g: ModuleGenerator, node: ast.AST, name: str, value: Any) -> Any:
     """Return ``value`` as the value of a name declared ``tl.constexpr``.
 
     Raises:

@@ -17,7 +17,7 @@ from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import Names
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, is_hidden
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
 from tilewright.language.builtin_functions.block_pointers import block_pointer
 from tilewright.language.core import constexpr, tensor
@@ -44,13 +44,13 @@ class Branch:
         self.completion: Completion = NORMAL
         self.value: Any = None
 
-    def visit(self, g: Generator, scope: Scope, visit: Continuation | None) -> None:
+    def visit(self, g: ModuleGenerator, scope: Scope, visit: Continuation | None) -> None:
         """Visit the side, starting from ``scope``."""
         self.scope = dict(scope)
         if visit is not None:
             self.extend(g, visit)
 
-    def extend(self, g: Generator, visit: Continuation) -> None:
+    def extend(self, g: ModuleGenerator, visit: Continuation) -> None:
         """Visit more statements at the end of the side.
 
         ``visit`` completes with the jumps that the side may have taken before as well, as by
@@ -64,7 +64,7 @@ class Branch:
         builder.region, builder.before, builder.location = saved
 
 
-def if_statement(g: Generator, node: ast.If, live: Names, rest: Continuation | None, live_end: Names, follows: bool) -> tuple[Completion, bool]:
+def if_statement(g: ModuleGenerator, node: ast.If, live: Names, rest: Continuation | None, live_end: Names, follows: bool) -> tuple[Completion, bool]:
     """Visit an ``if``.
 
     Args:
@@ -97,7 +97,7 @@ def if_statement(g: Generator, node: ast.If, live: Names, rest: Continuation | N
     return merge(g, node, test, then, other, live, flags), absorbed
 
 
-def guarded(g: Generator, node: ast.stmt, completion: Completion, rest: Continuation, live: Names, follows: bool) -> Completion:
+def guarded(g: ModuleGenerator, node: ast.stmt, completion: Completion, rest: Continuation, live: Names, follows: bool) -> Completion:
     """Visit ``rest`` under an ``if`` that no jump of ``completion`` was taken.
 
     Returns:
@@ -114,7 +114,7 @@ def guarded(g: Generator, node: ast.stmt, completion: Completion, rest: Continua
     return merge(g, node, active, then, other, live, follows)
 
 
-def not_taken(g: Generator, completion: Completion) -> Any:
+def not_taken(g: ModuleGenerator, completion: Completion) -> Any:
     """Return the condition that none of the jumps was taken; None where that is certain."""
     taken = None
     for flag in sorted(completion.jumps):
@@ -127,7 +127,7 @@ def not_taken(g: Generator, completion: Completion) -> Any:
     return None if taken is None else g.semantic.unary("not", taken)
 
 
-def merge(g: Generator, node: ast.AST, condition: tensor, then: Branch, other: Branch, live: Names | None, flags: bool) -> Completion:
+def merge(g: ModuleGenerator, node: ast.AST, condition: tensor, then: Branch, other: Branch, live: Names | None, flags: bool) -> Completion:
     """Join two sides: emit the ``if``, and make the scope after it the current one.
 
     Args:
@@ -166,7 +166,7 @@ def merge(g: Generator, node: ast.AST, condition: tensor, then: Branch, other: B
 class _Yields:
     """The values that two sides yield, gathered name by name."""
 
-    def __init__(self, g: Generator, node: ast.AST, then: Branch, other: Branch) -> None:
+    def __init__(self, g: ModuleGenerator, node: ast.AST, then: Branch, other: Branch) -> None:
         self.g, self.node, self.then, self.other = g, node, then, other
         self.names: list[str] = []
         self.types: list[Any] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.frame import is_hidden
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.ir.breakpoint import FEATURE, Breakpoint
 from tilewright.language.core import base_value, constexpr, dtype
 from tilewright.language.core import tuple as tl_tuple
@@ -18,7 +18,7 @@ from tilewright.language.core import tuple as tl_tuple
 _PLAIN = (int, float, str, type(None), tuple, list, dtype)
 
 
-def stop(g: Generator) -> None:
+def stop(g: ModuleGenerator) -> None:
     """Emit a breakpoint with the variables of the function being visited.
 
     Raises:

@@ -13,7 +13,7 @@ from tilewright.errors import CompilationError, helped, with_help
 from tilewright.frontend import remedies
 from tilewright.frontend.binding import as_argument
 from tilewright.frontend.errors import cause, located, source_of, unsupported
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.host_calls import call_host
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, is_number, lift
@@ -39,12 +39,12 @@ _EVALUATED_MODULES = frozenset({"math", "cmath", "_operator", "operator"})
 _LANGUAGE = "tilewright.language"
 
 
-def call(g: Generator, node: ast.Call) -> Any:
+def call(g: ModuleGenerator, node: ast.Call) -> Any:
     """Evaluate a call."""
     return call_function(g, node, _called(g, node))
 
 
-def _called(g: Generator, node: ast.Call) -> Any:
+def _called(g: ModuleGenerator, node: ast.Call) -> Any:
     """Resolve the callee of a call.
 
     Raises:
@@ -60,7 +60,7 @@ def _called(g: Generator, node: ast.Call) -> Any:
         raise
 
 
-def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
+def call_function(g: ModuleGenerator, node: ast.Call, fn: Any) -> Any:
     """Evaluate the call ``node``, whose callee was resolved to ``fn``.
 
     Raises:
@@ -77,7 +77,7 @@ def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
         raise g.relocated(node, helped(error, remedy) if remedy else error) from cause(error)
 
 
-def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
+def _call(g: ModuleGenerator, node: ast.Call, fn: Any) -> Any:
     if fn is static_assert:
         return _static_assert(g, node)
     args, kwargs = _arguments(g, node)
@@ -90,7 +90,7 @@ def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
     return result
 
 
-def _static_assert(g: Generator, node: ast.Call) -> Any:
+def _static_assert(g: ModuleGenerator, node: ast.Call) -> Any:
     """Evaluate a ``static_assert``; its message is evaluated only if the condition fails.
 
     Raises:
@@ -114,7 +114,7 @@ def _static_assert(g: Generator, node: ast.Call) -> Any:
     return lift(static_assert(condition, message, _semantic=g.semantic))
 
 
-def call_statement(g: Generator, node: ast.Call) -> None:
+def call_statement(g: ModuleGenerator, node: ast.Call) -> None:
     """Evaluate a call whose result is dropped.
 
     Raises:
@@ -130,7 +130,7 @@ def call_statement(g: Generator, node: ast.Call) -> None:
     call_function(g, node, fn)
 
 
-def _arguments(g: Generator, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(g: ModuleGenerator, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
     args: list[Any] = []
     for argument in node.args:
         if argument.__class__ is ast.Starred:
@@ -145,7 +145,7 @@ def _arguments(g: Generator, node: ast.Call) -> tuple[list[Any], dict[str, Any]]
     return args, kwargs
 
 
-def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def invoke(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call any callable ``fn`` with values of a kernel.
 
     Raises:
@@ -184,7 +184,7 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     raise TypeError(f"{describe(fn)} cannot be called")
 
 
-def _conversion(g: Generator, type_: dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tensor:
+def _conversion(g: ModuleGenerator, type_: dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tensor:
     """Evaluate a conversion such as ``tl.float32(x)``, of a tensor or a number.
 
     Raises:
@@ -210,7 +210,7 @@ def _as_it_is(value: Any) -> Any:
     return value if isinstance(value, base_type) else as_argument(value)
 
 
-def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], g: Generator) -> Any:
+def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], g: ModuleGenerator) -> Any:
     name = _name_of(fn)
     for value in (*args, *kwargs.values()):
         if isinstance(value, base_value) and value.flatten() and not getattr(value, "_is_aggregate", False):
@@ -219,7 +219,12 @@ def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     return fn(*args, _semantic=g.semantic, **kwargs)
 
 
-def _construct(g: Generator, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _construct(
+    g: ModuleGenerator,
+    cls: type,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
     """Construct an instance of a class that kernels may instantiate."""
     if cls is constexpr:
         (value,) = args
@@ -272,7 +277,7 @@ def _name_of(fn: Any) -> str:
     return getattr(fn, "__name__", None) or repr(fn)
 
 
-def iterable(g: Generator, node: ast.expr) -> Any:
+def iterable(g: ModuleGenerator, node: ast.expr) -> Any:
     """Evaluate the iterable of a loop: a ``tl.range``, a ``static_range``, or any value.
 
     Python's ``range`` becomes a ``tl.range``.
@@ -293,7 +298,7 @@ def iterable(g: Generator, node: ast.expr) -> Any:
     return g.evaluate(node)
 
 
-def loop_condition(g: Generator, node: ast.expr) -> Any:
+def loop_condition(g: ModuleGenerator, node: ast.expr) -> Any:
     """Evaluate the test of a ``while`` loop, which may be a ``tl.condition``."""
     if isinstance(node, ast.Call):
         fn = g.evaluate(node.func)
@@ -304,6 +309,6 @@ def loop_condition(g: Generator, node: ast.expr) -> Any:
     return g.evaluate(node)
 
 
-def _outside_loop(g: Generator, node: ast.Call, fn: Any) -> CompilationError:
+def _outside_loop(g: ModuleGenerator, node: ast.Call, fn: Any) -> CompilationError:
     where = "`while`" if fn is tl_condition else "`for ... in`"
     return located(g.frame, node, f"tl.{fn.__name__} is only for {where}", CompilationError)

@@ -11,7 +11,7 @@ from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, CONTINUE, Facts
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import RETURN_FLAG, Scope, Undefined, is_hidden
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.host_calls import names_assigned_by_calls
 from tilewright.frontend.values import decay, describe_type, flatten, has_placeholder, is_number, name_values, placeholder, type_of, unflatten
 from tilewright.language.definitions.open_copies import holds_aggregate
@@ -54,10 +54,10 @@ class LastValues:
         return [now if type_.flatten() else end for end, type_, now in zip(self._ends, self.types, carried, strict=True)]
 
 
-class Carried:
+class CarriedVariables:
     """The loop-carried variables, in the order of the scope, with their types."""
 
-    def __init__(self, g: Generator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]) -> None:
+    def __init__(self, g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]) -> None:
         self.g, self.node = g, node
         head = () if isinstance(node, ast.For) else (node.test,)
         self.assigned = assigned = assigned | names_assigned_by_calls(g, (*head, *node.body))
@@ -191,7 +191,7 @@ class Carried:
 _KEEP = "a variable that a loop carries keeps its type; give it the final type before the loop, or convert with `.to(dtype)` inside"
 
 
-def assigned_names(g: Generator, body: Sequence[ast.stmt], heads: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+def assigned_names(g: ModuleGenerator, body: Sequence[ast.stmt], heads: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
     """Return (names a loop's body may assign, jumps that leave an iteration early).
 
     Sides of an ``if`` that are known not to be taken are skipped.

@@ -11,7 +11,7 @@ from tilewright.errors import CompilationError
 from tilewright.frontend.errors import whole
 from tilewright.frontend.expressions import EXPRESSIONS
 from tilewright.frontend.frame import Scope
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.statements import block
 from tilewright.frontend.values import name_values, unflatten
 from tilewright.language.core import base_type, constexpr_type, tuple_type
@@ -66,7 +66,7 @@ def compile_function(
         found = attributes.get(name)
         if found:
             function.argument_attributes[index] = dict(found)
-    generator = Generator(options if options is not None else Options(), EXPRESSIONS, block)
+    generator = ModuleGenerator(options if options is not None else Options(), EXPRESSIONS, block)
     scope: Scope = dict(zip(types, unflatten(types.values(), function.arguments), strict=True))
     for name, value in scope.items():
         name_values(value, name)

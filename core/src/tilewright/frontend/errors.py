@@ -34,10 +34,10 @@ from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, wi
 from tilewright.plugins.versions import plugin_version
 
 if TYPE_CHECKING:
-    from tilewright.frontend.frame import Frame
+    from tilewright.frontend.frame import FunctionFrame
 
     #: (the caller, the call, whether the callee is compiled on its own)
-    _Call = tuple[Frame, ast.AST, bool]
+    _Call = tuple[FunctionFrame, ast.AST, bool]
 
 E = TypeVar("E", bound=CompilationError)
 _PACKAGE = __name__.partition(".")[0]
@@ -50,7 +50,13 @@ _WIDTH = 160
 _CHAIN_ENDS = 4
 
 
-def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion: str = "") -> E:
+def located(
+    frame: FunctionFrame,
+    node: ast.AST,
+    message: str,
+    kind: type[E],
+    conclusion: str = "",
+) -> E:
     """Make an error of ``kind`` at ``node`` in the function that ``frame`` visits.
 
     ``conclusion`` is shown last.
@@ -72,7 +78,7 @@ def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion
     return error
 
 
-def _users_first(frame: Frame, node: ast.AST, chain: list[_Call]) -> tuple[Frame, ast.AST, list[str], list[_Call]]:
+def _users_first(frame: FunctionFrame, node: ast.AST, chain: list[_Call]) -> tuple[FunctionFrame, ast.AST, list[str], list[_Call]]:
     """Return the user's innermost location, the library's lines within it, and the call chain.
 
     The user's location is shown first.
@@ -85,7 +91,7 @@ def _users_first(frame: Frame, node: ast.AST, chain: list[_Call]) -> tuple[Frame
     return *places[within], library, chain[within:]
 
 
-def _is_library(frame: Frame) -> bool:
+def _is_library(frame: FunctionFrame) -> bool:
     """Return whether a function belongs to this package, a backend or another plugin.
 
     Otherwise its lines are those of the kernel's author.
@@ -119,7 +125,7 @@ def _inlined_at(chain: list[_Call]) -> Iterator[str]:
         yield from _excerpt(outer, call, "called from" if separate else "inlined at", 0)
 
 
-def _calls(frame: Frame) -> Iterator[_Call]:
+def _calls(frame: FunctionFrame) -> Iterator[_Call]:
     """Yield the calls that led to ``frame``, innermost first."""
     while frame.caller is not None:
         if frame.call_node is not None:
@@ -127,7 +133,7 @@ def _calls(frame: Frame) -> Iterator[_Call]:
         frame = frame.caller
 
 
-def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError:
+def relocated(frame: FunctionFrame, node: ast.AST, error: Exception) -> CompilationError:
     """Relocate ``error``, raised by a builtin or by the compiler itself, to ``node``.
 
     An exception of Python is its cause; an error of ours is replaced by it.
@@ -150,18 +156,18 @@ def cause(error: Exception) -> Exception | None:
     return None if isinstance(error, CompilationError | RecursionError) else error
 
 
-def unsupported(frame: Frame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
+def unsupported(frame: FunctionFrame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
     """Make the error for an unsupported Python construct ("lambda is"), with its replacement."""
     message = f"{construct} not supported in a kernel" if construct.endswith((" is", " are")) else f"{construct} in a kernel"
     return located(frame, node, with_help(message, alternative), UnsupportedLanguageConstruct)
 
 
-def position(frame: Frame, node: ast.AST) -> tuple[int, int]:
+def position(frame: FunctionFrame, node: ast.AST) -> tuple[int, int]:
     """Return the (1-based line of the file, 0-based column) of a node."""
     return getattr(node, "lineno", 1) + frame.line_offset, getattr(node, "col_offset", 0) + frame.indent
 
 
-def _excerpt(frame: Frame, node: ast.AST, label: str, context: int) -> list[str]:
+def _excerpt(frame: FunctionFrame, node: ast.AST, label: str, context: int) -> list[str]:
     lines = frame.source_lines
     number = getattr(node, "lineno", 1)
     line, column = position(frame, node)

@@ -17,7 +17,7 @@ from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.calls import call, invoke, iterable
 from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import NORMAL, Completion
-from tilewright.frontend.generator import Expression, Generator
+from tilewright.frontend.generator import Expression, ModuleGenerator
 from tilewright.frontend.names import load_name
 from tilewright.frontend.python_builtins import items_of
 from tilewright.frontend.values import describe, lift, unwrapped
@@ -27,7 +27,7 @@ from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.definitions.callable import JitCallable
 
 
-def _constant(g: Generator, node: ast.Constant) -> Any:
+def _constant(g: ModuleGenerator, node: ast.Constant) -> Any:
     value = node.value
     if isinstance(value, complex | bytes):
         raise unsupported(g.frame, node, f"a constant of type {type(value).__name__} is")
@@ -36,14 +36,14 @@ def _constant(g: Generator, node: ast.Constant) -> Any:
     return constexpr(value)
 
 
-def _name(g: Generator, node: ast.Name) -> Any:
+def _name(g: ModuleGenerator, node: ast.Name) -> Any:
     return load_name(g, node, node.id)
 
 
 # -- conditional expressions -----------------------------------------------------------------------
 
 
-def _conditional(g: Generator, node: ast.IfExp) -> Any:
+def _conditional(g: ModuleGenerator, node: ast.IfExp) -> Any:
     test = g.condition(node.test)
     if isinstance(test, bool):
         return g.evaluate(node.body if test else node.orelse)
@@ -54,12 +54,12 @@ def _conditional(g: Generator, node: ast.IfExp) -> Any:
     return g.scope.pop("?expression")
 
 
-def _evaluate_into(g: Generator, branch: Branch, node: ast.expr) -> Completion:
+def _evaluate_into(g: ModuleGenerator, branch: Branch, node: ast.expr) -> Completion:
     branch.value = g.evaluate(node)
     return NORMAL
 
 
-def _walrus(g: Generator, node: ast.NamedExpr) -> Any:
+def _walrus(g: ModuleGenerator, node: ast.NamedExpr) -> Any:
     assign_target(g, node.target, g.evaluate(node.value))
     return g.scope[node.target.id]
 
@@ -67,13 +67,13 @@ def _walrus(g: Generator, node: ast.NamedExpr) -> Any:
 # -- parts of values -------------------------------------------------------------------------------
 
 
-def _attribute(g: Generator, node: ast.Attribute) -> Any:
+def _attribute(g: ModuleGenerator, node: ast.Attribute) -> Any:
     value = g.evaluate(node.value)
     g.locate(node)
     return attribute(g.semantic, value, node.attr)
 
 
-def _subscript(g: Generator, node: ast.Subscript) -> Any:
+def _subscript(g: ModuleGenerator, node: ast.Subscript) -> Any:
     value = g.evaluate(node.value)
     index = g.evaluate(node.slice)
     g.locate(node)
@@ -107,7 +107,7 @@ def _python_index(index: Any) -> Any:
     return unwrapped(index)
 
 
-def _slice(g: Generator, node: ast.Slice) -> Any:
+def _slice(g: ModuleGenerator, node: ast.Slice) -> Any:
     parts = []
     for part in (node.lower, node.upper, node.step):
         value = constexpr(None) if part is None else g.evaluate(part)
@@ -120,7 +120,7 @@ def _slice(g: Generator, node: ast.Slice) -> Any:
 # -- tuples and text -------------------------------------------------------------------------------
 
 
-def _tuple(g: Generator, node: ast.Tuple | ast.List) -> Any:
+def _tuple(g: ModuleGenerator, node: ast.Tuple | ast.List) -> Any:
     items: list[Any] = []
     for element in node.elts:
         if isinstance(element, ast.Starred):
@@ -130,7 +130,7 @@ def _tuple(g: Generator, node: ast.Tuple | ast.List) -> Any:
     return tl_tuple(items)
 
 
-def _comprehension(g: Generator, node: ast.ListComp | ast.GeneratorExp) -> Any:
+def _comprehension(g: ModuleGenerator, node: ast.ListComp | ast.GeneratorExp) -> Any:
     outer = g.scope
     g.scope = dict(outer)
     found: list[Any] = []
@@ -153,13 +153,13 @@ def _comprehension(g: Generator, node: ast.ListComp | ast.GeneratorExp) -> Any:
     return tl_tuple(found)
 
 
-def _known(g: Generator, node: ast.AST, test: Any) -> bool:
+def _known(g: ModuleGenerator, node: ast.AST, test: Any) -> bool:
     if not isinstance(test, bool):
         raise located(g.frame, node, "the condition of a comprehension must be known at compile time", CompilationError)
     return test
 
 
-def _f_string(g: Generator, node: ast.JoinedStr) -> Any:
+def _f_string(g: ModuleGenerator, node: ast.JoinedStr) -> Any:
     parts = []
     for piece in node.values:
         if isinstance(piece, ast.Constant):
@@ -182,7 +182,7 @@ _CONVERSIONS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii
 
 
 def _no_such_expression(construct: str, alternative: str) -> Any:
-    def refuse(g: Generator, node: ast.expr) -> Any:
+    def refuse(g: ModuleGenerator, node: ast.expr) -> Any:
         raise unsupported(g.frame, node, construct, alternative)
 
     return refuse

@@ -31,7 +31,7 @@ class Undefined:
         self.reason, self.dead = reason, dead
 
 
-class Frame:
+class FunctionFrame:
     """One visit of one function.
 
     Attributes:
@@ -75,7 +75,7 @@ class Frame:
         "unrolled",
     )
 
-    def __init__(self, function: JitCallable, caller: Frame | None = None, call_node: ast.AST | None = None, site: Location | None = None) -> None:
+    def __init__(self, function: JitCallable, caller: FunctionFrame | None = None, call_node: ast.AST | None = None, site: Location | None = None) -> None:
         self.function = function
         self.analysis: Analysis = analyse(function)
         self.name = function.__name__

@@ -18,7 +18,7 @@ from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, wi
 from tilewright.frontend import errors
 from tilewright.frontend.analysis import NONE, Names
 from tilewright.frontend.binding import bind
-from tilewright.frontend.frame import RETURN_VALUE, Completion, Frame, Scope, Undefined
+from tilewright.frontend.frame import RETURN_VALUE, Completion, FunctionFrame, Scope, Undefined
 from tilewright.frontend.values import decay, describe, describe_type, flatten, name_values, type_of, unflatten
 from tilewright.language.binding import is_builtin
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
@@ -33,13 +33,13 @@ MAX_DEPTH = 100
 _CONDITIONS = (bool, int, type(None))
 
 #: Evaluates an expression of one kind, at the current insertion point.
-Expression = Callable[["Generator", Any], Any]
+Expression = Callable[["ModuleGenerator", Any], Any]
 
 
-class Block(Protocol):
+class BlockVisitor(Protocol):
     """Visits the statements of a block."""
 
-    def __call__(self, g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bool) -> Completion:
+    def __call__(self, g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follows: bool) -> Completion:
         """Visit them at the current insertion point, in the current scope.
 
         Args:
@@ -50,7 +50,7 @@ class Block(Protocol):
         ...
 
 
-class Generator:
+class ModuleGenerator:
     """Generator of one Tile IR module.
 
     It holds what visiting needs and knows no kind of expression or statement itself: those are
@@ -65,10 +65,10 @@ class Generator:
 
     __slots__ = ("_block", "_callees", "_expressions", "builder", "call_node", "frame", "module", "scope", "semantic")
 
-    frame: Frame
+    frame: FunctionFrame
     scope: Scope
 
-    def __init__(self, options: Options, expressions: Mapping[type[ast.expr], Expression], block: Block) -> None:
+    def __init__(self, options: Options, expressions: Mapping[type[ast.expr], Expression], block: BlockVisitor) -> None:
         """Begin an empty module, given the visitors of expressions and statements."""
         self._expressions, self._block = expressions, block
         self.module = ir.Module()
@@ -100,7 +100,7 @@ class Generator:
             raise self.relocated(node, error) from errors.cause(error)
 
     def block(self, body: Sequence[ast.stmt], live: Names, follows: bool) -> Completion:
-        """Visit statements: see :class:`Block`."""
+        """Visit statements: see :class:`BlockVisitor`."""
         return self._block(self, body, live, follows)
 
     def locate(self, node: ast.AST) -> None:
@@ -244,13 +244,13 @@ class Generator:
         self.leave(outer, saved)
         return region, [value.type for value in tensors]
 
-    def _frame(self, fn: JitCallable) -> Frame:
-        frame = Frame(fn, self.frame, self.call_node, self.builder.location)
+    def _frame(self, fn: JitCallable) -> FunctionFrame:
+        frame = FunctionFrame(fn, self.frame, self.call_node, self.builder.location)
         if frame.depth > MAX_DEPTH:
             raise errors.located(self.frame, self.call_node or frame.analysis.tree, _TOO_DEEP, CompilationError)
         return frame
 
-    def _visit(self, frame: Frame, scope: Scope) -> Any:
+    def _visit(self, frame: FunctionFrame, scope: Scope) -> Any:
         """Visit a function's body with the given variables, and return its value."""
         builder = self.builder
         outer = getattr(self, "frame", None), self.scope, self.call_node, builder.location
@@ -261,7 +261,7 @@ class Generator:
         self.frame, self.scope, self.call_node, builder.location = outer  # type: ignore[assignment]
         return value
 
-    def _returned(self, frame: Frame, done: Completion) -> Any:
+    def _returned(self, frame: FunctionFrame, done: Completion) -> Any:
         if not done.falls:
             return self.scope[RETURN_VALUE]
         for node, type_ in frame.returned:
@@ -339,7 +339,7 @@ class Generator:
         """
         self.module.add(function)
         self.builder.region, self.builder.before = function.body, None
-        frame = Frame(fn)
+        frame = FunctionFrame(fn)
         frame.own_lines = self.semantic.options.named_values
         self._visit(frame, scope)
         for node, type_ in frame.returned:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.frame import is_hidden
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.language.binding import asked_for, is_builtin, is_host_function
 from tilewright.language.core import apply_builtin, constexpr, dtype, tensor
 from tilewright.language.definitions.aggregate import aggregate_value
@@ -33,7 +33,7 @@ from tilewright.language.definitions.open_copies import (
 _PLAIN = frozenset((tensor, constexpr, dtype, int, float, bool, str, type(None)))
 
 
-def call_host(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_host(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a host function with values of a kernel.
 
     Raises:
@@ -53,11 +53,11 @@ def call_host(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, A
     return copies.settled(result)
 
 
-def _called(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _called(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return apply_builtin(fn, args, kwargs, g.semantic) if is_builtin(fn) else fn(*args, **kwargs, **asked_for(fn, g.semantic))
 
 
-def _assign(g: Generator, original: aggregate_value, copy: aggregate_value) -> None:
+def _assign(g: ModuleGenerator, original: aggregate_value, copy: aggregate_value) -> None:
     """Assign a changed copy to the variables that hold the original."""
     frame = g.frame
     if any(value is original for names in (frame.nonlocals, frame.namespace) for value in names.values()):
@@ -68,7 +68,7 @@ def _assign(g: Generator, original: aggregate_value, copy: aggregate_value) -> N
             g.scope[name] = replaced(value, original, copy)
 
 
-def names_assigned_by_calls(g: Generator, nodes: Iterable[ast.AST]) -> frozenset[str]:
+def names_assigned_by_calls(g: ModuleGenerator, nodes: Iterable[ast.AST]) -> frozenset[str]:
     """Return the variables of the current scope that calls within ``nodes`` may assign."""
     found: set[str] = set()
     if _PLAIN.issuperset(map(type, g.scope.values())):
@@ -92,7 +92,7 @@ def _root(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _callee(g: Generator, node: ast.expr) -> Any:
+def _callee(g: ModuleGenerator, node: ast.expr) -> Any:
     """Resolve the callee of a call in a loop's body; None where it is unknown before the loop."""
     if any(not isinstance(inner, ast.Attribute | ast.Subscript | ast.Constant | ast.Name | ast.Load) for inner in ast.walk(node)):
         return None

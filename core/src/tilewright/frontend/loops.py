@@ -19,10 +19,10 @@ from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
 from tilewright.frontend.calls import iterable, loop_condition
-from tilewright.frontend.carried import Carried, assigned_names, walrus_names
+from tilewright.frontend.carried import CarriedVariables, assigned_names, walrus_names
 from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import NORMAL, Completion, Undefined, break_flag, continue_flag, end_of_iteration, is_hidden
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
@@ -48,7 +48,7 @@ _UNROLL_LIMIT = 1 << 16
 # -- for -------------------------------------------------------------------------------------------
 
 
-def for_statement(g: Generator, node: ast.For, facts: Facts, follows: bool) -> Completion:
+def for_statement(g: ModuleGenerator, node: ast.For, facts: Facts, follows: bool) -> Completion:
     """Visit a ``for`` loop and its ``else``."""
     iterated = iterable(g, node.iter)
     if isinstance(iterated, tl_range):
@@ -58,7 +58,7 @@ def for_statement(g: Generator, node: ast.For, facts: Facts, follows: bool) -> C
     return _otherwise(g, node, facts, completion)
 
 
-def _static_items(g: Generator, node: ast.For, iterated: Any) -> Sequence[Any]:
+def _static_items(g: ModuleGenerator, node: ast.For, iterated: Any) -> Sequence[Any]:
     """Return the items that an unrolled loop iterates over."""
     if isinstance(iterated, static_range):
         if iterated.step.value == 0:
@@ -82,7 +82,7 @@ def _static_items(g: Generator, node: ast.For, iterated: Any) -> Sequence[Any]:
     return items
 
 
-def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -> Completion:
+def _unrolled(g: ModuleGenerator, node: ast.For, facts: Facts, items: Sequence[Any]) -> Completion:
     """Visit the body once for each item, in the scope around the loop."""
     frame = g.frame
     frame.loops += 1
@@ -103,7 +103,13 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
     return done
 
 
-def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, item: Any) -> Completion:
+def _iteration(
+    g: ModuleGenerator,
+    node: ast.For,
+    facts: Facts,
+    depth: int,
+    item: Any,
+) -> Completion:
     """Visit the body of an unrolled loop for one item."""
     outside = _defined(g)
     assign_target(g, node.target, item, plain=False)
@@ -113,19 +119,19 @@ def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, item: Any)
     return end_of_iteration(body, depth)
 
 
-def _defined(g: Generator) -> frozenset[str]:
+def _defined(g: ModuleGenerator) -> frozenset[str]:
     """Return the names of the variables that have a value."""
     return frozenset(name for name, value in g.scope.items() if type(value) is not Undefined)
 
 
-def _forget(g: Generator, known: frozenset[str], reason: str) -> None:
+def _forget(g: ModuleGenerator, known: frozenset[str], reason: str) -> None:
     """Mark variables outside ``known`` as undefined: the paths that jumped left them unassigned."""
     for name, value in g.scope.items():
         if name not in known and not is_hidden(name) and type(value) is not Undefined:
             g.scope[name] = Undefined(f"{reason}; assign it before the loop")
 
 
-def _otherwise(g: Generator, node: ast.For | ast.While, facts: Facts, completion: Completion) -> Completion:
+def _otherwise(g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, completion: Completion) -> Completion:
     """Visit the ``else`` of a loop, which runs unless a ``break`` was taken.
 
     The flag of the ``break`` is consumed here.
@@ -149,13 +155,13 @@ def _otherwise(g: Generator, node: ast.For | ast.While, facts: Facts, completion
     return merge(g, node, active, then, other, facts.live_after, True)
 
 
-def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) -> Completion:
+def _dynamic_for(g: ModuleGenerator, node: ast.For, facts: Facts, bounds: tl_range) -> Completion:
     if not isinstance(node.target, ast.Name):
         raise unsupported(g.frame, node.target, "unpacking the variable of a range is", "use one name")
     lower, upper, step, descending, iv_type = _bounds(g, node, bounds)
     assigned, jumps = assigned_names(g, node.body, frozenset({node.target.id}))
     # The variable itself is carried only where its last value is read after the loop.
-    carried = Carried(g, node, facts, assigned)
+    carried = CarriedVariables(g, node, facts, assigned)
     if jumps & {BREAK, RETURN}:
         return _for_as_while(g, node, facts, carried, jumps, (lower, upper, step, descending), iv_type, bounds)
     g.locate(node)
@@ -206,7 +212,7 @@ def _runs(lower: ir.Value, upper: ir.Value) -> bool:
     return first is not None and end is not None and first < end
 
 
-def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:
+def _bounds(g: ModuleGenerator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:
     """Normalize a range to bounds of one type and a positive step.
 
     Returns (lower, upper, step, start of a descending loop or None, type of the variable).
@@ -240,7 +246,7 @@ def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir
     return first, last, stride, None, iv_type
 
 
-def _assert_positive(g: Generator, step: tensor) -> None:
+def _assert_positive(g: ModuleGenerator, step: tensor) -> None:
     """Assert that a step known only at run time is positive.
 
     A step of 0 never ends the loop, and the direction is fixed at compile time. GPUs, on which
@@ -255,10 +261,10 @@ def _assert_positive(g: Generator, step: tensor) -> None:
 
 
 def _for_as_while(
-    g: Generator,
+    g: ModuleGenerator,
     node: ast.For,
     facts: Facts,
-    carried: Carried,
+    carried: CarriedVariables,
     jumps: frozenset[str],
     bounds: tuple[ir.Value, ir.Value, ir.Value, ir.Value | None],
     iv_type: dtype,
@@ -302,7 +308,7 @@ def _for_as_while(
     return loop.build(counters, test, enter, advance)
 
 
-def _counted_down(g: Generator, start: tensor, counter: tensor, stop: tensor) -> tensor:
+def _counted_down(g: ModuleGenerator, start: tensor, counter: tensor, stop: tensor) -> tensor:
     """Return ``start - (counter - stop)``, the variable of a descending loop.
 
     The difference may wrap around although the value is in range.
@@ -333,10 +339,10 @@ def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.
 # -- while -----------------------------------------------------------------------------------------
 
 
-def while_statement(g: Generator, node: ast.While, facts: Facts, follows: bool) -> Completion:
+def while_statement(g: ModuleGenerator, node: ast.While, facts: Facts, follows: bool) -> Completion:
     """Visit a ``while`` loop and its ``else``."""
     assigned, jumps = assigned_names(g, node.body, frozenset(walrus_names(node.test)))
-    loop = WhileLoop(g, node, facts, Carried(g, node, facts, assigned), jumps, False)
+    loop = WhileLoop(g, node, facts, CarriedVariables(g, node, facts, assigned), jumps, False)
 
     def test(arguments: list[ir.Value]) -> Any:
         value = loop_condition(g, node.test)

@@ -12,7 +12,7 @@ from tilewright.errors import CompilationError, similar, with_help
 from tilewright.frontend import remedies
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import Undefined
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS
 from tilewright.frontend.values import lift
 from tilewright.language.binding import BoundCallable, is_builtin
@@ -24,7 +24,7 @@ _MISSING = object()
 _PERMITTED = (ModuleType, JitCallable, constexpr, base_type, BoundConstexprFunction, BoundCallable)
 
 
-def load_name(g: Generator, node: ast.AST, name: str) -> Any:
+def load_name(g: ModuleGenerator, node: ast.AST, name: str) -> Any:
     """Resolve a name to its value.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.errors import with_help
 from tilewright.frontend.errors import unsupported
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.python_builtins import items_of
 from tilewright.frontend.values import describe, is_number, lift, unwrapped
 from tilewright.language.core import base_value, constexpr, tensor
@@ -45,12 +45,12 @@ _UNARY_SYMBOLS = {"neg": "-", "pos": "+", "invert": "~", "not": "not"}
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert", ast.Not: "not"}
 
 
-def binary(g: Generator, node: ast.BinOp) -> Any:
+def binary(g: ModuleGenerator, node: ast.BinOp) -> Any:
     """Evaluate ``left operator right``."""
     return operate(g, node, type(node.op), g.evaluate(node.left), g.evaluate(node.right))
 
 
-def operate(g: Generator, node: ast.AST, operator_type: type[ast.operator], lhs: Any, rhs: Any) -> Any:
+def operate(g: ModuleGenerator, node: ast.AST, operator_type: type[ast.operator], lhs: Any, rhs: Any) -> Any:
     """Evaluate ``lhs operator rhs``: in Python at compile time, else by the language's rules."""
     name = _BINARY.get(operator_type)
     if name is None:
@@ -72,7 +72,7 @@ def _require_values(lhs: Any, rhs: Any, symbol: str) -> None:
             raise TypeError(f"{symbol} does not work on {describe(lhs)} and {describe(rhs)}")
 
 
-def unary(g: Generator, node: ast.UnaryOp) -> Any:
+def unary(g: ModuleGenerator, node: ast.UnaryOp) -> Any:
     """Evaluate a unary operator: ``-x``, ``+x``, ``~x`` or ``not x``."""
     value = g.evaluate(node.operand)
     name = _UNARY[type(node.op)]
@@ -85,7 +85,7 @@ def unary(g: Generator, node: ast.UnaryOp) -> Any:
     return g.semantic.unary(name, value)
 
 
-def boolean(g: Generator, node: ast.BoolOp) -> Any:
+def boolean(g: ModuleGenerator, node: ast.BoolOp) -> Any:
     """Evaluate ``and`` and ``or``.
 
     Operands are looked at in order. What is known at compile time and decides is the result, also
@@ -110,7 +110,7 @@ def boolean(g: Generator, node: ast.BoolOp) -> Any:
     return result
 
 
-def compare(g: Generator, node: ast.Compare) -> Any:
+def compare(g: ModuleGenerator, node: ast.Compare) -> Any:
     """Evaluate a chain of comparisons, ``is`` and ``in`` included.
 
     The chain stops at the first comparison that is known to fail.
@@ -133,7 +133,7 @@ def compare(g: Generator, node: ast.Compare) -> Any:
     return result
 
 
-def _compare_pair(g: Generator, node: ast.AST, op: ast.cmpop, left: Any, right: Any) -> Any:
+def _compare_pair(g: ModuleGenerator, node: ast.AST, op: ast.cmpop, left: Any, right: Any) -> Any:
     name = _COMPARE.get(type(op))
     if name is not None:
         if type(left) is constexpr and type(right) is constexpr:
@@ -155,7 +155,7 @@ def _compare_pair(g: Generator, node: ast.AST, op: ast.cmpop, left: Any, right: 
     return constexpr(found if isinstance(op, ast.In) else not found)
 
 
-def _same_items(g: Generator, left: tl_tuple, right: tl_tuple) -> Any:
+def _same_items(g: ModuleGenerator, left: tl_tuple, right: tl_tuple) -> Any:
     """Return whether two tuples have equal items, as a bool or an int1.
 
     The result is known at compile time where they differ in length or in constants.

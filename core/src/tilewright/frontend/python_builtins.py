@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.errors import helped, with_help
 from tilewright.frontend import breakpoints
 from tilewright.frontend.attributes import attribute
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.values import SIZES_ARE_ARGUMENTS, describe, lift
 from tilewright.language import math
 from tilewright.language.builtin_functions import elementwise
@@ -21,7 +21,7 @@ from tilewright.language.builtin_functions.descriptors import (
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor
 from tilewright.language.core import tuple as tl_tuple
 
-Implementation = Callable[[Generator, Sequence[Any], Mapping[str, Any]], Any]
+Implementation = Callable[[ModuleGenerator, Sequence[Any], Mapping[str, Any]], Any]
 
 
 def plain(value: Any, what: str) -> Any:
@@ -41,7 +41,7 @@ def plain(value: Any, what: str) -> Any:
     return value
 
 
-def _len(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _len(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, tensor):
         if not value.extents:
@@ -60,7 +60,7 @@ def _evaluated(fn: Any) -> Implementation:
     """Wrap a builtin that works on plain Python values."""
     name = fn.__name__
 
-    def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def implementation(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         what = f"{name}()"
         return constexpr(fn(*(plain(arg, what) for arg in args), **{key: plain(arg, what) for key, arg in kwargs.items()}))
 
@@ -70,7 +70,7 @@ def _evaluated(fn: Any) -> Implementation:
 def _conversion(fn: Any, remedy: str) -> Implementation:
     name = fn.__name__
 
-    def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def implementation(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if args and isinstance(args[0], tensor):
             raise TypeError(with_help(f"{name}() takes a value known at compile time, not {describe(args[0])}", remedy))
         return constexpr(fn(*(plain(arg, f"{name}()") for arg in args)))
@@ -81,7 +81,7 @@ def _conversion(fn: Any, remedy: str) -> Implementation:
 def _extreme(fn: Any, remedy: str) -> Implementation:
     name = fn.__name__
 
-    def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def implementation(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = list(args[0]) if len(args) == 1 and isinstance(args[0], tl_tuple) else list(args)
         if len(args) == 1 and isinstance(args[0], tensor) and args[0].extents:
             raise helped(TypeError(f"{name}() compares values, and is given one: {describe(args[0])}"), f"use tl.{name}(x, axis)")
@@ -100,7 +100,7 @@ def _extreme(fn: Any, remedy: str) -> Implementation:
     return implementation
 
 
-def _isinstance(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _isinstance(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     value, kinds = args
     choices = tuple(_class(kind) for kind in kinds.values) if isinstance(kinds, tl_tuple) else _class(kinds)
     if isinstance(value, choices):
@@ -114,7 +114,7 @@ def _class(kind: Any) -> Any:
     return _CLASSES.get(kind, kind) if not isinstance(kind, base_value) else kind
 
 
-def _getattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _getattr(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     value, name = args[0], plain(args[1], "getattr()")
     try:
         return attribute(g.semantic, value, name)
@@ -124,7 +124,7 @@ def _getattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         raise
 
 
-def _hasattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _hasattr(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     try:
         attribute(g.semantic, args[0], plain(args[1], "hasattr()"))
     except AttributeError:
@@ -132,7 +132,7 @@ def _hasattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return constexpr(True)
 
 
-def _print(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _print(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     from tilewright.language.builtin_functions.debug import device_print
 
     if not (args and type(args[0]) is constexpr and isinstance(args[0].value, str)):
@@ -140,36 +140,36 @@ def _print(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return device_print(*args, _semantic=g.semantic, **kwargs)
 
 
-def _list(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _list(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return tl_tuple([]) if not args else tl_tuple(items_of(args[0]))
 
 
-def _abs(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _abs(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, tensor):
         return math.abs(value, _semantic=g.semantic)
     return constexpr(abs(plain(value, "abs()")))
 
 
-def _zip(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _zip(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     strict = plain(kwargs.get("strict", False), "zip()")
     return tl_tuple([tl_tuple(items) for items in zip(*(items_of(arg) for arg in args), strict=strict)])
 
 
-def _enumerate(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _enumerate(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     start = plain(args[1] if len(args) > 1 else kwargs.get("start", 0), "enumerate()")
     return tl_tuple([tl_tuple((constexpr(i), item)) for i, item in enumerate(items_of(args[0]), start)])
 
 
-def _reversed(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _reversed(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return tl_tuple(list(reversed(items_of(args[0]))))
 
 
-def _type(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _type(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     raise TypeError(with_help("type() is not supported in a kernel", "ask `x.dtype` or `x.type`, or use isinstance"))
 
 
-def _breakpoint(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _breakpoint(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if args or kwargs:
         raise TypeError("breakpoint() takes no arguments in a kernel")
     breakpoints.stop(g)

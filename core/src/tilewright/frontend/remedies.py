@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.errors import similar
 from tilewright.frontend.errors import source_of
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.language.core import constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
 
@@ -78,7 +78,7 @@ def of_builtin(name: str) -> str:
     return next((f"use {text}" for text, module in places.items() if callable(getattr(module, name, None))), "")
 
 
-def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
+def of_call(g: ModuleGenerator, node: ast.Call, fn: Any, error: Exception) -> str:
     """Suggest fixes for a rejected call: non-constant arguments and misspelt keywords."""
     text = str(error)
     if "  help: " in "".join((text, *getattr(error, "__notes__", ()))):
@@ -101,7 +101,7 @@ def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
     return ""
 
 
-def _to_constants(g: Generator, node: ast.Call) -> str:
+def _to_constants(g: ModuleGenerator, node: ast.Call) -> str:
     """Name a call's run-time arguments, and suggest how to make them compile-time constants."""
     parameters: list[str] = []
     computed: list[str] = []
@@ -122,7 +122,7 @@ def _to_constants(g: Generator, node: ast.Call) -> str:
     return ""
 
 
-def of_method(g: Generator, node: ast.Call, method: ast.Attribute) -> str:
+def of_method(g: ModuleGenerator, node: ast.Call, method: ast.Attribute) -> str:
     """Suggest a replacement for a mutating list method; lists are immutable tuples in kernels."""
     if method.attr not in _OF_LISTS or not isinstance(method.value, ast.Name) or not isinstance(g.scope.get(method.value.id), tl_tuple):
         return ""

@@ -14,7 +14,7 @@ from tilewright.frontend.branches import guarded, if_statement
 from tilewright.frontend.calls import call_statement
 from tilewright.frontend.errors import cause, located, source_of, unsupported
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Undefined, break_flag, continue_flag
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.loops import for_statement, while_statement
 from tilewright.frontend.names import load_name
 from tilewright.frontend.values import decayed_type, describe, describe_type
@@ -23,7 +23,7 @@ from tilewright.language.core import constexpr
 from tilewright.language.core import tuple as tl_tuple
 
 
-def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bool, start: int = 0) -> Completion:
+def block(g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follows: bool, start: int = 0) -> Completion:
     """Visit the statements from ``start`` on.
 
     Args:
@@ -70,7 +70,7 @@ def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bo
 # -- other simple statements -----------------------------------------------------------------------
 
 
-def _expression(g: Generator, node: ast.Expr) -> None:
+def _expression(g: ModuleGenerator, node: ast.Expr) -> None:
     value = node.value
     if isinstance(value, ast.Constant):
         return
@@ -80,18 +80,18 @@ def _expression(g: Generator, node: ast.Expr) -> None:
         g.evaluate(value)
 
 
-def _assert(g: Generator, node: ast.Assert) -> None:
+def _assert(g: ModuleGenerator, node: ast.Assert) -> None:
     test = g.evaluate(node.test)
     message = g.evaluate(node.msg) if node.msg is not None else constexpr("")
     g.locate(node)
     device_assert(test, message, _semantic=g.semantic)
 
 
-def _pass(g: Generator, node: ast.stmt) -> None:
+def _pass(g: ModuleGenerator, node: ast.stmt) -> None:
     """Visit a ``pass`` statement, which emits nothing."""
 
 
-def _delete(g: Generator, node: ast.Delete) -> None:
+def _delete(g: ModuleGenerator, node: ast.Delete) -> None:
     for target in node.targets:
         if not isinstance(target, ast.Name):
             raise unsupported(g.frame, target, f"`del` of {source_of(target)} is", "delete names only")
@@ -102,7 +102,7 @@ def _delete(g: Generator, node: ast.Delete) -> None:
 # -- jumps and with --------------------------------------------------------------------------------
 
 
-def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Completion:
+def _return(g: ModuleGenerator, node: ast.Return, facts: Facts, follows: bool) -> Completion:
     if g.semantic.options.plain_loops and g.frame.loops > g.frame.unrolled:
         message = "Cannot have `return` statements inside `while` or `for` statements in triton"
         raise located(g.frame, node, with_help(message, "compute a condition in the loop, and return after it"), UnsupportedLanguageConstruct)
@@ -122,27 +122,27 @@ def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Comp
     return Completion(False, _RETURNED)
 
 
-def _break(g: Generator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
+def _break(g: ModuleGenerator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
     _refuse_in_plain_loops(g, node)
     flag = break_flag(g.frame.loops)
     g.scope[flag] = _TRUE
     return Completion(False, frozenset((flag,)))
 
 
-def _refuse_in_plain_loops(g: Generator, node: ast.stmt) -> None:
+def _refuse_in_plain_loops(g: ModuleGenerator, node: ast.stmt) -> None:
     if g.semantic.options.plain_loops:
         message = f"unsupported AST node type: {type(node).__name__}"
         raise located(g.frame, node, with_help(message, "put what follows under an `if`, or write a `while` with the condition"), UnsupportedLanguageConstruct)
 
 
-def _continue(g: Generator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
+def _continue(g: ModuleGenerator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
     _refuse_in_plain_loops(g, node)
     flag = continue_flag(g.frame.loops)
     g.scope[flag] = _TRUE
     return Completion(False, frozenset((flag,)))
 
 
-def _with(g: Generator, node: ast.With, facts: Facts, follows: bool) -> Completion:
+def _with(g: ModuleGenerator, node: ast.With, facts: Facts, follows: bool) -> Completion:
     managers = []
     for item in node.items:
         manager = g.evaluate(item.context_expr)
@@ -163,7 +163,7 @@ _TRUE = constexpr(True)
 _RETURNED = frozenset({RETURN_FLAG})
 
 
-def _no_such_statement(g: Generator, node: ast.stmt) -> CompilationError:
+def _no_such_statement(g: ModuleGenerator, node: ast.stmt) -> CompilationError:
     construct, alternative = _UNSUPPORTED.get(type(node), (f"the statement {type(node).__name__} is", ""))
     if isinstance(node, ast.Import | ast.ImportFrom):
         alternative = remedies.of_import(node) or alternative

@@ -10,10 +10,10 @@ from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, merge
-from tilewright.frontend.carried import Carried, LastValues
+from tilewright.frontend.carried import CarriedVariables, LastValues
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
-from tilewright.frontend.generator import Generator
+from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
 from tilewright.ir import types as ir_types
 from tilewright.ir.ops.arithmetic import Div, Rem
@@ -29,10 +29,10 @@ class WhileLoop:
 
     def __init__(
         self,
-        g: Generator,
+        g: ModuleGenerator,
         node: ast.For | ast.While,
         facts: Facts,
-        carried: Carried,
+        carried: CarriedVariables,
         jumps: frozenset[str],
         no_licm: bool,
         runs: bool = False,
@@ -204,7 +204,7 @@ class WhileLoop:
                 found[name] = value
         return found
 
-    def _blank(self, carried: Carried) -> list[ir.Value]:
+    def _blank(self, carried: CarriedVariables) -> list[ir.Value]:
         """Emit placeholders for the variables where the body always returns."""
         return [flat for type_ in carried.types for flat in flatten(placeholder(self.g.builder, type_))]
 

@@ -62,8 +62,7 @@ class Entries:
             :attr:`DriverTable.free_shared`.
         occupancy: (function, threads, bytes of shared memory) -> resident programs per SM (CU).
         cluster_occupancy: (:class:`LaunchParameters` whose grid is one program) -> clusters, which
-            are
-            programs of several CTAs, that the device holds; None where each program is one CTA.
+            are programs of several CTAs, that the device holds; None where each program is one CTA.
         launch: (:class:`LaunchParameters`).
         memory_allocate: (bytes) -> address, of the current context.
         memory_free: (address).

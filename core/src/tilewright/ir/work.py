@@ -10,7 +10,7 @@ from tilewright.ir.types import Type, byte_size
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class MatmulWork:
     """A matmul, ``batch`` times M by N by K.
 
     Attributes:
@@ -62,7 +62,7 @@ class Body:
     runs: float
     entries: float
     known: bool = True
-    dots: list[Dot] = field(default_factory=list)
+    dots: list[MatmulWork] = field(default_factory=list)
     loaded: int = 0
     stored: int = 0
     computed: int = 0

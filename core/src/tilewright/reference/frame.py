@@ -12,7 +12,7 @@ from tilewright.errors import KernelError
 from tilewright.ir.core import Location, Module, Operation, Region, Value
 from tilewright.reference.cooperative_threads import Turns
 from tilewright.reference.failures import failure, program_coordinates
-from tilewright.reference.memory.memory import Memory
+from tilewright.reference.memory.memory import ArgumentMemory
 from tilewright.reference.numerics import Array
 from tilewright.reference.values import Indices, RuntimeValue, Tracked, take
 
@@ -47,7 +47,7 @@ class Run(Protocol):
 
     module: Module
     grid: tuple[int, int, int]
-    memory: Memory
+    memory: ArgumentMemory
     printer: Callable[[str], object]
     turns: Turns | None
 
@@ -98,7 +98,7 @@ class Frame:
         return self.run.grid
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> ArgumentMemory:
         return self.run.memory
 
     @property

@@ -21,8 +21,8 @@ from tilewright.reference import provenance
 from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.cooperative_threads import Turns
 from tilewright.reference.frame import Frame
-from tilewright.reference.memory.buffers import Buffer, describe
-from tilewright.reference.memory.memory import Memory
+from tilewright.reference.memory.buffers import ArgumentBuffer, describe
+from tilewright.reference.memory.memory import ArgumentMemory
 from tilewright.reference.numerics import numpy_dtype
 from tilewright.reference.operations.arithmetic import constant_array
 from tilewright.reference.operations.regions import CONTROL, is_closed
@@ -62,7 +62,7 @@ class Interpreter:
         self,
         module: Module,
         grid: tuple[int, int, int],
-        memory: Memory,
+        memory: ArgumentMemory,
         printer: Callable[[str], object],
         checker: Checker | None,
         turns: Turns | None = None,
@@ -175,7 +175,7 @@ def run(
         memory_names += [f"buffer {index}" for index in range(len(checked.buffers))]
         memory_buffers += [describe(buffer) for buffer in checked.buffers]
     raw = checked is None and provenance.loads_pointers(module)
-    memory = Memory(memory_buffers, memory_names, checked=checked is not None, raw=raw)
+    memory = ArgumentMemory(memory_buffers, memory_names, checked=checked is not None, raw=raw)
     sequential = _sequential(module, buffers)
     if checked is not None:
         checker = Checker(checked, module, grid, memory, buffers, names, in_turns=cooperative)
@@ -202,10 +202,10 @@ def run(
         checker.finish()
 
 
-def _bind(parameters: Sequence[Value], names: Sequence[str], arguments: Sequence[Any]) -> tuple[list[RuntimeValue], dict[int, Buffer]]:
+def _bind(parameters: Sequence[Value], names: Sequence[str], arguments: Sequence[Any]) -> tuple[list[RuntimeValue], dict[int, ArgumentBuffer]]:
     """The value of each argument, and the memory behind those that have some, by position."""
     values: list[RuntimeValue] = []
-    buffers: dict[int, Buffer] = {}
+    buffers: dict[int, ArgumentBuffer] = {}
     for index, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
         try:
             values.append(_value(parameter.type, argument, index, buffers))
@@ -214,7 +214,12 @@ def _bind(parameters: Sequence[Value], names: Sequence[str], arguments: Sequence
     return values, buffers
 
 
-def _value(type_: Type, argument: Any, index: int, buffers: dict[int, Buffer]) -> RuntimeValue:
+def _value(
+    type_: Type,
+    argument: Any,
+    index: int,
+    buffers: dict[int, ArgumentBuffer],
+) -> RuntimeValue:
     if isinstance(type_, PointerType):
         buffers[index] = describe(argument)
         return np.int64(type_wrap(buffers[index].address))
@@ -242,7 +247,7 @@ def type_wrap(address: int) -> int:
     return address - (1 << 64) if address >= 1 << 63 else address
 
 
-def _sequential(module: Module, buffers: dict[int, Buffer]) -> bool:
+def _sequential(module: Module, buffers: dict[int, ArgumentBuffer]) -> bool:
     """Return whether programs must run one after the other."""
     if any(isinstance(operation, Breakpoint) for operation in module.walk()):
         return True  # who steps through a kernel follows one program to its end

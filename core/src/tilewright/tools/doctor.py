@@ -19,7 +19,7 @@ from tilewright.tools.trial import trial_run
 _PYTHON = ((3, 11), (3, 15))
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check."""
 
     name: str
@@ -27,10 +27,10 @@ class Finding(NamedTuple):
     text: str
 
 
-def examine() -> list[Finding]:
+def examine() -> list[CheckResult]:
     """Run every check, none of which can stop another."""
     findings = [
-        Finding("tilewright", True, tilewright.__version__),
+        CheckResult("tilewright", True, tilewright.__version__),
         _python(),
         _module("numpy", required=True),
         _module("pluggy", required=True),
@@ -40,53 +40,53 @@ def examine() -> list[Finding]:
     ]
     for backend in registry().backends():
         findings.append(_guarded(f"backend {backend.name}", lambda backend=backend: _backend(backend)))  # type: ignore[misc]  # noqa: PERF401
-    findings.extend(Finding(f"backend {name}", False, str(error)) for name, error in registry().broken().items())
+    findings.extend(CheckResult(f"backend {name}", False, str(error)) for name, error in registry().broken().items())
     findings.append(_guarded("default backend", _default))
     return findings
 
 
-def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+def _guarded(name: str, check: Callable[[], CheckResult]) -> CheckResult:
     try:
         return check()
     except Exception as error:  # whatever a plugin does, the other checks go on
-        return Finding(name, False, f"{type(error).__name__}: {error}")
+        return CheckResult(name, False, f"{type(error).__name__}: {error}")
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     low, high = _PYTHON
     text = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
     ok = low <= sys.version_info[:2] < high
-    return Finding("python", ok, text if ok else f"{text}; supported are {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}")
+    return CheckResult("python", ok, text if ok else f"{text}; supported are {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}")
 
 
-def _module(name: str, *, required: bool) -> Finding:
+def _module(name: str, *, required: bool) -> CheckResult:
     try:
         importlib.import_module(name)
-        return Finding(name, True, importlib.metadata.version(name))
+        return CheckResult(name, True, importlib.metadata.version(name))
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name
         if missing and not required:
-            return Finding(name, True, "not installed; only backends that compile through LLVM need it")
-        return Finding(name, False, f"{error}; pip install {name}")
+            return CheckResult(name, True, "not installed; only backends that compile through LLVM need it")
+        return CheckResult(name, False, f"{error}; pip install {name}")
 
 
-def _cache() -> Finding:
+def _cache() -> CheckResult:
     from tilewright.runtime.storage.disk_cache import disk_cache
     from tilewright.runtime.storage.private_folder import distrust
     from tilewright.tools.printing import size_text
 
     cache = disk_cache()
     if cache.cap <= 0:
-        return Finding("cache", True, "disabled by TILEWRIGHT_CACHE_SIZE")
+        return CheckResult("cache", True, "disabled by TILEWRIGHT_CACHE_SIZE")
     reason = distrust(cache.directory)
     if reason:
-        return Finding("cache", False, f"not used: {reason}")
+        return CheckResult("cache", False, f"not used: {reason}")
     info = cache.info()
     text = f"{info.directory}, {info.entries} kernels, {size_text(info.size)} of {size_text(info.cap)}"
-    return Finding("cache", info.writable, text if info.writable else f"{text}; it cannot be written, so kernels are compiled in every process")
+    return CheckResult("cache", info.writable, text if info.writable else f"{text}; it cannot be written, so kernels are compiled in every process")
 
 
-def _variables() -> Finding:
+def _variables() -> CheckResult:
     """The environment's variables: switches are on or off, and no name is a slip of another's."""
     from tilewright.environment import VARIABLES, flag, mistyped
 
@@ -97,38 +97,42 @@ def _variables() -> Finding:
                 flag(name)
         except ValueError as error:
             wrong.append(str(error))
-    return Finding("variables", not wrong, "; ".join(wrong) or f"{sum(name in os.environ for name in VARIABLES)} set")
+    return CheckResult("variables", not wrong, "; ".join(wrong) or f"{sum(name in os.environ for name in VARIABLES)} set")
 
 
-def _backend(backend: object) -> Finding:
+def _backend(backend: object) -> CheckResult:
     from tilewright.plugins.registry import Backend
 
     assert isinstance(backend, Backend)
     name = f"backend {backend.name}"
     if backend.manifest.status:
-        return Finding(name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}")
+        return CheckResult(name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}")
     found = device_registry.devices(backend)
     for device in found:
         failure = trial_run(backend, device)
         if failure:
-            return Finding(name, False, failure)
+            return CheckResult(name, False, failure)
     listed = ", ".join(f"{device.kind}:{device.index} {device.name}" for device in found)
-    return Finding(name, True, f"{backend.manifest.version}, {listed or f'no device{device_registry.refusal(backend)}'}")
+    return CheckResult(name, True, f"{backend.manifest.version}, {listed or f'no device{device_registry.refusal(backend)}'}")
 
 
-def _default() -> Finding:
+def _default() -> CheckResult:
     from tilewright.runtime.devices.backend_choice import choose, environment_choice
 
     choice = environment_choice()
     try:
         backend, device = choose(None, {})
     except TilewrightError as error:
-        return Finding("default backend", False, str(error))
+        return CheckResult("default backend", False, str(error))
     why = "" if choice is None else ", as TILEWRIGHT_BACKEND says"
-    return Finding("default backend", True, f"{backend.name} on {device.kind}:{device.index}{why}")
+    return CheckResult(
+        "default backend",
+        True,
+        f"{backend.name} on {device.kind}:{device.index}{why}",
+    )
 
 
-def doctor_text(findings: list[Finding]) -> str:
+def doctor_text(findings: list[CheckResult]) -> str:
     """The findings for people."""
     width = max(len(finding.name) for finding in findings)
     lines = [f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.name:<{width}}  {finding.text}" for finding in findings]

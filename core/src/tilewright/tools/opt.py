@@ -46,7 +46,7 @@ class NamedPass:
 
 
 @dataclass(slots=True)
-class Place:
+class PassContext:
     """The target and options that the passes run for.
 
     Attributes:
@@ -94,7 +94,7 @@ def opt_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def place_of(name: str | None, given: Mapping[str, Any]) -> Place:
+def place_of(name: str | None, given: Mapping[str, Any]) -> PassContext:
     """Parse ``--target`` and ``--options``.
 
     The target is ``emulator``, ``emulator:LANES``, ``BACKEND`` or ``BACKEND:ARCH``.
@@ -103,7 +103,7 @@ def place_of(name: str | None, given: Mapping[str, Any]) -> Place:
         UsageError: there is no such target or option.
     """
     if name is None:
-        return Place(_portable(given))
+        return PassContext(_portable(given))
     head, _, rest = name.partition(":")
     if head == EMULATOR:
         from tilewright.simt.emulator import EmulatedTarget
@@ -111,7 +111,7 @@ def place_of(name: str | None, given: Mapping[str, Any]) -> Place:
         lanes = int(rest) if rest.isdecimal() else 0
         if rest and (lanes < 1 or lanes & (lanes - 1)):
             raise UsageError(f"--target: {EMULATOR}:LANES takes a power of two, not {rest!r}")
-        return Place(_portable(given), machine=EmulatedTarget(lanes or 32))
+        return PassContext(_portable(given), machine=EmulatedTarget(lanes or 32))
     from tilewright.runtime.options import resolve
     from tilewright.tools.inspect import place
 
@@ -120,7 +120,7 @@ def place_of(name: str | None, given: Mapping[str, Any]) -> Place:
         options = resolve(backend, "opt", given, {})
     except (KeyError, AssertionError) as error:
         raise UsageError(f"--options: {error.args[0]}") from None
-    return Place(options, backend, target, backend.call("tilewright_simt_target", target=target, options=options))
+    return PassContext(options, backend, target, backend.call("tilewright_simt_target", target=target, options=options))
 
 
 def _portable(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _portable(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**PORTABLE_OPTIONS, **given}
 
 
-def passes_of(place: Place) -> dict[str, NamedPass]:
+def passes_of(place: PassContext) -> dict[str, NamedPass]:
     """Return the passes of a place by name.
 
     They are those of Tile IR, those that the backend adds for the target, and the toolkit's stages.
@@ -159,7 +159,7 @@ def _named(pass_: Callable[[Module], Any]) -> NamedPass:
     return NamedPass(pass_name(pass_), meaning, pass_)
 
 
-def _decomposition(place: Place) -> NamedPass:
+def _decomposition(place: PassContext) -> NamedPass:
     """Return the pass that decomposes the operations that the backend does not lower.
 
     Without a backend whose manifest names its operations, all are decomposed that can be.
@@ -184,7 +184,11 @@ def _staged(stage: Stage, machine: SimtTarget, options: Mapping[str, Any]) -> Na
     return NamedPass(stage.name, f"{stage.meaning} (a stage of the GPU toolkit)", lambda module: stage.run(module, machine, options))
 
 
-def choose(names: Sequence[str], known: Mapping[str, NamedPass], place: Place) -> list[NamedPass]:
+def choose(
+    names: Sequence[str],
+    known: Mapping[str, NamedPass],
+    place: PassContext,
+) -> list[NamedPass]:
     """The passes of some names, in order.
 
     Raises:
@@ -219,7 +223,7 @@ def _text(file: str) -> tuple[str, str]:
         raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def read(text: str, name: str, place: Place) -> Module:
+def read(text: str, name: str, place: PassContext) -> Module:
     """The verified module of a text.
 
     Raises:

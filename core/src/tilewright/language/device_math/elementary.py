@@ -12,44 +12,44 @@ from typing import Any
 
 from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import fma, select
-from tilewright.language.device_math.numbers import INFINITY, NAN, Number, function, polynomial
+from tilewright.language.device_math.numbers import INFINITY, NAN, MathValue, function, polynomial
 
 
-def constant_pair(x: Number, value: str) -> tuple[float, float]:
+def constant_pair(x: MathValue, value: str) -> tuple[float, float]:
     """Split a constant of many digits into two floats of the type of ``x``: value and error."""
     exact = Decimal(value)
     high = _rounded(float(exact), x)
     return high, _rounded(float(exact - Decimal(high)), x)
 
 
-def _rounded(value: float, x: Number) -> float:
+def _rounded(value: float, x: MathValue) -> float:
     return value if x.wide else float(struct.unpack("f", struct.pack("f", value))[0])
 
 
-def exp(x: Number) -> Number:
+def exp(x: MathValue) -> MathValue:
     return x.apply("exp")
 
 
-def log(x: Number) -> Number:
+def log(x: MathValue) -> MathValue:
     return x.apply("log")
 
 
-def sqrt(x: Number) -> Number:
+def sqrt(x: MathValue) -> MathValue:
     return x.apply("sqrt")
 
 
-def copysign(x: Number | float, sign: Number) -> Number:
+def copysign(x: MathValue | float, sign: MathValue) -> MathValue:
     return sign.like(x).apply("copysign", sign)
 
 
-def is_nan(x: Number) -> Number:
+def is_nan(x: MathValue) -> MathValue:
     return x.differs(x)
 
 
 # -- pow -------------------------------------------------------------------------------------------
 
 
-def split(x: Number) -> tuple[Number, Number]:
+def split(x: MathValue) -> tuple[MathValue, MathValue]:
     """(m, e) with x = m * 2**e, m in [sqrt(1/2), sqrt(2)), of a positive finite x; e a float."""
     mantissa, smallest, scale = (52, 2.0**-1022, 54) if x.wide else (23, 2.0**-126, 25)
     small = x < smallest
@@ -59,7 +59,7 @@ def split(x: Number) -> tuple[Number, Number]:
     return fraction, exponent.cast(x.element) - select(small, x.like(float(scale)), 0.0)
 
 
-def log_pair(x: Number) -> tuple[Number, Number]:
+def log_pair(x: MathValue) -> tuple[MathValue, MathValue]:
     """Logarithm of a positive finite x as an unevaluated sum of two floats.
 
     Its relative error is some 2**-58 (fp64) or 2**-29 (fp32).
@@ -94,7 +94,7 @@ def log_pair(x: Number) -> tuple[Number, Number]:
 _LN2 = "0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687"
 
 
-def power(x: Number, y: Number) -> Number:
+def power(x: MathValue, y: MathValue) -> MathValue:
     """x to the y, by exp(y log x) with logarithm and exponent in two floats.
 
     Special cases are as in C's Annex F.
@@ -128,7 +128,7 @@ def power(x: Number, y: Number) -> Number:
 # -- exponentials and logarithms -------------------------------------------------------------------
 
 
-def expm1(x: Number) -> Number:
+def expm1(x: MathValue) -> MathValue:
     """exp(x) - 1; near zero (u - 1) x / log(u) with u = exp(x), whose errors cancel (W. Kahan)."""
     u = exp(x)
     v = u - 1.0
@@ -137,7 +137,7 @@ def expm1(x: Number) -> Number:
     return select(abs(x) < 1.0, near, v)
 
 
-def log1p(x: Number) -> Number:
+def log1p(x: MathValue) -> MathValue:
     """log(1 + x), as log(u) x / (u - 1) with u = 1 + x rounded (W. Kahan)."""
     u = x + 1.0
     value = log(u) * (x / (u - 1.0))
@@ -149,7 +149,7 @@ _LOG10_E = "0.434294481903251827651128918916605082294397005803666566114453783165
 _LOG2_10 = "3.32192809488736234787031942948939017586483139302458061205475639581593477660862521585013974335937015"
 
 
-def log10(x: Number) -> Number:
+def log10(x: MathValue) -> MathValue:
     high, low = constant_pair(x, _LOG10_E)
     value = log(x)
     scaled = value * high
@@ -157,7 +157,7 @@ def log10(x: Number) -> Number:
     return select(abs(value).equals(INFINITY), value, corrected)
 
 
-def exp10(x: Number) -> Number:
+def exp10(x: MathValue) -> MathValue:
     """2 to the (x log2 10), with the exponent in two floats."""
     high, low = constant_pair(x, _LOG2_10)
     exponent = x * high
@@ -175,7 +175,7 @@ def exp10(x: Number) -> Number:
 _PART_OF_EXPONENT = {False: (1.0570602416992188, 1.4389491081237793), True: (0.8010089974031871, 1.1138938133878804)}
 
 
-def _half_exponential(x: Number) -> Number:
+def _half_exponential(x: MathValue) -> MathValue:
     """exp(x) / 2 without premature overflow.
 
     For large x a part of the exponent becomes a factor.
@@ -185,31 +185,31 @@ def _half_exponential(x: Number) -> Number:
     return exp(select(far, x - part, x)) * select(far, x.like(factor), 0.5)
 
 
-def sinh(x: Number) -> Number:
+def sinh(x: MathValue) -> MathValue:
     size = abs(x)
     t = expm1(size)
     small = (t + t / (t + 1.0)) * 0.5
     return copysign_of(select(size < 20.0, small, _half_exponential(size)), x)
 
 
-def copysign_of(magnitude: Number, sign: Number) -> Number:
+def copysign_of(magnitude: MathValue, sign: MathValue) -> MathValue:
     """The magnitude with the sign; NaN stays."""
     return magnitude.apply("copysign", sign)
 
 
-def cosh(x: Number) -> Number:
+def cosh(x: MathValue) -> MathValue:
     half = _half_exponential(abs(x))
     return half + 0.25 / half
 
 
-def asinh(x: Number) -> Number:
+def asinh(x: MathValue) -> MathValue:
     size = abs(x)
     square = size * size
     near = log1p(size + square / (sqrt(square + 1.0) + 1.0))
     return copysign_of(select(size > (2.0**28 if x.wide else 2.0**14), log(size) + math.log(2), near), x)
 
 
-def acosh(x: Number) -> Number:
+def acosh(x: MathValue) -> MathValue:
     t = x - 1.0
     near = log1p(t + sqrt(t * 2.0 + t * t))
     value = select(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), near)
@@ -218,7 +218,7 @@ def acosh(x: Number) -> Number:
     return select(x < 1.0, NAN, value)
 
 
-def atanh(x: Number) -> Number:
+def atanh(x: MathValue) -> MathValue:
     size = abs(x)
     return copysign_of(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
 
@@ -226,18 +226,18 @@ def atanh(x: Number) -> Number:
 # -- trigonometric functions and their inverses ----------------------------------------------------
 
 
-def tan(x: Number) -> Number:
+def tan(x: MathValue) -> MathValue:
     return select(x.equals(0.0), x, x.apply("sin") / x.apply("cos"))
 
 
-def _turns(x: Number) -> tuple[Number, Number]:
+def _turns(x: MathValue) -> tuple[MathValue, MathValue]:
     """(r, k): x = r + k/2 modulo 2, |r| <= 1/4, k in 0..3 as i32, of a finite x."""
     reduced = x - (x * 0.5).apply("round_even") * 2.0
     quarter = (reduced * 2.0).apply("round_even")
     return reduced - quarter * 0.5, quarter.cast(ir_types.I32) & 3
 
 
-def _of_turns(x: Number, shift: int) -> Number:
+def _of_turns(x: MathValue, shift: int) -> MathValue:
     r, k = _turns(x)
     k = (k + shift) & 3
     angle = r * math.pi
@@ -246,12 +246,12 @@ def _of_turns(x: Number, shift: int) -> Number:
     return select(abs(x) < INFINITY, value, NAN)
 
 
-def sinpi(x: Number) -> Number:
+def sinpi(x: MathValue) -> MathValue:
     whole = x.apply("trunc").equals(x) & (abs(x) < INFINITY)
     return select(whole, copysign(0.0, x), _of_turns(x, 0))
 
 
-def cospi(x: Number) -> Number:
+def cospi(x: MathValue) -> MathValue:
     size = abs(x)
     # Exact from 1/4 to where all numbers are whole; of a negative x the difference would be
     # rounded.
@@ -259,7 +259,7 @@ def cospi(x: Number) -> Number:
     return select((half.apply("trunc").equals(half)) & (size < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
 
 
-def atan(x: Number) -> Number:
+def atan(x: MathValue) -> MathValue:
     """The arc tangent: range reduction, then the Taylor series.
 
     Above 1 the argument is 1/x; the nearest of 0, 1/4 ... 1 is subtracted.
@@ -294,7 +294,7 @@ _HALF_PI = "1.5707963267948966192313216916397514420985846996875529104874723"
 _PI = "3.1415926535897932384626433832795028841971693993751058209749446"
 
 
-def atan2(y: Number, x: Number) -> Number:
+def atan2(y: MathValue, x: MathValue) -> MathValue:
     """The angle of the point (x, y); special cases as in C's Annex F."""
     a, b = abs(y), abs(x)
     swap = a > b
@@ -310,18 +310,18 @@ def atan2(y: Number, x: Number) -> Number:
     return select(is_nan(x) | is_nan(y), x + y, copysign_of(angle, y))
 
 
-def asin(x: Number) -> Number:
+def asin(x: MathValue) -> MathValue:
     return atan2(x, sqrt((1.0 - x) * (x + 1.0)))
 
 
-def acos(x: Number) -> Number:
+def acos(x: MathValue) -> MathValue:
     return atan2(sqrt((1.0 - x) * (x + 1.0)), x)
 
 
 # -- roots and norms -------------------------------------------------------------------------------
 
 
-def cbrt(x: Number) -> Number:
+def cbrt(x: MathValue) -> MathValue:
     """The cube root.
 
     Two steps of Halley's method from a line compute it for m in [1/2, 2) times 2**(0..2); the rest
@@ -340,11 +340,11 @@ def cbrt(x: Number) -> Number:
     return copysign_of(select(ordinary, t.ldexp(third.cast(ir_types.I32)), size), x)
 
 
-def rcbrt(x: Number) -> Number:
+def rcbrt(x: MathValue) -> MathValue:
     return 1.0 / cbrt(x)
 
 
-def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
+def _root_and_scale(parts: tuple[MathValue, ...]) -> tuple[MathValue, MathValue, MathValue]:
     """Return (r, s, the largest part): the length of a vector is r times s.
 
     s is a power of two, so that no square overflows. The parts must be finite and not all 0.
@@ -365,7 +365,7 @@ def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
     return sqrt(total), scale, largest
 
 
-def _with_specials(value: Number, parts: tuple[Number, ...], infinite: float) -> Number:
+def _with_specials(value: MathValue, parts: tuple[MathValue, ...], infinite: float) -> MathValue:
     """Return ``value``, NaN where a part is, and ``infinite`` where a part is infinite."""
     for part in parts:
         value = select(is_nan(part), NAN, value)
@@ -374,13 +374,13 @@ def _with_specials(value: Number, parts: tuple[Number, ...], infinite: float) ->
     return value
 
 
-def norm(*parts: Number) -> Number:
+def norm(*parts: MathValue) -> MathValue:
     """The length of a vector, scaled so that nothing overflows; infinite where any part is."""
     root, scale, largest = _root_and_scale(parts)
     return _with_specials(select(largest.equals(0.0), 0.0, root * scale), parts, INFINITY)
 
 
-def reciprocal_norm(*parts: Number) -> Number:
+def reciprocal_norm(*parts: MathValue) -> MathValue:
     """1 over the length of a vector, also where the length itself is out of range."""
     root, scale, largest = _root_and_scale(parts)
     return _with_specials(select(largest.equals(0.0), INFINITY, (1.0 / root) / scale), parts, 0.0)

@@ -15,7 +15,7 @@ from tilewright.language.value_types.tensors import tensor
 F32_F64 = ("fp32", "fp64")
 
 
-class Number(expressions.Number):
+class MathValue(expressions.Number):
     """A scalar or tile of the IR with Python's operators."""
 
     __slots__ = ()
@@ -56,7 +56,7 @@ INFINITY = float("inf")
 NAN = float("nan")
 
 
-def polynomial(x: Number, coefficients: list[float]) -> Number:
+def polynomial(x: MathValue, coefficients: list[float]) -> MathValue:
     """The polynomial with these coefficients, lowest degree first (Horner)."""
     result = x.like(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
@@ -64,7 +64,7 @@ def polynomial(x: Number, coefficients: list[float]) -> Number:
     return result
 
 
-def chebyshev(x: Number, coefficients: tuple[float, ...]) -> Number:
+def chebyshev(x: MathValue, coefficients: tuple[float, ...]) -> MathValue:
     """The Chebyshev series with these coefficients at ``x`` in [-1, 1] (C. Clenshaw, 1955)."""
     twice, last, before = x + x, x.like(coefficients[-1]), x.like(0.0)
     for coefficient in reversed(coefficients[1:-1]):
@@ -72,7 +72,7 @@ def chebyshev(x: Number, coefficients: tuple[float, ...]) -> Number:
     return fma(x, last, coefficients[0] - before)
 
 
-def two_sum(a: Number, b: Number) -> tuple[Number, Number]:
+def two_sum(a: MathValue, b: MathValue) -> tuple[MathValue, MathValue]:
     """The rounded sum and its error (D. Knuth, The Art of Computer Programming, vol. 2)."""
     total = a + b
     virtual = total - a
@@ -104,13 +104,13 @@ def function(
     name: str,
     parameters: str,
     meaning: str,
-    body: Callable[..., Number],
+    body: Callable[..., MathValue],
     *,
     names: tuple[str, ...] = F32_F64,
     through_f64: bool = False,
     result: dtype | None = None,
 ) -> Any:
-    """Make a builtin of the elementwise ``body``, which gets a Number for each parameter.
+    """Make a builtin of the elementwise ``body``, which gets a MathValue for each parameter.
 
     Args:
         parameters: their names, separated by blanks: one to four.
@@ -123,7 +123,7 @@ def function(
     def call(*values: Any, _semantic: Any) -> tensor:
         operands = _operands(values, _semantic, names, name)
         builder, own = _semantic.builder, operands[0].dtype
-        numbers = [Number(builder, x.handle) for x in operands]
+        numbers = [MathValue(builder, x.handle) for x in operands]
         widened = through_f64 and own is float32
         if widened:
             numbers = [x.cast(ir_types.F64) for x in numbers]

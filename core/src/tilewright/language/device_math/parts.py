@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import select
 from tilewright.language.device_math.elementary import copysign_of, is_nan, split
-from tilewright.language.device_math.numbers import F32_F64, INFINITY, NAN, Number, function
+from tilewright.language.device_math.numbers import F32_F64, INFINITY, NAN, MathValue, function
 from tilewright.language.value_types.dtypes import dtype, float32, float64, int32, int64, uint32
 
 _MIN = -(2**31)
@@ -18,29 +18,29 @@ _MOST = 2**31 - 1
 # -- floats ----------------------------------------------------------------------------------------
 
 
-def _exponent(x: Number) -> Number:
+def _exponent(x: MathValue) -> MathValue:
     """floor(log2 |x|) of a finite x that is not 0, as a float."""
     size = abs(x)
     m, e = split(select((size > 0.0) & (size < INFINITY), size, 1.0))
     return select(m < 1.0, e - 1.0, e)
 
 
-def ilogb(x: Number) -> Number:
+def ilogb(x: MathValue) -> MathValue:
     exponent = _exponent(x).cast(ir_types.I32)
     exponent = select(x.equals(0.0) | is_nan(x), _MIN, exponent)
     return select(abs(x).equals(INFINITY), _MOST, exponent)
 
 
-def logb(x: Number) -> Number:
+def logb(x: MathValue) -> MathValue:
     exponent = select(x.equals(0.0), -INFINITY, _exponent(x))
     return select(abs(x).equals(INFINITY), INFINITY, select(is_nan(x), x, exponent))
 
 
-def fdim(x: Number, y: Number) -> Number:
+def fdim(x: MathValue, y: MathValue) -> MathValue:
     return select(is_nan(x) | is_nan(y), x + y, select(x > y, x - y, 0.0))
 
 
-def remainder(x: Number, y: Number) -> Number:
+def remainder(x: MathValue, y: MathValue) -> MathValue:
     """x - n y with n the integer nearest to x / y, ties to even.
 
     It is the remainder by 2 |y|, less |y| at most twice.
@@ -62,7 +62,7 @@ def remainder(x: Number, y: Number) -> Number:
     return select(invalid, NAN, select(divisor.equals(INFINITY), x, value))
 
 
-def away(x: Number) -> Number:
+def away(x: MathValue) -> MathValue:
     """Round to the nearest integer, ties away from zero.
 
     x is moved away from zero by the largest number below 0.5. The rounded sum reaches the next
@@ -72,18 +72,18 @@ def away(x: Number) -> Number:
     return (x + copysign_of(x.like(below_half), x)).apply("trunc")
 
 
-def saturate(x: Number) -> Number:
+def saturate(x: MathValue) -> MathValue:
     return select(x > 0.0, select(x < 1.0, x, 1.0), 0.0)
 
 
 # -- bits ------------------------------------------------------------------------------------------
 
 
-def _unsigned(x: Number) -> Number:
+def _unsigned(x: MathValue) -> MathValue:
     return x.bitcast(ir_types.IntType(64 if x.wide else 32, signed=False))
 
 
-def reversed_bits(x: Number) -> Number:
+def reversed_bits(x: MathValue) -> MathValue:
     """Neighbours swapped in ever larger groups."""
     bits = _unsigned(x)
     width = 64 if x.wide else 32
@@ -95,7 +95,7 @@ def reversed_bits(x: Number) -> Number:
     return bits.bitcast(x.element)
 
 
-def byte_perm(x: Number, y: Number, s: Number) -> Number:
+def byte_perm(x: MathValue, y: MathValue, s: MathValue) -> MathValue:
     """Four bytes of the eight of y:x, each chosen by three bits of a nibble of s."""
     u64 = ir_types.IntType(64, signed=False)
     pool = _unsigned(x).cast(u64) | (_unsigned(y).cast(u64) << 32)
@@ -107,32 +107,32 @@ def byte_perm(x: Number, y: Number, s: Number) -> Number:
     return result.cast(ir_types.IntType(32, signed=False)).bitcast(x.element)
 
 
-def mul24(x: Number, y: Number) -> Number:
+def mul24(x: MathValue, y: MathValue) -> MathValue:
     """Multiply the low 24 bits, signed where the operands are; the low 32 bits of the result."""
     return ((x << 8) >> 8) * ((y << 8) >> 8)
 
 
-def sad(x: Number, y: Number, z: Number) -> Number:
+def sad(x: MathValue, y: MathValue, z: MathValue) -> MathValue:
     difference = select(x > y, x - y, y - x)
     return difference + z
 
 
-def _halves(x: Number, upper: bool) -> Number:
+def _halves(x: MathValue, upper: bool) -> MathValue:
     bits = x.bits()
     return ((bits >> 32) if upper else bits).cast(ir_types.I32)
 
 
-def join_halves(high: Number, low: Number) -> Number:
+def join_halves(high: MathValue, low: MathValue) -> MathValue:
     upper = high.cast(ir_types.I64) << 32
     return (upper | (low.cast(ir_types.I64) & 0xFFFFFFFF)).bitcast(ir_types.F64)
 
 
-def _rcp64h(x: Number) -> Number:
+def _rcp64h(x: MathValue) -> MathValue:
     """The reciprocal's upper half; the lower is zero."""
     return ((1.0 / x).bits() & -(1 << 32)).bitcast(ir_types.F64)
 
 
-def _reinterpret(target: dtype) -> Callable[[Number], Number]:
+def _reinterpret(target: dtype) -> Callable[[MathValue], MathValue]:
     return lambda x: x.bitcast(target.ir_type)
 
 
@@ -143,7 +143,7 @@ _F64 = ("fp64",)
 
 #: name, parameters, meaning, body, types it takes (None: fp32 and fp64), type of the result (None:
 #: its arguments')
-_ROWS: tuple[tuple[str, str, str, Callable[..., Number], tuple[str, ...] | None, dtype | None], ...] = (
+_ROWS: tuple[tuple[str, str, str, Callable[..., MathValue], tuple[str, ...] | None, dtype | None], ...] = (
     ("ilogb", "x", "The binary exponent of ``x`` as int32; the minimum of int32 for 0 and NaN, the maximum for infinity.", ilogb, None, int32),
     ("logb", "x", "The binary exponent of ``x`` as a float.", logb, None, None),
     ("fdim", "x y", "``x - y`` where positive, else 0.", fdim, None, None),

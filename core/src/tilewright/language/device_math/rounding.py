@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import fma, select
 from tilewright.language.device_math.elementary import split
-from tilewright.language.device_math.numbers import INFINITY, Number, function, two_sum
+from tilewright.language.device_math.numbers import INFINITY, MathValue, function, two_sum
 from tilewright.language.value_types.dtypes import (
     dtype,
     float32,
@@ -29,10 +29,10 @@ from tilewright.language.value_types.dtypes import (
 
 #: Exact values as a sum of two fp64 numbers, the second smaller than half a unit of the first: only
 #: its sign and size relative to that unit matter.
-Exact = tuple[Number, Number]
+Exact = tuple[MathValue, MathValue]
 
 
-def step(x: Number, up: Number) -> Number:
+def step(x: MathValue, up: MathValue) -> MathValue:
     """The neighbour of ``x`` above (where ``up``) or below."""
     bits = x.bits()
     away = up ^ (x < 0.0)
@@ -41,13 +41,13 @@ def step(x: Number, up: Number) -> Number:
     return select(x.equals(0.0), select(up, smallest, -smallest), moved)
 
 
-def nextafter(x: Number, y: Number) -> Number:
+def nextafter(x: MathValue, y: MathValue) -> MathValue:
     """The neighbour of ``x`` towards ``y``."""
     moved = step(x, y > x)
     return select(x.differs(x) | y.differs(y), x + y, select(x.equals(y), y, moved))
 
 
-def _directed(nearest: Number, error: Number, mode: str) -> Number:
+def _directed(nearest: MathValue, error: MathValue, mode: str) -> MathValue:
     """The value ``nearest + error``, of which ``nearest`` is the rounding, rounded by ``mode``."""
     zero = error.like(0.0)
     if mode == "rd":
@@ -60,21 +60,21 @@ def _directed(nearest: Number, error: Number, mode: str) -> Number:
     return select(wrong, step(nearest, up), nearest)
 
 
-def _narrowed(exact: Exact, mode: str) -> Number:
+def _narrowed(exact: Exact, mode: str) -> MathValue:
     """A sum of two fp64 numbers as fp32."""
     value, rest = exact
     nearest = value.cast(ir_types.F32)
     return _directed(nearest, (value - nearest.cast(ir_types.F64)) + rest, mode)
 
 
-def _settled(exact: Exact, mode: str, result: ir_types.Type) -> Number:
+def _settled(exact: Exact, mode: str, result: ir_types.Type) -> MathValue:
     """The exact value in the result's type."""
     if result is ir_types.F32:
         return _narrowed(exact, mode)
     return _directed(exact[0], exact[1], mode)
 
 
-def _scaled_back(exact: Exact, exponent: Number, mode: str) -> Number:
+def _scaled_back(exact: Exact, exponent: MathValue, mode: str) -> MathValue:
     """A sum of two fp64 numbers times 2**exponent, rounded once."""
     value, rest = exact
     nearest = value.ldexp(exponent)
@@ -84,37 +84,37 @@ def _scaled_back(exact: Exact, exponent: Number, mode: str) -> Number:
 # -- the operations, in fp64: of fp32 numbers, or of scaled ones -----------------------------------
 
 
-def _add(a: Number, b: Number) -> Exact:
+def _add(a: MathValue, b: MathValue) -> Exact:
     total, error = two_sum(a, b)
     # Of finite numbers that overflow the error is opposite to the sum.
     overflows = abs(total).equals(INFINITY) & (abs(a) < INFINITY) & (abs(b) < INFINITY)
     return total, select(overflows, -total, error)
 
 
-def _sub(a: Number, b: Number) -> Exact:
+def _sub(a: MathValue, b: MathValue) -> Exact:
     return _add(a, -b)
 
 
-def _mul(a: Number, b: Number) -> Exact:
+def _mul(a: MathValue, b: MathValue) -> Exact:
     rounded = a * b
     return rounded, fma(a, b, -rounded)
 
 
-def _div(a: Number, b: Number) -> Exact:
+def _div(a: MathValue, b: MathValue) -> Exact:
     quotient = a / b
     return quotient, fma(-quotient, b, a) / b
 
 
-def _rcp(a: Number) -> Exact:
+def _rcp(a: MathValue) -> Exact:
     return _div(a.like(1.0), a)
 
 
-def _sqrt(a: Number) -> Exact:
+def _sqrt(a: MathValue) -> Exact:
     root = a.apply("sqrt")
     return root, select(root > 0.0, fma(-root, root, a) / (root + root), 0.0)
 
 
-def _fma(a: Number, b: Number, c: Number) -> Exact:
+def _fma(a: MathValue, b: MathValue, c: MathValue) -> Exact:
     """Error of a fused multiply-add.
 
     S. Boldo and J.-M. Muller, Some functions computable with a fused-mac, 2005.
@@ -130,7 +130,7 @@ def _fma(a: Number, b: Number, c: Number) -> Exact:
 # -- the operations on fp64, scaled ----------------------------------------------------------------
 
 
-def _parts(x: Number) -> tuple[Number, Number]:
+def _parts(x: MathValue) -> tuple[MathValue, MathValue]:
     """Return (m, e) with x = m * 2**e and |m| near 1, e an i32.
 
     Zeros, infinities and NaN are their own m.
@@ -141,27 +141,27 @@ def _parts(x: Number) -> tuple[Number, Number]:
     return select(usable, m.apply("copysign", x), x), e.cast(ir_types.I32)
 
 
-def _scaled_mul(a: Number, b: Number) -> tuple[Exact, Number]:
+def _scaled_mul(a: MathValue, b: MathValue) -> tuple[Exact, MathValue]:
     (p, i), (q, j) = _parts(a), _parts(b)
     return _mul(p, q), i + j
 
 
-def _scaled_div(a: Number, b: Number) -> tuple[Exact, Number]:
+def _scaled_div(a: MathValue, b: MathValue) -> tuple[Exact, MathValue]:
     (p, i), (q, j) = _parts(a), _parts(b)
     return _div(p, q), i - j
 
 
-def _scaled_rcp(a: Number) -> tuple[Exact, Number]:
+def _scaled_rcp(a: MathValue) -> tuple[Exact, MathValue]:
     return _scaled_div(a.like(1.0), a)
 
 
-def _scaled_sqrt(a: Number) -> tuple[Exact, Number]:
+def _scaled_sqrt(a: MathValue) -> tuple[Exact, MathValue]:
     m, e = _parts(a)
     odd = (e & 1).equals(1)
     return _sqrt(select(odd, m + m, m)), e >> 1
 
 
-def _scaled_fma(a: Number, b: Number, c: Number) -> tuple[Exact, Number]:
+def _scaled_fma(a: MathValue, b: MathValue, c: MathValue) -> tuple[Exact, MathValue]:
     """Fused multiply-add with a * b and c scaled together.
 
     One that then is too small to matter is replaced by a number of its sign below all that do.
@@ -194,7 +194,7 @@ _OPERATIONS: tuple[tuple[str, str, Callable[..., Exact], str], ...] = (
 _MODES = {"rn": "to nearest even", "rz": "towards zero", "rd": "down", "ru": "up"}
 
 
-_SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, Number]]] = {
+_SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, MathValue]]] = {
     _mul: _scaled_mul,
     _div: _scaled_div,
     _rcp: _scaled_rcp,
@@ -203,11 +203,11 @@ _SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, Number]]] = {
 }
 
 
-_OPERATORS: dict[Callable[..., Exact], Callable[[Number, Number], Number]] = {_add: operator.add, _sub: operator.sub, _mul: operator.mul}
+_OPERATORS: dict[Callable[..., Exact], Callable[[MathValue, MathValue], MathValue]] = {_add: operator.add, _sub: operator.sub, _mul: operator.mul}
 
 
-def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
-    def body(*numbers: Number) -> Number:
+def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., MathValue]:
+    def body(*numbers: MathValue) -> MathValue:
         if mode == "rn":
             return _nearest(exact, numbers)
         scaled = _SCALED.get(exact) if numbers[0].wide else None
@@ -226,7 +226,7 @@ def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
     return body
 
 
-def _both_positive(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
+def _both_positive(exact: Callable[..., Exact], numbers: tuple[MathValue, ...]) -> MathValue:
     """Return whether neither of the two summands has a sign, zeros included."""
     one = numbers[0].like(1.0)
     signs = [one.apply("copysign", x) for x in numbers]
@@ -235,7 +235,7 @@ def _both_positive(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> 
     return (signs[0] > 0.0) & (signs[1] > 0.0 if exact is _add else signs[1] < 0.0)
 
 
-def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
+def _nearest(exact: Callable[..., Exact], numbers: tuple[MathValue, ...]) -> MathValue:
     """The operation itself, which rounds to nearest even.
 
     No backend contracts it with what the caller adds to it.
@@ -257,11 +257,11 @@ _FLOATS = {"float": float32, "double": float64}
 _TO_WHOLE = {"rn": "round_even", "rz": "trunc", "rd": "floor", "ru": "ceil"}
 
 
-def _to_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
+def _to_integer(target: dtype, mode: str) -> Callable[[MathValue], MathValue]:
     """Saturating; 0 for NaN."""
     low, high = target.get_int_min_value(), target.get_int_max_value()
 
-    def body(x: Number) -> Number:
+    def body(x: MathValue) -> MathValue:
         whole = x.apply(_TO_WHOLE[mode])
         limit = float(high + 1)
         inside = (whole >= float(low)) & (whole < limit)
@@ -271,8 +271,8 @@ def _to_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
     return body
 
 
-def _from_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
-    def body(x: Number) -> Number:
+def _from_integer(target: dtype, mode: str) -> Callable[[MathValue], MathValue]:
+    def body(x: MathValue) -> MathValue:
         if mode == "rn":
             return x.cast(target.ir_type)
         if not x.wide:
@@ -285,8 +285,8 @@ def _from_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
     return body
 
 
-def _narrow(mode: str) -> Callable[[Number], Number]:
-    def body(x: Number) -> Number:
+def _narrow(mode: str) -> Callable[[MathValue], MathValue]:
+    def body(x: MathValue) -> MathValue:
         if mode == "rn":
             return x.cast(ir_types.F32)
         return _narrowed((x, x.like(0.0)), mode)

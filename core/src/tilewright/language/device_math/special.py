@@ -11,12 +11,12 @@ from typing import Any
 from tilewright.ir.expressions import fma, select
 from tilewright.language.device_math.coefficients import SERIES
 from tilewright.language.device_math.elementary import constant_pair, copysign_of, exp, is_nan, log, power, sinpi, sqrt
-from tilewright.language.device_math.numbers import INFINITY, NAN, Number, chebyshev, function, polynomial
+from tilewright.language.device_math.numbers import INFINITY, NAN, MathValue, chebyshev, function, polynomial
 
 # -- error function --------------------------------------------------------------------------------
 
 
-def _erfcx_positive(x: Number) -> Number:
+def _erfcx_positive(x: MathValue) -> MathValue:
     """exp(x*x) erfc(x) for x >= 0: a series in (x - 3.75) / (x + 3.75), over 1 + 2x.
 
     M. Shepherd and J. Laframboise, 1981.
@@ -26,7 +26,7 @@ def _erfcx_positive(x: Number) -> Number:
     return chebyshev(t, SERIES["erfcx"]) * 0.5 / (x + 0.5)
 
 
-def _exp_of_square(x: Number, sign: float) -> Number:
+def _exp_of_square(x: MathValue, sign: float) -> MathValue:
     """exp(sign * x * x), the square in two floats."""
     square = x * x
     error = select(square < INFINITY, fma(x, x, -square), 0.0)
@@ -34,28 +34,28 @@ def _exp_of_square(x: Number, sign: float) -> Number:
     return select(value < INFINITY, fma(value, error * sign, value), value)
 
 
-def _erfc_far(size: Number) -> Number:
+def _erfc_far(size: MathValue) -> MathValue:
     return _exp_of_square(size, -1.0) * _erfcx_positive(size)
 
 
-def erfc(x: Number) -> Number:
+def erfc(x: MathValue) -> MathValue:
     size = abs(x)
     tail = _erfc_far(size)
     return select(size < 0.5, 1.0 - x.apply("erf"), select(x < 0.0, 2.0 - tail, tail))
 
 
-def erfcx(x: Number) -> Number:
+def erfcx(x: MathValue) -> MathValue:
     size = abs(x)
     tail = _erfcx_positive(size)
     return select(x < 0.0, _exp_of_square(size, 1.0) * 2.0 - tail, tail)
 
 
-def _slope(y: Number) -> Number:
+def _slope(y: MathValue) -> MathValue:
     """The derivative of erf."""
     return _exp_of_square(y, -1.0) * (2 / math.sqrt(math.pi))
 
 
-def _tail_inverse(q: Number) -> Number:
+def _tail_inverse(q: MathValue) -> MathValue:
     """The y with erfc(y) = q for q up to 1/2.
 
     It is S. Winitzki's formula, with Newton's method on the logarithm, and Halley's at the end.
@@ -76,7 +76,7 @@ def _tail_inverse(q: Number) -> Number:
     return y + ratio / (1.0 - ratio * y)
 
 
-def _scaled_exp_of_square(x: Number, scale: Number) -> Number:
+def _scaled_exp_of_square(x: MathValue, scale: MathValue) -> MathValue:
     """exp(-x * x) times a scale: of half the square, twice, so that neither is out of range."""
     square = x * x
     root = exp(square * -0.5)
@@ -84,7 +84,7 @@ def _scaled_exp_of_square(x: Number, scale: Number) -> Number:
     return fma(value, -fma(x, x, -square), value)
 
 
-def _middle_inverse(t: Number) -> Number:
+def _middle_inverse(t: MathValue) -> MathValue:
     """The y with erf(y) = t for t from 0 to 1/2: the Taylor series, then Halley's method."""
     y = t * polynomial(t * t, [0.886226925452758, 0.2320136665346544, 0.12755617530559793, 0.0865521292415474, 0.06495961774538539])
     start = y
@@ -94,7 +94,7 @@ def _middle_inverse(t: Number) -> Number:
     return select(t < 1e-20, start, y)
 
 
-def erfcinv(q: Number) -> Number:
+def erfcinv(q: MathValue) -> MathValue:
     """Through erf where q is within 1/2 of 1, through erfc elsewhere; a q above 1 is mirrored.
 
     Both differences are exact.
@@ -107,7 +107,7 @@ def erfcinv(q: Number) -> Number:
     return select((small < 0.0) | is_nan(q), NAN, select(mirrored, -y, y))
 
 
-def erfinv(x: Number) -> Number:
+def erfinv(x: MathValue) -> MathValue:
     """As :func:`erfcinv`, of 1 - x."""
     size = abs(x)
     central = size <= 0.5
@@ -117,7 +117,7 @@ def erfinv(x: Number) -> Number:
     return copysign_of(select((size > 1.0) | is_nan(x), NAN, y), x)
 
 
-def normcdf(x: Number) -> Number:
+def normcdf(x: MathValue) -> MathValue:
     """erfc(-x / sqrt 2) / 2, corrected for the rounding of the argument."""
     high, low = constant_pair(x, "0.70710678118654752440084436210484903928483593768847403658833986899536623923105")
     t = -x * high
@@ -127,7 +127,7 @@ def normcdf(x: Number) -> Number:
     return (value + slope) * 0.5
 
 
-def normcdfinv(p: Number) -> Number:
+def normcdfinv(p: MathValue) -> MathValue:
     value = erfcinv(p * 2.0) * -math.sqrt(2)
     return select(p.equals(0.5), 0.0, value)
 
@@ -138,13 +138,13 @@ def normcdfinv(p: Number) -> Number:
 _STIRLING = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400]
 
 
-def _stirling(x: Number) -> Number:
+def _stirling(x: MathValue) -> MathValue:
     """lgamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2) for x >= 8."""
     inverse = 1.0 / x
     return inverse * polynomial(inverse * inverse, _STIRLING)
 
 
-def _down(x: Number) -> tuple[Number, Number]:
+def _down(x: MathValue) -> tuple[MathValue, MathValue]:
     """(y, p) with gamma(x) = p gamma(y) and y in [1/2, 5/2], for x from 1/2 to 14."""
     factor = x.like(1.0)
     for _ in range(12):
@@ -155,11 +155,11 @@ def _down(x: Number) -> tuple[Number, Number]:
     return x, factor
 
 
-def _near_lgamma(y: Number) -> Number:
+def _near_lgamma(y: MathValue) -> MathValue:
     return (y - 1.0) * (y - 2.0) * chebyshev(y - 1.5, SERIES["lgamma"])
 
 
-def _lgamma_of_size(x: Number) -> Number:
+def _lgamma_of_size(x: MathValue) -> MathValue:
     """lgamma(|x|); for |x| < 1/2 lgamma(x) itself, as lgamma(1 + x) - log |x|."""
     size = abs(x)
     tiny = size < 0.5
@@ -172,7 +172,7 @@ def _lgamma_of_size(x: Number) -> Number:
     return select(size < 9.0, near, select(size.equals(INFINITY), INFINITY, far))
 
 
-def lgamma(x: Number) -> Number:
+def lgamma(x: MathValue) -> MathValue:
     """log |gamma(x)|; from -1/2 down by reflection."""
     size = abs(x)
     positive = _lgamma_of_size(x)
@@ -184,7 +184,7 @@ def lgamma(x: Number) -> Number:
     return select(is_nan(x), x, value)
 
 
-def tgamma(x: Number) -> Number:
+def tgamma(x: MathValue) -> MathValue:
     """gamma(x): by its recurrence, by Stirling's formula, or by reflection.
 
     The recurrence starts from [1/2, 5/2], reflection is used from -1/2 down, Stirling's formula for
@@ -213,7 +213,7 @@ def tgamma(x: Number) -> Number:
 # -- Bessel functions ------------------------------------------------------------------------------
 
 
-def _phases(x: Number, order: int, shift: float) -> Number:
+def _phases(x: MathValue, order: int, shift: float) -> MathValue:
     """sqrt(2 / (pi x)) (P cos c - Q sin c) with c = x - shift * pi/4, for x > 8.
 
     Y is the same with the shift greater by 2.
@@ -228,7 +228,7 @@ def _phases(x: Number, order: int, shift: float) -> Number:
     return sqrt((2 / math.pi) / x) * (p * c - q * s)
 
 
-def _bessel_j(x: Number, order: int) -> Number:
+def _bessel_j(x: MathValue, order: int) -> MathValue:
     size = abs(x)
     inner = select(size < 8.0, size, 8.0)
     near = chebyshev(fma(inner * inner, 1 / 32, -1.0), SERIES[f"j{order}"])
@@ -240,7 +240,7 @@ def _bessel_j(x: Number, order: int) -> Number:
     return select(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
 
 
-def _bessel_y(x: Number, order: int) -> Number:
+def _bessel_y(x: MathValue, order: int) -> MathValue:
     inner = select(x < 8.0, x, 8.0)
     t = fma(inner * inner, 1 / 32, -1.0)
     j, rest = chebyshev(t, SERIES[f"j{order}"]), chebyshev(t, SERIES[f"y{order}"])
@@ -254,7 +254,7 @@ def _bessel_y(x: Number, order: int) -> Number:
     return select((x < 0.0) | is_nan(x), NAN, value)
 
 
-def _bessel_i(x: Number, order: int) -> Number:
+def _bessel_i(x: MathValue, order: int) -> MathValue:
     size = abs(x)
     inner, outer = select(size < 8.0, size, 8.0), select(size < 8.0, 8.0, size)
     near = chebyshev(fma(inner, 0.25, -1.0), SERIES[f"i{order}"])

@@ -17,7 +17,7 @@ from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId
 from tilewright.ir.ops.control import Call, For, If, While
 from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import DescriptorType, FloatType, IntType, TileType, Type, byte_size
-from tilewright.ir.work import Body, Dot, Work
+from tilewright.ir.work import Body, MatmulWork, Work
 from tilewright.passes.fold import fold
 
 #: Iterations of a loop whose bounds are not known.
@@ -144,7 +144,7 @@ class _Walk:
             values[operation.result] = found
 
 
-def dot_of(operation: linear.Dot | linear.DotScaled) -> Dot:
+def dot_of(operation: linear.Dot | linear.DotScaled) -> MatmulWork:
     """Return the description of a matmul that backends get."""
     a, b = operation.a, operation.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType) and isinstance(operation.result.type, TileType)
@@ -152,7 +152,7 @@ def dot_of(operation: linear.Dot | linear.DotScaled) -> Dot:
     k = max(a.type.shape[-1], b.type.shape[-2])
     precision = operation.precision if isinstance(operation, linear.Dot) else "ieee"
     loaded = (_was_loaded(a, operation.parent), _was_loaded(b, operation.parent))
-    return Dot(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, precision)
+    return MatmulWork(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, precision)
 
 
 def _loads(operation: Operation) -> bool:
@@ -188,4 +188,4 @@ def _bytes(type_: Type) -> int:
     return type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else byte_size(type_)
 
 
-__all__ = ["GUESSED_RUNS", "Body", "Dot", "Work", "dot_of", "work_of"]
+__all__ = ["GUESSED_RUNS", "Body", "MatmulWork", "Work", "dot_of", "work_of"]

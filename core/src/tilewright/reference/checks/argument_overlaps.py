@@ -13,13 +13,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.memory.buffers import Buffer
+from tilewright.reference.memory.buffers import ArgumentBuffer
 
 
 class Overlaps:
     """Follows which bytes of overlapping arguments were read and written, and through which one."""
 
-    def __init__(self, buffers: Mapping[int, Buffer]) -> None:
+    def __init__(self, buffers: Mapping[int, ArgumentBuffer]) -> None:
         self._buffers = buffers
         self._partners = {one: [other for other in buffers if _overlap(buffers[one], buffers[other])] for one in buffers}
         self._bytes: dict[tuple[int, bool], NDArray[np.bool_]] = {}
@@ -55,6 +55,6 @@ class Overlaps:
         return self._bytes.setdefault((argument, written), np.zeros(high - low, np.bool_))
 
 
-def _overlap(one: Buffer, other: Buffer) -> bool:
+def _overlap(one: ArgumentBuffer, other: ArgumentBuffer) -> bool:
     """Return whether two arguments that begin at different addresses share memory."""
     return one.address != other.address and max(one.own[0], other.own[0]) < min(one.own[1], other.own[1])

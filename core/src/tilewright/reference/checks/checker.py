@@ -32,8 +32,8 @@ from tilewright.reference.checks.checked_mode import CheckedOptions, CheckError,
 from tilewright.reference.checks.shadow_memory import Shadow
 from tilewright.reference.checks.vector_clocks import Clocks
 from tilewright.reference.failures import program_coordinates, where
-from tilewright.reference.memory.buffers import Buffer
-from tilewright.reference.memory.memory import Memory
+from tilewright.reference.memory.buffers import ArgumentBuffer
+from tilewright.reference.memory.memory import ArgumentMemory
 from tilewright.reference.numerics import Array
 from tilewright.reference.operations import access
 from tilewright.reference.operations.arithmetic import Meaning
@@ -87,8 +87,8 @@ class Checker:
         options: CheckedOptions,
         module: Module,
         grid: tuple[int, int, int],
-        memory: Memory,
-        buffers: dict[int, Buffer],
+        memory: ArgumentMemory,
+        buffers: dict[int, ArgumentBuffer],
         names: Sequence[str],
         in_turns: bool = False,
     ) -> None:
@@ -374,7 +374,7 @@ class Checker:
         self.report(frame, operation, "race", message, bad, name)
 
 
-def _positions(chosen: Any, names: Sequence[str], buffers: dict[int, Buffer]) -> list[int]:
+def _positions(chosen: Any, names: Sequence[str], buffers: dict[int, ArgumentBuffer]) -> list[int]:
     """Positions of the arguments that an option names.
 
     Raises:

@@ -14,7 +14,7 @@ from tilewright.errors import LaunchError
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class ArgumentBuffer:
     """Memory of one argument. Ranges are ``[low, high)`` in bytes.
 
     ``address`` is that of the first element, ``own`` spans the argument's elements, ``allocation``
@@ -28,7 +28,7 @@ class Buffer:
     owner: object
 
 
-def describe(value: object) -> Buffer:
+def describe(value: object) -> ArgumentBuffer:
     """Return the memory behind an argument.
 
     The argument is a NumPy array, anything with ``__array_interface__`` or ``__dlpack__`` on the
@@ -39,19 +39,25 @@ def describe(value: object) -> Buffer:
         LaunchError: the argument is none of these.
     """
     if value is None:
-        return Buffer(0, (0, 0), (0, 0), True, None)
+        return ArgumentBuffer(0, (0, 0), (0, 0), True, None)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return Buffer(int(value), (0, 0), (0, 0), True, None)
+        return ArgumentBuffer(int(value), (0, 0), (0, 0), True, None)
     if isinstance(value, np.ndarray):
         return _of_array(value)
     if callable(getattr(value, "data_ptr", None)):
         return _of_tensor(value)
     if hasattr(value, "__array_interface__"):
         array = np.asarray(_Interface(value.__array_interface__, value))
-        return Buffer(_address(array), byte_bounds(array), byte_bounds(array), bool(array.flags.writeable), value)
+        return ArgumentBuffer(_address(array), byte_bounds(array), byte_bounds(array), bool(array.flags.writeable), value)
     if hasattr(value, "__dlpack__"):
         buffer = _of_array(np.from_dlpack(value))
-        return Buffer(buffer.address, buffer.own, buffer.allocation, buffer.writeable, value)
+        return ArgumentBuffer(
+            buffer.address,
+            buffer.own,
+            buffer.allocation,
+            buffer.writeable,
+            value,
+        )
     known = "NumPy, torch on the CPU, anything with __array_interface__, __dlpack__ or data_ptr()"
     raise LaunchError(f"a pointer argument must be an array ({known}), not {type(value).__name__}")
 
@@ -88,16 +94,16 @@ def byte_bounds(array: NDArray[Any]) -> tuple[int, int]:
     return strided_bounds(_address(array), array.shape, array.strides, array.itemsize)
 
 
-def _of_array(array: NDArray[Any]) -> Buffer:
+def _of_array(array: NDArray[Any]) -> ArgumentBuffer:
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
     own, whole = byte_bounds(array), byte_bounds(root)
     # A view made by stride tricks may reach past the array it names as its base.
-    return Buffer(_address(array), own, (min(own[0], whole[0]), max(own[1], whole[1])), bool(array.flags.writeable), array)
+    return ArgumentBuffer(_address(array), own, (min(own[0], whole[0]), max(own[1], whole[1])), bool(array.flags.writeable), array)
 
 
-def _of_tensor(tensor: Any) -> Buffer:
+def _of_tensor(tensor: Any) -> ArgumentBuffer:
     """Return the memory of an object with ``data_ptr()``, in torch's terms where it knows them.
 
     They are strides in elements, and ``untyped_storage()`` for the allocation.
@@ -114,7 +120,7 @@ def _of_tensor(tensor: Any) -> Buffer:
         own = (address, address + int(tensor.nbytes))
     elif hasattr(tensor, "base"):
         inner = describe(tensor.base)
-        return Buffer(address, inner.own, inner.allocation, inner.writeable, tensor)
+        return ArgumentBuffer(address, inner.own, inner.allocation, inner.writeable, tensor)
     else:
         raise LaunchError(f"an argument with data_ptr() must also have nbytes or element_size(), shape and stride(): {type(tensor).__name__} has not")
     allocation = own
@@ -122,4 +128,4 @@ def _of_tensor(tensor: Any) -> Buffer:
         storage = tensor.untyped_storage()
         low = int(storage.data_ptr())
         allocation = (min(own[0], low), max(own[1], low + int(storage.nbytes())))
-    return Buffer(address, own, allocation, not getattr(tensor, "readonly", False), tensor)
+    return ArgumentBuffer(address, own, allocation, not getattr(tensor, "readonly", False), tensor)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.memory.buffers import Buffer
-from tilewright.reference.memory.memory_range import Block
+from tilewright.reference.memory.buffers import ArgumentBuffer
+from tilewright.reference.memory.memory_range import MemoryRange
 from tilewright.reference.memory.raw_memory import RawMemory
 from tilewright.reference.numerics import Array
 
@@ -22,7 +22,7 @@ class OutsideError(Exception):
         self.lane, self.address, self.reason = lane, address, reason
 
 
-class Memory:
+class ArgumentMemory:
     """The blocks of memory that a kernel's arguments give it, sorted and disjoint.
 
     ``checked`` keeps to each argument's own extent; otherwise all of the allocation it is part of
@@ -30,21 +30,21 @@ class Memory:
     kernels that load pointers.
     """
 
-    def __init__(self, buffers: Sequence[Buffer], names: Sequence[str], *, checked: bool = False, raw: bool = False) -> None:
+    def __init__(self, buffers: Sequence[ArgumentBuffer], names: Sequence[str], *, checked: bool = False, raw: bool = False) -> None:
         self.buffers, self.names = list(buffers), list(names)
         self.raw = RawMemory() if raw else None
         ranges = sorted(
             ((*(buffer.own if checked else buffer.allocation), buffer) for buffer in buffers if buffer.allocation[1] > buffer.allocation[0]),
             key=lambda item: item[:2],
         )
-        merged: list[tuple[int, int, list[Buffer]]] = []
+        merged: list[tuple[int, int, list[ArgumentBuffer]]] = []
         for low, high, buffer in ranges:
             if merged and low < merged[-1][1]:
                 start, end, owners = merged[-1]
                 merged[-1] = (start, max(end, high), [*owners, buffer])
             else:
                 merged.append((low, high, [buffer]))
-        self.blocks = [Block(low, high, any(owner.writeable for owner in owners), [owner.owner for owner in owners]) for low, high, owners in merged]
+        self.blocks = [MemoryRange(low, high, any(owner.writeable for owner in owners), [owner.owner for owner in owners]) for low, high, owners in merged]
         self.starts = np.array([block.start for block in self.blocks], dtype=np.int64)
         self.ends = np.array([block.end for block in self.blocks], dtype=np.int64)
         #: counts stores, to detect a loop that changes nothing
@@ -94,7 +94,7 @@ class Memory:
         for found, lanes in self._partition(flat, values.dtype.itemsize, write=True):
             found.store(flat[lanes], values[lanes])
 
-    def _only_block(self, addresses: Array, size: int) -> Block | None:
+    def _only_block(self, addresses: Array, size: int) -> MemoryRange | None:
         """The block that holds all lanes, where one does."""
         if addresses.ndim == 0:
             low = high = int(addresses)
@@ -112,10 +112,10 @@ class Memory:
         place = np.searchsorted(self.starts, addresses, side="right") - 1
         return (place >= 0) & (addresses <= self.ends[place] - size)
 
-    def _partition(self, addresses: NDArray[np.int64], size: int, *, write: bool) -> list[tuple[Block, NDArray[np.intp]]]:
+    def _partition(self, addresses: NDArray[np.int64], size: int, *, write: bool) -> list[tuple[MemoryRange, NDArray[np.intp]]]:
         """The lanes (of rank 1) by the block that holds them."""
         inside = self.inside(addresses, size)
-        parts: list[tuple[Block, NDArray[np.intp]]] = []
+        parts: list[tuple[MemoryRange, NDArray[np.intp]]] = []
         if not inside.all():
             outside = np.flatnonzero(~inside)
             if self.raw is None:

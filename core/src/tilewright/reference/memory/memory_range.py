@@ -11,7 +11,7 @@ from tilewright.reference.memory.buffers import bytes_at
 from tilewright.reference.numerics import Array
 
 
-class Block:
+class MemoryRange:
     """One contiguous range of memory: the union of arguments that share some."""
 
     __slots__ = ("bytes", "end", "start", "typed", "writeable")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.memory.memory_range import Block
+from tilewright.reference.memory.memory_range import MemoryRange
 
 _PAGE = 4096
 
@@ -74,7 +74,7 @@ class RawMemory:
         os.read(source, 1)
         return True
 
-    def blocks(self, addresses: NDArray[np.int64], size: int) -> Iterator[tuple[Block, NDArray[np.intp]]]:
+    def blocks(self, addresses: NDArray[np.int64], size: int) -> Iterator[tuple[MemoryRange, NDArray[np.intp]]]:
         """Addresses that :meth:`refused` found none of, by the run of pages they lie in."""
         pages = addresses // _PAGE
         touched = np.unique(np.concatenate([pages, (addresses + (size - 1)) // _PAGE]))
@@ -82,4 +82,5 @@ class RawMemory:
         for run in np.split(touched, breaks):
             lanes = np.flatnonzero((pages >= run[0]) & (pages <= run[-1]))
             if lanes.size:
-                yield Block(int(run[0]) * _PAGE, (int(run[-1]) + 1) * _PAGE, True, None), lanes
+                start, end = int(run[0]) * _PAGE, (int(run[-1]) + 1) * _PAGE
+                yield MemoryRange(start, end, True, None), lanes

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir.types import FloatType, IntType, Type
-from tilewright.reference.memory.memory import Memory
+from tilewright.reference.memory.memory import ArgumentMemory
 from tilewright.reference.numerics import Array, bits_dtype, decode, is_raw, numpy_dtype, rounded
 
 Update = Callable[[Array, Array], Array]
@@ -66,7 +66,7 @@ def _accumulate(kind: str, element: Type, values: NDArray[Any]) -> NDArray[Any] 
     return _UFUNCS[kind].accumulate(values, dtype=values.dtype)
 
 
-def read_modify_write(memory: Memory, kind: str, element: Type, addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+def read_modify_write(memory: ArgumentMemory, kind: str, element: Type, addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
     """Update ``addresses`` (rank 1) by ``values``; return the old values.
 
     Each lane sees the results of the lanes before it.
@@ -92,7 +92,7 @@ def read_modify_write(memory: Memory, kind: str, element: Type, addresses: NDArr
     return _in_rounds(memory, dtype, addresses, groups, lambda lanes, found: apply(kind, element, found, values[lanes]))
 
 
-def compare_and_swap(memory: Memory, element: Type, addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+def compare_and_swap(memory: ArgumentMemory, element: Type, addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     """Replace elements with the bits of ``expected`` by ``values`` (all of rank 1).
 
     The result is the old values.
@@ -129,7 +129,7 @@ def _groups(addresses: NDArray[np.int64]) -> Groups | None:
 
 
 def _in_rounds(
-    memory: Memory, dtype: np.dtype[Any], addresses: NDArray[np.int64], groups: Groups, update: Callable[[Any, NDArray[Any]], NDArray[Any]]
+    memory: ArgumentMemory, dtype: np.dtype[Any], addresses: NDArray[np.int64], groups: Groups, update: Callable[[Any, NDArray[Any]], NDArray[Any]]
 ) -> NDArray[Any]:
     """The first lane of every address, then the second of every address that has one, and so on."""
     order, starts, counts = groups
@@ -142,7 +142,7 @@ def _in_rounds(
     return old
 
 
-def _store_changes(memory: Memory, addresses: NDArray[np.int64], old: NDArray[Any], new: NDArray[Any]) -> None:
+def _store_changes(memory: ArgumentMemory, addresses: NDArray[np.int64], old: NDArray[Any], new: NDArray[Any]) -> None:
     """Store what differs, so that a loop that spins on a lock counts as changing nothing."""
     bits = bits_dtype(8 * new.dtype.itemsize)
     changed = old.view(bits) != new.view(bits)

@@ -106,7 +106,7 @@ def perform(job: LoweringJob) -> bytes:
 
 
 def serve(orders: socket.socket) -> None:
-    """Run the server: import the dependencies of the first message's ``LoweringJob``, then obey orders.
+    """Run the server: import what the first message's ``LoweringJob`` depends on, then obey orders.
 
     It ends when no order came for long, or when the parent is gone.
     """

@@ -22,7 +22,7 @@ from tilewright.runtime.storage.artifact import Artifact
 from tilewright.tools.explain import findings as line_findings
 from tilewright.tools.explain.launch import UNKNOWN, Launch, bound_to, stand_ins
 from tilewright.tools.explain.layouts import numbered, pictures
-from tilewright.tools.explain.places import Line, Place, Section, flatten, lines_of, places_of, sections
+from tilewright.tools.explain.places import Line, Section, SourceLine, flatten, lines_of, places_of, sections
 from tilewright.tools.explain.roofline import Roofline, ceilings_of
 from tilewright.tools.inspect import as_launched, device_of, find_kernel, parse_assignments, place, specialize, with_listing
 from tilewright.tools.launch_arguments import evaluated
@@ -61,9 +61,9 @@ class Explanation:
     options: Mapping[str, Any]
     sections: tuple[Section, ...]
     panes: Mapping[str, tuple[Line, ...]]
-    findings: tuple[line_findings.Finding, ...]
+    findings: tuple[line_findings.Remark, ...]
     layouts: tuple[Mapping[str, Any], ...] = ()
-    instructions: Mapping[Place, int] = field(default_factory=Counter)
+    instructions: Mapping[SourceLine, int] = field(default_factory=Counter)
     times: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     roofline: Roofline = field(default_factory=lambda: Roofline(Traffic(None), None))
@@ -111,7 +111,7 @@ class Explanation:
         }
 
 
-def _line_text(place: Place | None) -> str:
+def _line_text(place: SourceLine | None) -> str:
     return "" if place is None else f"line {place.line}: "
 
 
@@ -194,7 +194,7 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
     """
     if "line_info" in backend.manifest.options:
         kernel = replace(kernel, options={**kernel.options, "line_info": True})
-    kept: list[tuple[str, list[Place], Traffic, list[line_findings.Finding]]] = []
+    kept: list[tuple[str, list[SourceLine], Traffic, list[line_findings.Remark]]] = []
 
     def prepare(module: Module) -> None:
         flatten(module)
@@ -240,7 +240,7 @@ def _panes(artifact: Artifact) -> dict[str, tuple[Line, ...]]:
     return found
 
 
-def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[line_findings.Finding], list[dict[str, Any]]]:
+def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[line_findings.Remark], list[dict[str, Any]]]:
     """Return the findings and layouts of the GPU toolkit, or nothing of backends without it."""
     stage = artifact.code.stages.get("simt")
     machine = backend.call("tilewright_simt_target", target=target, options=options) if stage is not None else None

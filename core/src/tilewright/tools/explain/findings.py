@@ -17,26 +17,26 @@ from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.report import Report
 from tilewright.simt.target.simt_target import SimtTarget
-from tilewright.tools.explain.places import Line, Place, is_instruction
+from tilewright.tools.explain.places import Line, SourceLine, is_instruction
 
 #: Kinds of findings, in the order in which people want them.
 SLOW, CONVERSION, DECISION, ACCESS = KINDS = ("left the fast path", "conversion", "decision", "access")
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """A finding about a line; ``place`` is None where it is of no line."""
 
     kind: str
-    place: Place | None
+    place: SourceLine | None
     text: str
 
 
-def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]) -> list[Finding]:
+def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]) -> list[Remark]:
     """Return the GPU toolkit's findings about a kernel, whose layouts are named by number.
 
     Layouts alone are no findings: they are in the stage, and have pictures.
     """
-    found = [Finding(SLOW, _place(operation), note) for operation, note in notes_of(function)]
+    found = [Remark(SLOW, _place(operation), note) for operation, note in notes_of(function)]
     report = Report(function, machine)
     report.numbers.update(numbers)
     for operation, facts in report.decisions():
@@ -44,14 +44,14 @@ def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearL
         if news and isinstance(operation, Convert):
             (source,), (result,) = operation.operands, operation.results
             what = f"{source.type} from {report.layout(source)} to {report.layout(result)}"
-            found.append(Finding(CONVERSION, _place(operation), f"{what}: {'; '.join(fact for fact in news if not fact.startswith('from L'))}"))
+            found.append(Remark(CONVERSION, _place(operation), f"{what}: {'; '.join(fact for fact in news if not fact.startswith('from L'))}"))
         elif news:
-            found.append(Finding(DECISION, _place(operation), f"{operation.name}: {'; '.join(news)}"))
+            found.append(Remark(DECISION, _place(operation), f"{operation.name}: {'; '.join(news)}"))
     return found
 
 
-def _place(operation: Operation) -> Place | None:
-    return Place(operation.location.file, operation.location.line) if operation.location is not None else None
+def _place(operation: Operation) -> SourceLine | None:
+    return SourceLine(operation.location.file, operation.location.line) if operation.location is not None else None
 
 
 _VECTOR = r"<(\d+) x (\w+)>"
@@ -72,12 +72,12 @@ _ACCESSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
-def of_llvm(lines: Iterable[Line]) -> list[Finding]:
+def of_llvm(lines: Iterable[Line]) -> list[Remark]:
     """Return findings about memory accesses in LLVM IR.
 
     Accesses with an address per lane are missed optimizations.
     """
-    counts: dict[tuple[str, Place], Counter[str]] = {}
+    counts: dict[tuple[str, SourceLine], Counter[str]] = {}
     for line in lines:
         if line.place is None:
             continue
@@ -89,12 +89,12 @@ def of_llvm(lines: Iterable[Line]) -> list[Finding]:
                 counts.setdefault((kind, line.place), Counter())[verb.format(f"{lanes} {element}" if lanes else element)] += 1
                 break
     return [
-        Finding(kind, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
+        Remark(kind, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
         for (kind, place), counter in counts.items()
     ]
 
 
-def scattered(module: Module) -> list[Finding]:
+def scattered(module: Module) -> list[Remark]:
     """Return accesses without consecutive addresses, and their causes.
 
     It is for backends that do not report them themselves.
@@ -109,16 +109,16 @@ def scattered(module: Module) -> list[Finding]:
         axis = max(range(len(shape)), key=lambda i: (shape[i] > 1, info.contiguity[i], info.constancy[i], i))
         if shape[axis] > 1 and info.contiguity[axis] == info.constancy[axis] == 1:
             why = causes.stride_note(operation.pointer, axis, 2)
-            found.append(Finding(SLOW, _place(operation), f"{operation.name}: no two addresses are known to be consecutive{why}"))
+            found.append(Remark(SLOW, _place(operation), f"{operation.name}: no two addresses are known to be consecutive{why}"))
     return found
 
 
-def instructions(lines: Iterable[Line]) -> Counter[Place]:
+def instructions(lines: Iterable[Line]) -> Counter[SourceLine]:
     """Count the machine instructions of each line of the source."""
     return Counter(line.place for line in lines if line.place is not None and is_instruction(line.text))
 
 
-def ordered(findings: Sequence[Finding], places: Sequence[Place]) -> list[Finding]:
+def ordered(findings: Sequence[Remark], places: Sequence[SourceLine]) -> list[Remark]:
     """Sort by kind, then in the order of the source, without repetitions for a line."""
     rank = {place: number for number, place in enumerate(sorted(places))}
     return sorted(dict.fromkeys(findings), key=lambda found: (KINDS.index(found.kind), rank.get(found.place, -1) if found.place is not None else -1))

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tilewright.tools.explain.places import Line, Place
+from tilewright.tools.explain.places import Line, SourceLine
 
 if TYPE_CHECKING:
     from tilewright.tools.explain.explanation import Explanation
@@ -26,9 +26,9 @@ def page(explanation: Explanation) -> str:
 
 
 def _data(explanation: Explanation) -> dict[str, Any]:
-    numbers: dict[Place, int] = {}
+    numbers: dict[SourceLine, int] = {}
 
-    def number(place: Place | None) -> int:
+    def number(place: SourceLine | None) -> int:
         return -1 if place is None else numbers.setdefault(place, len(numbers))
 
     def pane(name: str, lines: tuple[Line, ...]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _data(explanation: Explanation) -> dict[str, Any]:
         {
             "file": section.file,
             "first": section.first,
-            "lines": [[text, number(Place(section.file, section.first + offset))] for offset, text in enumerate(section.lines)],
+            "lines": [[text, number(SourceLine(section.file, section.first + offset))] for offset, text in enumerate(section.lines)],
         }
         for section in explanation.sections
     ]

@@ -20,7 +20,7 @@ from tilewright.ir.core import Function, Location, Module
 from tilewright.plugins.registry import registry
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a file, counted from 1."""
 
     file: str
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     """A line of a stage, and where it comes from; None where that is not said."""
 
     text: str
-    place: Place | None
+    place: SourceLine | None
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ def _libraries() -> list[str]:
     return [f"{folder}/" for folder in folders]
 
 
-def places_of(function: Function) -> list[Place]:
+def places_of(function: Function) -> list[SourceLine]:
     """The places of a kernel and its operations, in order."""
     locations = (function.location, *(operation.location for operation in function.walk()))
-    return list(dict.fromkeys(Place(location.file, location.line) for location in locations if location is not None))
+    return list(dict.fromkeys(SourceLine(location.file, location.line) for location in locations if location is not None))
 
 
 # ---- the source
 
 
-def sections(places: Iterable[Place]) -> list[Section]:
+def sections(places: Iterable[SourceLine]) -> list[Section]:
     """Return the functions that the places are in, whole, in the order of first places.
 
     Files that cannot be read have none.
@@ -160,7 +160,7 @@ def _of_ir(text: str) -> list[Line]:
     opened: dict[int, int] = {}  # indentation -> the line that last opened a region there
     for line in text.splitlines():
         said = _IR_PLACE.search(line)
-        place = Place(_unquoted(said[1]), int(said[2])) if said else None
+        place = SourceLine(_unquoted(said[1]), int(said[2])) if said else None
         indent = len(line) - len(line.lstrip())
         if line.endswith("{") and not line.lstrip().startswith("}"):
             opened[indent] = len(found)
@@ -177,7 +177,7 @@ def _of_llvm(text: str) -> list[Line]:
         if node:
             nodes[node[1]] = node[2], {name: number or quoted or plain for name, number, quoted, plain in _FIELD.findall(node[3])}
 
-    def place(number: str) -> Place | None:
+    def place(number: str) -> SourceLine | None:
         _, fields = nodes.get(number, ("", {}))
         if "line" not in fields or "scope" not in fields:
             return None
@@ -185,7 +185,7 @@ def _of_llvm(text: str) -> list[Line]:
         _, file = nodes.get(scope.get("file", ""), ("", {}))
         folder, name = file.get("directory", ""), file.get("filename", "")
         line = int(fields["line"])  # 0 is of what the compiler adds of its own
-        return Place(_escaped(f"{folder}/{name}" if folder else name), line) if line else None
+        return SourceLine(_escaped(f"{folder}/{name}" if folder else name), line) if line else None
 
     found = []
     for line in text.splitlines():
@@ -203,7 +203,7 @@ def _of_assembly(text: str) -> list[Line]:
         if file:
             files[file[1]] = _escaped(f"{file[2]}/{file[3]}" if file[3] else file[2])
     found: list[Line] = []
-    place: Place | None = None
+    place: SourceLine | None = None
     hidden = False
     for line in text.splitlines():
         if _ASM_DEBUG_SECTION.match(line):
@@ -212,7 +212,7 @@ def _of_assembly(text: str) -> list[Line]:
             hidden = False
         marked = _ASM_PLACE.match(line)
         if marked:
-            place = Place(files.get(marked[1], ""), int(marked[2])) if int(marked[2]) else None
+            place = SourceLine(files.get(marked[1], ""), int(marked[2])) if int(marked[2]) else None
         if hidden or _ASM_NOISE.match(line):
             continue
         # the kernel's own first line is where its frame is set up
