@@ -53,7 +53,7 @@ def main() -> int:
 def explained(launch: Launch, kernel: Any, target: Target) -> Any:
     """The :class:`~tilewright.tools.explain.explanation.Explanation` of a launch of a kernel."""
     from tilewright.compat.triton.compiler.options import language_options, triton_options
-    from tilewright.passes.analysis.traffic import Tensor
+    from tilewright.passes.analysis.traffic import DescriptorTensor
     from tilewright.runtime.compiler.compile import Specialization
     from tilewright.runtime.options import resolve
     from tilewright.tools.explain.explanation import explain_specialization
@@ -75,7 +75,7 @@ def explained(launch: Launch, kernel: Any, target: Target) -> Any:
     )
     known: dict[str, Any] = {name: argument.value for name, argument in arguments.items() if isinstance(argument.value, int | float)}
     known |= {
-        name: Tensor(argument.shape, argument.strides)
+        name: DescriptorTensor(argument.shape, argument.strides)
         for name, argument in arguments.items()
         if argument.type.startswith("tensordesc") and argument.shape is not None and argument.strides is not None
     }

@@ -7,7 +7,7 @@ from pointer_kernels import plain
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.passes import pipeline
-from tilewright.passes.analysis.traffic import Moved, Tensor, Traffic, traffic_of
+from tilewright.passes.analysis.traffic import ArgumentTraffic, DescriptorTensor, Traffic, traffic_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization, build_module
@@ -102,8 +102,8 @@ def test_a_grouped_matmul_reads_each_element_of_its_operands_once_at_the_least()
     found = traffic(grouped, {"M": m, "N": n, "K": k}, (grid, 1, 1), BM=bm, BN=bn, BK=bk, GROUP=4)
     assert found.whole and found.programs == grid
     assert found.matmuls == {"f16": grid * 3 * 2 * bm * bn * bk}
-    assert found.reads == {"a": Moved(grid * bm * k * 2, True, m * k * 2), "b": Moved(grid * bn * k * 2, True, k * n * 2)}
-    assert found.writes == {"c": Moved(m * n * 2, True, m * n * 2)}
+    assert found.reads == {"a": ArgumentTraffic(grid * bm * k * 2, True, m * k * 2), "b": ArgumentTraffic(grid * bn * k * 2, True, k * n * 2)}
+    assert found.writes == {"c": ArgumentTraffic(m * n * 2, True, m * n * 2)}
     assert found.asked == sum(moved.asked for moved in (*found.reads.values(), *found.writes.values()))
     kernel, loop = found.steps
     assert (kernel.runs, kernel.innermost, kernel.stored) == (grid, False, bm * bn * 2)
@@ -116,31 +116,31 @@ def test_overlapping_accesses_under_masks_and_branches(n, step, grid, up):
     lanes = [program * step + np.arange(64) for program in range(grid)]
     left, right = [i[i < n] for i in lanes], [i[(i + 3 < n) & (i >= 4)] + 3 for i in lanes]
     stored = [i[i < n] * up for i in lanes[::2]]
-    assert found.reads == {"x": Moved(4 * sum(map(len, left + right)), True, 4 * len(set(np.concatenate(left + right))))}
-    assert found.writes == {"out": Moved(4 * sum(map(len, stored)), True, 4 * len(set(np.concatenate(stored))))}
+    assert found.reads == {"x": ArgumentTraffic(4 * sum(map(len, left + right)), True, 4 * len(set(np.concatenate(left + right))))}
+    assert found.writes == {"out": ArgumentTraffic(4 * sum(map(len, stored)), True, 4 * len(set(np.concatenate(stored))))}
     assert found.whole
 
 
 def test_a_persistent_kernel_counts_the_iterations_of_each_program():
     found = traffic(persistent, {"tiles": 13, "n": 13 * 32 - 5}, (4, 1, 1), PROGRAMS=4, WIDTH=32)
     size = 4 * (13 * 32 - 5)
-    assert found.reads == {"x": Moved(size, True, size)} and found.writes == {"out": Moved(size, True, size)}
+    assert found.reads == {"x": ArgumentTraffic(size, True, size)} and found.writes == {"out": ArgumentTraffic(size, True, size)}
     assert [step.runs for step in found.steps] == [4, 13]
 
 
 def test_what_depends_on_loads_is_said_and_not_made_up():
     found = traffic(picked, {"n": 100}, (4, 1, 1), WIDTH=32)
     line = next(number for number, text in enumerate(picked.src.splitlines(), 1) if "taken = " in text) + picked.starting_line_number
-    assert found.whole and found.reads["index"] == found.reads["flags"] == Moved(400, True, 400)
-    assert found.reads["x"] == Moved(400, True, None, f"its addresses depend on what is loaded at line {line}")
-    assert found.writes["out"] == Moved(400, False, None, "its mask depends on what is loaded or computed")
+    assert found.whole and found.reads["index"] == found.reads["flags"] == ArgumentTraffic(400, True, 400)
+    assert found.reads["x"] == ArgumentTraffic(400, True, None, f"its addresses depend on what is loaded at line {line}")
+    assert found.writes["out"] == ArgumentTraffic(400, False, None, "its mask depends on what is loaded or computed")
     assert found.minimum == 800 and found.asked == 1600
 
 
 @pytest.mark.parametrize(("decay", "moved"), [(0.75, 4 * 100), (0.25, 0), (1, 4 * 100)])
 def test_a_branch_on_a_float_is_followed(decay, moved):
     found = traffic(decayed, {"decay": decay, "n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32)
-    assert found.whole and found.reads == {"x": Moved(moved, True, moved)}
+    assert found.whole and found.reads == {"x": ArgumentTraffic(moved, True, moved)}
     assert traffic(decayed, {"n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32).lacking == ("decay",)
 
 
@@ -158,8 +158,8 @@ def test_what_a_launch_would_have_to_say_is_named():
 
 def test_blocks_of_descriptors_count_where_they_are_inside():
     types = {**TYPES, "a": "tensordesc<fp16[16,32]>"}
-    found = traffic(described, {"a": Tensor((40, 50), (64, 1)), "M": 40, "N": 50}, (3, 2, 1), types, BM=16, BN=32)
-    assert found.reads == {"a": Moved(40 * 50 * 2, True, 40 * 50 * 2)} and found.writes == {"out": Moved(40 * 50 * 4, True, 40 * 50 * 4)}
+    found = traffic(described, {"a": DescriptorTensor((40, 50), (64, 1)), "M": 40, "N": 50}, (3, 2, 1), types, BM=16, BN=32)
+    assert found.reads == {"a": ArgumentTraffic(40 * 50 * 2, True, 40 * 50 * 2)} and found.writes == {"out": ArgumentTraffic(40 * 50 * 4, True, 40 * 50 * 4)}
     assert traffic(described, {"M": 40, "N": 50}, (3, 2, 1), types, BM=16, BN=32).lacking == ("a",)
 
 

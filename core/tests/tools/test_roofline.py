@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.passes.analysis.traffic import Moved, Step, Traffic
+from tilewright.passes.analysis.traffic import ArgumentTraffic, LoopTraffic, Traffic
 from tilewright.plugins.ceilings import Ceilings
 from tilewright.tools import cli
 from tilewright.tools.explain.explanation import explain
@@ -17,10 +17,10 @@ CEILINGS = Ceilings("a device", 1e12, {"f16": 100e12}, {"f32": 10e12}, 50, "SM")
 
 
 def launch(matmuls, moved, programs=100, arithmetic=0):
-    found = Traffic(programs, steps=[Step(0, 0, runs=programs)])
+    found = Traffic(programs, steps=[LoopTraffic(0, 0, runs=programs)])
     found.matmuls["f16"], found.arithmetic["f32"] = matmuls, arithmetic
     found.steps[0].matmuls["f16"] = matmuls // programs
-    found.reads["a"] = Moved(4 * moved, True, moved)
+    found.reads["a"] = ArgumentTraffic(4 * moved, True, moved)
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_rate_that_is_not_known_is_left_out():
 
 def test_what_cannot_be_told_is_not_counted_as_what_must_move():
     traffic = launch(0, 10**6)
-    traffic.reads["table"] = Moved(10**9, False, None, "its addresses depend on what is loaded at line 7")
+    traffic.reads["table"] = ArgumentTraffic(10**9, False, None, "its addresses depend on what is loaded at line 7")
     found = Roofline(traffic, CEILINGS)
     text = "\n".join(found.lines())
     assert found.times()[MEMORY] == 1e-6 and "At least 1.00 MB must move, each distinct element once; `table` not counted." in text
@@ -83,7 +83,11 @@ def test_a_launch_has_totals_for_a_target_that_is_not_there():
     x = np.zeros(1000, np.float32)
     found = explain(scaled, x, x, 1000, BLOCK=128, grid=(8,), backend="nvidia", arch="sm_90a")
     traffic = found.roofline.traffic
-    assert traffic.reads == {"x": Moved(4000, True, 4000)} and traffic.writes == {"out": Moved(4000, True, 4000)} and traffic.arithmetic == {"f32": 1024}
+    assert (
+        traffic.reads == {"x": ArgumentTraffic(4000, True, 4000)}
+        and traffic.writes == {"out": ArgumentTraffic(4000, True, 4000)}
+        and traffic.arithmetic == {"f32": 1024}
+    )
     assert found.roofline.bound == MEMORY and "H100 SXM, by its data sheet" in str(found) and "8 CTAs for 132 SMs, of which 124 have no work" in str(found)
     by_function = explain(scaled, x, x, 1000, BLOCK=128, grid=lambda meta: (tw.cdiv(meta["n"], meta["BLOCK"]),), backend="cpu")
     assert by_function.roofline.traffic.asked == 8000 and "The launch has 8 programs." in str(by_function)

@@ -34,7 +34,7 @@ def stored_arguments(module: Module) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ArgumentAccess:
     """An operation that reads or writes memory, and the positions of the kernel's arguments whose
     memory it may be. ``effects`` holds READ, WRITE or both."""
 
@@ -43,7 +43,7 @@ class Access:
     arguments: frozenset[int]
 
 
-def accesses_of(module: Module) -> list[Access]:
+def accesses_of(module: Module) -> list[ArgumentAccess]:
     """The accesses of memory in all of a module's functions, in program order; those that no
     argument's address leads to are left out.
 
@@ -62,7 +62,9 @@ def accesses_of(module: Module) -> list[Access]:
             continue
         arguments = _positions(flow.of(addresses))
         if arguments:
-            found.append(Access(operation, effects & (Effect.READ | Effect.WRITE), arguments))
+            found.append(
+                ArgumentAccess(operation, effects & (Effect.READ | Effect.WRITE), arguments),
+            )
     return found
 
 

@@ -51,7 +51,7 @@ _FREE: Final = (Bitcast, Cast, Constant, Hint, Select)
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class DescriptorTensor:
     """Tensor of a launch's descriptor argument, in elements."""
 
     shape: Sequence[int]
@@ -59,7 +59,7 @@ class Tensor:
 
 
 @dataclass(slots=True)
-class Step:
+class LoopTraffic:
     """One run of the kernel, or of a loop's body, without the loops inside.
 
     Attributes:
@@ -83,7 +83,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Moved:
+class ArgumentTraffic:
     """Bytes of one argument that a launch moves in one direction.
 
     Attributes:
@@ -118,9 +118,9 @@ class Traffic:
     programs: int | None
     matmuls: Counter[str] = field(default_factory=Counter)
     arithmetic: Counter[str] = field(default_factory=Counter)
-    steps: list[Step] = field(default_factory=list)
-    reads: dict[str, Moved] = field(default_factory=dict)
-    writes: dict[str, Moved] = field(default_factory=dict)
+    steps: list[LoopTraffic] = field(default_factory=list)
+    reads: dict[str, ArgumentTraffic] = field(default_factory=dict)
+    writes: dict[str, ArgumentTraffic] = field(default_factory=dict)
     lacking: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -144,11 +144,11 @@ def traffic_of(module: Module, arguments: Mapping[str, Any], sizes: tuple[int, i
     """The traffic of a module's kernel.
 
     Args:
-        arguments: those of the launch by name: numbers, and a :class:`Tensor` for descriptors;
+        arguments: those of the launch by name: numbers, for descriptors :class:`DescriptorTensor`;
             others are not asked for.
         sizes: of the grid; None where it is not known.
     """
-    return _Walk(module.kernel, arguments, sizes).found()
+    return _TrafficWalk(module.kernel, arguments, sizes).found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +163,19 @@ class _Touched:
     why: str = ""
 
 
-class _Walk:
+class _TrafficWalk:
     """All programs' way through a kernel."""
 
     def __init__(self, function: Function, arguments: Mapping[str, Any], sizes: tuple[int, int, int] | None) -> None:
         self.affine = Affine(function)
         given = {argument: arguments[argument.name] for argument in function.arguments if argument.name in arguments}
-        self._tensors = {argument: value for argument, value in given.items() if isinstance(value, Tensor)}
+        self._tensors = {argument: value for argument, value in given.items() if isinstance(value, DescriptorTensor)}
         self.numbers = Numbers(self.affine, {argument: value for argument, value in given.items() if isinstance(value, int | float)}, sizes)
         self._accesses: dict[tuple[bool, str], list[_Touched]] = {}
         programs = None if sizes is None else sizes[0] * sizes[1] * sizes[2]
         self._found = Traffic(programs)
         self._stop = ""
-        step = Step(0, 0)
+        step = LoopTraffic(0, 0)
         self._found.steps.append(step)
         self._region(function.body, step, self._limited(Runs.of_grid(sizes) if programs is None or programs <= MOST_RUNS else None))
 
@@ -197,7 +197,7 @@ class _Walk:
 
     # ---- control
 
-    def _region(self, region: Region, step: Step, runs: Runs | None) -> None:
+    def _region(self, region: Region, step: LoopTraffic, runs: Runs | None) -> None:
         if step.runs is not None and region.owner is not None and not isinstance(region.owner, If):
             step.runs = None if runs is None else runs.count
         for operation in region:
@@ -214,10 +214,16 @@ class _Walk:
             else:
                 self._count(operation, step, runs)
 
-    def _loop(self, loop: Operation, region: Region, around: Step, runs: Runs | None) -> None:
+    def _loop(
+        self,
+        loop: Operation,
+        region: Region,
+        around: LoopTraffic,
+        runs: Runs | None,
+    ) -> None:
         around.innermost = False
         line = loop.location.line if loop.location is not None else 0
-        step = Step(line, around.depth + 1)
+        step = LoopTraffic(line, around.depth + 1)
         self._found.steps.append(step)
         self._region(region, step, runs)
 
@@ -228,7 +234,7 @@ class _Walk:
         total = int(np.sum(trips)) if isinstance(trips, np.ndarray) else trips * runs.count
         return self._limited(runs.of_loop(loop, trips) if total <= MOST_RUNS else None)
 
-    def _branch(self, branch: If, step: Step, runs: Runs | None) -> None:
+    def _branch(self, branch: If, step: LoopTraffic, runs: Runs | None) -> None:
         holds = None if runs is None else self.numbers.of_value(branch.condition, runs)
         for number, region in enumerate(branch.regions):
             taken = None
@@ -238,7 +244,7 @@ class _Walk:
 
     # ---- operations
 
-    def _count(self, operation: Operation, step: Step, runs: Runs | None) -> None:
+    def _count(self, operation: Operation, step: LoopTraffic, runs: Runs | None) -> None:
         if isinstance(operation, linear.Dot | linear.DotScaled):
             dot = dot_of(operation)
             key = f"{dot.a}" if not isinstance(dot.a, FloatType) or byte_size(dot.a) != 4 else f"f32 {dot.precision}"
@@ -257,7 +263,7 @@ class _Walk:
         if runs is not None:
             total[key] += count * runs.count
 
-    def _access(self, operation: Any, step: Step, runs: Runs | None) -> None:
+    def _access(self, operation: Any, step: LoopTraffic, runs: Runs | None) -> None:
         descriptor = isinstance(operation, DescriptorBlocks | DescriptorRows)
         place = operation.descriptor if descriptor else operation.pointer
         size = byte_size(place.type.element if descriptor else pointee_of(place.type))
@@ -404,7 +410,7 @@ class _Walk:
         return [(first, here), (np.zeros_like(here), np.minimum(extents - here, extent))]
 
 
-def _moved(touched: Sequence[_Touched]) -> Moved:
+def _moved(touched: Sequence[_Touched]) -> ArgumentTraffic:
     """Accesses of one argument in one direction together."""
     asked = sum((each.asked or 0) * each.size for each in touched)
     exact = all(each.exact for each in touched)
@@ -416,7 +422,7 @@ def _moved(touched: Sequence[_Touched]) -> Moved:
             count = distinct([boxes for each in touched for boxes in each.boxes or ()])
             minimum = None if count is None else count * sizes.pop()
         why = "" if minimum is not None else "it is accessed as several types" if len(sizes) > 1 else "it is accessed at too many places to count"
-    return Moved(asked, exact, minimum, why)
+    return ArgumentTraffic(asked, exact, minimum, why)
 
 
 def _accessed_shape(operation: Any) -> tuple[int, ...]:
@@ -467,4 +473,4 @@ def _at_line(operation: Operation) -> str:
     return f" at line {operation.location.line}" if operation.location is not None else ""
 
 
-__all__ = ["Moved", "Step", "Tensor", "Traffic", "traffic_of"]
+__all__ = ["ArgumentTraffic", "DescriptorTensor", "LoopTraffic", "Traffic", "traffic_of"]

@@ -23,7 +23,7 @@ _LIMIT: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class WriteExtent:
     """Bytes that a kernel certainly writes through an argument.
 
     Attributes:
@@ -57,15 +57,15 @@ class _Affine:
         return _Affine(self.start * factor, tuple(step * factor for step in self.steps))
 
 
-def certain_writes(module: Module) -> list[Reach]:
+def certain_writes(module: Module) -> list[WriteExtent]:
     """Return, for each argument, the stores that reach its lowest and its highest byte.
 
     Arguments without such stores have no entry.
     """
     kernel = module.kernel
     found = _Offsets({argument: _Affine(0, base=position) for position, argument in enumerate(kernel.arguments) if isinstance(argument.type, PointerType)})
-    least: dict[int, Reach] = {}
-    greatest: dict[int, Reach] = {}
+    least: dict[int, WriteExtent] = {}
+    greatest: dict[int, WriteExtent] = {}
     for operation in kernel.body:
         if not isinstance(operation, Store) or operation.mask is not None:
             continue
@@ -80,7 +80,12 @@ def certain_writes(module: Module) -> list[Reach]:
             continue
         element = element_type(pointer.type)
         assert isinstance(element, PointerType)
-        reach = Reach(offsets.base, first, last + byte_size(element.pointee), operation.location)
+        reach = WriteExtent(
+            offsets.base,
+            first,
+            last + byte_size(element.pointee),
+            operation.location,
+        )
         if reach.argument not in least or reach.first < least[reach.argument].first:
             least[reach.argument] = reach
         if reach.argument not in greatest or reach.end > greatest[reach.argument].end:
@@ -193,4 +198,4 @@ _RULES: dict[str, Callable[[Any, list[_Affine]], _Affine | None]] = {
     "hint": _same,
 }
 
-__all__ = ["Reach", "certain_writes"]
+__all__ = ["WriteExtent", "certain_writes"]

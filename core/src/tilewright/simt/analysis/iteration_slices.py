@@ -27,7 +27,7 @@ _SLICE_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SliceReader:
     """Operation with the operands that it had when its slice was taken.
 
     Pipeline expansion makes the users of a load read a slot instead. If the loaded tile is an index
@@ -76,13 +76,13 @@ class Slice:
         loads: the loads themselves.
     """
 
-    operations: tuple[Reader, ...]
+    operations: tuple[SliceReader, ...]
     carried: tuple[int, ...]
     following: tuple[Value, ...]
     counter: bool
-    loads: tuple[Reader, ...]
+    loads: tuple[SliceReader, ...]
 
-    def load(self, load: Ahead) -> Reader:
+    def load(self, load: Ahead) -> SliceReader:
         """Return a load of the slice, with the operands that it had."""
         return next(reader for reader in self.loads if reader.operation is load)
 
@@ -125,8 +125,8 @@ def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice 
     )
 
 
-def _reader(operation: Operation) -> Reader:
-    return Reader(operation, tuple(operation.operands))
+def _reader(operation: Operation) -> SliceReader:
+    return SliceReader(operation, tuple(operation.operands))
 
 
 def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:

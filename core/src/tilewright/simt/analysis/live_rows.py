@@ -27,10 +27,10 @@ def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:
 
     The empty string if there is none.
     """
-    return _Search(limit, affine).run(value, axis)
+    return _LiveRowSearch(limit, affine).run(value, axis)
 
 
-class _Search:
+class _LiveRowSearch:
     def __init__(self, limit: Polynomial, affine: Affine) -> None:
         self.limit, self.affine = limit, affine
 
@@ -123,15 +123,15 @@ class _Search:
 
 
 # Operations are of the classes that their rows name, which a table by name cannot tell.
-_Rule = Callable[[_Search, Any, int, int], "list[tuple[Value, int]] | None"]
+_Rule = Callable[[_LiveRowSearch, Any, int, int], "list[tuple[Value, int]] | None"]
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(("store", "atomic_rmw"), _Search.write),
-    "select": _Search.select,
-    **dict.fromkeys(("div", "rem"), _Search.divide),
+    **dict.fromkeys(("store", "atomic_rmw"), _LiveRowSearch.write),
+    "select": _LiveRowSearch.select,
+    **dict.fromkeys(("div", "rem"), _LiveRowSearch.divide),
     # scalars have no axis to follow
-    **dict.fromkeys(MOVES - {"splat", "unsplat"} | {"hint"}, _Search.moved),
-    "dot": _Search.dot,
-    "reduce": _Search.reduce,
-    "for": _Search.loop,
-    "yield": _Search.end,
+    **dict.fromkeys(MOVES - {"splat", "unsplat"} | {"hint"}, _LiveRowSearch.moved),
+    "dot": _LiveRowSearch.dot,
+    "reduce": _LiveRowSearch.reduce,
+    "for": _LiveRowSearch.loop,
+    "yield": _LiveRowSearch.end,
 }

@@ -43,7 +43,7 @@ def mark_unseen(function: Function) -> None:
             for carried in carried_values(operation):
                 sources |= dict.fromkeys(carried.sources, carried)
     for load in loads:
-        if not _Search(load, sources).is_seen():
+        if not _MaskSearch(load, sources).is_seen():
             load.attributes[UNSEEN] = True
 
 
@@ -52,7 +52,7 @@ def fills_with_zeros(load: Load) -> bool:
     return load.mask is not None and load.other is None and not load.attributes.get(UNSEEN, False)
 
 
-class _Search:
+class _MaskSearch:
     def __init__(self, load: Load, sources: dict[tuple[Operation, int], Carried]) -> None:
         assert load.mask is not None
         self.mask = load.mask
@@ -152,11 +152,11 @@ def _is_made_in(value: Value, loop: Operation) -> bool:
 
 
 # Operations are of the classes that their rows name, which a table by name cannot tell.
-_Rule = Callable[[_Search, Any, int, tuple[Moved, ...]], "list[_Followed] | None"]
+_Rule = Callable[[_MaskSearch, Any, int, tuple[Moved, ...]], "list[_Followed] | None"]
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert", "histogram"), _Search.accessed),
-    "select": _Search.selected,
-    "and": _Search.conjoined,
-    **dict.fromkeys(MOVES, _Search.moved),
-    "hint": _Search.promised,
+    **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert", "histogram"), _MaskSearch.accessed),
+    "select": _MaskSearch.selected,
+    "and": _MaskSearch.conjoined,
+    **dict.fromkeys(MOVES, _MaskSearch.moved),
+    "hint": _MaskSearch.promised,
 }

@@ -65,7 +65,7 @@ class Axis:
 
 
 @dataclass(slots=True)
-class Tensor:
+class AccessedTensor:
     """Tensor whose block a load reads: base pointer argument and axes, the contiguous axis last."""
 
     base: Value
@@ -85,7 +85,7 @@ def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
     return True
 
 
-def tensor_of(load: Load, affine: Affine) -> Tensor:
+def tensor_of(load: Load, affine: Affine) -> AccessedTensor:
     """Return the tensor whose block a load reads.
 
     Raises:
@@ -109,7 +109,7 @@ def tensor_of(load: Load, affine: Affine) -> Tensor:
     for axis in axes:
         _check(axis, affine)
     inner = next(axis for axis in axes if axis.step == _ONE)
-    return Tensor(form.base, [axis for axis in axes if axis is not inner] + [inner])
+    return AccessedTensor(form.base, [axis for axis in axes if axis is not inner] + [inner])
 
 
 def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]:
@@ -267,7 +267,7 @@ class Alignment:
     size: int = 1
 
 
-def alignments(tensor: Tensor, affine: Affine) -> list[Alignment]:
+def alignments(tensor: AccessedTensor, affine: Affine) -> list[Alignment]:
     """Return the alignments of a tensor's address, outer strides and inner block offset."""
     assert isinstance(tensor.base.type, PointerType)
     size = byte_size(tensor.base.type.pointee)
@@ -282,4 +282,12 @@ def _named(axis: Axis) -> str:
     return f"axis {axis.source}" if axis.source is not None else "an axis that the tile has not"
 
 
-__all__ = ["Alignment", "Axis", "NotRaisedError", "Tensor", "alignments", "is_on_host", "tensor_of"]
+__all__ = [
+    "AccessedTensor",
+    "Alignment",
+    "Axis",
+    "NotRaisedError",
+    "alignments",
+    "is_on_host",
+    "tensor_of",
+]

@@ -21,7 +21,7 @@ from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, axis_shif
 _MOVED: Final = (Reshape, ExpandDims, Broadcast, Convert)
 
 
-class Exchange(NamedTuple):
+class XorExchange(NamedTuple):
     """Bits by which the register and the lane of an element's partner differ from its own."""
 
     register: int
@@ -87,10 +87,10 @@ def _is_position(value: Value, shape: tuple[int, ...], axis: int) -> bool:
     return isinstance(operation, Arange) and operation.start == 0 and isinstance(value.type, TileType) and value.type.numel == shape[axis]
 
 
-def exchange_within_warp(layout: LinearLayout, distance: int) -> Exchange | None:
+def exchange_within_warp(layout: LinearLayout, distance: int) -> XorExchange | None:
     """Return the exchange over a distance in a layout; None if an element has to change warps."""
     found = Basis((*layout.registers, *layout.lanes)).solve(distance)
     if found is None:
         return None
     count = len(layout.registers)
-    return Exchange(found & (1 << count) - 1, found >> count)
+    return XorExchange(found & (1 << count) - 1, found >> count)

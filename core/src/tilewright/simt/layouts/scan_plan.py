@@ -19,8 +19,8 @@ REGISTER, LANE, WARPS = "register", "lane", "warps"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Step from one length of blocks to a greater one.
+class ScanStep:
+    """Step of a scan from one length of blocks to the next longer one.
 
     Attributes:
         kind: :data:`REGISTER`, :data:`LANE` or :data:`WARPS`.
@@ -44,7 +44,7 @@ class ScanPlan:
     """
 
     chunk: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ScanStep, ...]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -67,14 +67,14 @@ def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
         return None
     bits = [found[position] for position in range(len(found))]
     first = next((position for position, (kind, _) in enumerate(bits) if kind is not REGISTER), len(bits))
-    steps: list[Step] = []
+    steps: list[ScanStep] = []
     for position, (kind, number) in enumerate(bits[first:], first):
         if kind is WARPS and steps and steps[-1].kind is WARPS:
-            steps[-1] = Step(WARPS, (*steps[-1].masks, number), steps[-1].position)
+            steps[-1] = ScanStep(WARPS, (*steps[-1].masks, number), steps[-1].position)
         elif kind is not REGISTER and any(step.kind is WARPS for step in steps):
             return None
         else:
-            steps.append(Step(kind, (number,), position))
+            steps.append(ScanStep(kind, (number,), position))
     return ScanPlan(tuple(number for _, number in bits[:first]), tuple(steps))
 
 

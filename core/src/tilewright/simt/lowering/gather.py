@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.ops.shape import Gather, Histogram
 from tilewright.ir.types import IntType, TileType, element_type
 from tilewright.llvm.emission.registers import storage_size
-from tilewright.simt.analysis.xor_exchange import Exchange, exchange_within_warp, xor_distance
+from tilewright.simt.analysis.xor_exchange import XorExchange, exchange_within_warp, xor_distance
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.layout_rules import operand_layouts
@@ -59,7 +59,7 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
     context.bind(result, names)
 
 
-def _within_warp(operation: Gather) -> Exchange | None:
+def _within_warp(operation: Gather) -> XorExchange | None:
     """Return the exchange of lanes that computes a gather within each warp, or None."""
     distance = xor_distance(operation)
     layout = layout_of(operation.x)
@@ -68,7 +68,7 @@ def _within_warp(operation: Gather) -> Exchange | None:
     return exchange_within_warp(layout, distance)
 
 
-def _exchange(context: SimtContext, operation: Gather, partner: Exchange) -> None:
+def _exchange(context: SimtContext, operation: Gather, partner: XorExchange) -> None:
     names = context.registers[operation.x]
     moved = [names[register ^ partner.register] for register in range(len(names))]
     if partner.lane:

@@ -21,7 +21,14 @@ from tilewright.simt.dialect.layout_rules import one_layout
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts
-from tilewright.simt.layouts.scan_plan import LANE, REGISTER, ScanPlan, Step, plan_scan, scan_layout
+from tilewright.simt.layouts.scan_plan import (
+    LANE,
+    REGISTER,
+    ScanPlan,
+    ScanStep,
+    plan_scan,
+    scan_layout,
+)
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shuffles import exchange
 from tilewright.simt.target.simt_target import SimtTarget
@@ -129,7 +136,7 @@ class _Scan:
 
     # ---- steps
 
-    def join_registers(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
+    def join_registers(self, chunks: Sequence[int], step: ScanStep, is_last: bool) -> None:
         """Join pairs of blocks within a thread."""
         (mask,) = step.masks
         for low in [block for block in self.totals if not block & mask]:
@@ -149,7 +156,7 @@ class _Scan:
         """
         return [chunk for chunk in chunks if chunk & ~self.joined == block]
 
-    def join_lanes(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
+    def join_lanes(self, chunks: Sequence[int], step: ScanStep, is_last: bool) -> None:
         """Join the blocks of two lanes, which exchange their totals."""
         (mask,) = step.masks
         blocks = list(self.totals)
@@ -167,7 +174,7 @@ class _Scan:
                 own = self.totals[block]
                 self.totals[block] = self.combine(self.select(later, other, own), self.select(later, own, other))
 
-    def join_warps(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
+    def join_warps(self, chunks: Sequence[int], step: ScanStep, is_last: bool) -> None:
         """Join the blocks of all warps along the axis; totals go through shared memory."""
         context, w = self.context, self.context.writer
         blocks, count = list(self.totals), 1 << len(step.masks)
@@ -213,14 +220,14 @@ class _Scan:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
             return w.emit(f"icmp ne i32 {w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, 0")
 
-    def _coordinate(self, step: Step) -> str:
+    def _coordinate(self, step: ScanStep) -> str:
         """Emit an i32: this warp's index along the axis."""
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
             moved = w.emit(f"lshr i32 {part}, {axis_shifts(self.layout.shape)[self.axis] + step.position}")
             return w.emit(f"and i32 {moved}, {(1 << len(step.masks)) - 1}")
 
-    def _places(self, blocks: Sequence[int], step: Step) -> _Places:
+    def _places(self, blocks: Sequence[int], step: ScanStep) -> _Places:
         """Emit the indices of totals in shared memory.
 
         Totals are in the order of the axis; the coordinates off the axis and a thread's blocks
@@ -260,7 +267,7 @@ def _off(layout: LinearLayout, axis: int, image: int) -> int:
     return image & ((1 << shift) - 1) | image >> (shift + extent) << shift
 
 
-def _high_positions(plan: ScanPlan, step: Step) -> list[int]:
+def _high_positions(plan: ScanPlan, step: ScanStep) -> list[int]:
     """Return register masks of the axis bits above the warps' bits.
 
     They number a thread's blocks while the warps are joined.
@@ -268,7 +275,7 @@ def _high_positions(plan: ScanPlan, step: Step) -> list[int]:
     return [other.masks[0] for other in plan.steps if other.kind is REGISTER and other.position > step.position]
 
 
-def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -> list[int]:
+def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: ScanStep) -> list[int]:
     """Return each register bit's contribution to the index of a total in shared memory.
 
     It is the bit's part off the axis; a thread's blocks are numbered above everything else.
@@ -284,7 +291,7 @@ def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -
     return images
 
 
-def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -> LinearLayout:
+def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: ScanStep) -> LinearLayout:
     """Return the layout of totals in shared memory.
 
     The tile is (blocks of a thread, elements off the axis, warps along the axis).

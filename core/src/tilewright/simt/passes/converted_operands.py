@@ -38,7 +38,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ConvertedRead:
     """Matmul that reads a converted view of a tile as an operand."""
 
     view: View
@@ -60,7 +60,7 @@ def share_converted_operands(function: Function, target: SimtTarget, options: Ma
         return
     for region in [function.body, *(region for operation in operations for region in operation.regions)]:
         convert_last(region)
-    sources: dict[Value, list[_Read]] = {}
+    sources: dict[Value, list[_ConvertedRead]] = {}
     for operation in operations_of_program(function.body):
         if isinstance(operation, Convert) and (source := _source(operation)) not in sources:
             conversions = [(view, user) for view in views_of(source) for user in view.value.uses if isinstance(user, Convert)]
@@ -88,7 +88,7 @@ def _source(conversion: Convert) -> Value:
     return value
 
 
-def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Read]:
+def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_ConvertedRead]:
     """Matmuls that read a tile converted through shared memory.
 
     Empty if any other operation reads the result, or a loop repeats the read.
@@ -105,7 +105,7 @@ def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Read]:
         plan = plan_of(user, target)
         if plan.reads != (REGISTERS, REGISTERS) or not plan.k_step or plan.load_turns is None:
             return []
-        found += [_Read(view, conversion, user, position, plan) for position, operand in enumerate((user.a, user.b)) if operand is result]
+        found += [_ConvertedRead(view, conversion, user, position, plan) for position, operand in enumerate((user.a, user.b)) if operand is result]
     return found
 
 
@@ -113,7 +113,11 @@ def _loop_around(operation: Operation) -> Operation | None:
     return next((outer for outer in operation.ancestors() if isinstance(outer, For | While)), None)
 
 
-def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> SharedLayout | None:
+def _best_layout(
+    source: Value,
+    reads: Sequence[_ConvertedRead],
+    target: SimtTarget,
+) -> SharedLayout | None:
     """Return the shared layout with the fewest wavefronts to store a tile and load it as operands.
 
     None if these are more than the cost of the conversions: their wavefronts, and as many moves of
@@ -137,7 +141,7 @@ def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> S
     return found
 
 
-def _candidates(source: Value, reads: Sequence[_Read], target: SimtTarget) -> Iterable[SharedLayout]:
+def _candidates(source: Value, reads: Sequence[_ConvertedRead], target: SimtTarget) -> Iterable[SharedLayout]:
     """Candidate shared layouts of a tile.
 
     These are the layouts that the matmuls prefer, and layouts in which as many neighbours along an
@@ -170,7 +174,7 @@ class _Room:
         self.positions = {operation: position for position, operation in enumerate(self.taken)}
         self.operations = list(self.taken)
 
-    def take(self, place: Operation, reads: Sequence[_Read], size: int) -> bool:
+    def take(self, place: Operation, reads: Sequence[_ConvertedRead], size: int) -> bool:
         """Reserve ``size`` bytes up to the last matmul; return whether they fit.
 
         They replace the scratch space of the conversions.
@@ -187,7 +191,12 @@ class _Room:
         return True
 
 
-def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _Room) -> None:
+def _share(
+    source: Value,
+    reads: Sequence[_ConvertedRead],
+    shared: SharedLayout,
+    room: _Room,
+) -> None:
     """Store a tile to shared memory, and let the matmuls read it, if it fits.
 
     The store stands after the tile's definition if nothing else holds the tile in registers, or

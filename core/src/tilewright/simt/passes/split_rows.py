@@ -54,7 +54,7 @@ def split_rows(module: Module, target: SimtTarget, options: Mapping[str, Any]) -
                 rows = _Rows(loop, extent)
             except _MixedRowsError:
                 continue
-            _Writer(rows, halves).run()
+            _RowSplitter(rows, halves).run()
 
 
 def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
@@ -211,7 +211,7 @@ def _result_axis(operation: Operation, operand: Value, axis: int) -> int:
     raise _MixedRowsError
 
 
-class _Writer:
+class _RowSplitter:
     """Rewriter that clones a loop with two values for each value that has rows.
 
     Attributes:

@@ -12,7 +12,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.rewriter import constant_of
-from tilewright.simt.analysis.iteration_slices import Reader, slice_of
+from tilewright.simt.analysis.iteration_slices import SliceReader, slice_of
 from tilewright.simt.analysis.masked_off_lanes import UNSEEN, fills_with_zeros
 from tilewright.simt.analysis.shared_views import View, views_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
@@ -152,7 +152,7 @@ class Ring:
         """
         return _addresses(self.part.load(load), mapping)
 
-    def _repeat_load(self, builder: Builder, load: Load, reader: Reader, mapping: dict[Value, Value], live: Value) -> None:
+    def _repeat_load(self, builder: Builder, load: Load, reader: SliceReader, mapping: dict[Value, Value], live: Value) -> None:
         """Copy a load of the slice, masked off if its iteration will not run."""
         pointer, mask, other = _addresses(reader, mapping)
         groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
@@ -323,7 +323,7 @@ class Ring:
         return slot if slot.type is type_ else self.create(builder, "simt.view", [slot], result=type_).results[0]
 
 
-def _addresses(reader: Reader, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
+def _addresses(reader: SliceReader, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
     """Return the pointer, mask and ``other`` of a load in another iteration."""
     pointer, mask, other = (reader.operand(name) for name in ("pointer", "mask", "other"))
     assert pointer is not None

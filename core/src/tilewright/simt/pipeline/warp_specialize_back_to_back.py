@@ -74,8 +74,8 @@ def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
     before = Builder.at(next(iter(function.body)))
     first = [before.constant(value=0, result=I32), before.constant(value=False, result=I1)]
     for numbers in kinds.values():
-        loads = {copies[number]: _Loads(copies[number], target) for number in numbers}
-        math = {loops[number]: _Math(loops[number], target) for number in numbers}
+        loads = {copies[number]: _ProducerLoop(copies[number], target) for number in numbers}
+        math = {loops[number]: _ConsumerLoop(loops[number], target) for number in numbers}
         one = math[loops[numbers[0]]]
         rings = [
             _LoadRing(one.buffer(before, load), one.barriers(before, 1), one.barriers(before, warps[MATH] * one.givers(load)), one.is_shared(load))
@@ -87,7 +87,7 @@ def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
         _start_loads(bodies[LOAD], loads, first, rings)
 
 
-def _start_loads(body: Region, loads: Mapping[For, _Loads], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
+def _start_loads(body: Region, loads: Mapping[For, _ProducerLoop], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
     """Write the producer's loops that share multi-buffered memory.
 
     All copies that they started have arrived before a descriptor is made anew, and at the end.
@@ -109,7 +109,7 @@ def _start_loads(body: Region, loads: Mapping[For, _Loads], first: Sequence[Valu
         drain(Builder.at(terminator(body)), *last)
 
 
-class _Loads(BlockRing):
+class _ProducerLoop(BlockRing):
     """A loop of the producer: copies start in the order in which slots are read and released.
 
     Attributes:
@@ -138,7 +138,7 @@ class _Loads(BlockRing):
         return Halves(self.loop, late).interleave()[-2:]
 
 
-class _Math(BlockRing):
+class _ConsumerLoop(BlockRing):
     """A loop of the consumer.
 
     Attributes:

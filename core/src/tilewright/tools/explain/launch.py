@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tilewright.ir import Module
-from tilewright.passes.analysis.traffic import Tensor, Traffic, traffic_of
+from tilewright.passes.analysis.traffic import DescriptorTensor, Traffic, traffic_of
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.mock_tensors import MockTensor
@@ -56,7 +56,7 @@ UNKNOWN: Final = Launch()
 
 def _entries(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, TensorDescriptor):
-        return {name: Tensor(tuple(value.shape), tuple(value.strides))}
+        return {name: DescriptorTensor(tuple(value.shape), tuple(value.strides))}
     if isinstance(value, tuple):
         return {inner: entry for position, item in enumerate(value) for inner, entry in _entries(f"{name}.{position}", item).items()}
     number = getattr(value, "item", None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.passes.analysis.traffic import Moved, Step, Traffic
+from tilewright.passes.analysis.traffic import ArgumentTraffic, LoopTraffic, Traffic
 from tilewright.plugins.ceilings import Ceilings
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
@@ -159,7 +159,7 @@ class Roofline:
             if text:
                 yield text
 
-    def _step_text(self, step: Step) -> str:
+    def _step_text(self, step: LoopTraffic) -> str:
         """Describe the work of one run of the kernel or of a loop's body."""
         kinds = [f"{_si(count, _unit(name))} of {name}" for name, count, _ in _kinds(step.matmuls, step.arithmetic, self.ceilings) if count]
         bytes_ = [f"{verb} {_si(count, 'B')}" for verb, count in (("loads", step.loaded), ("stores", step.stored)) if count]
@@ -170,7 +170,7 @@ class Roofline:
         does = " and ".join(([f"computes {', '.join(kinds)}"] if kinds else []) + ([" and ".join(bytes_)] if bytes_ else []))
         return f"{name}{inside} {does}{self._intensity_of(step)}."
 
-    def _intensity_of(self, step: Step) -> str:
+    def _intensity_of(self, step: LoopTraffic) -> str:
         """The intensity of a step, and what bounds it where caches serve none of its accesses."""
         moved = step.loaded + step.stored
         kinds = list(_kinds(step.matmuls, step.arithmetic, self.ceilings))
@@ -243,7 +243,7 @@ def _ratio(number: float) -> str:
     return f"{number:.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
-def _all(traffic: Traffic) -> list[tuple[str, Moved]]:
+def _all(traffic: Traffic) -> list[tuple[str, ArgumentTraffic]]:
     return [*traffic.reads.items(), *traffic.writes.items()]
 
 
@@ -251,7 +251,7 @@ def _named(name: str) -> str:
     return f"`{name}`" if name else "what is at other pointers"
 
 
-def _moved_text(moved: Moved) -> str:
+def _moved_text(moved: ArgumentTraffic) -> str:
     accessed = f"{'' if moved.exact else 'at most '}{_si(moved.asked, 'B')}"
     if moved.minimum is None:
         return f"{accessed}; its distinct elements are not known: {moved.why}"

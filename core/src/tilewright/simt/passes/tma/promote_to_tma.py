@@ -39,7 +39,7 @@ from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of
 from tilewright.simt.analysis.alias import is_address, root_of
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import stages_of
-from tilewright.simt.analysis.tensor_accesses import NotRaisedError, Tensor, alignments, is_on_host, tensor_of
+from tilewright.simt.analysis.tensor_accesses import AccessedTensor, NotRaisedError, alignments, is_on_host, tensor_of
 from tilewright.simt.dialect.attributes import WHOLE, function_of, note
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.passes.warp_count import warps_asked
@@ -62,7 +62,7 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
         return
     affine = Affine(function)
     written = _written(function)
-    raised: list[tuple[Load, Tensor]] = []
+    raised: list[tuple[Load, AccessedTensor]] = []
     for loop in loops:
         raised += _raised_in(loop, target, affine, written)
     writer = _Writer(affine)
@@ -109,13 +109,13 @@ def _bytes(load: Operation) -> int:
     return type_.numel * storage_size(type_.element) if isinstance(type_, TileType) else 0
 
 
-def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, Tensor]]:
+def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, AccessedTensor]]:
     """The loads of a loop that are raised, which are all or none."""
     feeding = feeding_matmuls(loop.body, _DOT)
     if 2 * sum(map(_bytes, feeding)) > target.resources.shared_memory:
         return []
     most = max(map(_bytes, feeding), default=0)
-    found: list[tuple[Load, Tensor]] = []
+    found: list[tuple[Load, AccessedTensor]] = []
     for load in [load for load in feeding if isinstance(load, Load) and _bytes(load) * _SMALL >= most]:
         try:
             found.append((load, _raised(load, target, affine, written)))
@@ -125,7 +125,7 @@ def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset
     return found
 
 
-def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> Tensor:
+def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> AccessedTensor:
     if not is_copyable(load):
         raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
     tensor = tensor_of(load, affine)
@@ -147,7 +147,7 @@ def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[V
     return tensor
 
 
-def _descriptor(tensor: Tensor) -> DescriptorType | None:
+def _descriptor(tensor: AccessedTensor) -> DescriptorType | None:
     assert isinstance(tensor.base.type, PointerType)
     return DescriptorType(tuple(axis.block for axis in tensor.axes), tensor.base.type.pointee) if len(tensor.axes) <= 5 else None
 
@@ -181,7 +181,7 @@ class _Writer:
         body = affine.function.body
         self.entry = body.first
 
-    def write(self, load: Load, tensor: Tensor) -> None:
+    def write(self, load: Load, tensor: AccessedTensor) -> None:
         type_ = _descriptor(tensor)
         assert type_ is not None and self.entry is not None
         head = Builder(self.affine.function.body, self.entry, load.location)
@@ -215,7 +215,7 @@ class _Writer:
             self.entry = made.next
         made.erase()
 
-    def _seen(self, b: Builder, block: Value, tensor: Tensor, type_: Type) -> Value:
+    def _seen(self, b: Builder, block: Value, tensor: AccessedTensor, type_: Type) -> Value:
         """A block with the axes of the tile."""
         assert isinstance(type_, TileType)
         axes = [axis for axis in tensor.axes if axis.source is not None]

@@ -27,7 +27,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType
 from tilewright.ir.verifier import VerificationError, verify
-from tilewright.passes.analysis.argument_access import Access, accesses_of
+from tilewright.passes.analysis.argument_access import ArgumentAccess, accesses_of
 
 #: What an access is called in Triton's dialect. Every release of those that walk knows these names,
 #: and what each does to its first operand.
@@ -218,13 +218,13 @@ class module(operation):  # noqa: N801
             count += 1 + 2 * ranks.get(name, 0)
         return {**found, "": count}
 
-    def _shown(self, access: Access) -> Iterator[str]:
+    def _shown(self, access: ArgumentAccess) -> Iterator[str]:
         """Yield the names an access is shown under, once per call of its function."""
         known = _NAMES.get(access.operation.name)
         names = [known] if known else [name for effect, name in _BY_EFFECT.items() if effect & access.effects]
         yield from names * self._calls(access)
 
-    def _calls(self, access: Access) -> int:
+    def _calls(self, access: ArgumentAccess) -> int:
         outermost = [access.operation, *access.operation.ancestors()][-1].parent
         assert outermost is not None
         function = outermost.owner
