@@ -107,7 +107,7 @@ PACKAGES = (
         "core/src/tilewright/passes",
         (
             *("clone", "effects", "rewriter", "math", "fold", "analysis", "cse", "dce", "licm", "inline", "descriptor_padding"),
-            *("descriptors", "rewrites", "canonicalize", "pipeline", "decompose", "expand_math"),
+            *("descriptor_pointers", "rewrites", "canonicalize", "pipeline", "decompose", "expand_math"),
         ),
     ),
     Layers(

@@ -14,7 +14,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp
 from tilewright.ir.types import F32
-from tilewright.passes import canonicalize, descriptors
+from tilewright.passes import canonicalize, descriptor_pointers
 from tilewright.passes.analysis import axis
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.passes.decompose.widen import widening
@@ -34,7 +34,7 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
     "rewrites": [(name, rewrite.apply) for rewrite in canonicalize.REWRITES for name in rewrite.operations],
     "decompositions": [(name, row.apply) for name, row in CATALOGUE.items()],
     "widening": [(name, rewrite.apply) for rewrite in widening([F32]) for name in rewrite.operations],
-    "expansions of descriptors": list(descriptors._EXPANSIONS.items()),
+    "expansions of descriptors": list(descriptor_pointers._EXPANSIONS.items()),
     "moves of axes": list(axis._MOVED.items()),
     "control flow of axes": list(axis._STRUCTURED.items()),
     "meanings": list(MEANINGS.items()),

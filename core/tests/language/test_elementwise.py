@@ -14,7 +14,7 @@ import tilewright.language as tl
 from tilewright import ir
 from tilewright.language import libdevice
 from tilewright.language.definitions.callable import device_function as jit
-from tilewright.language.device_math import elementary, parts, rounding, special
+from tilewright.language.device_math import bit_manipulation, elementary, rounding, special
 
 ELEMENTARY = ["exp", "exp2", "log", "log2", "sin", "cos", "erf", "sqrt", "rsqrt", "floor", "ceil"]
 NUMBERS = (*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES)
@@ -335,7 +335,7 @@ def test_values_of_bit_functions(run: Callable[..., None], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [tl.float32, tl.float64], ids=str)
-@pytest.mark.parametrize("name", [name for part in (elementary, parts, rounding, special) for name in part.FUNCTIONS])
+@pytest.mark.parametrize("name", [name for part in (elementary, bit_manipulation, rounding, special) for name in part.FUNCTIONS])
 def test_library_functions_have_nothing_to_contract(make_bench: Any, name: str, dtype: tl.dtype) -> None:
     """A backend may contract a caller's product with an addition, which would take away the rounding that the function relies on, or stands for."""
     bench, function = make_bench(), getattr(libdevice, name)

@@ -8,7 +8,7 @@ from tilewright.ir import Module, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.passes.descriptor_padding import mixed_paddings
-from tilewright.passes.descriptors import Expansion
+from tilewright.passes.descriptor_pointers import Expansion
 
 SIGNATURE = '%z: desc<4x8xf32>, %n: desc<4x8xf32> {padding = "nan"}, %i: desc<4x8xi32>, %j: desc<4x8xi32> {padding = "nan"}, %c: i1, %k: i32, %p: ptr<f32>'
 MADE = '%e = cast %k : i64\n%m = make_descriptor %p, shape=[%e, %e], strides=[%e, %e] {padding = "nan"} : desc<4x8xf32>\n'

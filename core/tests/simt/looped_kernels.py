@@ -11,7 +11,7 @@ import numpy as np
 
 import tilewright.language as tl
 from tilewright.language.definitions.callable import device_function
-from tilewright.testing.emulated import small
+from tilewright.testing.emulator_check import small
 
 Run = tuple[Any, dict[str, str], list[Any]]
 

@@ -14,7 +14,7 @@ from tilewright.plugins.registry import registry
 from tilewright.simt.layouts.linear_layout import span
 from tilewright.tools import cli
 from tilewright.tools.explain.explanation import explain
-from tilewright.tools.explain.places import Line, SourceLine, lines_of
+from tilewright.tools.explain.source_lines import Line, SourceLine, lines_of
 from tilewright.tools.usage import UsageError
 
 SOURCE = Path(__file__).read_text().splitlines()

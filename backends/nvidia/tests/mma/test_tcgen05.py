@@ -20,7 +20,7 @@ from tilewright.passes import pipeline
 from tilewright.simt import emulator
 from tilewright.simt.layouts.linear_layout import combine
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
-from tilewright.testing.emulated import small
+from tilewright.testing.emulator_check import small
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, matrix_offsets, swizzled_layout
 from tilewright_nvidia.lower import lower

@@ -16,7 +16,7 @@ not a power of two
   --> kernels.py:30:8 in kernel
    30 |     y = tl.zeros_like_rows(x)
       |         ^^^^^^^^^^^^^^^^^^^^^
-  raised in .../standard/creation.py:40:11 in zeros_like_rows
+  raised in .../standard/zero_tensors.py:40:11 in zeros_like_rows
    40 |     return tl.full(...)
       |            ^^^^^^^^^^^^
 

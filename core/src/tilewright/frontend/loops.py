@@ -19,14 +19,14 @@ from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
 from tilewright.frontend.calls import iterable, loop_condition
-from tilewright.frontend.carried import CarriedVariables, assigned_names, walrus_names
 from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import NORMAL, Completion, Undefined, break_flag, continue_flag, end_of_iteration, is_hidden
 from tilewright.frontend.generator import ModuleGenerator
+from tilewright.frontend.loop_carried import CarriedVariables, assigned_names, walrus_names
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
-from tilewright.ir.known_integers import is_known_positive, known_integer
+from tilewright.ir.integer_ranges import is_known_positive, known_integer
 from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.language.builtin_functions.iteration import condition as tl_condition

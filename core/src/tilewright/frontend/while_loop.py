@@ -10,10 +10,10 @@ from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, merge
-from tilewright.frontend.carried import CarriedVariables, LastValues
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
 from tilewright.frontend.generator import ModuleGenerator
+from tilewright.frontend.loop_carried import CarriedVariables, LastValues
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
 from tilewright.ir import types as ir_types
 from tilewright.ir.ops.arithmetic import Div, Rem

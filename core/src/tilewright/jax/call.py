@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import LaunchError
-from tilewright.jax.batched import Batch, axes_read
+from tilewright.jax.batching import Batch, axes_read
 from tilewright.runtime.arguments.array_protocols import XLA_PLATFORMS, ArrayView
 from tilewright.runtime.arguments.dlpack import contiguous_strides
 from tilewright.runtime.arguments.dtypes import dtype_text

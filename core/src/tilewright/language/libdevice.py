@@ -207,11 +207,14 @@ def _written_out() -> dict[str, Any]:
 
     They are made at the first use of one, because most programs use none.
     """
-    from tilewright.language.device_math import elementary, orders, parts, rounding, special
+    from tilewright.language.device_math import bit_manipulation, elementary, orders, rounding, special
 
     # With ``math="relaxed"`` the exponential is the machine's; the others are as accurate as
     # without ``fast_``.
-    made = merged(*(module.FUNCTIONS for module in (elementary, special, rounding, parts, orders)), what="function")
+    made = merged(
+        *(module.FUNCTIONS for module in (elementary, special, rounding, bit_manipulation, orders)),
+        what="function",
+    )
     fast = {
         "fast_sinf": sin,
         "fast_cosf": cos,

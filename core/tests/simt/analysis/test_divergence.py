@@ -20,7 +20,7 @@ from tilewright.simt.compile import compile_kernel, kernel_of
 from tilewright.simt.emulator.code import let_others_go_on
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities.kernel_assembly import InlineAssembly
-from tilewright.testing.emulated import LANES, WARPS, build
+from tilewright.testing.emulator_check import LANES, WARPS, build
 from tilewright.testing.stage_text import after, plain, read
 
 THREADS = WARPS * LANES

@@ -11,7 +11,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.language.definitions.callable import device_function
 from tilewright.simt import emulator
-from tilewright.testing.emulated import LANES, compare, inside, small
+from tilewright.testing.emulator_check import LANES, compare, inside, small
 
 
 @device_function

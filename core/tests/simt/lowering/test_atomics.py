@@ -19,7 +19,7 @@ from tilewright.simt.emulator.record import EmissionRecord
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities.global_memory import Update
-from tilewright.testing.emulated import LANES, WARPS, build, compare, small
+from tilewright.testing.emulator_check import LANES, WARPS, build, compare, small
 from tilewright.testing.stage_text import after
 
 THREADS = WARPS * LANES

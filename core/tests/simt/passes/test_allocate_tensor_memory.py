@@ -25,7 +25,7 @@ from tilewright.simt.dialect.attributes import offset_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.simt.passes.allocate_tensor_memory import ACCUMULATORS
-from tilewright.testing.emulated import compare, small
+from tilewright.testing.emulator_check import compare, small
 from tilewright.testing.toy_targets import BulkTarget
 
 COMPLETIONS = ["late", "early", "crossed", "random"]

@@ -11,7 +11,7 @@ import tilewright.language as tl
 from tilewright.ir.core import Function
 from tilewright.language.definitions.callable import device_function
 from tilewright.simt.dialect.types import SlotType
-from tilewright.testing.emulated import compare, small
+from tilewright.testing.emulator_check import compare, small
 from tilewright.testing.matrix_target import MatrixTarget
 
 TYPES = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}

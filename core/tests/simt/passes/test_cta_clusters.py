@@ -17,7 +17,7 @@ from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.dialect.attributes import CLUSTER, notes_of
-from tilewright.testing.emulated import small
+from tilewright.testing.emulator_check import small
 from tilewright.testing.toy_targets import BulkTarget
 
 

@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright.ir import Module
 from tilewright.language.definitions.callable import device_function
 from tilewright.simt.compile import kernel_of
-from tilewright.testing.emulated import small
+from tilewright.testing.emulator_check import small
 from tilewright.testing.toy_targets import BulkTarget
 
 BLOCKS = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}

@@ -11,7 +11,7 @@ from tilewright.passes.clone import clone_module
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.dialect.types import SlotType
-from tilewright.testing.emulated import WARPS, build, compare, inside
+from tilewright.testing.emulator_check import WARPS, build, compare, inside
 from tilewright.testing.matrix_target import MatrixTarget
 
 OPTIONS = {"num_warps": WARPS, "num_stages": 1, "enable_fp_fusion": False}

@@ -15,7 +15,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import notes_of
-from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
+from tilewright.testing.emulator_check import LANES, WARPS, build, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
 
 

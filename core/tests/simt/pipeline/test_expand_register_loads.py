@@ -24,7 +24,7 @@ from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.types import SlotType
 from tilewright.simt.lowering.emission.address_steps import AddressSteps
-from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
+from tilewright.testing.emulator_check import LANES, WARPS, build, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
 
 OPTIONS = {"num_warps": WARPS, "num_stages": 3, "enable_fp_fusion": False}

@@ -13,7 +13,7 @@ import tilewright.language as tl
 from tilewright.ir.core import Operation
 from tilewright.language.definitions.callable import device_function
 from tilewright.simt import emulator
-from tilewright.testing.emulated import LANES, compare, inside, small
+from tilewright.testing.emulator_check import LANES, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
 from tilewright.testing.toy_targets import BulkTarget
 

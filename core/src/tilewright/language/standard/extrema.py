@@ -8,8 +8,8 @@ from __future__ import annotations
 from tilewright.language import core
 from tilewright.language.definitions.callable import device_function
 from tilewright.language.standard.extents import normal_axis, only_on
+from tilewright.language.standard.rearrange import ravel
 from tilewright.language.standard.result_types import extremum_dtype
-from tilewright.language.standard.shape import ravel
 
 
 @device_function

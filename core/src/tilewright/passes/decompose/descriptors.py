@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.core import Function, Operation
 from tilewright.passes.decompose.decomposition import Decomposition
-from tilewright.passes.descriptors import Expansion, has_descriptors
+from tilewright.passes.descriptor_pointers import Expansion, has_descriptors
 from tilewright.passes.rewriter import Rewriter
 
 _ADDRESSES = ("constant", "arange", "splat", "cast", "add", "mul", "cmp", "and", "expand_dims", "broadcast", "addptr")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.known_integers import is_known_positive
+from tilewright.ir.integer_ranges import is_known_positive
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type

@@ -22,8 +22,16 @@ from tilewright.runtime.storage.artifact import Artifact
 from tilewright.tools.explain import findings as line_findings
 from tilewright.tools.explain.launch import UNKNOWN, Launch, bound_to, stand_ins
 from tilewright.tools.explain.layouts import numbered, pictures
-from tilewright.tools.explain.places import Line, Section, SourceLine, flatten, lines_of, places_of, sections
 from tilewright.tools.explain.roofline import Roofline, ceilings_of
+from tilewright.tools.explain.source_lines import (
+    Line,
+    Section,
+    SourceLine,
+    flatten,
+    lines_of,
+    places_of,
+    sections,
+)
 from tilewright.tools.inspect import as_launched, device_of, find_kernel, parse_assignments, place, specialize, with_listing
 from tilewright.tools.launch_arguments import evaluated
 from tilewright.tools.printing import print_json

@@ -17,7 +17,7 @@ from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.report import Report
 from tilewright.simt.target.simt_target import SimtTarget
-from tilewright.tools.explain.places import Line, SourceLine, is_instruction
+from tilewright.tools.explain.source_lines import Line, SourceLine, is_instruction
 
 #: Kinds of findings, in the order in which people want them.
 SLOW, CONVERSION, DECISION, ACCESS = KINDS = ("left the fast path", "conversion", "decision", "access")

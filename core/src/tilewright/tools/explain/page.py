@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tilewright.tools.explain.places import Line, SourceLine
+from tilewright.tools.explain.source_lines import Line, SourceLine
 
 if TYPE_CHECKING:
     from tilewright.tools.explain.explanation import Explanation

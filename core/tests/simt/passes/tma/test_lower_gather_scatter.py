@@ -15,7 +15,7 @@ from tilewright.language.definitions.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
-from tilewright.testing.emulated import small
+from tilewright.testing.emulator_check import small
 from tilewright.testing.toy_targets import BulkTarget
 
 COMPLETIONS = ("late", "early", "random", "crossed")

@@ -17,7 +17,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of
 from tilewright.simt.dialect.types import BufferType
 from tilewright.simt.lowering.lower_function import lower_function
-from tilewright.testing.emulated import small
+from tilewright.testing.emulator_check import small
 from tilewright.testing.toy_targets import BulkTarget
 
 

@@ -1,6 +1,6 @@
 """Expansion of descriptors: select TMA accesses, and turn all others into masked pointer accesses.
 
-The latter is done by :mod:`tilewright.passes.descriptors`.
+The latter is done by :mod:`tilewright.passes.descriptor_pointers`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.ir.ops.memory import (
 )
 from tilewright.ir.table import Effect
 from tilewright.passes.analysis.axis import axis_info
-from tilewright.passes.descriptors import WRITES, Expansion, has_descriptors
+from tilewright.passes.descriptor_pointers import WRITES, Expansion, has_descriptors
 from tilewright.simt.analysis.alias import may_be_same, reached, root_of
 from tilewright.simt.dialect.attributes import note
 from tilewright.simt.dialect.ops import SIMT_TABLE

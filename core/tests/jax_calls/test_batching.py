@@ -15,7 +15,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.jax import ffi
-from tilewright.jax.batched import axes_read, batched
+from tilewright.jax.batching import axes_read, batched
 from tilewright.jax.call import KernelCall, _jax, _kind
 from tilewright.jax.work import copy
 from tilewright.runtime.arguments.array_protocols import ArrayView

@@ -2,8 +2,8 @@
 as pointers under masks.
 
 What a load gives outside the tensor is known when a kernel is compiled, but where descriptors of
-different padding meet (:mod:`.descriptor_padding`): these have one value more, an i1 that tells
-whether they pad with NaN.
+different padding meet (:mod:`tilewright.passes.descriptor_padding`): these have one value more, an
+i1 that tells whether they pad with NaN.
 
 Each axis has its coordinates and the test that they are in the tensor as tiles of rank 1, which are
 broadcast late, so that what depends on one axis is computed once along it.
