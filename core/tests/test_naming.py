@@ -68,16 +68,6 @@ PARTICIPLES = {
 }  # fmt: skip
 #: Names and last words that end as participles do, and are the field's.
 ESTABLISHED = {"embed", "feed", "loop_carried", "seed", "shared", "speed", "scaled", "typed"}
-#: Files that are named by a participle or by a vague plural. The list may only shrink.
-MISNAMED_FILES: set[str] = {
-    "batched",
-    "bounded",
-    "carried",
-    "emulated",
-    "known_integers",
-    "parts",
-    "places",
-}
 
 
 def is_misnamed(stem: str) -> bool:
@@ -100,90 +90,42 @@ def test_misnamed_files_are_found(stem: str, misnamed: bool) -> None:
 
 
 def test_files_are_named_by_nouns_and_verb_phrases() -> None:
-    found = {source.stem for source in named_by_us() if is_misnamed(source.stem)}
-    wrong = sorted(found - MISNAMED_FILES)
+    wrong = sorted({source.stem for source in named_by_us() if is_misnamed(source.stem)})
     assert not wrong, f"named by a participle or a vague plural: {wrong}"
 
 
-#: Distribution -> names of files that it has twice. The lists may only shrink.
-REPEATED_FILES: dict[str, set[str]] = {
-    "conformance/src": {
-        "arithmetic",
-        "blocks",
-        "control",
-        "conversions",
-        "debug",
-        "descriptors",
-        "elementwise",
-        "functions",
-        "gathers",
-        "kernels",
-        "launching",
-        "linear",
-        "matrices",
-        "memory",
-        "order",
-        "reductions",
-        "shapes",
-        "sorting",
-        "tiles",
-        "values",
-    },
-    "core/src": {
-        "arithmetic",
-        "atomics",
-        "attributes",
-        "binding",
-        "breakpoints",
-        "buffers",
-        "compile",
-        "control",
-        "core",
-        "creation",
-        "debug",
-        "descriptors",
-        "dispatch",
-        "dtypes",
-        "elementwise",
-        "encoding",
-        "errors",
-        "expressions",
-        "floats",
-        "frame",
-        "hooks",
-        "launch",
-        "linear",
-        "memory",
-        "numbers",
-        "operators",
-        "options",
-        "registry",
-        "report",
-        "result_types",
-        "shape",
-        "table",
-        "tuned_dispatch",
-        "types",
-        "values",
-        "work",
-    },
-}
-#: Packages whose folders are stages of one family: what has the same name in two of them belongs
-#: together, and the folder says which stage it is.
-FAMILIES = ("tilewright/simt/",)
+#: Packages whose folders are stages of one family (the toolkit's), or parallel profiles (the
+#: suite's): the folder names the stage or profile, and what has one name in two belongs together.
+FAMILIES = ("tilewright/simt/", "tilewright_conformance/cases/")
 
 
-def family_of(path: str) -> str:
-    return next((family for family in FAMILIES if path.startswith(family)), path)
+def package_of(path: str) -> str:
+    """Return the first folder below the distribution's root package; empty for its own modules."""
+    _, *folders, _ = path.split("/")
+    return folders[0] if folders else ""
 
 
-def test_no_two_files_of_a_distribution_have_the_same_name() -> None:
-    places: dict[tuple[str, str], set[str]] = {}
+@pytest.mark.parametrize(
+    ("path", "package"),
+    [("tilewright/errors.py", ""), ("tilewright/ir/ops/memory.py", "ir")],
+)
+def test_a_package_is_the_first_folder_below_the_root(path: str, package: str) -> None:
+    assert package_of(path) == package
+
+
+def test_no_two_files_of_a_package_have_the_same_name() -> None:
+    """A file's name is unique in its package: the first folder below the distribution's root.
+
+    Two packages may have files of one name, as folders of LLVM's and Cranelift's instruction sets
+    do: the folder says whose it is, and readers find the counterpart (``ir/ops/memory.py`` declares
+    what ``reference/operations/memory.py`` evaluates). Inside :data:`FAMILIES` folders do the same.
+    """
+    paths: dict[tuple[str, str, str], list[str]] = {}
     for source in named_by_us():
-        if not source.stem.startswith("__"):
-            places.setdefault((source.distribution, source.stem), set()).add(family_of(source.path))
-    repeated = sorted(key for key, where in places.items() if len(where) > 1)
-    wrong = [key for key in repeated if key[1] not in REPEATED_FILES.get(key[0], ())]
+        if not source.stem.startswith("__") and not source.path.startswith(FAMILIES):
+            key = (source.distribution, package_of(source.path), source.stem)
+            paths.setdefault(key, []).append(source.path)
+    wrong = [same for same in paths.values() if len(same) > 1]
     assert not wrong, f"names of two files: {wrong}"
 
 
