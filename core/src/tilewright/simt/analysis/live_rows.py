@@ -14,12 +14,11 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Select
 from tilewright.ir.ops.control import For, If, Reduce
 from tilewright.ir.ops.memory import AtomicRmw, Store
-from tilewright.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilewright.ir.table import Effect
-from tilewright.ir.types import FloatType, TileType, element_type, shape_of
+from tilewright.ir.types import FloatType, TileType, element_type
 from tilewright.passes.analysis.affine import Affine
 from tilewright.passes.analysis.polynomials import Polynomial
-from tilewright.passes.analysis.transfer_functions import MOVES, unit_reshape
+from tilewright.passes.analysis.transfer_functions import MOVES, moved_axes
 
 
 def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:
@@ -84,16 +83,8 @@ class _LiveRowSearch:
         return [(user.result, axis)] if position == 0 or isinstance(element_type(user.result.type), FloatType) else None
 
     def moved(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        if isinstance(user, ExpandDims):
-            axis += axis >= user.axis
-        elif isinstance(user, Permute):
-            axis = user.order.index(axis)
-        elif isinstance(user, Reshape):
-            kept = unit_reshape(shape_of(user.x.type), shape_of(user.result.type))
-            if user.reorder or kept is None:
-                return None
-            axis = kept[axis]
-        return [(user.result, axis)]
+        axes = moved_axes(user)
+        return [(user.result, axes(axis))] if axes is not None else None
 
     def dot(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         """Follow rows of the first operand and columns of the second; K axes are observed."""

@@ -8,7 +8,7 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type, shape_of
 from tilewright.llvm.emission.casts import emit_cast
-from tilewright.passes.analysis.transfer_functions import unit_reshape
+from tilewright.passes.analysis.transfer_functions import moved_axes, unit_reshape
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate
 
@@ -23,23 +23,12 @@ def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
     operand = operation.operands[number]
     if not isinstance(operand.type, TileType):
         return ()
-    match operation:
-        case ExpandDims():
-            axis = operation.axis
-            return (*axes[:axis], *axes[axis + 1 :])
-        case Broadcast():
-            return tuple(None if extent == 1 else axis for extent, axis in zip(operand.type.shape, axes, strict=True))
-        case Permute():
-            found: list[int | None] = [None] * len(axes)
-            for axis, origin in enumerate(operation.order):
-                found[origin] = axes[axis]
-            return tuple(found)
-        case Reshape():
-            assert isinstance(value.type, TileType)
-            mapped = unit_reshape(operand.type.shape, value.type.shape)
-            assert mapped is not None
-            return tuple(axes[mapped[axis]] if axis in mapped else None for axis in range(operand.type.rank))
-    return axes
+    if not isinstance(operation, ExpandDims | Broadcast | Permute | Reshape):
+        return axes
+    moved = moved_axes(operation, in_order=True)
+    assert moved is not None
+    extents = enumerate(operand.type.shape)
+    return tuple([axes[moved(axis)] if extent > 1 else None for axis, extent in extents])
 
 
 def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Axes]]:
