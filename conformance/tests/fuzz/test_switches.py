@@ -19,7 +19,7 @@ SWITCHES = {
     "cas-ignores-compare": 23000069,
     "descriptor-padding-zero": 10000117,
     "descriptor-gather-column": 6000037,
-    "dot-last-product-lost": 4000012,
+    "dot-last-term-lost": 4000012,
     "dot-bytes-signed": 34000113,
     "for-results-exchanged": 10000049,
     "while-runs-once": 5000016,

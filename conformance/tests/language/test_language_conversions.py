@@ -85,7 +85,7 @@ def neighbours(name: str) -> Any:
     exact = np.concatenate([values, middles]).astype(np.float32)
     with np.errstate(over="ignore"):
         around = np.concatenate([exact, np.nextafter(exact, np.float32(np.inf)), np.nextafter(exact, np.float32(-np.inf)), -exact])
-    return around[np.abs(around.astype(np.float64)) <= FORMATS[name].greatest]
+    return around[np.abs(around.astype(np.float64)) <= FORMATS[name].maximum]
 
 
 @pytest.mark.parametrize("rounding", ["rtne", "rtz"])
@@ -111,7 +111,7 @@ def test_every_16_bit_pattern_becomes_narrower(launch: Run, source: str, target:
     assert nan[~numbers].all()
     patterns, value = patterns[numbers], value[numbers]
     found = converted(launch, patterns, source, target, rounding)
-    fits = np.abs(np.nan_to_num(value, nan=np.inf)) <= FORMATS[target].greatest
+    fits = np.abs(np.nan_to_num(value, nan=np.inf)) <= FORMATS[target].maximum
     wanted = FORMATS[target].nearest(value[fits], rounding)
     wrong = found[fits] != wanted
     assert not wrong.any(), (value[fits][wrong][:4], found[fits][wrong][:4], wanted[wrong][:4])
@@ -197,6 +197,6 @@ def test_pointers_are_numbers_and_back(launch: Run) -> None:
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=64))
 def test_fp32_through_bf16_is_the_nearest(launch: Run, numbers: list[float]) -> None:
     x = np.array(numbers, np.float32)
-    x = x[np.abs(x) <= FORMATS["bfloat16"].greatest]
+    x = x[np.abs(x) <= FORMATS["bfloat16"].maximum]
     if len(x):
         assert np.array_equal(converted(launch, x.view(np.uint32), "float32", "bfloat16"), FORMATS["bfloat16"].nearest(x, "rtne"))

@@ -160,10 +160,10 @@ def test_what_becomes_of_operations_for_a_backend(capsys: pytest.CaptureFixture[
 
     registry().register(Plugin(), "vega")
     try:
-        assert "for vega\n    lowered: 2\n        add cmp\n    taken apart: " in told(capsys, "--backend", "vega")[1]
+        assert "for vega\n    lowered: 2\n        add cmp\n    decomposed: " in told(capsys, "--backend", "vega")[1]
         states = {row["name"]: row["lowered"] for row in json.loads(told(capsys, "--backend", "vega", "--json")[1])}
-        assert (states["add"], states["min"], states["call"], states["load"]) == ("lowered", "taken apart", "taken apart", "refused")
-        assert "for vega\n    taken apart" in told(capsys, "min", "--backend", "vega")[1]
+        assert (states["add"], states["min"], states["call"], states["load"]) == ("lowered", "decomposed", "decomposed", "refused")
+        assert "for vega\n    decomposed" in told(capsys, "min", "--backend", "vega")[1]
         assert json.loads(told(capsys, "load", "--backend", "vega", "--json")[1])["lowered"] == "refused"
     finally:
         registry().unregister("vega")

@@ -18,7 +18,7 @@ from tilewright.tools.inspect import specialize
 
 
 @tw.jit
-def product(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def matmul(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """A matmul of rows at pointers, with a residual."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n, k = tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
@@ -120,7 +120,7 @@ def looked_up(table, index, out, n, BLOCK: tl.constexpr):
 _SIZES = "M=i32:16, N=i32:16, K=i32:16"
 #: kernel -> (types of its arguments, constants).
 SIGNATURES = {
-    product: (f"a=*fp16:16, b=*fp16:16, out=*fp16:16, {_SIZES}", {"BM": 64, "BN": 64, "BK": 32}),
+    matmul: (f"a=*fp16:16, b=*fp16:16, out=*fp16:16, {_SIZES}", {"BM": 64, "BN": 64, "BK": 32}),
     blocks: (f"a=*fp16:16, b=*fp16:16, out=*fp16:16, {_SIZES}", {"BM": 64, "BN": 64, "BK": 64}),
     gathered: (
         "x=*fp32:16, index=*i32:16, out=*fp32:16, count=*fp32:16, M=i32:16, N=i32:16",

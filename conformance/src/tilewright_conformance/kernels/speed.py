@@ -46,7 +46,7 @@ def worked(x_ptr, y_ptr, TURNS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def product(a_ptr, b_ptr, c_ptr, N, K, DOT: tl.constexpr, BLOCK: tl.constexpr):
+def matmul(a_ptr, b_ptr, c_ptr, N, K, DOT: tl.constexpr, BLOCK: tl.constexpr):
     """A matmul in blocks, by ``dot`` or by multiplying and adding up."""
     rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inner = tl.arange(0, BLOCK)

@@ -121,7 +121,7 @@ def welford(x_ptr, mean_ptr, variance_ptr, columns, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def greatest_of_rows(x_ptr, value_ptr, place_ptr, least_ptr, columns, BLOCK: tl.constexpr):
+def row_maxima(x_ptr, value_ptr, place_ptr, lowest_ptr, columns, BLOCK: tl.constexpr):
     """The first maximum of each row, and the position of its first minimum, over blocks."""
     row = tl.program_id(0)
     best, at_best = float("-inf"), 0
@@ -134,12 +134,12 @@ def greatest_of_rows(x_ptr, value_ptr, place_ptr, least_ptr, columns, BLOCK: tl.
         if value > best:
             best, at_best = value, start + place
         low = tl.load(x_ptr + row * columns + at, mask=inside, other=float("inf"))
-        least = tl.min(low, axis=0)
-        if least < worst:
-            worst, at_worst = least, start + tl.argmin(low, axis=0)
+        lowest = tl.min(low, axis=0)
+        if lowest < worst:
+            worst, at_worst = lowest, start + tl.argmin(low, axis=0)
     tl.store(value_ptr + row, best)
     tl.store(place_ptr + row, at_best)
-    tl.store(least_ptr + row, at_worst)
+    tl.store(lowest_ptr + row, at_worst)
 
 
 @tw.jit
@@ -221,7 +221,7 @@ def embedding_gradient(grad_ptr, index_ptr, table_ptr, width, WIDTH: tl.constexp
 
 
 @tw.jit
-def segment_sums(x_ptr, starts_ptr, out_ptr, most_ptr, BLOCK: tl.constexpr):
+def segment_totals(x_ptr, starts_ptr, out_ptr, most_ptr, BLOCK: tl.constexpr):
     """Total and maximum of each segment of ``x``; a segment may be empty."""
     segment = tl.program_id(0)
     start, stop = tl.load(starts_ptr + segment), tl.load(starts_ptr + segment + 1)

@@ -86,12 +86,12 @@ def _without_negative_zero(operation: Operation, b: Builder) -> Any:
 
 
 def _flushed(operation: Operation, b: Builder) -> Any:
-    least = {F32: 2.0**-126, F64: 2.0**-1022}.get(element(operation.result))  # type: ignore[call-overload]
-    if least is None:
+    smallest = {F32: 2.0**-126, F64: 2.0**-1022}.get(element(operation.result))  # type: ignore[call-overload]
+    if smallest is None:
         return None
     value = again(operation, b).result
     zero = b.copysign(like(b, value, 0.0), value)
-    return b.select(b.cmp(b.abs(value), like(b, value, least), predicate="lt"), zero, value)
+    return b.select(b.cmp(b.abs(value), like(b, value, smallest), predicate="lt"), zero, value)
 
 
 # ---- integers
@@ -142,7 +142,7 @@ def _saturating_sum(operation: Operation, b: Builder) -> Any:
     return b.select(overflow, limit, total)
 
 
-def _product_in_32_bits(operation: Operation, b: Builder) -> Any:
+def _mul_in_32_bits(operation: Operation, b: Builder) -> Any:
     type_ = element(operation.result)
     if not isinstance(type_, IntType) or type_.bits != 64:
         return None
@@ -200,7 +200,7 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("rem-swapped", "swapped operands", "rem", _swap(is_float), "fmod(b, a) for fmod(a, b)"),
     rewriting("cmp-swapped", "swapped operands", "cmp", _swap(is_float), "comparisons of floats with their operands exchanged"),
     rewriting("shift-swapped", "swapped operands", "shl shr", _swapped_shift, "b << a for a << b"),
-    rewriting("select-swapped", "swapped operands", "select", _swap(is_float), "select of floats gives the other choice"),
+    rewriting("select-swapped", "swapped operands", "select", _swap(is_float), "select of floats returns the other choice"),
     rewriting("copysign-swapped", "swapped operands", "copysign", _swap(_any), "the magnitude of b with the sign of a"),
     rewriting("cmp-strict", "wrong predicate", "cmp", _predicate({"le": "lt", "ge": "gt"}, is_float), "<= of floats computed as <, >= as >"),
     rewriting("nan-ne-ordered", "wrong NaN rule", "cmp", _ordered_not_equal, "!= is false where an operand is NaN"),
@@ -215,13 +215,13 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("shift-right-arithmetic", "integer signedness", "shr", _other_signedness(is_unsigned), "unsigned shr brings in the top bit"),
     rewriting("comparison-signed", "integer signedness", "cmp", _other_signedness(is_unsigned), "unsigned integers compared as signed ones"),
     rewriting("min-max-signed", "integer signedness", "min max", _other_signedness(is_unsigned), "min and max of unsigned integers as of signed ones"),
-    rewriting("high-product-signed", "integer signedness", "mulhi", _other_signedness(is_unsigned), "mulhi of unsigned integers as of signed ones"),
+    rewriting("mulhi-signed", "integer signedness", "mulhi", _other_signedness(is_unsigned), "mulhi of unsigned integers as of signed ones"),
     rewriting("shift-amount-modulo-32", "shift overflow", "shl shr", _amount_modulo_32, "64-bit shifts use the low five bits of the amount"),
-    rewriting("addition-saturates", "integer overflow", "add", _saturating_sum, "signed sums stop at the greatest and least integer in place of wrapping"),
-    rewriting("product-in-32-bits", "integer overflow", "mul", _product_in_32_bits, "64-bit products computed in 32 bits"),
-    rewriting("magnitude-saturates", "integer overflow", "abs", _saturating_magnitude, "abs of the least integer is the greatest"),
+    rewriting("addition-saturates", "integer overflow", "add", _saturating_sum, "signed additions stop at the maximum and minimum in place of wrapping"),
+    rewriting("mul-in-32-bits", "integer overflow", "mul", _mul_in_32_bits, "64-bit multiplications computed in 32 bits"),
+    rewriting("magnitude-saturates", "integer overflow", "abs", _saturating_magnitude, "abs of the minimum is the maximum"),
     rewriting("leading-zeros-of-zero", "edge value", "clz", _zeros_of_zero, "clz(0) is one too few"),
-    rewriting("fma-rounded-twice", "wrong rounding", "fma", _rounded_twice, "fma computed as a product and a sum", enable_fp_fusion=False),
+    rewriting("fma-rounded-twice", "wrong rounding", "fma", _rounded_twice, "fma computed as a multiplication and an addition", enable_fp_fusion=False),
     rewriting("division-by-reciprocal", "wrong rounding", "div", _by_reciprocal, "a / b computed as a * (1 / b)"),
     rewriting("double-as-single", "wrong precision", "add sub mul div", _in_single, "f64 arithmetic computed in f32"),
     rewriting("half-sum-truncated", "wrong rounding", "add sub mul", _sum_truncated, "f16 and bf16 results cut off in place of rounded"),

@@ -84,9 +84,7 @@ def _one_less(operation: Operation, b: Builder) -> Any:
 
 SWITCHES: tuple[Switch, ...] = (
     rewriting("descriptor-padding-zero", "descriptor padding", "make_descriptor", _zero_padding, "padding is zero where NaN is asked for"),
-    rewriting(
-        "descriptor-strides-dense", "descriptor strides", "make_descriptor", _dense, "strides of a descriptor are ignored: the tensor is taken for dense"
-    ),
+    rewriting("descriptor-strides-dense", "descriptor strides", "make_descriptor", _dense, "strides of a descriptor are ignored, as if the tensor were dense"),
     rewriting("descriptor-load-inside", "descriptor bounds", "descriptor_load", _shifted(_inside), "a block over the edge is loaded from inside, not padded"),
     rewriting("descriptor-store-inside", "descriptor bounds", "descriptor_store", _shifted(_inside), "a block over the edge is stored inside, not cut off"),
     rewriting("descriptor-negative-offset", "descriptor bounds", "descriptor_load", _shifted(_not_negative), "negative offsets count as zero"),

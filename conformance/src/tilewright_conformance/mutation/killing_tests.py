@@ -42,10 +42,10 @@ _BY_SAMPLE: dict[str, str] = {
     "shift-right-arithmetic": "shr/u8/1x16",
     "comparison-signed": "cmp/u8/8x1/lt",
     "min-max-signed": "min/u8/1x16",
-    "high-product-signed": "mulhi/u32/4x8",
+    "mulhi-signed": "mulhi/u32/4x8",
     "shift-amount-modulo-32": "shl/i64/64",
     "addition-saturates": "add/i8/scalar",
-    "product-in-32-bits": "mul/i64/64",
+    "mul-in-32-bits": "mul/i64/64",
     "magnitude-saturates": "abs/i8/16",
     "leading-zeros-of-zero": "clz/i8/16",
     "fma-rounded-twice": "fma/f16/16",
@@ -107,7 +107,7 @@ _BY_SAMPLE: dict[str, str] = {
     "dot-accumulator-lost": "dot/f32_f32_f32/16x16x16",
     "dot-left-transposed": "dot/f32_f32_f32/16x16x16",
     "dot-right-transposed": "dot/f32_f32_f32/16x16x16",
-    "dot-last-product-lost": "dot/f32_f32_f32/16x16x16",
+    "dot-last-term-lost": "dot/f32_f32_f32/16x16x16",
     "dot-first-batch": "dot/bf16_bf16_f32/2x16x16x16",
     "dot-scale-lost": "dot_scaled/e2m1_e2m1/scale_u8/16x16x64",
     "for-one-too-few": "for/i32/0_5_1",
@@ -250,8 +250,8 @@ def _scalars(name: str, type_: Type, *numbers: Any) -> Callable[[], SampleKernel
     return make
 
 
-def _product_and_sum() -> SampleKernel:
-    kernel = SampleKernel("own/product_and_sum")
+def _multiply_add() -> SampleKernel:
+    kernel = SampleKernel("own/multiply_add")
     x, y, z = (kernel.load(F32, (64,), Draw(0.5, 2.0)) for _ in range(3))
     kernel.store(kernel.b.add(kernel.b.mul(x, y), z))
     return kernel
@@ -297,7 +297,7 @@ _OWN: dict[str, Callable[[], SampleKernel]] = {
     "float-argument-half": _scalars("float_scalars", F32, 0.1, 1e5),
     "boolean-argument-true": _scalars("boolean_scalars", I1, False, True),
     "late-scalar-zero": _scalars("many_scalars", I32, *range(1, 21)),
-    "fusion-not-disabled": _product_and_sum,
+    "fusion-not-disabled": _multiply_add,
 }
 
 

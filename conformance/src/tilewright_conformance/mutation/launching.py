@@ -292,7 +292,9 @@ SWITCHES: tuple[Switch, ...] = (
     _one("error-swallowed", "error swallowed", "tilewright_launcher", _silent, "a launch that fails says nothing", "assert"),
     _one("read-only-stored", "error swallowed", "tilewright_launcher", _unguarded, "a kernel may store to a read-only array"),
     _one("stale-code", "stale cache key", "tilewright_lower", _key_without_numbers, "kernels that differ only in constants share the code of the first one"),
-    _one("fusion-not-disabled", "option ignored", "tilewright_lower", _always_fused, "products and sums are fused though enable_fp_fusion is False"),
+    _one(
+        "fusion-not-disabled", "option ignored", "tilewright_lower", _always_fused, "multiplications and additions are fused though enable_fp_fusion is False"
+    ),
     _one("declared-dtype-refused", "capabilities", "tilewright_lower", _refusing("f64 and u16", _has_f64), "f64 and u16 are declared, and refused"),
     _one(
         "declared-feature-refused",
@@ -311,6 +313,6 @@ SWITCHES: tuple[Switch, ...] = (
         "the timer calls once, and measures a millisecond whatever runs",
     ),
     _one("prune-drops-all", "autotuning", "tilewright_prune", _nothing_left, "pruning leaves no configuration"),
-    _one("prune-invents", "autotuning", "tilewright_prune", _invented, "pruning gives configurations that nobody offered"),
+    _one("prune-invents", "autotuning", "tilewright_prune", _invented, "pruning returns configurations that nobody offered"),
     _one("cost-not-a-number", "autotuning", "tilewright_cost", _no_number, "the cost of every configuration is NaN"),
 )

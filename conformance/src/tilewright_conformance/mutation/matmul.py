@@ -10,7 +10,7 @@ from tilewright_conformance.mutation.mutant import Switch, rewriting
 from tilewright_conformance.mutation.rewriting import CHANGED, Rewrite, as_bits, as_type, element, like, positions
 
 
-def _half_sums(operation: Operation, b: Builder) -> Any:
+def _half_accumulator(operation: Operation, b: Builder) -> Any:
     left, right, c = operation.operands
     if element(c) is not F32 or element(left) is not F16:
         return None
@@ -56,7 +56,7 @@ def _transposed(position: int) -> Rewrite:
     return rewrite
 
 
-def _last_product_lost(operation: Operation, b: Builder) -> Any:
+def _last_term_lost(operation: Operation, b: Builder) -> Any:
     left = operation.operands[0]
     shape = shape_of(left.type)
     at = positions(b, shape, len(shape) - 1)
@@ -96,14 +96,14 @@ def _scale_lost(operation: Operation, b: Builder) -> Any:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("dot-half-accumulator", "wrong accumulate type", "dot", _half_sums, "f16 products that should be summed in f32 are summed in f16"),
-    rewriting("dot-bfloat16-result", "wrong accumulate type", "dot", _rounded_result, "results of bf16 products are rounded to bf16"),
-    rewriting("dot-tf32", "wrong precision", "dot", _tf32, "f32 products asked for in IEEE precision are computed through TF32"),
+    rewriting("dot-half-accumulator", "wrong accumulate type", "dot", _half_accumulator, "f16 matmuls that should accumulate in f32 accumulate in f16"),
+    rewriting("dot-bfloat16-result", "wrong accumulate type", "dot", _rounded_result, "results of bf16 matmuls are rounded to bf16"),
+    rewriting("dot-tf32", "wrong precision", "dot", _tf32, "f32 matmuls asked for in IEEE precision are computed through TF32"),
     rewriting("dot-accumulator-lost", "wrong accumulate value", "dot", _accumulator_lost, "dot ignores its third operand"),
     rewriting("dot-left-transposed", "bad layout", "dot", _transposed(0), "the left operand of a dot is transposed where it is square"),
     rewriting("dot-right-transposed", "bad layout", "dot", _transposed(1), "the right operand of a dot is transposed where it is square"),
-    rewriting("dot-last-product-lost", "off by one", "dot", _last_product_lost, "the last of the K products is left out"),
+    rewriting("dot-last-term-lost", "off by one", "dot", _last_term_lost, "the last of the K terms is missing"),
     rewriting("dot-first-batch", "bad layout", "dot", _first_batch, "every batch is multiplied by the first batch of the right operand"),
-    rewriting("dot-bytes-signed", "integer signedness", "dot", _signed_bytes, "unsigned bytes of a dot are taken for signed"),
+    rewriting("dot-bytes-signed", "integer signedness", "dot", _signed_bytes, "unsigned bytes of a dot are read as signed"),
     rewriting("dot-scale-lost", "wrong accumulate value", "dot_scaled", _scale_lost, "the right operand's scales of a block-scaled dot are ignored"),
 )

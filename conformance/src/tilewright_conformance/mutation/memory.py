@@ -208,7 +208,7 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("masked-load-garbage", "masked lanes", "load", _garbage_where_masked, "masked-off lanes of a load without other are not zero"),
     rewriting("load-before-store", "missing barrier", "load", _early(_WRITES), "a load may run before the store in front of it, barrier or not"),
     rewriting("load-before-atomic", "missing barrier", "load", _early(_ATOMICS), "a load may run before the atomic update in front of it"),
-    rewriting("offset-sign-extended", "integer signedness", "addptr", _sign_extended_offset, "u8 and u16 offsets of pointers are taken for signed"),
+    rewriting("offset-sign-extended", "integer signedness", "addptr", _sign_extended_offset, "u8 and u16 offsets of pointers are sign-extended"),
     rewriting("atomic-returns-new", "atomics", "atomic_rmw", _new_value, "atomic updates give back the new value"),
     rewriting("atomic-not-atomic", "atomics", "atomic_rmw", _in_three_steps, "atomic updates are a load, an operation and a store"),
     rewriting("cas-ignores-compare", "atomics", "atomic_cas", _exchange, "compare-and-swap swaps whatever it finds"),

@@ -32,8 +32,8 @@ def _by_columns(operation: Operation, b: Builder) -> Any:
     rank = len(shape_of(x.type))
     if rank < 2 or operation.attribute("reorder"):
         return None
-    turned = b.permute(x, order=tuple(reversed(range(rank))))
-    return _shaped(b, turned, operation.result.type)
+    reversed_axes = b.permute(x, order=tuple(reversed(range(rank))))
+    return _shaped(b, reversed_axes, operation.result.type)
 
 
 def _one_behind_the_other(operation: Operation, b: Builder) -> Any:

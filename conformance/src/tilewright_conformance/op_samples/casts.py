@@ -15,18 +15,18 @@ def _range(source: IntType | FloatType, target: IntType | FloatType) -> Draw:
     """Values of ``source`` for which a cast to ``target`` is defined and within range."""
     if target.bits == 1 or (isinstance(source, IntType) and isinstance(target, IntType)):
         return SPECIAL
-    greatest = float(source.maximum) if isinstance(source, IntType) else greatest_finite(source)
-    least = float(source.minimum) if isinstance(source, IntType) else -greatest
+    maximum = float(source.maximum) if isinstance(source, IntType) else greatest_finite(source)
+    minimum = float(source.minimum) if isinstance(source, IntType) else -maximum
     if isinstance(target, IntType):
         # A float below the limit by one bit of its own precision truncates into range.
         assert isinstance(source, FloatType)
         shrink = 1.0 - 2.0 ** -min(source.mantissa, 40)
-        return Draw(max(least, float(target.minimum)), min(greatest, float(target.maximum) * shrink))
+        return Draw(max(minimum, float(target.minimum)), min(maximum, float(target.maximum) * shrink))
     limit = greatest_finite(target)
     if isinstance(source, IntType):
-        low, high = int(max(least, -min(limit, 2.0**62))), int(min(greatest, min(limit, 2.0**62)))
+        low, high = int(max(minimum, -min(limit, 2.0**62))), int(min(maximum, min(limit, 2.0**62)))
         return Draw(max(low, source.minimum), min(high, source.maximum), special=True)
-    return SPECIAL if limit >= greatest else Draw(-limit * 0.9, limit * 0.9, special=True)
+    return SPECIAL if limit >= maximum else Draw(-limit * 0.9, limit * 0.9, special=True)
 
 
 def _one(source: Type, target: Type, shape: tuple[int, ...], draw: Draw, variant: str = "", rounding: str = "rtne") -> Sample:

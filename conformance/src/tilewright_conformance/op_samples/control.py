@@ -209,8 +209,8 @@ def _doubled(kernel: SampleKernel, tile: Value, no_licm: bool) -> Value:
     def before(x: Value) -> Any:
         flat = b.reshape(x, result=TileType((32,), F32))
         combine = kernel.region((F32, F32), lambda a, b_: b.max(a, b_), names=("a", "b"))
-        greatest = b.region_op("reduce", [flat], regions=[combine], axis=0).result
-        return b.cmp(greatest, bound, predicate="lt"), x
+        maximum = b.region_op("reduce", [flat], regions=[combine], axis=0).result
+        return b.cmp(maximum, bound, predicate="lt"), x
 
     regions = [
         kernel.region((tile.type,), before, "condition", ("x",)),

@@ -94,7 +94,7 @@ class Draw:
         return values
 
     def _floats(self, rng: np.random.Generator, type_: FloatType, count: int) -> Array:
-        greatest = greatest_finite(type_)
+        largest = greatest_finite(type_)
         if self.integral:
             low, high = (-4 if self.low is None else int(self.low)), (4 if self.high is None else int(self.high))
             numbers = rng.integers(low, high, count, endpoint=True).astype(np.float64)
@@ -105,9 +105,9 @@ class Draw:
             return finite[rng.integers(0, len(finite), count)]
         else:
             numbers = rng.standard_normal(count) * np.exp2(rng.integers(-6, 7, count))
-        numbers = np.clip(numbers, -greatest, greatest)
+        numbers = np.clip(numbers, -largest, largest)
         if self.special:
-            some: list[float] = [0.0, greatest, -greatest, math.ldexp(1.0, least_exponent(type_)), 1.0, -1.0, 0.5, 2.5, -1.5]
+            some: list[float] = [0.0, largest, -largest, math.ldexp(1.0, least_exponent(type_)), 1.0, -1.0, 0.5, 2.5, -1.5]
             if type_.has_negative_zero:
                 some.append(-0.0)
             if type_.has_infinity:

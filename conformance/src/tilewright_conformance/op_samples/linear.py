@@ -45,7 +45,7 @@ def _draw(type_: Type) -> Draw:
     return Draw(-3, 3, integral=True)
 
 
-def _product(kernel: SampleKernel, types: tuple[Type, Type, Type], size: Extents, draws: tuple[Draw, Draw, Draw], **attributes: Any) -> None:
+def _matmul(kernel: SampleKernel, types: tuple[Type, Type, Type], size: Extents, draws: tuple[Draw, Draw, Draw], **attributes: Any) -> None:
     *batch, m, n, k = size
     a = kernel.load(types[0], (*batch, m, k), draws[0])
     b = kernel.load(types[1], (*batch, k, n), draws[1])
@@ -59,21 +59,21 @@ def _dot() -> Samples:
         text = "_".join(map(str, types))
         for size in dict.fromkeys((_SIZES[0], _SIZES[(2 * index + 1) % len(_SIZES)], _SIZES[(2 * index + 2) % len(_SIZES)])):
             kernel = SampleKernel(f"dot/{text}/{shape_text(size)}")
-            _product(kernel, types, size, draws)
+            _matmul(kernel, types, size, draws)
             yield kernel.finish()
     for precision in ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"):
         kernel = SampleKernel(f"dot/f32/{precision}")
-        _product(kernel, (F32, F32, F32), (16, 16, 32), (INTEGRAL, INTEGRAL, INTEGRAL), precision=precision)
+        _matmul(kernel, (F32, F32, F32), (16, 16, 32), (INTEGRAL, INTEGRAL, INTEGRAL), precision=precision)
         yield kernel.finish()
     for type_, accumulator in ((F32, F32), (F64, F64), (F16, F32), (BF16, F32)):
         # Positive terms: no cancellation, so that the error stays below K roundings of the
         # accumulator.
         kernel = SampleKernel(f"dot/{type_}/fractions")
         positive = Draw(0.5, 2.0)
-        _product(kernel, (type_, type_, accumulator), (16, 16, 64), (positive, positive, positive))
+        _matmul(kernel, (type_, type_, accumulator), (16, 16, 64), (positive, positive, positive))
         yield kernel.finish(ulp=64)
     kernel = SampleKernel("dot/f8e4m3fn/max_imprecise")
-    _product(kernel, (_E4M3, _E4M3, F32), (16, 16, 64), (_draw(_E4M3), _draw(_E4M3), INTEGRAL), max_imprecise=32)
+    _matmul(kernel, (_E4M3, _E4M3, F32), (16, 16, 64), (_draw(_E4M3), _draw(_E4M3), INTEGRAL), max_imprecise=32)
     yield kernel.finish()
     yield _accumulated()
 

@@ -29,7 +29,7 @@ _FAMILIES = {
     "arithmetic": ("element by element", arithmetic),
     "shape": ("shapes", shape),
     "memory": ("memory", memory),
-    "linear": ("products", linear),
+    "linear": ("matmuls", linear),
     "control": ("control", control),
     "debug": ("for people, hints and foreign code", debug),
 }
@@ -105,9 +105,7 @@ def decomposed_by(spec: OpSpec) -> list[str]:
         found.append("the runtime, for operands of floats that are not in a backend's Manifest.computes: in f32, rounded as if in one step")
     if spec.name == "cast":
         narrow = " ".join(str(type_) for type_ in FLOATS if any(cast_function(*pair, "rtne") is not None for pair in ((type_, F32), (F32, type_))))
-        found.append(
-            "the runtime, to and from floats that are not in a backend's Manifest.computes: bits are taken apart and put together by integer operations"
-        )
+        found.append("the runtime, to and from floats that are not in a backend's Manifest.computes: integer operations split and join their bits")
         found.append(f"tilewright.passes.expand_math.expand_math, to and from {narrow}: in the same way")
     function = math_function(spec.name, F32, native_ldexp=False)
     if function is not None:
@@ -131,7 +129,7 @@ def lowered_by(spec: OpSpec, backend: Backend | None) -> str:
         return ""
     if spec.name in backend.manifest.lowers:
         return "lowered"
-    return "taken apart" if spec.name in CATALOGUE or spec.name == "call" else "refused"
+    return "decomposed" if spec.name in CATALOGUE or spec.name == "call" else "refused"
 
 
 def declared_by(spec: OpSpec) -> str:
@@ -194,7 +192,7 @@ def as_text(spec: OpSpec, backend: Backend | None = None) -> str:
     declared = declared_by(spec)
     sections.append(_section("declared by", [(declared or "nothing: every backend has it", "")]))
     passes = decomposed_by(spec)
-    sections.append(_section("may be taken apart by", [(text, "") for text in passes] or [("no pass: every backend lowers it itself", "")]))
+    sections.append(_section("may be decomposed by", [(text, "") for text in passes] or [("no pass: every backend lowers it itself", "")]))
     state = lowered_by(spec, backend)
     if backend is not None and state:
         sections.append(_section(f"for {backend.name}", [(state, "")]))
@@ -244,7 +242,7 @@ def _listing(table: OpTable, backend: Backend | None) -> str:
     if backend is not None and backend.manifest.lowers:
         states = {spec.name: lowered_by(spec, backend) for spec in table}
         lines += ["", f"for {backend.name}"]
-        for state in ("lowered", "taken apart", "refused"):
+        for state in ("lowered", "decomposed", "refused"):
             names = [name for name, own in states.items() if own == state]
             lines += [f"    {state}: {len(names)}", *textwrap.wrap(" ".join(names), 120, initial_indent=" " * 8, subsequent_indent=" " * 8)]
     return "\n".join(lines[1:])

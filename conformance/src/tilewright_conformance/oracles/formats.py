@@ -59,7 +59,7 @@ class Format:
         return values[np.isfinite(values)]
 
     @property
-    def greatest(self) -> float:
+    def maximum(self) -> float:
         return float(self._magnitudes[-1])
 
     def nearest(self, values: NDArray[Any], rounding: str) -> NDArray[np.int64]:
@@ -86,8 +86,8 @@ class Format:
         if self.bits > 8:
             return values
         if isinstance(values, np.ndarray):
-            return np.clip(values, -self.greatest, self.greatest)
-        return values if values != values else max(-self.greatest, min(values, self.greatest))
+            return np.clip(values, -self.maximum, self.maximum)
+        return values if values != values else max(-self.maximum, min(values, self.maximum))
 
     def rounded(self, values: NDArray[Any], rounding: str = "rtne") -> NDArray[np.float64]:
         """Round any numbers to this format; the result is float64.
@@ -100,11 +100,11 @@ class Format:
         if rounding == "rtne":
             values = np.asarray(self.saturated(values))
         size, overflow = np.abs(values), np.inf if self.special == "ieee" else np.nan
-        inside = size <= self.greatest
+        inside = size <= self.maximum
         found = self.worth(self.nearest(np.where(inside, values, 0.0), rounding))
-        found = np.where(inside, found, np.copysign(self.greatest, values))
+        found = np.where(inside, found, np.copysign(self.maximum, values))
         if rounding == "rtne":
-            middle = self.greatest + (self._magnitudes[-1] - self._magnitudes[-2]) / 2
+            middle = self.maximum + (self._magnitudes[-1] - self._magnitudes[-2]) / 2
             # A tie goes to the even pattern; the maximum's pattern is even in one format alone.
             over = (size > middle) | ((size == middle) & (len(self._magnitudes) % 2 == 0))
             found = np.where(over, np.copysign(overflow, values), found)

@@ -31,11 +31,11 @@ def exact(name: str, *operands: NDArray[Any]) -> NDArray[np.longdouble]:
 
 
 #: decimal exponents that ``longdouble`` has, less a few
-_LEAST, _GREATEST = (int(np.log10(np.finfo(np.longdouble).smallest_normal)) + 2, int(np.log10(np.finfo(np.longdouble).max)) - 2)
+_MIN_EXPONENT, _MAX_EXPONENT = (int(np.log10(np.finfo(np.longdouble).smallest_normal)) + 2, int(np.log10(np.finfo(np.longdouble).max)) - 2)
 
 
 def _kept(value: Decimal) -> np.longdouble:
     """Round to ``longdouble``; magnitudes beyond all float formats become zero or infinity."""
-    if _LEAST < value.adjusted() < _GREATEST and value:
+    if _MIN_EXPONENT < value.adjusted() < _MAX_EXPONENT and value:
         return np.longdouble(f"{value:.30e}")
     return np.longdouble(float(value))

@@ -39,8 +39,8 @@ def bound(a: Array, b: Array, c: Any, accumulator: str, precision: str = "ieee",
     terms = a.shape[-1]
     with np.errstate(all="ignore"):
         magnitude = np.matmul(np.abs(a), np.abs(b)) + np.abs(c)
-        lost, sums = PRECISIONS[precision]
-        relative = lost + (sums * terms + 2) * spacing(accumulator)
+        lost, additions = PRECISIONS[precision]
+        relative = lost + (additions * terms + 2) * spacing(accumulator)
         if imprecise:
             relative += (terms // _IMPRECISE_TERMS + 2) * _IMPRECISE
         return np.asarray(magnitude * relative)

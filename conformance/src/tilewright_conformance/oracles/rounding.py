@@ -16,14 +16,14 @@ def rounded(exact: Fraction, mode: str, format_: str) -> float:
     rounded to has its sign; zero itself is positive.
     """
     type_ = float_type(format_)
-    fraction, least, greatest = type_.mantissa, 1 - type_.bias, type_.bias
+    fraction, minimum, maximum = type_.mantissa, 1 - type_.bias, type_.bias
     size = abs(exact)
     if size == 0:
         return 0.0
     sign = 1 if exact > 0 else -1  # the number itself may be beyond all floats
     exponent = size.numerator.bit_length() - size.denominator.bit_length()
     exponent -= size < Fraction(2) ** exponent
-    scale = max(exponent, least) - fraction
+    scale = max(exponent, minimum) - fraction
     units = size / Fraction(2) ** scale
     whole = math.floor(units)
     if mode == "rn":
@@ -31,7 +31,7 @@ def rounded(exact: Fraction, mode: str, format_: str) -> float:
     elif units != whole and mode == ("ru" if exact > 0 else "rd"):
         whole += 1
     result = Fraction(whole) * Fraction(2) ** scale
-    limit = (2 - Fraction(1, 2**fraction)) * Fraction(2) ** greatest
+    limit = (2 - Fraction(1, 2**fraction)) * Fraction(2) ** maximum
     if result > limit:
         away = mode == "rn" or mode == ("ru" if exact > 0 else "rd")
         return math.copysign(math.inf if away else float(limit), sign)

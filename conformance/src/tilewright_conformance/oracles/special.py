@@ -102,11 +102,11 @@ def logarithm_of_gamma(x: Decimal) -> Decimal:
     """
     if x < 0:
         return (pi() / abs(x * of_half_turns(x)[0])).ln() - logarithm_of_gamma(-x)
-    product = Decimal(1)
+    multiplied = Decimal(1)
     while x < 25:
-        product *= x
+        multiplied *= x
         x += 1
-    found = (x - Decimal("0.5")) * x.ln() - x + (2 * pi()).ln() / 2 - product.ln()
+    found = (x - Decimal("0.5")) * x.ln() - x + (2 * pi()).ln() / 2 - multiplied.ln()
     for n in range(1, 19):
         b = _bernoulli(37)[2 * n]
         found += Decimal(b.numerator) / b.denominator / (2 * n * (2 * n - 1)) / x ** (2 * n - 1)
@@ -139,16 +139,16 @@ def _power_series(order: int, x: Decimal, sign: int) -> Decimal:
 
 def _far(order: int, x: Decimal) -> tuple[Decimal, Decimal]:
     """J and Y of order 0 or 1 by H. Hankel's expansion."""
-    sums, term = [Decimal(0), Decimal(0)], Decimal(1)
+    totals, term = [Decimal(0), Decimal(0)], Decimal(1)
     for k in range(1, 200):
-        sums[(k - 1) % 2] += term * (1 - (k - 1) // 2 % 2 * 2)
+        totals[(k - 1) % 2] += term * (1 - (k - 1) // 2 % 2 * 2)
         following = term * (4 * order * order - (2 * k - 1) ** 2) / (8 * k * x)
         if abs(following) >= abs(term):
             break
         term = following
     sine, cosine = sine_and_cosine(x - (2 * order + 1) * pi() / 4)
     size = (2 / (pi() * x)).sqrt()
-    return size * (sums[0] * cosine - sums[1] * sine), size * (sums[0] * sine + sums[1] * cosine)
+    return size * (totals[0] * cosine - totals[1] * sine), size * (totals[0] * sine + totals[1] * cosine)
 
 
 def _second_kind(order: int, x: Decimal) -> Decimal:

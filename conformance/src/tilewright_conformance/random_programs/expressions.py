@@ -39,12 +39,12 @@ def extremes(state: State) -> None:
         state.add(_apply(state.builder, name, a, b, nan=nan))
 
 
-def product_and_sum(state: State) -> None:
+def multiply_add(state: State) -> None:
     """Add a multiplication and an addition that must not be fused: the first one rounds."""
     a = state.exact(lambda type_: is_float(type_) and computes(type_))
     if a is not None:
-        product = state.builder.mul(a, state.partner(a))
-        state.add(getattr(state.builder, state.one_of(("add", "sub")))(product, state.partner(a)))
+        multiplied = state.builder.mul(a, state.partner(a))
+        state.add(getattr(state.builder, state.one_of(("add", "sub")))(multiplied, state.partner(a)))
 
 
 def fused(state: State) -> None:
@@ -92,7 +92,7 @@ def shift(state: State) -> None:
         state.add(_apply(state.builder, state.one_of(("shl", "shr")), a, amount))
 
 
-def high_product(state: State) -> None:
+def high_half(state: State) -> None:
     a = state.exact(lambda type_: is_int(type_) and type_.bits in (32, 64))  # type: ignore[attr-defined]
     if a is not None:
         state.add(state.builder.mulhi(a, state.partner(a)))
@@ -181,18 +181,18 @@ def _within(state: State, value: Value, target: IntType) -> Value:
     """A float that an integer type can hold: other casts are undefined."""
     source = element_type(value.type)
     assert isinstance(source, FloatType)
-    greatest = greatest_finite(source)
-    if greatest > 100 and state.chance(3):
+    maximum = greatest_finite(source)
+    if maximum > 100 and state.chance(3):
         low, high = -100.0 if target.signed else 0.0, 100.0
     else:
-        low, high = max(-greatest, float(target.minimum)), min(greatest, 2.0 ** (target.bits - target.signed) * (1.0 - 2.0 ** -(source.mantissa + 1)))
+        low, high = max(-maximum, float(target.minimum)), min(maximum, 2.0 ** (target.bits - target.signed) * (1.0 - 2.0 ** -(source.mantissa + 1)))
     if source.is_fp8:
-        assert greatest < 2**18
+        assert maximum < 2**18
         # no minimum or maximum of fp8: what is out of range becomes zero
         with state.guarding() as b:
             wide = b.cast(value, result=with_element(value.type, F32))
             inside = b.and_(
-                b.cmp(wide, b.constant_like(wide.type, low), predicate="ge"), b.cmp(wide, b.constant_like(wide.type, min(high, greatest)), predicate="le")
+                b.cmp(wide, b.constant_like(wide.type, low), predicate="ge"), b.cmp(wide, b.constant_like(wide.type, min(high, maximum)), predicate="le")
             )
             found: Value = b.select(inside, value, b.constant_like(value.type, 0.0))
         return found
@@ -227,12 +227,12 @@ def bits(state: State) -> None:
 STEPS: dict[Callable[[State], None], int] = {
     arithmetic: 10,
     extremes: 6,
-    product_and_sum: 4,
+    multiply_add: 4,
     fused: 5,
     divide: 8,
     bitwise: 4,
     shift: 6,
-    high_product: 3,
+    high_half: 3,
     compare: 8,
     choose: 5,
     unary: 12,

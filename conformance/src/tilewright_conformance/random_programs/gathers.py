@@ -27,22 +27,26 @@ class _Extents:
     n: int
 
 
-def gathered_product(state: State) -> None:
+def gathered_matmul(state: State) -> None:
     """Add a counted loop of matmuls with gathered rows.
 
     Every number is whole and small, so all results are exact.
     """
-    dots = [(operand, sums) for operand, sums in state.language.dots if sums in (F32, F64, I32) and not (isinstance(operand, FloatType) and operand.is_fp8)]
-    least = max(state.language.capabilities.min_dot)
-    extents = _Extents(*(max(least, state.one_of((16, 16, 32))) for _ in range(3)))
+    dots = [
+        (operand, accumulator)
+        for operand, accumulator in state.language.dots
+        if accumulator in (F32, F64, I32) and not (isinstance(operand, FloatType) and operand.is_fp8)
+    ]
+    minimum = max(state.language.capabilities.min_dot)
+    extents = _Extents(*(max(minimum, state.one_of((16, 16, 32))) for _ in range(3)))
     if state.depth or not dots or not state.language.fits((extents.m, extents.n), (extents.k, extents.n), (extents.m, extents.k)):
         return
     _Gather(state, *state.one_of(dots), extents).write()
 
 
 class _Gather:
-    def __init__(self, state: State, operand: IntType | FloatType, sums: IntType | FloatType, extents: _Extents) -> None:
-        self.state, self.operand, self.sums, self.extents = state, operand, sums, extents
+    def __init__(self, state: State, operand: IntType | FloatType, accumulator: IntType | FloatType, extents: _Extents) -> None:
+        self.state, self.operand, self.accumulator, self.extents = state, operand, accumulator, extents
         self.trips, self.stages = state.number(0, 5), state.number(1, 4)
         #: whether each iteration loads the indices of the next one
         self.chained = state.chance(4)
@@ -58,19 +62,19 @@ class _Gather:
     def write(self) -> None:
         state, (m, k, n) = self.state, (self.extents.m, self.extents.k, self.extents.n)
         index, table = self.array(I32, (self.trips + 1) * k, "index"), self.array(self.operand, _ROWS * n, "table")
-        self.row_values = self.array(self.sums, _ROWS, "row")
+        self.row_values = self.array(self.accumulator, _ROWS, "row")
         left_shape = (m, n) if self.attention else (m, k)
         left = self.array(self.operand, m * left_shape[1] * (self.trips + 1), "left")
         with state.guarding() as b:
             count = state.scalar(I32, self.trips, "trips").value if state.chance(2) else b.constant_like(I32, self.trips)
             zero, one = b.constant_like(I32, 0), b.constant_like(I32, 1)
             first = b.load(self.pointers(index, state.positions((k,))))
-            inits = [b.constant_like(TileType((m, n), self.sums), 0), b.constant_like(TileType((k,), I32), 0), first]
+            inits = [b.constant_like(TileType((m, n), self.accumulator), 0), b.constant_like(TileType((k,), I32), 0), first]
             if self.attention:
                 query = b.load(self.pointers(left, state.positions(left_shape)))
-        body = Region([I32, *(init.type for init in inits)], ["i", "sums", "used", "at"])
+        body = Region([I32, *(init.type for init in inits)], ["i", "accumulator", "used", "at"])
         with state.inside(body, ()):
-            i, sums, used, at = body.arguments
+            i, accumulator, used, at = body.arguments
             mask: Value | None = None
             with state.guarding() as b:
                 positions = b.add(state.positions((k,)), b.splat(b.mul(i, b.constant_like(I32, k)), result=TileType((k,), I32)))
@@ -83,15 +87,15 @@ class _Gather:
                     moved = b.add(state.positions(left_shape), b.splat(b.mul(i, b.constant_like(I32, m * k)), result=TileType(left_shape, I32)))
                     query = b.load(self.pointers(left, moved))
                 if self.attention:
-                    none = b.constant_like(TileType((m, k), self.sums), 0)
+                    none = b.constant_like(TileType((m, k), self.accumulator), 0)
                     scores = self.with_indices(b.dot(query, b.permute(rows, order=(1, 0)), none), at)
                     query = self.signs(scores)
                 elif state.chance(2):
                     query = b.select(b.cmp(self.across(at), b.constant_like(TileType((m, k), I32), 7), predicate="lt"), query, self.constant((m, k), 1))
-                sums = b.dot(query, rows, sums)
+                accumulator = b.dot(query, rows, accumulator)
                 used = getattr(b, state.one_of(("max", "add", "xor")))(used, at)
                 following = b.load(self.pointers(index, at)) if self.chained else at
-            state.builder.yield_([sums, used, following])
+            state.builder.yield_([accumulator, used, following])
         for result in state.builder.region_op("for", zero, count, one, inits, regions=[body], num_stages=self.stages).results:
             state.add(result)
 
@@ -99,9 +103,9 @@ class _Gather:
         """Scores with what is known of the rows: by a mask, by another load, by arithmetic."""
         state, b, shape = self.state, self.state.builder, (self.extents.m, self.extents.k)
         uses: list[Callable[[], Value]] = [
-            lambda: b.select(b.cmp(self.across(at), state.along(shape, 0), predicate="ge"), scores, self.constant(shape, 0, self.sums)),
+            lambda: b.select(b.cmp(self.across(at), state.along(shape, 0), predicate="ge"), scores, self.constant(shape, 0, self.accumulator)),
             lambda: b.sub(scores, self.across(b.load(self.pointers(self.row_values, at)))),
-            lambda: b.add(scores, b.cast(self.across(at), result=scores.type) if self.sums is not I32 else self.across(at)),
+            lambda: b.add(scores, b.cast(self.across(at), result=scores.type) if self.accumulator is not I32 else self.across(at)),
         ]
         for use in state.random.sample(uses, state.number(1, 3)):
             scores = use()
@@ -111,7 +115,7 @@ class _Gather:
         """The left operand of the second matmul: one where a score is above zero, two elsewhere."""
         b = self.state.builder
         shape = (self.extents.m, self.extents.k)
-        positive: Value = b.cmp(scores, self.constant(shape, 0, self.sums), predicate="gt")
+        positive: Value = b.cmp(scores, self.constant(shape, 0, self.accumulator), predicate="gt")
         found: Value = b.select(positive, self.constant(shape, 1), self.constant(shape, 2))
         return found
 
@@ -165,4 +169,4 @@ class _Gather:
         return found
 
 
-STEPS: dict[Callable[[State], None], int] = {gathered_product: 2}
+STEPS: dict[Callable[[State], None], int] = {gathered_matmul: 2}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 from tilewright.ir.ops.linear import accumulator_types
 from tilewright.ir.ops.memory import check_atomic_element
@@ -91,7 +90,7 @@ class Language:
         """Shapes of the tiles that a program begins with."""
         extents = _EXTENTS if self.capabilities.power_of_two else (*_EXTENTS, *_ODD_EXTENTS)
         found: list[tuple[int, ...]] = [(extent,) for extent in extents]
-        found += [pair for pair in product(extents, repeat=2) if 4 <= pair[0] * pair[1] <= 256 and max(pair) <= 64]
+        found += [(rows, columns) for rows in extents for columns in extents if 4 <= rows * columns <= 256 and max(rows, columns) <= 64]
         found += [(2, 4, 8), (4, 1, 16), (2, 2, 2), (1, 8, 4)]
         if not self.capabilities.power_of_two:
             found += [(3, 4, 5), (2, 3, 1, 7)]

@@ -57,9 +57,9 @@ def _strided(state: State, shape: tuple[int, ...]) -> tuple[Value, int]:
     return total, sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + 1
 
 
-def _moved(state: State, base: Value, offsets: Value, greatest: int) -> Value:
+def _moved(state: State, base: Value, offsets: Value, maximum: int) -> Value:
     """Pointers at offsets, which are of any type that holds ``maximum``."""
-    types = [type_ for type_ in (I32, I32, I64, *state.language.integers) if type_.maximum >= greatest]
+    types = [type_ for type_ in (I32, I32, I64, *state.language.integers) if type_.maximum >= maximum]
     target = with_element(offsets.type, state.one_of(types))
     with state.guarding() as b:
         if offsets.type is not target:

@@ -109,17 +109,17 @@ def special_numbers(element: Type) -> tuple[int | float, ...]:
     if isinstance(element, IntType):
         return tuple(dict.fromkeys((0, 1, 2, element.minimum, element.maximum, element.maximum // 2 + 1)))
     assert isinstance(element, FloatType)
-    least, normal, greatest = 2.0 ** least_exponent(element), 2.0 ** (1 - element.bias), greatest_finite(element)
+    smallest, normal, largest = 2.0 ** least_exponent(element), 2.0 ** (1 - element.bias), greatest_finite(element)
     infinities = (np.inf, -np.inf) if element.has_infinity else ()
     zeros = (0.0, -0.0) if element.has_negative_zero else (0.0,)
-    return (*zeros, *infinities, np.nan, 1.0, -1.0, 0.5, -1.5, greatest, -greatest, normal, least, -least)
+    return (*zeros, *infinities, np.nan, 1.0, -1.0, 0.5, -1.5, largest, -largest, normal, smallest, -smallest)
 
 
 def _whole(rng: np.random.Generator, element: Type, count: int) -> Array:
     """Small integers: adding a few is exact in every type, and none is NaN or a negative zero."""
     most = 1 if isinstance(element, FloatType) and element.is_fp8 else 8
-    least = 0 if isinstance(element, IntType) and not element.signed else -most
-    numbers = rng.integers(least, most, count, endpoint=True)
+    smallest = 0 if isinstance(element, IntType) and not element.signed else -most
+    numbers = rng.integers(smallest, most, count, endpoint=True)
     return np.asarray(encode(numbers.astype(np.float64), element)) if isinstance(element, FloatType) else numbers.astype(numpy_dtype(element))
 
 

@@ -191,8 +191,8 @@ def dot(state: State) -> None:
     if not state.language.dots:
         return
     operand, accumulator = state.one_of(state.language.dots)
-    least = state.language.capabilities.min_dot
-    m, n, k = (max(least[i], state.one_of((1, 2, 4, 8, 16, 16, 32))) for i in range(3))
+    minimum = state.language.capabilities.min_dot
+    m, n, k = (max(minimum[i], state.one_of((1, 2, 4, 8, 16, 16, 32))) for i in range(3))
     batch: tuple[int, ...] = (2,) if state.chance(4) else ()
     if not state.language.fits((*batch, m, k), (*batch, k, n), (*batch, m, n)):
         return
@@ -209,8 +209,8 @@ def dot(state: State) -> None:
     left_bits, right_bits = (min(_room(type_), limit) for type_, limit in ((left_type, 14), (right_type, 4)))
     if attributes.get("precision", "ieee") != "ieee":
         left_bits = min(left_bits, 8)
-    sums = (14 if fp8 else _room(accumulator)) - k.bit_length() - 1
-    left_bits = min(left_bits, sums - right_bits)
+    accumulator_bits = (14 if fp8 else _room(accumulator)) - k.bit_length() - 1
+    left_bits = min(left_bits, accumulator_bits - right_bits)
     if isinstance(operand, IntType):
         left_bits = right_bits = 8
     if left_bits < 2:
@@ -218,26 +218,26 @@ def dot(state: State) -> None:
     scales = _scale(left_type), _scale(right_type)
     a = _matrix(state, (*batch, m, k), left_type, left_bits, scales[0])
     b = _matrix(state, (*batch, k, n), right_type, right_bits, scales[1])
-    c = _matrix(state, (*batch, m, n), accumulator, min(left_bits + right_bits, sums), scales[0] * scales[1])
+    c = _matrix(state, (*batch, m, n), accumulator, min(left_bits + right_bits, accumulator_bits), scales[0] * scales[1])
     if state.number(0, 2):
         state.add(state.builder.dot(a, b, c, **attributes))
         return
     # The accumulator's initial value may be added in any order. That is exact for whole numbers
     # alone, so nothing computes with the matmul without one.
-    product = state.builder.dot(a, b, state.builder.constant_like(c.type, 0), **attributes)
+    matmul = state.builder.dot(a, b, state.builder.constant_like(c.type, 0), **attributes)
     if isinstance(accumulator, IntType) or state.chance(2):
-        state.add(product, None if isinstance(accumulator, IntType) else (0.0, 0.0))
+        state.add(matmul, None if isinstance(accumulator, IntType) else (0.0, 0.0))
     else:
         with state.guarding() as guard:
-            state.add(guard.add(product, c))
+            state.add(guard.add(matmul, c))
 
 
 def _matrix(state: State, shape: tuple[int, ...], element: Type, bits: int, scale: float) -> Value:
     """Whole numbers, as they are or transposed."""
     if state.chance(3):
         order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-        turned = state.whole(TileType(tuple(shape[axis] for axis in order), element), bits, scale)
-        found: Value = state.builder.permute(turned, order=order)
+        transposed = state.whole(TileType(tuple(shape[axis] for axis in order), element), bits, scale)
+        found: Value = state.builder.permute(transposed, order=order)
         return found
     return state.whole(TileType(shape, element), bits, scale)
 

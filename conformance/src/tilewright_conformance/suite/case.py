@@ -77,7 +77,7 @@ class Needs:
         found = [f"dtype {name}" for name in sorted(self.dtypes - capabilities.dtypes)]
         found += [f"dot {a} into {b}" for a, b in sorted(self.dot) if b not in capabilities.dot.get(a, ())]
         found += [f"dot precision {name}" for name in sorted(self.dot_precisions.difference(capabilities.dot_precisions))]
-        if self.dot_shape is not None and any(own < least for own, least in zip(self.dot_shape, capabilities.min_dot, strict=True)):
+        if self.dot_shape is not None and any(own < minimum for own, minimum in zip(self.dot_shape, capabilities.min_dot, strict=True)):
             found.append(f"dot of {'x'.join(map(str, self.dot_shape))}")
         found += [f"atomic {kind} on {element}" for element, kind in sorted(self.atomics) if kind not in capabilities.atomics.get(element, ())]
         found += [f"feature {name}" for name in sorted(self.features - capabilities.features)]

@@ -90,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     compare = _command(commands, "compare", "show where two reports differ", _compare)
     compare.add_argument("reports", nargs=2, type=Path, metavar="REPORT")
 
-    scoreboard = _command(commands, "scoreboard", "print a table of many reports; those that verify refuses are left out, and named", _scoreboard)
+    scoreboard = _command(commands, "scoreboard", "print a table of many reports; those that verify refuses are skipped, and named", _scoreboard)
     scoreboard.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
     form = scoreboard.add_mutually_exclusive_group()
     form.add_argument("--html", action="store_true", help="print an HTML page in place of Markdown")
@@ -293,7 +293,7 @@ def _scoreboard(options: argparse.Namespace) -> int:
             if "signature" not in of_each.get(report["checksum"], {}):  # one report, signed where some copy of it is
                 of_each[report["checksum"]] = report
         except ReportError as error:
-            print(f"{path}: left out: {error}", file=sys.stderr)
+            print(f"{path}: skipped: {error}", file=sys.stderr)
             code = WRONG
     good = list(of_each.values())
     if options.site is not None:

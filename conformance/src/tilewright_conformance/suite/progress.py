@@ -18,7 +18,7 @@ from tilewright_conformance.suite.report.failure_groups import general, missing_
 _ON_TERMINAL, _ELSEWHERE = 0.1, 10.0
 #: Cases that go wrong in one way and are printed. A backend that lowers little yet has thousands;
 #: the end of a run and its reports have them by cause.
-_TOLD = 5
+_PRINTED = 5
 
 
 class Printer:
@@ -51,12 +51,13 @@ class Printer:
         family = "/".join(outcome.case.split("/")[:2])
         way = ("lower",) if missing_operations(outcome.message) else (outcome.status, family, general(outcome.message))
         self._alike[way] += 1
-        if self._alike[way] > _TOLD + 1:
+        if self._alike[way] > _PRINTED + 1:
             return
         self.end()
         reason = outcome.message.splitlines()[0] if outcome.message else "the expectations say that it does not pass"
         text = f"{outcome.status.upper()} {outcome.case}: {reason}"
-        print(text if self._alike[way] <= _TOLD else "… and further ones like this, which are counted below and in the report", file=self._stream, flush=True)
+        further = "… and further ones like this, which are counted below and in the report"
+        print(text if self._alike[way] <= _PRINTED else further, file=self._stream, flush=True)
 
     def end(self) -> None:
         """End the line that is being rewritten."""

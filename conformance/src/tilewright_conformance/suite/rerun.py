@@ -68,14 +68,14 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
     load_plugins(setup)
     about = provenance(Subject(setup.backend))
     others = _others(document, about)
-    told = outcomes_of(document)
-    ran = sorted(case for case, outcome in told.items() if outcome.status is not Status.SKIPPED)
+    stated = outcomes_of(document)
+    ran = sorted(case for case, outcome in stated.items() if outcome.status is not Status.SKIPPED)
     chosen = np.random.default_rng([int(document["checksum"].removeprefix("sha256:"), 16), other]).permutation(ran)[:count]
     cases = [catalogue()[str(id_)] for id_ in chosen]
     found = run_cases(cases, setup)
-    differences = [text for outcome in found for text in _differences(told[outcome.case], outcome, same_machine=not others)]
+    differences = [text for outcome in found for text in _differences(stated[outcome.case], outcome, same_machine=not others)]
     for outcome in run_cases(cases, dataclasses.replace(setup, seed=other)):
-        differences += [f"with seed {other}: {text}" for text in _differences(told[outcome.case], outcome, same_machine=False)]
+        differences += [f"with seed {other}: {text}" for text in _differences(stated[outcome.case], outcome, same_machine=False)]
     return Rerun(len(found), others, tuple(differences), other)
 
 
@@ -86,13 +86,13 @@ def _others(document: Document, about: Mapping[str, Any]) -> tuple[str, ...]:
     return *found, *(name for name in ("core", "backend", "device") if plain(about[name]) != document[name])
 
 
-def _differences(told: Outcome, found: Outcome, same_machine: bool) -> list[str]:
-    if told.status is not found.status:
-        return [f"{told.case}: the report says {told.status}, and here it is {found.status}{': ' + found.message if found.message else ''}"]
+def _differences(stated: Outcome, found: Outcome, same_machine: bool) -> list[str]:
+    if stated.status is not found.status:
+        return [f"{stated.case}: the report says {stated.status}, and here it is {found.status}{': ' + found.message if found.message else ''}"]
     if not same_machine:
         return []
     return [
-        f"{told.case}: the report says {name} = {told.numbers.get(name)}, and here it is {found.numbers.get(name)}"
+        f"{stated.case}: the report says {name} = {stated.numbers.get(name)}, and here it is {found.numbers.get(name)}"
         for name in _REPEATABLE
-        if told.numbers.get(name) != found.numbers.get(name)
+        if stated.numbers.get(name) != found.numbers.get(name)
     ]

@@ -86,12 +86,12 @@ def circle(a, b):
 
 
 @tw.jit
-def complex_product(a, b, c, d):
+def complex_multiply(a, b, c, d):
     return a * c - b * d, a * d + b * c
 
 
 @tw.jit
-def least_and_greatest(low, high, other_low, other_high):
+def minimum_and_maximum(low, high, other_low, other_high):
     return tl.minimum(low, other_low), tl.maximum(high, other_high)
 
 

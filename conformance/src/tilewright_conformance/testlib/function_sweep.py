@@ -112,17 +112,17 @@ def _hankel(kind: Callable[..., Any], order: int, x: Any) -> Any:
     """H. Hankel's expansion, whose terms fall fast out here."""
     sign = -1 if x < 0 and order % 2 else 1
     x = abs(x)
-    sums, term = [mp.mpf(0), mp.mpf(0)], mp.mpf(1)
+    totals, term = [mp.mpf(0), mp.mpf(0)], mp.mpf(1)
     for k in range(1, 60):
-        sums[(k - 1) % 2] += term * (1 - (k - 1) // 2 % 2 * 2)
+        totals[(k - 1) % 2] += term * (1 - (k - 1) // 2 % 2 * 2)
         term *= (4 * order * order - (2 * k - 1) ** 2) / (8 * k * x)
     with mp.workprec(PRECISION + max(0, int(mp.log(x, 2)))):
         angle = x - (2 * order + 1) * mp.pi / 4
         sine, cosine = mp.sin(angle), mp.cos(angle)
     size = mp.sqrt(2 / (mp.pi * x))
     if kind is mp.besselj:
-        return sign * size * (sums[0] * cosine - sums[1] * sine)
-    return size * (sums[0] * sine + sums[1] * cosine)
+        return sign * size * (totals[0] * cosine - totals[1] * sine)
+    return size * (totals[0] * sine + totals[1] * cosine)
 
 
 def _bessel_i(order: int) -> Callable[[Any], Any]:

@@ -51,8 +51,8 @@ def wide(rng: np.random.Generator, name: str, shape: int | tuple[int, ...]) -> A
 def special(name: str) -> Array:
     """Zeros of both signs, infinities, NaN, smallest and largest floats, and usual numbers."""
     about = ml_dtypes.finfo(kind(name))
-    least, greatest, normal = (float(number) for number in (about.smallest_subnormal, about.max, about.smallest_normal))
-    few = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.0, greatest, -greatest, least, -least, normal, -normal, normal - least]
+    smallest, largest, normal = (float(number) for number in (about.smallest_subnormal, about.max, about.smallest_normal))
+    few = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.0, largest, -largest, smallest, -smallest, normal, -normal, normal - smallest]
     return np.array(few).astype(kind(name))
 
 

@@ -40,10 +40,10 @@ def _thresholds(dtype: Any) -> list[float]:
     """Arguments at which exponentials overflow or underflow, or formats end."""
     wide = np.dtype(dtype).itemsize == 8
     info = np.finfo(dtype)
-    most, least, tiny = float(info.max), float(info.tiny), float(info.smallest_subnormal)
-    found = [math.log(most), math.log(least), math.log(tiny) - 0.69, math.log2(most), math.log2(least), math.log2(tiny) - 1]
-    found += [math.log10(most), math.log10(least), math.log10(tiny) - 0.3, math.log(most) + math.log(2), math.sqrt(most), math.sqrt(least)]
-    found += [most, least, tiny, most / 2, most / 4, least * 2, float(info.eps), float(info.eps) / 2]
+    most, smallest, tiny = float(info.max), float(info.tiny), float(info.smallest_subnormal)
+    found = [math.log(most), math.log(smallest), math.log(tiny) - 0.69, math.log2(most), math.log2(smallest), math.log2(tiny) - 1]
+    found += [math.log10(most), math.log10(smallest), math.log10(tiny) - 0.3, math.log(most) + math.log(2), math.sqrt(most), math.sqrt(smallest)]
+    found += [most, smallest, tiny, most / 2, most / 4, smallest * 2, float(info.eps), float(info.eps) / 2]
     found += [171.624376956302, 178.0, 185.0] if wide else [35.04, 41.0, 43.0]
     found += [2.0**k for k in range(63)] + [2.0**-k for k in range(1, 60)]
     return found
@@ -85,8 +85,8 @@ _SPECIAL = (0.0, 1.0, 0.5, 2.0, 3.0, 1.5, 7.5, 127.0, 128.0, 1023.0, 1024.0, 0.1
 def special(dtype: Any) -> Array:
     """Zeros, infinities, NaN, ends of the format and of its whole numbers, with both signs."""
     info = np.finfo(dtype)
-    most, least, tiny, unit, whole = float(info.max), float(info.tiny), float(info.smallest_subnormal), float(info.eps), 2.0**info.nmant
-    more = (most, most / 2, least, tiny, 3 * tiny, least - tiny, unit, 1 + unit, 1 - unit / 2, whole, whole + 1, 2 * whole, 2 * whole - 1)
+    most, smallest, tiny, unit, whole = float(info.max), float(info.tiny), float(info.smallest_subnormal), float(info.eps), 2.0**info.nmant
+    more = (most, most / 2, smallest, tiny, 3 * tiny, smallest - tiny, unit, 1 + unit, 1 - unit / 2, whole, whole + 1, 2 * whole, 2 * whole - 1)
     x = np.array([*_SPECIAL, *more], dtype)
     return np.concatenate([x, -x])
 

@@ -46,7 +46,7 @@ def misbehave(monkeypatch: pytest.MonkeyPatch, how: str, at: str = "sub", cases:
     ("how", "status", "exception", "words"),
     [
         ("crash", Status.CRASHED, "SIGSEGV", "assertion failed in the driver"),
-        ("hang", Status.TIMED_OUT, "TimeLimit", "no result within 3 seconds (--time-scale gives a slow machine more)"),
+        ("hang", Status.TIMED_OUT, "TimeLimit", "no result within 3 seconds (--time-scale allows a slow machine more)"),
         ("leak", Status.CRASHED, "MemoryLimit", "one case may take 100 MiB"),
         ("garbage", Status.FAILED, "MismatchError", "expected"),
         ("overrun", Status.FAILED, "OutOfBoundsWriteError", "1 bytes after the end of an array of 4 bytes, the nearest with 0 bytes between"),

@@ -92,7 +92,7 @@ def test_the_scoreboard_shows_no_signature_that_is_not_right(report: Document, k
     write(good, tmp_path / "good.json")
     write({**good, "signature": {**good["signature"], "value": "0" * 128}}, tmp_path / "forged.json")
     assert run("scoreboard", "--site", tmp_path / "site", tmp_path / "good.json", tmp_path / "forged.json") == cli.WRONG
-    assert "forged.json: left out: the signature is not one of this report" in capsys.readouterr().err
+    assert "forged.json: skipped: the signature is not one of this report" in capsys.readouterr().err
     assert (tmp_path / "site" / "index.html").read_text().count(good["signature"]["key"][:8] + "</td>") == 1
 
 

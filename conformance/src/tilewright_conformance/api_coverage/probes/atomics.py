@@ -18,7 +18,7 @@ from tilewright_conformance.api_coverage.probe import probe
 
 
 @tw.jit
-def column_sums(x, total, members, N: tl.constexpr):
+def column_totals(x, total, members, N: tl.constexpr):
     at = tl.arange(0, N)
     value = tl.load(x + tl.program_id(0) * N + at)
     tl.atomic_add(total + at, value, mask=value > 0, sem="relaxed", scope="gpu")
@@ -28,7 +28,7 @@ def column_sums(x, total, members, N: tl.constexpr):
 @probe("tl.atomic_add", "tensor.atomic_add")
 def atomic_add(on: Machine, rng: Any) -> None:
     x, total, members = rng.integers(-99, 99, (37, 32)), np.zeros(32, np.int64), np.zeros(32, np.int64)
-    on(column_sums)[(37,)](x, total, members, N=32)
+    on(column_totals)[(37,)](x, total, members, N=32)
     np.testing.assert_array_equal(total, np.where(x > 0, x, 0).sum(0))
     np.testing.assert_array_equal(members, x.sum(0))
 

@@ -106,7 +106,7 @@ def expect_zero(on: Machine, rng: Any) -> None:
 
 
 @tw.jit
-def promised(x, out, stride, N: tl.constexpr):
+def hinted(x, out, stride, N: tl.constexpr):
     tl.assume(stride > 0)
     at = tl.max_contiguous(tl.multiple_of(tl.program_id(0) * N + tl.arange(0, N), N), N)
     group = tl.max_constancy(at // 8, 8)
@@ -121,5 +121,5 @@ def promised(x, out, stride, N: tl.constexpr):
 )
 def hints(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 99, (96, 3)), np.zeros(96, np.int64)
-    on(promised)[(3,)](x, out, 3, N=32)
+    on(hinted)[(3,)](x, out, 3, N=32)
     np.testing.assert_array_equal(out, x[:, 0] + np.arange(96) // 8)

@@ -17,7 +17,7 @@ from tilewright_conformance.api_coverage.probe import probe
 
 
 @tw.jit
-def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr):
+def matmul(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr):
     i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + i[:, None] * K + k[None, :])
     y = tl.load(b + k[:, None] * N + j[None, :])
@@ -31,7 +31,7 @@ def dot(on: Machine, rng: Any) -> None:
         a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((16, 32), (32, 16)))
         c = rng.integers(-4, 5, (16, 16)).astype(result)
         expected = a.astype(float) @ b.astype(float) + c
-        on(product)[(1,)](a, b, c, M=16, N=16, K=32, PRECISION="ieee")
+        on(matmul)[(1,)](a, b, c, M=16, N=16, K=32, PRECISION="ieee")
         np.testing.assert_array_equal(c, expected)  # small integers: exact in every type
 
 
@@ -50,7 +50,7 @@ def batched_dot(on: Machine, rng: Any) -> None:
 
 
 @tw.jit
-def scaled_product(a, a_scale, b, b_scale, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def scaled_matmul(a, a_scale, b, b_scale, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     i, j, k, half, group = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K), tl.arange(0, K // 2), tl.arange(0, K // 32)
     x = tl.load(a + i[:, None] * K + k[None, :])
     y = tl.load(b + half[:, None] * N + j[None, :])
@@ -73,7 +73,7 @@ def dot_scaled(on: Machine, rng: Any) -> None:
     b = rng.integers(0, 256, (k // 2, n)).astype(np.uint8)
     a_scale, b_scale = (rng.integers(120, 135, (extent, k // 32)).astype(np.uint8) for extent in (m, n))
     c = np.zeros((m, n), np.float32)
-    on(scaled_product)[(1,)](a, a_scale, b, b_scale, c, M=m, N=n, K=k)
+    on(scaled_matmul)[(1,)](a, a_scale, b, b_scale, c, M=m, N=n, K=k)
     e2m1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
     y = np.stack([e2m1[b & 15], e2m1[b >> 4]], axis=1).reshape(k, n)
     x = e4m3(a.astype(int)) * 2.0 ** (np.repeat(a_scale, 32, 1) - 127.0)

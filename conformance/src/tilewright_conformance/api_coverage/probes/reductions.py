@@ -28,7 +28,7 @@ def later_minus(value_a, index_a, value_b, index_b):
 
 
 @tw.jit
-def greatest_with_index(x, values, indices, M: tl.constexpr, N: tl.constexpr):
+def maximum_with_index(x, values, indices, M: tl.constexpr, N: tl.constexpr):
     block = read(x, M, N)
     columns = tl.broadcast_to(tl.arange(0, N)[None, :], [M, N])
     value, index = tl.reduce((block, columns), 1, later_minus)
@@ -39,7 +39,7 @@ def greatest_with_index(x, values, indices, M: tl.constexpr, N: tl.constexpr):
 @probe("tl.reduce")
 def reduce(on: Machine, rng: Any) -> None:
     x, values, indices = rng.integers(0, 9, (8, 32)), np.zeros(8, np.int64), np.zeros(8, np.int32)
-    on(greatest_with_index)[(1,)](x, values, indices, M=8, N=32)
+    on(maximum_with_index)[(1,)](x, values, indices, M=8, N=32)
     np.testing.assert_array_equal(values, x.max(1))
     np.testing.assert_array_equal(indices, x.argmax(1))
 
@@ -50,7 +50,7 @@ def multiply(a, b):
 
 
 @tw.jit
-def product_of_columns(x, out, total, M: tl.constexpr, N: tl.constexpr):
+def multiplied_columns(x, out, total, M: tl.constexpr, N: tl.constexpr):
     block = read(x, M, N)
     tl.store(out + tl.arange(0, N)[None, :], block.reduce(0, multiply, keep_dims=True))
     tl.store(total, tl.reduce(block, None, multiply))
@@ -59,7 +59,7 @@ def product_of_columns(x, out, total, M: tl.constexpr, N: tl.constexpr):
 @probe("tensor.reduce", "tl.reduce")
 def reduce_one(on: Machine, rng: Any) -> None:
     x, out, total = rng.choice([1, -1, 2], (8, 4)).astype(np.int64), np.zeros(4, np.int64), np.zeros(1, np.int64)
-    on(product_of_columns)[(1,)](x, out, total, M=8, N=4)
+    on(multiplied_columns)[(1,)](x, out, total, M=8, N=4)
     np.testing.assert_array_equal(out, x.prod(0))
     assert total[0] == x.prod()
 
@@ -91,7 +91,7 @@ def associative_scan(on: Machine, rng: Any) -> None:
 
 
 @tw.jit
-def sums(x, rows, total, narrow, M: tl.constexpr, N: tl.constexpr):
+def totals(x, rows, total, narrow, M: tl.constexpr, N: tl.constexpr):
     block = read(x, M, N)
     tl.store(rows + tl.arange(0, M), tl.sum(block, axis=1))
     tl.store(total, block.sum())
@@ -102,7 +102,7 @@ def sums(x, rows, total, narrow, M: tl.constexpr, N: tl.constexpr):
 @probe("tl.sum", "tensor.sum")
 def sum(on: Machine, rng: Any) -> None:
     x, rows, total, narrow = rng.integers(-99, 99, (8, 32)), np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    on(sums)[(1,)](x, rows, total, narrow, M=8, N=32)
+    on(totals)[(1,)](x, rows, total, narrow, M=8, N=32)
     np.testing.assert_array_equal(rows, x.sum(1))
     assert total[0] == narrow[0] == x.sum()
 
@@ -164,21 +164,21 @@ def xor_sum_and_reduce_or(on: Machine, rng: Any) -> None:
 
 
 @tw.jit
-def running(x, sums_out, products_out, M: tl.constexpr, N: tl.constexpr):
+def running(x, cumsum_out, cumprod_out, M: tl.constexpr, N: tl.constexpr):
     block = read(x, M, N)
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(sums_out + at, tl.cumsum(block, axis=1))
-    tl.store(sums_out + M * N + at, block.cumsum(0, reverse=True))
-    tl.store(products_out + at, tl.cumprod(block, axis=1))
-    tl.store(products_out + M * N + at, block.cumprod(0))
+    tl.store(cumsum_out + at, tl.cumsum(block, axis=1))
+    tl.store(cumsum_out + M * N + at, block.cumsum(0, reverse=True))
+    tl.store(cumprod_out + at, tl.cumprod(block, axis=1))
+    tl.store(cumprod_out + M * N + at, block.cumprod(0))
 
 
 @probe("tl.cumsum", "tl.cumprod", "tensor.cumsum", "tensor.cumprod")
 def cumsum_and_cumprod(on: Machine, rng: Any) -> None:
-    x, total, product = rng.choice([1, -1, 2], (8, 16)).astype(np.int64), np.zeros((2, 8, 16), np.int64), np.zeros((2, 8, 16), np.int64)
-    on(running)[(1,)](x, total, product, M=8, N=16)
+    x, total, multiplied = rng.choice([1, -1, 2], (8, 16)).astype(np.int64), np.zeros((2, 8, 16), np.int64), np.zeros((2, 8, 16), np.int64)
+    on(running)[(1,)](x, total, multiplied, M=8, N=16)
     np.testing.assert_array_equal(total, [x.cumsum(1), x[::-1].cumsum(0)[::-1]])
-    np.testing.assert_array_equal(product, [x.cumprod(1), x.cumprod(0)])
+    np.testing.assert_array_equal(multiplied, [x.cumprod(1), x.cumprod(0)])
 
 
 @tw.jit

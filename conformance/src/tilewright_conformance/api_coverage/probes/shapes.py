@@ -157,21 +157,21 @@ def cat(on: Machine, rng: Any) -> None:
 
 
 @tw.jit
-def pairs(x, y, out, sums, N: tl.constexpr):
+def pairs(x, y, out, totals, N: tl.constexpr):
     at = tl.arange(0, N)
     both = tl.join(tl.load(x + at), tl.load(y + at))
     write(out, both)
     left, right = tl.split(both)
     also_left, also_right = both.split()
-    tl.store(sums + at, left - right + 10 * (also_left - also_right))
+    tl.store(totals + at, left - right + 10 * (also_left - also_right))
 
 
 @probe("tl.join", "tl.split", "tensor.split")
 def join_and_split(on: Machine, rng: Any) -> None:
-    x, y, out, sums = rng.integers(0, 99, 16), rng.integers(0, 99, 16), np.zeros((16, 2), np.int64), np.zeros(16, np.int64)
-    on(pairs)[(1,)](x, y, out, sums, N=16)
+    x, y, out, totals = rng.integers(0, 99, 16), rng.integers(0, 99, 16), np.zeros((16, 2), np.int64), np.zeros(16, np.int64)
+    on(pairs)[(1,)](x, y, out, totals, N=16)
     np.testing.assert_array_equal(out, np.stack([x, y], axis=-1))
-    np.testing.assert_array_equal(sums, 11 * (x - y))
+    np.testing.assert_array_equal(totals, 11 * (x - y))
 
 
 @tw.jit

@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
         yield from _conversions(name)
         yield from _memory(name)
         yield from _operators(name)
-        yield from _products(name)
+        yield from _matmuls(name)
     yield from _scaled()
 
 
@@ -97,7 +97,7 @@ def _arguments(session: Session, name: str, source: str) -> tuple[Array, Array]:
     form = FORMATS[name]
     with np.errstate(over="ignore"):
         special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-40, -1e-38, 3e38, -3e38, 1e300, 5e-324]).astype(dtype)
-        scale = np.exp2(session.rng.uniform(np.log2(form.worth(np.array([1]))[0]) - 3, np.log2(form.greatest) + 2, 4000))
+        scale = np.exp2(session.rng.uniform(np.log2(form.worth(np.array([1]))[0]) - 3, np.log2(form.maximum) + 2, 4000))
         x = np.concatenate([_decisive(form, dtype), special, (session.rng.choice([-1, 1], 4000) * scale).astype(dtype)])
     return x, x.astype(np.float64)
 
@@ -134,7 +134,7 @@ def _round_trip(name: str, session: Session) -> None:
         found = np.zeros(256, np.uint8)
         session.launch(there_and_back, (1,), given(_BYTES.copy(), name), given(found, name), MIDDLE=getattr(tl, middle), BLOCK=_BLOCK)
         _check(session, found, worth, name, f"through {middle}")
-    x = (session.rng.standard_normal(_BLOCK) * FORMATS[name].greatest / 3).astype(np.float32)
+    x = (session.rng.standard_normal(_BLOCK) * FORMATS[name].maximum / 3).astype(np.float32)
     y = np.zeros_like(x)
     session.launch(there_and_back, (1,), x, y, MIDDLE=getattr(tl, name), BLOCK=_BLOCK)
     session.check(y, FORMATS[name].rounded(x.astype(np.float64)), name="fp32 through the format")
@@ -343,19 +343,19 @@ def _one_operand(name: str, session: Session) -> None:
     found, wide = np.zeros((3, 256), np.uint8), np.zeros(256, np.float32)
     session.launch(one_operand, (1,), *(given(part, name) for part in (_BYTES.copy(), *found)), wide, BLOCK=_BLOCK)
     x = FORMATS[name].worth(_BYTES)
-    product = FORMATS[name].rounded(x * FORMATS[name].rounded(np.array([0.75])))
-    for part, expected, label in zip(found, (-x, np.abs(x), product), ("-x", "abs", "x * 0.75"), strict=True):
+    multiplied = FORMATS[name].rounded(x * FORMATS[name].rounded(np.array([0.75])))
+    for part, expected, label in zip(found, (-x, np.abs(x), multiplied), ("-x", "abs", "x * 0.75"), strict=True):
         _check(session, part, expected, name, label)
     session.check(wide, (x.astype(np.float32) + np.float32(0.1)), name="x + fp32")
 
 
 @tw.jit
-def rows_reduced(x_ptr, sum_ptr, greatest_ptr, root_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def rows_reduced(x_ptr, sum_ptr, maximum_ptr, root_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     x = tl.load(x_ptr + at)
     wide = x.to(tl.float32)
     tl.store(sum_ptr + tl.arange(0, ROWS), tl.sum(wide, 1))
-    tl.store(greatest_ptr + tl.arange(0, ROWS), tl.max(wide, 1))
+    tl.store(maximum_ptr + tl.arange(0, ROWS), tl.max(wide, 1))
     tl.store(root_ptr + at, tl.sqrt(tl.abs(wide)).to(x.dtype))
 
 
@@ -369,11 +369,11 @@ def _upcast(name: str, session: Session) -> None:
     worth = form.worth(bits)
     small = np.isfinite(worth) & (np.abs(worth) <= 4) & (worth * 256 == np.rint(worth * 256))
     bits = np.resize(bits[small], 256).reshape(4, 64)
-    total, greatest, root = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros((4, 64), np.uint8)
+    total, maximum, root = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros((4, 64), np.uint8)
     options = {"ROWS": 4, "COLUMNS": 64}
-    session.launch(rows_reduced, (1,), given(bits, name), total, greatest, given(root, name), **options, **session.strict)
+    session.launch(rows_reduced, (1,), given(bits, name), total, maximum, given(root, name), **options, **session.strict)
     session.check(total, form.worth(bits).sum(1), zero_sign=False)
-    session.check(greatest, form.worth(bits).max(1), zero_sign=False)
+    session.check(maximum, form.worth(bits).max(1), zero_sign=False)
     _check(session, root, form.rounded(np.sqrt(np.abs(form.worth(bits)))), name, "the root")
 
 
@@ -406,8 +406,8 @@ def quantised(x_ptr, scale_ptr, w_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr
     x = tl.load(x_ptr + row[:, None] * K + inner[None, :])
     scale = tl.load(scale_ptr + row)
     w = tl.load(w_ptr + inner[:, None] * N + column[None, :])
-    product = tl.dot((x / scale[:, None]).to(w.dtype), w)
-    tl.store(out_ptr + row[:, None] * N + column[None, :], product * scale[:, None])
+    multiplied = tl.dot((x / scale[:, None]).to(w.dtype), w)
+    tl.store(out_ptr + row[:, None] * N + column[None, :], multiplied * scale[:, None])
 
 
 def _by_unit(name: str, accumulator: str, session: Session) -> None:
@@ -429,7 +429,7 @@ def _quantised(name: str, session: Session) -> None:
     """
     form = FORMATS[name]
     x = session.rng.standard_normal((16, 64)).astype(np.float32)
-    scale = np.exp2(np.ceil(np.log2(np.abs(x).max(1) / form.greatest))).astype(np.float32)
+    scale = np.exp2(np.ceil(np.log2(np.abs(x).max(1) / form.maximum))).astype(np.float32)
     weights = form.nearest(session.rng.integers(-1, 2, (64, 32)).astype(np.float64), "rtne").astype(np.uint8)
     found = np.zeros((16, 32), np.float32)
     session.launch(quantised, (1,), x, scale, given(weights, name), found, M=16, N=32, K=64)
@@ -439,7 +439,7 @@ def _quantised(name: str, session: Session) -> None:
     session.check(found, exact * scale[:, None], atol=lost * scale[:, None], zero_sign=False)
 
 
-def _products(name: str) -> Iterator[Case]:
+def _matmuls(name: str) -> Iterator[Case]:
     text = IR[name]
     for accumulator in ("f32", "f16") if name in _COMMON else ("f32",):
         pair = ("f16" if name == "float8e4b15" else text, accumulator)

@@ -240,7 +240,7 @@ def _encode(numbers: Array, type_: str) -> tuple[Any, Array]:
     if type_ == "bf16":
         form = format_of("bf16")
         with np.errstate(invalid="ignore"):
-            kept = np.where(np.abs(numbers) <= form.greatest, numbers, 0.0)
+            kept = np.where(np.abs(numbers) <= form.maximum, numbers, 0.0)
         bits = form.nearest(kept, "rtne").astype(np.uint16)
         bits = np.where(np.isinf(numbers), np.where(numbers > 0, 0x7F80, 0xFF80), np.where(np.isnan(numbers), 0x7FC0, bits)).astype(np.uint16)
         return tw.reinterpret(bits, tl.bfloat16), form.worth(bits)
@@ -351,7 +351,7 @@ def _sigmoid(type_: str, session: Session) -> None:
 # ---- integers
 
 
-def _high_product(name: str, session: Session) -> None:
+def _high_half(name: str, session: Session) -> None:
     """The upper half of the unsigned multiplication."""
     dtype = np.dtype(name)
     bits = 8 * dtype.itemsize
@@ -393,7 +393,7 @@ def _integer_cases() -> Iterator[Case]:
     for name in ("int32", "uint32", "int64", "uint64"):
         type_ = name.replace("uint", "u").replace("int", "i")
         others = (type_.replace("i", "u"),)
-        yield _case("umulhi", type_, "values", functools.partial(_high_product, name), *others, quick=name in ("int32", "uint64"), tile=128)
+        yield _case("umulhi", type_, "values", functools.partial(_high_half, name), *others, quick=name in ("int32", "uint64"), tile=128)
     for name in ("int8", "int16", "int32", "int64", "uint8", "uint32"):
         type_ = name.replace("uint", "u").replace("int", "i")
         yield _case("abs", type_, "values", functools.partial(_magnitude, name), quick=name == "int8", tile=128, source="NumPy")

@@ -77,7 +77,7 @@ def order_of(x_ptr, places, keys, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def turned(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
+def flipped(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
     at = positions(SHAPE)
     tl.store(out + at, tl.flip(tl.load(x_ptr + at), AXIS))
 
@@ -177,7 +177,7 @@ def _by_keys() -> Iterator[Case]:
 def _flip(name: str, shape: Shape, axis: int | None, session: Session) -> None:
     x = wide(session.rng, name, shape)
     found = unset(x.shape, x.dtype)
-    session.launch(turned, (1,), x, found, SHAPE=shape, AXIS=axis)
+    session.launch(flipped, (1,), x, found, SHAPE=shape, AXIS=axis)
     check(session, found, np.flip(x, -1 if axis is None else axis))
 
 

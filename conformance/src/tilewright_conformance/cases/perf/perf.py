@@ -34,14 +34,14 @@ Launch = Callable[[], Any]
 Verdict = tuple[Mapping[str, float], str]
 
 #: Seconds of work that a figure is taken from, at least; the launch costs nothing beside it.
-_LEAST = 2e-3
+_MINIMUM_TIME = 2e-3
 _ROUNDS, _TRIES = 5, 6
 #: Seconds of one launch after which no larger size is tried, and of all tries of a demand after
 #: which there is no other.
 _PATIENCE, _ENOUGH = 0.1, 20.0
 #: Bytes of the largest array: a fast machine takes some ten times a launch's own cost for it.
 #: Slower ones stop before.
-_GREATEST = 1 << 28
+_MAXIMUM_SIZE = 1 << 28
 
 
 def cases() -> Iterator[Case]:
@@ -82,7 +82,7 @@ def in_turns(session: Session, *launches: Launch) -> list[float]:
     for launch in launches:
         launch()  # which compiles
         session.synchronize()
-        counts.append(min(1000, max(1, math.ceil(_LEAST / max(_timed(session, launch, 1), 1e-7)))))
+        counts.append(min(1000, max(1, math.ceil(_MINIMUM_TIME / max(_timed(session, launch, 1), 1e-7)))))
     rounds = [[_timed(session, launch, count) / count for launch, count in zip(launches, counts, strict=True)] for _ in range(_ROUNDS)]
     return [min(each) for each in zip(*rounds, strict=True)]
 
@@ -105,7 +105,7 @@ def demand(session: Session, attempt: Callable[[], Verdict]) -> None:
     session.require(not wrong, f"{wrong}, in each of {tries} tries")
 
 
-def _sized(session: Session, make: Callable[[int], Launch], size: int, greatest: int) -> int:
+def _sized(session: Session, make: Callable[[int], Launch], size: int, maximum: int) -> int:
     """Return the first of ``size``, twice that and so on whose launch takes long enough to measure.
 
     If there is no time to try further sizes, it is the maximum tried.
@@ -116,7 +116,7 @@ def _sized(session: Session, make: Callable[[int], Launch], size: int, greatest:
         # a backend that skips what it has run before is slow the first time alone; the very first
         # launch compiles
         first = _timed(session, launch, 1)
-        if min(_timed(session, launch, 1) for _ in range(2)) > _LEAST or size >= greatest or (compiled and first > _PATIENCE):
+        if min(_timed(session, launch, 1) for _ in range(2)) > _MINIMUM_TIME or size >= maximum or (compiled and first > _PATIENCE):
             return size
         size, compiled = 2 * size, True
 
@@ -135,7 +135,7 @@ def _bandwidth(name: str, session: Session) -> None:
         def make(rows: int) -> Callable[[], tuple[Launch, Callable[[], None]]]:
             return functools.partial(_MEMORY[name], session, rows, columns)
 
-        small = _sized(session, lambda rows: make(rows)()[0], 64, _GREATEST // (4 * columns))
+        small = _sized(session, lambda rows: make(rows)()[0], 64, _MAXIMUM_SIZE // (4 * columns))
         small = max(small // 2, 32)
         (launch, check), (twice, check_twice) = make(small)(), make(2 * small)()
 
@@ -228,7 +228,7 @@ def _strided(session: Session) -> None:
     The strides are 64 bytes or more; near is a tenth of the speed of the memory's own copy.
     """
     with session.use():
-        rows = _sized(session, lambda count: _copying(session, count, 1024)[0], 64, _GREATEST // 4 // 4096)
+        rows = _sized(session, lambda count: _copying(session, count, 1024)[0], 64, _MAXIMUM_SIZE // 4 // 4096)
         contiguous, check = _copying(session, rows, 1024)
         strided, check_strided = _copying(session, rows, 1024, 32)
         host = np.zeros(rows * 4096, np.uint8)
@@ -342,7 +342,7 @@ def _dot_and_sum(session: Session) -> None:
         placed = [place(result) for result in results]
         grid = (size // block, size // block)
         dot, added = (
-            functools.partial(kernels.product[grid], pa, pb, target, size, depth, DOT=kind, BLOCK=block)
+            functools.partial(kernels.matmul[grid], pa, pb, target, size, depth, DOT=kind, BLOCK=block)
             for kind, target in zip((True, False), placed, strict=True)
         )
 

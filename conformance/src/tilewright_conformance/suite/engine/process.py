@@ -101,19 +101,19 @@ class WorkerProcess:
                     return self._too_big(case, grown, started)
                 if left <= 0:
                     self.kill()
-                    text = f"no result within {limit:g} seconds (--time-scale gives a slow machine more){self._quote()}"
+                    text = f"no result within {limit:g} seconds (--time-scale allows a slow machine more){self._quote()}"
                     return Outcome(case.id, Status.TIMED_OUT, text, "TimeLimit", {}, time.monotonic() - started)
                 continue
             if answer is None:
                 return self._died(case, started, "while it ran the case")
             outcome: Outcome | None
-            spent, told = bool(answer.pop("spent", False)), answer.pop("passed", None)
+            spent, reported = bool(answer.pop("spent", False)), answer.pop("passed", None)
             try:
                 outcome = Outcome.from_json(answer)
             except (TypeError, ValueError):
                 outcome = None  # not even of the right form
-            if outcome is not None and outcome.case == case.id and isinstance(told, int) and told >= passed + (outcome.status is Status.PASSED):
-                self.passed = told
+            if outcome is not None and outcome.case == case.id and isinstance(reported, int) and reported >= passed + (outcome.status is Status.PASSED):
+                self.passed = reported
                 grown = self.memory - before
                 if grown > self._setup.memory:
                     return self._too_big(case, grown, started)

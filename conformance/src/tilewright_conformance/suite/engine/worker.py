@@ -83,8 +83,8 @@ def repeated(case: Case, subject: Subject, setup: Setup, passed: int) -> tuple[O
         outcome = execute(case, Session(subject, case.id, setup.seed, quick=setup.quick))
         if outcome.status is not Status.PASSED:
             if passed:
-                told = f"run {passed + 1} of {setup.repeat}, after {passed} that passed: {outcome.message}"
-                outcome = dataclasses.replace(outcome, message=told)
+                text = f"run {passed + 1} of {setup.repeat}, after {passed} that passed: {outcome.message}"
+                outcome = dataclasses.replace(outcome, message=text)
             return outcome, passed
         passed += 1
         if passed >= setup.repeat or not _answers(subject.memory):

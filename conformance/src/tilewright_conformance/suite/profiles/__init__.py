@@ -237,7 +237,7 @@ def _covers(required: Needs, needs: Needs) -> bool:
         needs.dtypes <= required.dtypes
         and needs.dot <= required.dot
         and needs.dot_precisions <= required.dot_precisions
-        and (needs.dot_shape is None or all(own >= least for own, least in zip(needs.dot_shape, shape, strict=True)))
+        and (needs.dot_shape is None or all(own >= minimum for own, minimum in zip(needs.dot_shape, shape, strict=True)))
         and needs.atomics <= required.atomics
         and needs.features <= required.features
         and (required.any_extent or not needs.any_extent)

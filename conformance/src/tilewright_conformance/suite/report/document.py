@@ -192,14 +192,14 @@ def check_wheels(document: Document, wheels: Iterable[Path]) -> None:
         WheelError: a file is not named like a wheel.
         OSError: one cannot be read.
     """
-    told = {normal_name(facts["name"]): facts["wheel"] for facts in document["distributions"]}
+    stated = {normal_name(facts["name"]): facts["wheel"] for facts in document["distributions"]}
     for path in wheels:
         name = wheel_name(path)
-        if name not in told:
-            raise ReportError(f"nothing of {path.name} took part in it, but {', '.join(told)}")
+        if name not in stated:
+            raise ReportError(f"nothing of {path.name} took part in it, but {', '.join(stated)}")
         found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if found != told[name]:
-            raise ReportError(f"it is not of {path.name}, which has the hash {found}: its {name} is of {told[name] or 'no wheel that is known'}")
+        if found != stated[name]:
+            raise ReportError(f"it is not of {path.name}, which has the hash {found}: its {name} is of {stated[name] or 'no wheel that is known'}")
 
 
 def _verify_results(document: Document, catalogue: Catalogue) -> None:

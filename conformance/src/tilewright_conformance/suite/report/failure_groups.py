@@ -73,7 +73,7 @@ def failures(document: Document) -> list[Cause]:
 
 
 #: Causes that are printed at the end of a run; reports have all.
-_TOLD = 8
+_PRINTED = 8
 
 
 def lines(document: Document) -> list[str]:
@@ -81,11 +81,11 @@ def lines(document: Document) -> list[str]:
     found = failures(document)
     if not found:
         return []
-    rest = sum(cause.unblocks for cause in found[_TOLD:])
+    rest = sum(cause.unblocks for cause in found[_PRINTED:])
     return [
         "why, and what to do next:",
-        *(f"  {cause}" for cause in found[:_TOLD]),
-        *([f"  … and {len(found) - _TOLD} more causes, {rest} cases"] if rest else []),
+        *(f"  {cause}" for cause in found[:_PRINTED]),
+        *([f"  … and {len(found) - _PRINTED} more causes, {rest} cases"] if rest else []),
     ]
 
 

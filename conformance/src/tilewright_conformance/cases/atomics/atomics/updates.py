@@ -170,8 +170,8 @@ def extremes(session: Session, element: str) -> None:
         for value in x:
             expected = [combine(kind, one, value) for kind, one in zip(("max", "min"), expected, strict=True)]
         session.launch(extreme, (1,), x, high, low, len(x))
-        same_bits(session, high, np.array([expected[0]], dtype), f"the greatest of {numbers}")
-        same_bits(session, low, np.array([expected[1]], dtype), f"the least of {numbers}")
+        same_bits(session, high, np.array([expected[0]], dtype), f"the maximum of {numbers}")
+        same_bits(session, low, np.array([expected[1]], dtype), f"the minimum of {numbers}")
 
 
 @tw.jit
@@ -302,18 +302,18 @@ def exchanged(session: Session, element: str) -> None:
 
 
 @tw.jit
-def partial_sums(x, total, n, BLOCK: tl.constexpr):
+def partial_totals(x, total, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(total, tl.sum(tl.load(x + at, mask=at < n, other=0), 0))
 
 
 @case("many/sum", "atomic_rmw", each=("f32", "i32", "f64"), needs=lambda element: atomic("add", element, tile=256), quick=("f32",))
-def sums(session: Session, element: str) -> None:
+def totals(session: Session, element: str) -> None:
     """A sum over all programs; of floats within the bound of a sum in any order."""
     n = 10000
     x = session.rng.standard_normal(n).astype(storage(element)) if element[0] == "f" else random_bits(session.rng, element, n)
     total = np.zeros(1, x.dtype)
-    session.launch(partial_sums, (-(-n // 256),), x, total, n, BLOCK=256)
+    session.launch(partial_totals, (-(-n // 256),), x, total, n, BLOCK=256)
     if element[0] == "f":
         wide = x.astype(np.longdouble)
         session.check(total, wide.sum(keepdims=True), atol=float(n * np.finfo(x.dtype).eps / 2 * np.abs(wide).sum()))

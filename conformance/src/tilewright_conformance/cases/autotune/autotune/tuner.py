@@ -39,7 +39,7 @@ def the_fastest_is_chosen(session: Session) -> None:
     session.require(bench.calls == 4, f"4 configurations are measured, not {bench.calls}")
     session.require(bench.launched[-1] == 16 and bench.measured == set(TIMES), f"all are run, and the fastest in the end, not {bench.launched}")
     session.require(kernel.best_config is CONFIGS[1], f"the best is BLOCK 16, not {kernel.best_config}")
-    session.require(compiled.src.constants["BLOCK"] == 16, "the launch gives the kernel that was launched")
+    session.require(compiled.src.constants["BLOCK"] == 16, "the launch returns the launched kernel")
     timings = {config.kwargs["BLOCK"]: times for config, times in kernel.configs_timings.items()}
     session.require(timings == {block: [time] * 3 for block, time in TIMES.items()}, f"the times are kept, and they are {timings}")
 
@@ -109,10 +109,10 @@ def configurations_have_launch_options(session: Session) -> None:
 
 @CASES("prune", "autotune", needs=elements(tile=64), quick=True)
 def pruned_configurations_are_not_run(session: Session) -> None:
-    told: dict[str, Any] = {}
+    received: dict[str, Any] = {}
 
     def early(configs: list[Any], named: Mapping[str, Any], **others: Any) -> list[Any]:
-        told.update(named, **others)
+        received.update(named, **others)
         return [config for config in configs if config.kwargs["BLOCK"] != 16]
 
     def model(n: int, BLOCK: int, num_warps: int, **others: Any) -> float:
@@ -127,7 +127,7 @@ def pruned_configurations_are_not_run(session: Session) -> None:
         bench = Bench()
         run(session, tuned(bench, prune_configs_by=how), bench)
         session.require(bench.measured == blocks, f"{sorted(how)} leave {sorted(blocks)}")
-    session.require(told["n"] == 64, f"the pruning function is given the arguments by name, not {told}")
+    session.require(received["n"] == 64, f"the pruning function receives the arguments by name, not {received}")
     bench = Bench()
     with session.raises(AutotunerError, "prun"):
         session.launch(tuned(bench, prune_configs_by={"early_config_prune": lambda configs, named, **others: []}), bench.grid, np.zeros(64, np.int32), 64)
@@ -145,7 +145,7 @@ def add_unless(x, n, BLOCK: tl.constexpr):
 
 
 @CASES("failures/compile", "autotune", needs=elements(tile=64), quick=True)
-def configurations_that_do_not_compile_are_left_out(session: Session) -> None:
+def configurations_that_do_not_compile_are_skipped(session: Session) -> None:
     bench = Bench()
     kernel = tuned(bench, add_unless)
     run(session, kernel, bench)
@@ -160,7 +160,7 @@ def _out_of(arguments: Mapping[str, Any]) -> None:
 
 
 @CASES("failures/launch", "autotune", needs=elements(tile=64), quick=True)
-def configurations_that_do_not_fit_are_left_out(session: Session) -> None:
+def configurations_that_do_not_fit_are_skipped(session: Session) -> None:
     """OutOfResources when it is run."""
     bench = Bench()
     configs = [tw.Config({"BLOCK": block}, pre_hook=_out_of if block == 16 else None) for block in TIMES]
@@ -301,18 +301,20 @@ def a_configuration_sets_the_blocks_of_a_descriptor(session: Session) -> None:
 
 
 @CASES("listener", "autotune", needs=elements(tile=64))
-def a_listener_is_told(session: Session) -> None:
-    told: list[dict[str, Any]] = []
+def a_listener_is_called(session: Session) -> None:
+    received: list[dict[str, Any]] = []
     bench, before = Bench(), hooks.autotuning_listener
-    hooks.autotuning_listener = lambda **facts: told.append(facts)
+    hooks.autotuning_listener = lambda **facts: received.append(facts)
     try:
         kernel = tuned(bench)
         for _ in range(2):
             run(session, kernel, bench)
     finally:
         hooks.autotuning_listener = before
-    session.require(len(told) == 1, f"of one tuning it is told once, not {len(told)} times")
-    session.require(told[0]["fn"] is kernel and told[0]["best_config"] is CONFIGS[1] and told[0]["cache_hit"] is False, f"it was told {told[0]}")
+    session.require(len(received) == 1, f"one tuning calls it once, not {len(received)} times")
+    session.require(
+        received[0]["fn"] is kernel and received[0]["best_config"] is CONFIGS[1] and received[0]["cache_hit"] is False, f"it received {received[0]}"
+    )
 
 
 @CASES("warmup", "autotune", needs=elements(tile=64))
@@ -322,7 +324,7 @@ def warming_up_compiles_every_configuration(session: Session) -> None:
     with session.use():
         compiled = kernel.warmup(place(x), 64, grid=bench.grid)
     place.fetch()
-    session.require([one.src.constants["BLOCK"] for one in compiled] == list(TIMES), "a warm-up gives a kernel for each configuration")
+    session.require([one.src.constants["BLOCK"] for one in compiled] == list(TIMES), "a warm-up returns a kernel for each configuration")
     session.check(x, np.zeros(64, np.int32))
 
 

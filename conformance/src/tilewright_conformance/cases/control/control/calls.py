@@ -68,24 +68,24 @@ def put(out, value):
 
 
 @tw.jit
-def call_for_tiles(x, out, sums, rows, BLOCK: tl.constexpr):
+def call_for_tiles(x, out, totals, rows, BLOCK: tl.constexpr):
     acc = tl.zeros((BLOCK,), tl.float32)
     for row in range(rows):
         if row % 3 != 1:
             tile, total = row_of(x, row, 2.0, BLOCK)
             acc += tile
-            put(sums + row, total)
+            put(totals + row, total)
     tl.store(out + tl.arange(0, BLOCK), acc)
 
 
 @CASES("noinline/tiles", "call", needs=elements("f32", tile=64, features={"noinline"}), quick=True)
 def functions_return_tiles_and_store(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (7, 64))
-    out, sums = np.zeros(64, np.float32), np.full(7, 99, np.float32)
-    session.launch(call_for_tiles, (1,), x, out, sums, 7, BLOCK=64)
+    out, totals = np.zeros(64, np.float32), np.full(7, 99, np.float32)
+    session.launch(call_for_tiles, (1,), x, out, totals, 7, BLOCK=64)
     rows = np.arange(7) % 3 != 1
     session.check(out, 2 * x[rows].sum(0), zero_sign=False)
-    session.check(sums, np.where(rows, 2 * x.astype(np.float64).sum(1), 99), zero_sign=False)
+    session.check(totals, np.where(rows, 2 * x.astype(np.float64).sum(1), 99), zero_sign=False)
 
 
 @tw.jit(noinline=True)

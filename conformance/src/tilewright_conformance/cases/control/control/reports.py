@@ -189,17 +189,17 @@ def a_failed_assertion_is_an_error(session: Session, at: int) -> None:
 
 
 @CASES("assert/message", "device_assert", needs=elements(tile=8, features={"assert"}))
-def the_message_is_told(session: Session) -> None:
+def the_message_is_reported(session: Session) -> None:
     """In the error, or among what the process prints."""
-    x, out, told = np.full(8, 100, np.int32), np.zeros(8, np.int32), ""
+    x, out, reported = np.full(8, 100, np.int32), np.zeros(8, np.int32), ""
     _usable(session)
     with session.printed(errors=True) as lines, session.raises(KernelError):
         try:
             session.launch(guarded_copy, (1,), x, out, 8, BLOCK=8, debug=True)
         except KernelError as error:
-            told = str(error)
+            reported = str(error)
             raise
-    session.require("a hundred or more" in "\n".join((told, *lines)), f"the assertion's message is not told: {told}")
+    session.require("a hundred or more" in "\n".join((reported, *lines)), f"the assertion's message is not reported: {reported}")
     _usable_or_lost(session)
 
 
@@ -359,7 +359,7 @@ def errors_tell_the_place(session: Session, given: tuple[Any, Any, type[Compilat
 
 
 @tw.jit
-def promised(x, out, n, stride, BLOCK: tl.constexpr):
+def assumed(x, out, n, stride, BLOCK: tl.constexpr):
     tl.assume(n > 0)
     tl.assume(stride % 16 == 0)
     stride = tl.multiple_of(stride, 16)
@@ -375,7 +375,7 @@ def promises_that_hold_change_nothing(session: Session, stride: int) -> None:
     rows = 1 if stride > 48 else 3
     x, out = session.rng.integers(-9, 9, (rows, 48)).astype(np.int32), np.full((rows, 48), 7, np.int32)
     for n in (16, 5):
-        session.launch(promised, (rows,), x, out, n, stride, BLOCK=16)
+        session.launch(assumed, (rows,), x, out, n, stride, BLOCK=16)
         expected = np.full((rows, 48), 7)
         expected[:, :16] = np.where(np.arange(16) < n, x[:, :16], -1) * 100 + np.arange(16) // 4
         session.check(out, expected.astype(np.int32))

@@ -15,7 +15,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases.core.access.masked_off import left_out
+from tilewright_conformance.cases.core.access.masked_off import masked_off_cases
 from tilewright_conformance.oracles.dtypes import INTEGERS, IR, NUMBERS, SIGNED, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
@@ -40,7 +40,7 @@ def cases() -> Iterator[Case]:
     yield from _lines()
     yield from _boxes()
     yield from _masks()
-    yield from left_out()
+    yield from masked_off_cases()
     yield from _offsets()
     yield from _programs()
 
@@ -137,7 +137,7 @@ def copied_4d(x_ptr, out, whole, a, b, c, d, SHAPE: tl.constexpr):
 
 
 @tw.jit
-def turned(x_ptr, out, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def transposed(x_ptr, out, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The transpose: read by rows, written by columns."""
     y, x = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     inside = (y < m) & (x < n)
@@ -175,7 +175,7 @@ def _turn(name: str, block: tuple[int, int], session: Session) -> None:
     for m, n in ((1, 5), (33, 70), (64, 64)):
         x = wide(session.rng, name, (m, n))
         found = np.zeros((n, m), x.dtype)
-        session.launch(turned, (-(-m // block[0]), -(-n // block[1])), x, found, m, n, ROWS=block[0], COLUMNS=block[1])
+        session.launch(transposed, (-(-m // block[0]), -(-n // block[1])), x, found, m, n, ROWS=block[0], COLUMNS=block[1])
         check(session, found, x.T, name=f"transpose of {m}x{n}")
 
 

@@ -50,21 +50,21 @@ def programs_take_their_own_branches(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (9, 16))
     out, fractions = np.zeros((9, 17), np.float32), np.zeros(9, np.float32)
     session.launch(choose_of_four, (9,), x, out, fractions, BLOCK=16)
-    expected, sums = np.empty((9, 17)), np.full(9, 0.5)
+    expected, totals = np.empty((9, 17)), np.full(9, 0.5)
     for pid in range(9):
         tile, number = x[pid].astype(np.float64), pid * 3
         if pid % 4 == 0:
             tile, number = tile + 1, -number
         elif pid % 4 == 1:
             tile = tile * 2
-            sums[pid] = tile.sum()
+            totals[pid] = tile.sum()
         elif pid % 4 == 2 and pid > 2:
             number += 1000
         else:
-            tile, number, sums[pid] = -tile, number * number, 2.0
+            tile, number, totals[pid] = -tile, number * number, 2.0
         expected[pid] = [*tile, number]
     session.check(out, expected, zero_sign=False)
-    session.check(fractions, sums, zero_sign=False)
+    session.check(fractions, totals, zero_sign=False)
 
 
 @tw.jit
@@ -149,7 +149,7 @@ def accumulate_some(x, keep, out, n, BLOCK: tl.constexpr):
 
 
 @CASES("if/accumulators", "if", needs=elements("f32", tile=64), quick=True)
-def loads_and_sums_under_a_condition(session: Session) -> None:
+def loads_and_additions_under_a_condition(session: Session) -> None:
     x, keep = numbers.draw(session.rng, "float32", (12, 64)), session.rng.integers(0, 2, 12).astype(np.int32)
     out = np.zeros((2, 64), np.float32)
     session.launch(accumulate_some, (1,), x, keep, out, 12, BLOCK=64)

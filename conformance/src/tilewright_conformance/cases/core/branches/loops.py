@@ -355,7 +355,7 @@ def bounds_depend_on_outer_loops(session: Session) -> None:
 
 
 @tw.jit
-def ragged_sums(starts, x, out, BLOCK: tl.constexpr):
+def ragged_totals(starts, x, out, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     first, last = tl.load(starts + row), tl.load(starts + row + 1)
     offsets = tl.arange(0, BLOCK)
@@ -376,13 +376,13 @@ def bounds_come_from_memory(session: Session) -> None:
     lengths = np.array([0, 1, 15, 16, 17, 40, 0, 33])
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     x, out = numbers.draw(session.rng, "float32", int(starts[-1])), np.zeros((len(lengths), 2), np.float32)
-    session.launch(ragged_sums, (len(lengths),), starts, x, out, BLOCK=16)
-    sums = np.array([x[a:b].astype(np.float64).sum() for a, b in itertools.pairwise(starts)])
-    session.check(out, np.stack([sums, 2 * sums], 1), zero_sign=False)
+    session.launch(ragged_totals, (len(lengths),), starts, x, out, BLOCK=16)
+    totals = np.array([x[a:b].astype(np.float64).sum() for a, b in itertools.pairwise(starts)])
+    session.check(out, np.stack([totals, 2 * totals], 1), zero_sign=False)
 
 
 @tw.jit
-def sums_in_memory(x, n, BLOCK: tl.constexpr):
+def totals_in_memory(x, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     for i in range(1, n):
         before = tl.load(x + (i - 1) * BLOCK + offsets)
@@ -394,7 +394,7 @@ def sums_in_memory(x, n, BLOCK: tl.constexpr):
 def an_iteration_reads_what_the_one_before_stored(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (9, 64))
     expected = np.cumsum(x, 0)
-    session.launch(sums_in_memory, (1,), x, 9, BLOCK=64)
+    session.launch(totals_in_memory, (1,), x, 9, BLOCK=64)
     session.check(x, expected)
 
 

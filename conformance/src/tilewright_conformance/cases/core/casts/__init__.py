@@ -228,7 +228,7 @@ def _convert_fp8(source: str, target: str, rounding: str | None, session: Sessio
     elif source in INTEGERS:
         ends = np.iinfo(source)
         bits = session.rng.integers(max(ends.min, -40), min(ends.max, 40), 600, endpoint=True).astype(source)
-        bits = bits[np.abs(bits.astype(np.float64)) <= FORMATS[target].greatest]
+        bits = bits[np.abs(bits.astype(np.float64)) <= FORMATS[target].maximum]
         value = bits.astype(np.float64)
     else:
         x = conversions.values(session.rng, source, target)

@@ -85,8 +85,8 @@ def _integers(rng: np.random.Generator, source: str, target: str) -> Array:
         numbers += [power + unit * place + unit // 2 + off for place in (0, 1, 6, 7) for off in (-1, 0, 1)]
     numbers += [int(rng.integers(0, 1 << 62)) >> int(rng.integers(0, 62)) for _ in range(200)]
     numbers += [-number for number in numbers]
-    greatest = int(FORMATS[target].greatest) if target in FORMATS else 1 << 70
-    chosen = sorted({number for number in numbers if ends.min <= number <= ends.max and abs(number) <= greatest})
+    maximum = int(FORMATS[target].maximum) if target in FORMATS else 1 << 70
+    chosen = sorted({number for number in numbers if ends.min <= number <= ends.max and abs(number) <= maximum})
     return np.array(chosen, object).astype(source)
 
 
@@ -150,8 +150,8 @@ def _after(known: NDArray[np.float64], target: str) -> NDArray[np.float64]:
             following = np.nextafter(known.astype(np.float32), np.float32(np.inf)).astype(np.float64)
         return np.where(np.isinf(following), 2.0**128, following)
     form = FORMATS[target]
-    least = 1 - form.bias
-    exponent = np.where(known == 0, least, np.maximum(np.frexp(known)[1] - 1, least))
+    minimum = 1 - form.bias
+    exponent = np.where(known == 0, minimum, np.maximum(np.frexp(known)[1] - 1, minimum))
     return known + np.ldexp(1.0, exponent - form.fraction)
 
 

@@ -32,7 +32,7 @@ def cases() -> Iterator[Case]:
     yield from _scalars()
     yield from _alone()
     yield from _extremes()
-    yield from _products()
+    yield from _multiplications()
     yield from _functions()
     yield from _shapes()
 
@@ -256,12 +256,12 @@ def _not_numbers(name: str, propagate: bool, session: Session) -> None:
     session.launch(ops.not_numbers, (1,), x, y, found, PROPAGATE=propagate, BLOCK=_BLOCK)
     with np.errstate(invalid="ignore"):
         p, q = x.astype(np.float64), y.astype(np.float64)
-    greatest, least = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
-    check(session, found[0], greatest(p, q), name="maximum", zero_sign=False)
-    check(session, found[1], least(p, q), name="minimum", zero_sign=False)
+    maximum, minimum = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
+    check(session, found[0], maximum(p, q), name="maximum", zero_sign=False)
+    check(session, found[1], minimum(p, q), name="minimum", zero_sign=False)
     # What a NaN becomes that is held between limits, and not propagated, is left open.
-    told = np.full(_BLOCK, True) if propagate else ~np.isnan(p)
-    check(session, found[2][told], np.clip(p, -1, 1)[told], name="clamp", zero_sign=False)
+    defined = np.full(_BLOCK, True) if propagate else ~np.isnan(p)
+    check(session, found[2][defined], np.clip(p, -1, 1)[defined], name="clamp", zero_sign=False)
 
 
 def _limited(name: str, session: Session) -> None:
@@ -286,15 +286,15 @@ def _extremes() -> Iterator[Case]:
 
 
 @tw.jit
-def product_and_sum(x_ptr, y_ptr, z_ptr, sums, differences, BLOCK: tl.constexpr):
+def multiply_add(x_ptr, y_ptr, z_ptr, added, differences, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x, y, z = tl.load(x_ptr + at), tl.load(y_ptr + at), tl.load(z_ptr + at)
-    tl.store(sums + at, x * y + z)
+    tl.store(added + at, x * y + z)
     tl.store(differences + at, x * y - z)
 
 
 @tw.jit
-def fused_product(x_ptr, y_ptr, z_ptr, out, BLOCK: tl.constexpr):
+def fused_multiply_add(x_ptr, y_ptr, z_ptr, out, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(out + at, tl.fma(tl.load(x_ptr + at), tl.load(y_ptr + at), tl.load(z_ptr + at)))
 
@@ -332,7 +332,7 @@ def _unfused(name: str, session: Session) -> None:
     x, y, z = _terms(name, session)
     for option in ({"enable_fp_fusion": False}, {}):
         found = [unset(_BLOCK, kind(name)) for _ in range(2)]
-        session.launch(product_and_sum, (1,), x, y, z, *found, BLOCK=_BLOCK, **option)
+        session.launch(multiply_add, (1,), x, y, z, *found, BLOCK=_BLOCK, **option)
         for result, term in zip(found, (z, -z), strict=True):
             apart, at_once = x * y + term, ops.fused(x, y, term)
             if option:
@@ -344,7 +344,7 @@ def _unfused(name: str, session: Session) -> None:
 def _fused(name: str, session: Session) -> None:
     x, y, z = _terms(name, session)
     found = unset(_BLOCK, kind(name))
-    session.launch(fused_product, (1,), x, y, z, found, BLOCK=_BLOCK)
+    session.launch(fused_multiply_add, (1,), x, y, z, found, BLOCK=_BLOCK)
     session.check(found, ops.fused(x, y, z), zero_sign=False)
 
 
@@ -374,7 +374,7 @@ def _quotients(session: Session) -> None:
     session.check(found[1], x / y, name="div_rn(x, y)")
 
 
-def _products() -> Iterator[Case]:
+def _multiplications() -> Iterator[Case]:
     for name in ("float32", "float64"):
         yield _case(f"fusion/{IR[name]}/off", "enable_fp_fusion", functools.partial(_unfused, name), name, quick=name == "float32")
     for name in ("float16", "float32", "float64"):
@@ -457,12 +457,12 @@ def _functions() -> Iterator[Case]:
 
 
 @tw.jit
-def outer(x_ptr, y_ptr, sums, differences, below, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def outer(x_ptr, y_ptr, added, differences, below, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """A column and a row, a scalar and a tile, a row and a tile of more axes."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     at = rows[:, None] * COLUMNS + columns[None, :]
     x, y = tl.load(x_ptr + rows), tl.load(y_ptr + columns)
-    tl.store(sums + at, x[:, None] + y[None, :])
+    tl.store(added + at, x[:, None] + y[None, :])
     tl.store(differences + at, tl.load(x_ptr) - (x[:, None] - y))
     tl.store(below + at, y < x[:, None])
 

@@ -113,14 +113,14 @@ def _odd(exact: Fraction) -> float:
 
 
 @tw.jit
-def arithmetic(x_ptr, y_ptr, sums, differences, products, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+def arithmetic(x_ptr, y_ptr, added, differences, multiplied, TYPE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
     tl.static_assert((x + y).dtype == TYPE)
     tl.static_assert((y * x).dtype == TYPE)
-    tl.store(sums + at, x + y)
+    tl.store(added + at, x + y)
     tl.store(differences + at, x - y)
-    tl.store(products + at, x * y)
+    tl.store(multiplied + at, x * y)
 
 
 @tw.jit
@@ -200,23 +200,23 @@ def not_numbers(x_ptr, y_ptr, out, PROPAGATE: tl.constexpr, BLOCK: tl.constexpr)
 
 
 @tw.jit
-def with_number(x_ptr, sums, back, products, NUMBER: tl.constexpr, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+def with_number(x_ptr, added, back, multiplied, NUMBER: tl.constexpr, TYPE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
     tl.static_assert((x + NUMBER).dtype == TYPE)
-    tl.store(sums + at, x + NUMBER)
+    tl.store(added + at, x + NUMBER)
     tl.store(back + at, NUMBER - x)
-    tl.store(products + at, x * NUMBER)
+    tl.store(multiplied + at, x * NUMBER)
 
 
 @tw.jit
-def with_argument(x_ptr, sums, back, products, number, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+def with_argument(x_ptr, added, back, multiplied, number, TYPE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
     tl.static_assert((number + x).dtype == TYPE)
-    tl.store(sums + at, x + number)
+    tl.store(added + at, x + number)
     tl.store(back + at, number - x)
-    tl.store(products + at, x * number)
+    tl.store(multiplied + at, x * number)
 
 
 @tw.jit

@@ -280,7 +280,7 @@ def multiply(a, b, c, k, BLOCK: tl.constexpr):
     needs=described("f16", "f32", tile=1024, dot=frozenset({("f16", "f32")}), dot_shape=(32, 32, 32)),
     quick=True,
 )
-def products(session: Session) -> None:
+def matmuls(session: Session) -> None:
     """A matmul over K, of small whole numbers; the result is cast as it is stored."""
     a, b = (session.rng.integers(-4, 5, shape).astype(np.float16) for shape in ((50, 80), (80, 72)))
     c = poison("f16", (50, 72))

@@ -122,7 +122,7 @@ def only_ids(out):
 def kernels_without_arguments(session: Session) -> None:
     for grid in ((1,), (5, 2), (0,)):
         found = session.launch(nothing, grid)
-        session.require(found is not None, "a launch gives the compiled kernel")
+        session.require(found is not None, "a launch returns the compiled kernel")
     out = np.zeros(3, np.int32)
     session.launch(only_ids, (3,), out)
     session.check(out, np.array([300, 301, 302], np.int32))
@@ -456,7 +456,7 @@ _SPECIAL = {
 
 
 @CASES("specialisation", "launch", each={n: n for n in _SPECIAL}, needs=elements("f32", tile=16), quick=("usual", "do_not_specialize"))
-def what_is_compiled_apart_gives_the_same(session: Session, name: str) -> None:
+def specializations_agree(session: Session, name: str) -> None:
     """Alternate sizes, strides and alignments that are specialized with others that are not.
 
     Sizes and strides are 1, multiples of 16 and others; arrays lie at multiples of 16 bytes or not.

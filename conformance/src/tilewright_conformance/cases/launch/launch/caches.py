@@ -227,7 +227,7 @@ def warming_up_compiles_and_runs_nothing(session: Session) -> None:
         session.require(events == [False] and compiled is not None, f"a warm-up compiles once, and gave {events}")
         with session.use():
             found = kernel.warmup(tw.MockTensor(tl.float32), tw.MockTensor(tl.float32), 40, 2.0, grid=(3,))
-        session.require(found is not None, "a warm-up with stand-ins gives the compiled kernel")
+        session.require(found is not None, "a warm-up with mock arrays returns the compiled kernel")
         _launch(session, kernel)
         session.require(len(events) == 1, f"the launch after it compiles nothing, and gave {events}")
 
@@ -270,10 +270,10 @@ def hooks_run_around_launches(session: Session) -> None:
 
 @CASES("hooks/veto", "launch", needs=elements("f32", tile=16))
 def a_hook_may_forbid_compilation(session: Session) -> None:
-    told: list[str] = []
+    called: list[str] = []
 
     def veto(**facts: Any) -> bool:
-        told.append(facts["fn"].name)
+        called.append(facts["fn"].name)
         return True
 
     x, out = _arrays(session)
@@ -283,7 +283,7 @@ def a_hook_may_forbid_compilation(session: Session) -> None:
         found = session.launch(kernel, (3,), x, out, 40)
     finally:
         hooks.jit_cache = before
-    session.require(found is None and told == ["scaled"], f"a launch that was forbidden gave {found}, and the hook was told of {told}")
+    session.require(found is None and called == ["scaled"], f"a launch that was forbidden gave {found}, and called the hook for {called}")
     session.check(out, np.zeros(40, np.float32))
     session.launch(kernel, (3,), x, out, 40)
     session.check(out, x * 2, zero_sign=False)
@@ -301,21 +301,21 @@ def warps_change_no_result(session: Session, warps: int) -> None:
 
 
 @tw.jit
-def product_and_sum(x, y, z, out, BLOCK: tl.constexpr):
+def multiply_add(x, y, z, out, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.load(x + offsets) * tl.load(y + offsets) + tl.load(z + offsets))
 
 
 @CASES("options/enable_fp_fusion", "launch", needs=elements("f32", tile=256), quick=True)
-def fusion_can_be_turned_off(session: Session) -> None:
+def fusion_can_be_disabled(session: Session) -> None:
     """Without fusion a multiplication rounds before the addition; else it may."""
     x, y, z = (session.rng.uniform(0.5, 2.0, 256).astype(np.float32) for _ in range(3))
     out = np.zeros(256, np.float32)
-    session.launch(product_and_sum, (1,), x, y, z, out, BLOCK=256, enable_fp_fusion=False)
+    session.launch(multiply_add, (1,), x, y, z, out, BLOCK=256, enable_fp_fusion=False)
     session.check(out, x * y + z)
-    session.launch(product_and_sum, (1,), x, y, z, out, BLOCK=256)
+    session.launch(multiply_add, (1,), x, y, z, out, BLOCK=256)
     once = (x.astype(np.float64) * y + z).astype(np.float32)
-    session.require(bool(((out == once) | (out == x * y + z)).all()), "a product and a sum are rounded once or twice")
+    session.require(bool(((out == once) | (out == x * y + z)).all()), "a multiplication and an addition round once or twice")
 
 
 @CASES("compiled", "launch", needs=elements("f32", tile=16), quick=True)

@@ -187,8 +187,8 @@ def _special_pairs(name: str, type_: str, session: Session) -> None:
 def _extremes(name: str, count: int, type_: str, session: Session) -> None:
     """Lengths of parts whose squares are out of range, subnormal parts, and infinities over NaN."""
     dtype = storage(type_)
-    greatest, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
-    sizes = [greatest / 4, greatest, least * 1000, least * 2.0**12]
+    maximum, minimum = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
+    sizes = [maximum / 4, maximum, minimum * 1000, minimum * 2.0**12]
     parts = [np.array([*sizes, _INF, _NAN], dtype), *(np.array([*sizes, 1.0, 1.0], dtype) for _ in range(count - 1))]
     finite = exact("length", *(part[:4] for part in parts))
     lengths = np.concatenate([finite, [_INF, _NAN]])

@@ -64,7 +64,7 @@ _TABLE = Table("dots", "matmul", "NumPy, float64")
 def cases() -> Iterator[Case]:
     for case in sampled("dots", "matmul", {"dot": True, "dot_scaled": True}):
         yield _in_profile(case)
-    for make in (_products, _precisions, _specials, _loops, _gathers, _fusions, _conversions, _scaled):
+    for make in (_matmuls, _precisions, _specials, _loops, _gathers, _fusions, _conversions, _scaled):
         yield from make()
 
 
@@ -89,45 +89,45 @@ def _in_profile(case: Case) -> Case:
 # ---- one matmul, with and without a third operand
 
 
-def _products() -> Iterator[Case]:
+def _matmuls() -> Iterator[Case]:
     for type_, accumulators in ACCUMULATORS.items():
         for result in accumulators:
             common = type_ in ("f16", "bf16", "f32", "i8") and result != "f16"
             for index, (*batches, m, n, k) in enumerate(SHAPES + LARGE * common if common else SHAPES[::2]):
                 text = "x".join(map(str, (*batches, m, n, k)))
-                body = functools.partial(_product, type_, type_, result, (tuple(batches), m, n, k))
-                yield _product_case(f"product/{type_}/into_{result}/{text}", body, type_, type_, result, (m, n, k), quick=index in (0, 3, 5))
+                body = functools.partial(_matmul, type_, type_, result, (tuple(batches), m, n, k))
+                yield _matmul_case(f"product/{type_}/into_{result}/{text}", body, type_, type_, result, (m, n, k), quick=index in (0, 3, 5))
     for left, right, result in (
         ("f8e5m2", "f8e4m3fn", "f32"),
         ("f8e4m3fn", "f8e5m2", "f32"),
         ("f8e4m3fn", "f8e5m2", "f16"),
         ("f8e4m3fnuz", "f8e5m2fnuz", "f32"),
     ):
-        body = functools.partial(_product, left, right, result, ((), 16, 32, 64))
-        yield _product_case(f"product/{left}/by_{right}_into_{result}", body, left, right, result, (16, 32, 64), quick=True)
+        body = functools.partial(_matmul, left, right, result, ((), 16, 32, 64))
+        yield _matmul_case(f"product/{left}/by_{right}_into_{result}", body, left, right, result, (16, 32, 64), quick=True)
     for type_ in ("i8", "u8"):
-        body = functools.partial(_product, type_, type_, "i32", ((), 16, 16, 32), named=type_)
-        yield _product_case(f"product/{type_}/named_{type_}", body, type_, type_, "i32", (16, 16, 32))
+        body = functools.partial(_matmul, type_, type_, "i32", ((), 16, 16, 32), named=type_)
+        yield _matmul_case(f"product/{type_}/named_{type_}", body, type_, type_, "i32", (16, 16, 32))
 
 
-def _product_case(id_: str, body: Body, left: str, right: str, result: str, shape: tuple[int, ...], **own: Any) -> Case:
+def _matmul_case(id_: str, body: Body, left: str, right: str, result: str, shape: tuple[int, ...], **own: Any) -> Case:
     # fp8e4b15 is a storage format: its matmuls are those of fp16
     dot = {("f16", result)} if left == "f8e4b15" else {(left, result), (right, result)}
     m, n, k = shape
     return _case(id_, body, (left, right, result), dot, shape, elements=4 * max(m * n, m * k, k * n), **own)
 
 
-def _product(left: str, right: str, result: str, shape: tuple[tuple[int, ...], int, int, int], session: Session, *, named: str = "") -> None:
+def _matmul(left: str, right: str, result: str, shape: tuple[tuple[int, ...], int, int, int], session: Session, *, named: str = "") -> None:
     """Exact numbers, then those that use all bits."""
     batches, m, n, k = shape
     for draw in (matrix.few_bits, matrix.spread):
         a, b = draw(session.rng, left, *batches, m, k), draw(session.rng, right, *batches, k, n)
         c = matrix.few_bits(session.rng, result, *batches, m, n)
         rounded = draw is matrix.spread
-        _launch_product(session, a, b, c, result, rounded=rounded, out=named or (result if result == "f16" else ""), imprecise=rounded and matrix.is_fp8(left))
+        _launch_matmul(session, a, b, c, result, rounded=rounded, out=named or (result if result == "f16" else ""), imprecise=rounded and matrix.is_fp8(left))
 
 
-def _launch_product(
+def _launch_matmul(
     session: Session, a: Operand, b: Operand, c: Operand, result: str, *, rounded: bool, out: str = "", precision: str = "ieee", imprecise: bool = False
 ) -> None:
     """Run ``a @ b + c`` and ``a @ b`` and compare them: equal, or within the error bound.
@@ -138,7 +138,7 @@ def _launch_product(
     n = b.values.shape[-1]
     found = np.zeros((2, *batches, m, n), storage(result))
     options = {"BATCHES": batches, "M": m, "N": n, "K": k, "OUT": language(out) if out else None}
-    session.launch(kernels.product, (1,), a.given, b.given, c.given, found, **options, PRECISION=precision if precision != "ieee" else None)
+    session.launch(kernels.matmul, (1,), a.given, b.given, c.given, found, **options, PRECISION=precision if precision != "ieee" else None)
     with np.errstate(all="ignore"):
         exact = np.matmul(a.values, b.values)
         for own, third, name in ((found[0], c.values, "a @ b + c"), (found[1], np.zeros(()), "a @ b")):
@@ -175,7 +175,7 @@ def _precisions() -> Iterator[Case]:
 def _precise(precision: str, shape: tuple[int, int, int], session: Session) -> None:
     m, n, k = shape
     a, b, c = (matrix.spread(session.rng, "f32", *own) for own in ((m, k), (k, n), (m, n)))
-    _launch_product(session, a, b, c, "f32", rounded=True, precision=precision)
+    _launch_matmul(session, a, b, c, "f32", rounded=True, precision=precision)
 
 
 def _allowed(tf32: bool, session: Session) -> None:
@@ -200,7 +200,7 @@ def _uneven(type_: str, result: str, session: Session) -> None:
     size = np.exp2(session.rng.integers(-15, 16, (16, 64)))
     a = matrix.encoded(type_, session.rng.uniform(1, 2, (16, 64)) * size)
     b = matrix.encoded(type_, session.rng.uniform(1, 2, (64, 16)) * np.exp2(session.rng.integers(-15, 16, (64, 16))))
-    _launch_product(session, a, b, matrix.encoded(result, np.zeros((16, 16))), result, rounded=True)
+    _launch_matmul(session, a, b, matrix.encoded(result, np.zeros((16, 16))), result, rounded=True)
 
 
 def _beyond_half(session: Session) -> None:
@@ -208,7 +208,7 @@ def _beyond_half(session: Session) -> None:
     a = matrix.encoded("f16", session.rng.integers(100, 300, (16, 64)))
     b = matrix.encoded("f16", session.rng.integers(1, 8, (64, 16)))
     # All results are whole numbers below 2**24: exact in fp32.
-    _launch_product(session, a, b, matrix.whole(session.rng, "f32", 16, 16), "f32", rounded=False)
+    _launch_matmul(session, a, b, matrix.whole(session.rng, "f32", 16, 16), "f32", rounded=False)
 
 
 # ---- NaN, infinities, overflow, subnormals
@@ -233,7 +233,7 @@ def _special(type_: str, result: str, session: Session) -> None:
     a, b = matrix.few_bits(session.rng, type_, 16, 32), matrix.few_bits(session.rng, type_, 32, 16)
     c = matrix.few_bits(session.rng, result, 16, 16)
     left, right = matrix.bits_of(a), matrix.bits_of(b)
-    nan, infinity, greatest = _BITS.get(type_, (np.nan, np.inf, _greatest(type_)))
+    nan, infinity, maximum = _BITS.get(type_, (np.nan, np.inf, _maximum(type_)))
     right[:, 5] = 0
     left[1, 9] = nan
     if infinity:
@@ -241,17 +241,17 @@ def _special(type_: str, result: str, session: Session) -> None:
         left[3, [0, 6]] = infinity, _negated(type_, infinity)
         right[8, 11] = infinity
     left[4], right[7] = 0, matrix.encoded(type_, np.array(4.0)).given if type_ not in _BITS else matrix.bits_of(matrix.encoded(type_, np.array(4.0)))
-    left[4, 7] = greatest
+    left[4, 7] = maximum
     c.given[6, 3], c.given[7, 3], c.given[8] = np.nan, np.inf, -np.inf
     a, b, c = (_revalued(type_, a), _revalued(type_, b), Operand(c.given, c.given.astype(np.float64)))
-    _launch_product(session, a, b, c, result, rounded=False, out="f16" if result == "f16" else "")
+    _launch_matmul(session, a, b, c, result, rounded=False, out="f16" if result == "f16" else "")
 
 
 def _negated(type_: str, pattern: Any) -> Any:
     return -pattern if type_ not in _BITS else pattern | 1 << (15 if type_ == "bf16" else 7)
 
 
-def _greatest(type_: str) -> Any:
+def _maximum(type_: str) -> Any:
     return np.finfo(storage(type_)).max if type_ not in _BITS else 0
 
 
@@ -263,7 +263,7 @@ def _revalued(type_: str, operand: Operand) -> Operand:
 
 def _subnormal(session: Session) -> None:
     a = matrix.encoded("f16", session.rng.integers(-9, 10, (16, 32)) * 2.0**-24)
-    _launch_product(session, a, matrix.whole(session.rng, "f16", 32, 16), matrix.encoded("f32", np.zeros((16, 16))), "f32", rounded=False)
+    _launch_matmul(session, a, matrix.whole(session.rng, "f16", 32, 16), matrix.encoded("f32", np.zeros((16, 16))), "f32", rounded=False)
 
 
 def _extreme(type_: str, session: Session) -> None:
@@ -274,7 +274,7 @@ def _extreme(type_: str, session: Session) -> None:
     limits = np.iinfo(matrix.encoded(type_, np.zeros(())).given.dtype)
     a, b = (matrix.encoded(type_, session.rng.choice([limits.min, limits.max], shape)) for shape in ((16, 64), (64, 16)))
     room = np.iinfo(np.int32).max - np.matmul(np.abs(a.values), np.abs(b.values))
-    _launch_product(session, a, b, matrix.encoded("i32", room), "i32", rounded=False)
+    _launch_matmul(session, a, b, matrix.encoded("i32", room), "i32", rounded=False)
 
 
 # ---- loops over K
@@ -336,8 +336,8 @@ def _loop(type_: str, result: str, block: tuple[int, int, int], layout: str, for
     """Loop over sizes that no block divides; one is a single block and less; K is zero in one."""
     bm, bn, bk = block
     for m, n, k in ((bm + 3, 2 * bn - 1, 3 * bk + 5), (bm - 5, 3, bk - 3), (5, bn + 2, 0)):
-        a = _laid_out(session, type_, (m, k), layout, turned=layout in ("left_turned", "both_turned"))
-        b = _laid_out(session, type_, (k, n), layout, turned=layout in ("right_turned", "both_turned"))
+        a = _laid_out(session, type_, (m, k), layout, transposed=layout in ("left_turned", "both_turned"))
+        b = _laid_out(session, type_, (k, n), layout, transposed=layout in ("right_turned", "both_turned"))
         c = matrix.few_bits(session.rng, result, m, n)
         found = c.given.copy()
         strides = (*_strides(a), *_strides(b), n)
@@ -352,14 +352,14 @@ def _loop(type_: str, result: str, block: tuple[int, int, int], layout: str, for
             session.check(found, exact, atol=atol, zero_sign=False)
 
 
-def _laid_out(session: Session, type_: str, shape: tuple[int, int], layout: str, *, turned: bool) -> Operand:
+def _laid_out(session: Session, type_: str, shape: tuple[int, int], layout: str, *, transposed: bool) -> Operand:
     """A matrix in column-major order where ``transposed``, or with elements two places apart.
 
     The layout ``steps`` has the latter.
     """
     step = 2 if layout == "steps" else 1
-    whole = matrix.spread(session.rng, type_, *(shape[::-1] if turned else (shape[0], step * shape[1])))
-    values = whole.values.T if turned else whole.values[:, ::step]
+    whole = matrix.spread(session.rng, type_, *(shape[::-1] if transposed else (shape[0], step * shape[1])))
+    values = whole.values.T if transposed else whole.values[:, ::step]
     return Operand(whole.given, values)
 
 
@@ -487,7 +487,7 @@ def _converted(stored: str, type_: str, session: Session) -> None:
 def _batches(type_: str, result: str, session: Session) -> None:
     a, b = matrix.whole(session.rng, type_, 4, 16, 16), matrix.whole(session.rng, type_, 4, 32, 16)
     found = np.zeros((4, 16, 32), storage(result))
-    session.launch(kernels.batches_turned, (1,), a.given, b.given, found, B=4, M=16, N=32, K=16)
+    session.launch(kernels.batches_transposed, (1,), a.given, b.given, found, B=4, M=16, N=32, K=16)
     session.check(found, (a.values @ b.values.swapaxes(1, 2)).astype(found.dtype), zero_sign=False)
 
 
@@ -533,13 +533,13 @@ def _scaled_case(id_: str, left: str, right: str, *, quick: bool = False, **own:
         types.add("u8" if own.get("group", 32) == 32 else "f8e4m3fn")
     # the narrow formats are types too, though they come as bytes
     types |= {name for kind, name in (("e4m3", "f8e4m3fn"), ("e5m2", "f8e5m2")) if kind in (left, right)}
-    body = functools.partial(_scaled_product, left, right, own)
+    body = functools.partial(_scaled_matmul, left, right, own)
     m, n, k = own.get("shape", _SCALED_SHAPE)
     elements = 2 * max(m * k, k * n, m * n)  # there are two batches at most
     return _case(f"scaled/{id_}", body, tuple(types), set(), (), subject="tl.dot_scaled", quick=quick, features={"dot_scaled"}, elements=elements)
 
 
-def _scaled_product(left: str, right: str, own: dict[str, Any], session: Session) -> None:
+def _scaled_matmul(left: str, right: str, own: dict[str, Any], session: Session) -> None:
     (m, n, k), group = own.get("shape", _SCALED_SHAPE), own.get("group", 32)
     batches, pack, with_scales = own.get("batches", ()), own.get("pack", (True, True)), own.get("with_scales", (True, True))
     rng = session.rng
@@ -553,7 +553,7 @@ def _scaled_product(left: str, right: str, own: dict[str, Any], session: Session
     c, found = matrix.few_bits(rng, "f32", *batches, m, n), np.zeros((*batches, m, n), np.float32)
     shapes = [part for size, shape in map(_size_and_shape, (a, b, x, y, c)) for part in (size, shape)]
     given = (a.given, x.given if with_scales[0] else None, b.given, y.given if with_scales[1] else None, c.given)
-    session.launch(kernels.scaled_product, (1,), *given, found, A=left, B=right, SHAPES=shapes, PACK=pack, FAST=own.get("fast", False))
+    session.launch(kernels.scaled_matmul, (1,), *given, found, A=left, B=right, SHAPES=shapes, PACK=pack, FAST=own.get("fast", False))
     with np.errstate(invalid="ignore"):
         exact = np.matmul(a_values, b_values) + c.values
         # Scaled elements have at most 11 bits and scales none: hardware that brings operands to 16
@@ -604,9 +604,9 @@ def _scaled_range(left: str, right: str, codes: tuple[int | None, int | None], p
     b = _moved(matrix.scaled_operand(rng, right, (trips, k, n), -2), right, power)
     scales = [_near(rng, code, (trips, rows, k // 32)) for code, rows in zip(codes, (m, n), strict=True)]
     factors = [np.repeat(scale.values, 32, -1) for scale in scales]
-    products = [(x * p, y * q.T) for x, p, y, q in zip(a.values, factors[0], b.values, factors[1], strict=True)]
+    matmuls = [(x * p, y * q.T) for x, p, y, q in zip(a.values, factors[0], b.values, factors[1], strict=True)]
     exact, atol, found = np.zeros((m, n)), np.zeros((m, n)), np.zeros((m, n), np.float32)
-    for x, y in products:
+    for x, y in matmuls:
         exact = np.maximum(exact, x @ y) if form == "maximum" else exact + x @ y
         # beside that, the smallest subnormal of f32 for each sum
         atol += matrix.bound(x, y, 0.0, "f32", imprecise=True) + k * 2.0**-149

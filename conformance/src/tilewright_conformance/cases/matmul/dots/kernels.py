@@ -21,7 +21,7 @@ def count(batches: Any, rows: Any, columns: Any) -> Any:
 
 
 @tw.jit
-def product(a_ptr, b_ptr, c_ptr, out, BATCHES: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr):
+def matmul(a_ptr, b_ptr, c_ptr, out, BATCHES: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr):
     """``a @ b + c``, and the same without ``c`` behind it; BATCHES is a list of leading extents."""
     a = tl.load(a_ptr + tl.arange(0, count(BATCHES, M, K)).reshape(BATCHES + [M, K]))  # noqa: RUF005
     b = tl.load(b_ptr + tl.arange(0, count(BATCHES, K, N)).reshape(BATCHES + [K, N]))  # noqa: RUF005
@@ -243,7 +243,7 @@ def converted(a_ptr, scale_ptr, b_ptr, out_ptr, TYPE: tl.constexpr, M: tl.conste
 
 
 @tw.jit
-def batches_turned(a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def batches_transposed(a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """``a`` [B, M, K] times ``b`` [B, N, K] transposed, all batches in one matmul."""
     batch = tl.arange(0, B)[:, None, None]
     a = tl.load(a_ptr + batch * (M * K) + tl.arange(0, M)[None, :, None] * K + tl.arange(0, K)[None, None, :])
@@ -277,7 +277,7 @@ def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N:
 
 
 @tw.jit
-def scaled_product(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, PACK: tl.constexpr, FAST: tl.constexpr):
+def scaled_matmul(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, PACK: tl.constexpr, FAST: tl.constexpr):
     """``(a * a_scale) @ (b * b_scale) + c``; a scale may be None.
 
     SHAPES holds the size and the shape of a, b, a_scale, b_scale and c, in turn.

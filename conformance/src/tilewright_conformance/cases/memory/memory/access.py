@@ -378,7 +378,7 @@ def hints(session: Session, hint: tuple[str, str, bool, str]) -> None:
 
 
 @tw.jit
-def promised(x, y, start, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def with_hint(x, y, start, KIND: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     if KIND == "multiple_of":
         places = tl.multiple_of(start, 16) + at
@@ -396,5 +396,5 @@ def promises(session: Session, kind: str) -> None:
     """True hints about offsets change nothing."""
     for start in (0, 48, 112):
         x, y, places = random_bits(session.rng, "i16", 256), poison("i16", 64), start + np.arange(64)
-        session.launch(promised, (1,), x, y, start, KIND=kind, BLOCK=64)
+        session.launch(with_hint, (1,), x, y, start, KIND=kind, BLOCK=64)
         same_bits(session, y, x[places // 4 * 4 if kind == "max_constancy" else places], f"from {start}")

@@ -87,7 +87,7 @@ def wide_rows(x, out, stride, n, BLOCK: tl.constexpr):
 
 
 @case("offsets/wide-products", "pointer arithmetic", needs=elements("i32", tile=64), quick=True)
-def wide_products(session: Session) -> None:
+def wide_offsets(session: Session) -> None:
     """Offsets multiplied beyond 32 bits do not come back into the array."""
     data = session.rng.integers(0, 99, 1000).astype(np.int32)
     at = np.arange(64, dtype=np.int64)

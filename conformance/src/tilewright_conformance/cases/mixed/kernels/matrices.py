@@ -30,40 +30,40 @@ def cases() -> Iterator[Case]:
         for programs in (0, 3):
             body = functools.partial(_matmul, type_, programs)
             name = "persistent" if programs else "grouped"
-            yield _product(f"matmul/{name}/{type_}", body, type_, (32, 32, 16), quick=type_ != "f32")
-    yield _product("matmul/leaky_relu/f16", functools.partial(_matmul, "f16", 0, activation=True), "f16", (32, 32, 16))
-    yield _product("matmul/problems_in_one_launch", _problems, "f32", (16, 16, 8), quick=True)
+            yield _matmul_case(f"matmul/{name}/{type_}", body, type_, (32, 32, 16), quick=type_ != "f32")
+    yield _matmul_case("matmul/leaky_relu/f16", functools.partial(_matmul, "f16", 0, activation=True), "f16", (32, 32, 16))
+    yield _matmul_case("matmul/problems_in_one_launch", _problems, "f32", (16, 16, 8), quick=True)
     for type_ in ("f32", "f16"):
         for split in (1, 3):
             atomics: set[tuple[str, str]] = {("f32", "add")} if split > 1 else set()
             own: dict[str, Any] = {"quick": split > 1 and type_ == "f16", "profile": "atomics" if split > 1 else "matmul", "atomics": atomics}
-            yield _product(f"matmul/split_{split}/{type_}", functools.partial(_split, type_, split), type_, (8, 16, 16), **own)
-    yield _product("matmul/int4_weights", _four_bits, "f32", (16, 16, 32), quick=True)
+            yield _matmul_case(f"matmul/split_{split}/{type_}", functools.partial(_split, type_, split), type_, (8, 16, 16), **own)
+    yield _matmul_case("matmul/int4_weights", _four_bits, "f32", (16, 16, 32), quick=True)
     yield whole("matmul/int8_scaled", "matmul", _int8, "i8 f32", quick=True, dot={("i8", "i32")}, dot_shape=(32, 32, 32))
     for type_ in ("f32", "f16"):
-        yield _product(f"matmul/gated_mlp/{type_}", functools.partial(_gated, type_), type_, (16, 32, 32), quick=type_ == "f16")
+        yield _matmul_case(f"matmul/gated_mlp/{type_}", functools.partial(_gated, type_), type_, (16, 32, 32), quick=type_ == "f16")
         for made_on in ("host", "device"):
             own = {"quick": (type_, made_on) == ("f16", "host"), "profile": "descriptors", "features": {"descriptors"}}
-            yield _product(f"matmul/batched_descriptors/{made_on}/{type_}", functools.partial(_described, type_, made_on), type_, (32, 32, 16), **own)
+            yield _matmul_case(f"matmul/batched_descriptors/{made_on}/{type_}", functools.partial(_described, type_, made_on), type_, (32, 32, 16), **own)
         for causal in (True, False):
             name = "causal" if causal else "full"
             quick = (type_, causal) in (("f32", False), ("f16", True))
-            yield _product(f"attention/forward/{name}/{type_}", functools.partial(_attention, type_, causal, False), type_, (16, 16, 16), quick=quick)
-            yield _product(
+            yield _matmul_case(f"attention/forward/{name}/{type_}", functools.partial(_attention, type_, causal, False), type_, (16, 16, 16), quick=quick)
+            yield _matmul_case(
                 f"attention/gradients/{name}/{type_}", functools.partial(_attention, type_, causal, True), type_, (16, 16, 16), quick=quick and causal
             )
     for causal in (True, False):
         name = "causal" if causal else "full"
         body = functools.partial(_attention, "f16", causal, False, depth=64, block=(64, 32))
-        yield _product(f"attention/forward/{name}/f16_depth_64", body, "f16", (64, 32, 32), quick=causal)
+        yield _matmul_case(f"attention/forward/{name}/f16_depth_64", body, "f16", (64, 32, 32), quick=causal)
         body = functools.partial(_attention, "f16", causal, True, depth=64, block=(32, 32))
-        yield _product(f"attention/gradients/{name}/f16_depth_64", body, "f16", (32, 32, 32))
+        yield _matmul_case(f"attention/gradients/{name}/f16_depth_64", body, "f16", (32, 32, 32))
     yield whole("attention/decode_over_pages", "math", _paged, quick=True)
     for stride, pad in ((1, 1), (2, 0)):
-        yield _product(f"convolution/stride_{stride}_pad_{pad}", functools.partial(_convolution, stride, pad), "f32", (32, 16, 16), quick=stride == 2)
+        yield _matmul_case(f"convolution/stride_{stride}_pad_{pad}", functools.partial(_convolution, stride, pad), "f32", (32, 16, 16), quick=stride == 2)
 
 
-def _product(id_: str, body: Any, type_: str, shape: tuple[int, int, int], *, profile: str = "matmul", quick: bool = False, **needs: Any) -> Case:
+def _matmul_case(id_: str, body: Any, type_: str, shape: tuple[int, int, int], *, profile: str = "matmul", quick: bool = False, **needs: Any) -> Case:
     return whole(id_, profile, body, f"f32 {type_}", quick=quick, dot={(type_, "f32")}, dot_shape=shape, **needs)
 
 
@@ -169,7 +169,7 @@ def _attention(type_: str, causal: bool, backward: bool, session: Session, *, de
             o, lse = poisoned(heads, length, depth, dtype=storage(type_)), poisoned(heads, length)
             session.launch(matrices.attention_forward, grid, q, k, v, o, lse, length, scale, D=depth, BM=rows, BN=columns, CAUSAL=causal)
             session.check(o, wanted, rtol=close, atol=close / 2, zero_sign=False, name="attention")
-            session.check(lse, wanted_lse, rtol=1e-5, atol=2e-5, name="log of sums")
+            session.check(lse, wanted_lse, rtol=1e-5, atol=2e-5, name="log of the denominators")
             continue
         dq, dk, dv = (poisoned(heads, length, depth) for _ in range(3))
         lse, delta = wanted_lse.astype(np.float32), (wanted * do).sum(-1).astype(np.float32)

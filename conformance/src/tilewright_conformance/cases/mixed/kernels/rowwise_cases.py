@@ -46,7 +46,7 @@ def cases() -> Iterator[Case]:
     yield whole("quantise/i8", "math", functools.partial(_quantise, "i8", 127.0), "f32 i8", quick=True)
     for type_, largest in (("f8e4m3fn", 448.0), ("f8e5m2", 57344.0)):
         yield whole(f"quantise/{type_}", "fp8", functools.partial(_quantise, type_, largest), f"f32 {type_}", quick=True)
-    yield whole("argmax/f32", "core", _greatest, quick=True)
+    yield whole("argmax/f32", "core", _extremes, quick=True)
     yield whole("top_k/f32", "memory", _top_k, quick=True)
     for descending in (False, True):
         name = "descending" if descending else "ascending"
@@ -210,15 +210,15 @@ def _quantise(type_: str, largest: float, session: Session) -> None:
         session.check(q, bits.astype(np.uint8), type_=type_)
 
 
-def _greatest(session: Session) -> None:
+def _extremes(session: Session) -> None:
     """Few different values, so that there are ties within and across blocks."""
     for count, columns in ((3, 1), (4, 50), (6, 200)):
         x = session.rng.integers(-3, 4, (count, columns)).astype(np.float32)
-        value, place, least = poisoned(count), poisoned(count, dtype=np.int32), poisoned(count, dtype=np.int32)
-        session.launch(tiles.greatest_of_rows, (count,), x, value, place, least, columns, BLOCK=64)
+        value, place, lowest = poisoned(count), poisoned(count, dtype=np.int32), poisoned(count, dtype=np.int32)
+        session.launch(tiles.row_maxima, (count,), x, value, place, lowest, columns, BLOCK=64)
         session.check(value, x.max(1), zero_sign=False)
         session.check(place, x.argmax(1).astype(np.int32))
-        session.check(least, x.argmin(1).astype(np.int32))
+        session.check(lowest, x.argmin(1).astype(np.int32))
 
 
 def _top_k(session: Session) -> None:

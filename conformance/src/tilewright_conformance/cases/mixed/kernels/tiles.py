@@ -108,7 +108,7 @@ def _segments(session: Session) -> None:
     lengths = np.array([0, 1, 31, 32, 33, 0, 100, 5])
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     x, out, most = normal(session, int(starts[-1])), poisoned(len(lengths)), poisoned(len(lengths))
-    session.launch(tiles.segment_sums, (len(lengths),), x, starts, out, most, BLOCK=32)
+    session.launch(tiles.segment_totals, (len(lengths),), x, starts, out, most, BLOCK=32)
     parts = [x[a:b].astype(np.float64) for a, b in itertools.pairwise(starts)]
     bound = np.array([len(part) * 2.0**-23 * np.abs(part).sum() for part in parts])
     session.check(out, np.array([part.sum() for part in parts]), atol=bound, zero_sign=False)
@@ -151,10 +151,10 @@ def _prefixes(type_: str, session: Session) -> None:
     dtype = np.float32 if type_ == "f32" else np.int32
     for n in (1, 64, 1000):
         x = session.rng.integers(-50, 50, n).astype(dtype)
-        y, totals, sums, all_ = np.zeros(n, dtype), np.zeros(blocks(n, block), dtype), np.zeros(blocks(n, block), dtype), np.zeros(1, dtype)
+        y, totals, prefixes, all_ = np.zeros(n, dtype), np.zeros(blocks(n, block), dtype), np.zeros(blocks(n, block), dtype), np.zeros(1, dtype)
         session.launch(tiles.block_prefixes, (len(totals),), x, y, totals, n, BLOCK=block)
-        session.launch(tiles.block_prefixes, (1,), totals, sums, all_, len(totals), BLOCK=block)
-        session.launch(tiles.add_totals, (len(totals),), y, sums, n, BLOCK=block)
+        session.launch(tiles.block_prefixes, (1,), totals, prefixes, all_, len(totals), BLOCK=block)
+        session.launch(tiles.add_totals, (len(totals),), y, prefixes, n, BLOCK=block)
         session.check(y, np.cumsum(x).astype(dtype), zero_sign=False)
         session.check(all_, x.sum(keepdims=True).astype(dtype), zero_sign=False)
 
