@@ -33,7 +33,7 @@ from tilewright.ir.types import (
 )
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.fold import FOLDS, fold
-from tilewright.passes.math.float_formats import greatest_finite, least_exponent, round_to
+from tilewright.passes.math.float_formats import max_finite, min_exponent, round_to
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import decode, is_raw, numpy_dtype
 
@@ -62,7 +62,7 @@ def draw(rng: np.random.Generator, type_: Type) -> Any:
             return ends[rng.integers(len(ends))]
         return int(rng.integers(type_.minimum, type_.maximum, dtype=numpy_dtype(type_), endpoint=True)) >> int(rng.integers(0, type_.bits))
     assert isinstance(type_, FloatType)
-    greatest, least = greatest_finite(type_), math.ldexp(1.0, least_exponent(type_))
+    greatest, least = max_finite(type_), math.ldexp(1.0, min_exponent(type_))
     special = (0.0, -0.0, math.inf, -math.inf, math.nan, greatest, -greatest, least, -least, 1.0, -1.0, 0.5, 2.5, -3.5)
     if rng.random() < 0.4:
         return special[rng.integers(len(special))]
@@ -149,7 +149,7 @@ def test_casts(source: Type) -> None:
                     to_integer = isinstance(source, FloatType) and isinstance(target, IntType) and target is not I1
                     if to_integer and not (math.isfinite(value) and target.minimum <= math.trunc(value) <= target.maximum):
                         continue
-                    if rounding == "rtz" and isinstance(target, FloatType) and not abs(value) <= greatest_finite(target):
+                    if rounding == "rtz" and isinstance(target, FloatType) and not abs(value) <= max_finite(target):
                         continue
                     return b.cast(b.constant(value=value, result=source), rounding=rounding, result=target)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, FloatType
-from tilewright.passes.math.float_formats import contains, from_bits, greatest_finite, least_exponent, round_to, to_bits
+from tilewright.passes.math.float_formats import contains, from_bits, max_finite, min_exponent, round_to, to_bits
 from tilewright.reference.numerics import decode
 
 DTYPES = {
@@ -46,21 +46,21 @@ def test_every_encoding(type_: FloatType) -> None:
             assert same(round_to(found, type_, towards_zero=True), found)
     assert to_bits(math.nan, type_) is None
     finite = numbers[np.isfinite(numbers)]
-    assert greatest_finite(type_) == finite.max()
-    assert math.ldexp(1.0, least_exponent(type_)) == finite[finite > 0].min()
+    assert max_finite(type_) == finite.max()
+    assert math.ldexp(1.0, min_exponent(type_)) == finite[finite > 0].min()
 
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_rounding(name: str) -> None:
     type_ = FloatType(name)
     rng = np.random.default_rng(3)
-    greatest = greatest_finite(type_)
+    greatest = max_finite(type_)
     numbers = np.concatenate(
         [
-            rng.standard_normal(4000) * np.exp2(rng.integers(least_exponent(type_) - 3, math.frexp(greatest)[1] + 2, 4000)),
+            rng.standard_normal(4000) * np.exp2(rng.integers(min_exponent(type_) - 3, math.frexp(greatest)[1] + 2, 4000)),
             [0.0, -0.0, math.inf, -math.inf, math.nan, greatest, -greatest, greatest * 1.01],
-            np.ldexp(1.0, np.arange(least_exponent(type_) - 3, 3)),
-            np.ldexp(1.5, np.arange(least_exponent(type_) - 3, 3)),
+            np.ldexp(1.0, np.arange(min_exponent(type_) - 3, 3)),
+            np.ldexp(1.5, np.arange(min_exponent(type_) - 3, 3)),
         ]
     )
     if type_.bits == 8:

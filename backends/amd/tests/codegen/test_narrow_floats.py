@@ -13,7 +13,7 @@ from amd_support import ARCHS, listed
 
 from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatType
 from tilewright.llvm.emission.registers import encode_float
-from tilewright.passes.math.float_formats import greatest_finite
+from tilewright.passes.math.float_formats import max_finite
 from tilewright_conformance.oracles.formats import saturated
 
 FNUZ, OCP = (("fp8e4b8", F8E4M3FNUZ), ("fp8e5b16", F8E5M2FNUZ)), (("fp8e4nv", F8E4M3FN), ("fp8e5", F8E5M2))
@@ -49,7 +49,7 @@ def test_what_a_kernel_clamps_is_not_clamped_again(arch: str, name: str, format_
     size = 1024
     edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 240.0, 448.0, 464.0, 480.0, 57344.0, 1e9, -1e9], np.float32)
     values = np.resize(np.concatenate([edges, np.random.default_rng(0).standard_normal(500).astype(np.float32) * 300]), size)
-    maximum = greatest_finite(format_)
+    maximum = max_finite(format_)
     counts = []
     for bound in (maximum, 2 * maximum):
         code = listed(kernels.clamped, f"x=*fp32:16, out=*{name}:16", arch, {"N": size, "BOUND": bound, "PROPAGATE": propagate})

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Operation
 from tilewright.ir.types import BF16, F16, F32, F64, I1, U16, U32, FloatType, IntType, Type
-from tilewright.passes.math.float_formats import greatest_finite
+from tilewright.passes.math.float_formats import max_finite
 from tilewright_conformance.mutation.mutant import Switch, rewriting
 from tilewright_conformance.mutation.rewriting import CHANGED, Rewrite, as_bits, as_type, element, like, other_sign
 
@@ -68,7 +68,7 @@ def _not_saturated(operation: Operation, b: Builder) -> Any:
         return None
     (x,) = operation.operands
     type_ = operation.result.type
-    beyond = b.cmp(b.abs(x), like(b, x, greatest_finite(target)), predicate="gt")
+    beyond = b.cmp(b.abs(x), like(b, x, max_finite(target)), predicate="gt")
     # towards zero, an infinity is infinite, or NaN where the format has none
     infinite = b.cast(b.mul(x, like(b, x, math.inf)), rounding="rtz", result=type_)
     return b.select(beyond, infinite, b.cast(x, result=type_))

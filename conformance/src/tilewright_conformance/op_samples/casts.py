@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tilewright.ir.types import F32, FLOATS, I64, INTEGERS, FloatType, IntType, PointerType, Type, bit_width, with_element
-from tilewright.passes.math.float_formats import greatest_finite
+from tilewright.passes.math.float_formats import max_finite
 from tilewright_conformance.op_samples.kernel import ANY, SHAPES, SPECIAL, Draw, Sample, SampleKernel, shape_text, tile_or_scalar
 
 _NUMBERS: tuple[IntType | FloatType, ...] = (*INTEGERS, *FLOATS)
@@ -15,14 +15,14 @@ def _range(source: IntType | FloatType, target: IntType | FloatType) -> Draw:
     """Values of ``source`` for which a cast to ``target`` is defined and within range."""
     if target.bits == 1 or (isinstance(source, IntType) and isinstance(target, IntType)):
         return SPECIAL
-    maximum = float(source.maximum) if isinstance(source, IntType) else greatest_finite(source)
+    maximum = float(source.maximum) if isinstance(source, IntType) else max_finite(source)
     minimum = float(source.minimum) if isinstance(source, IntType) else -maximum
     if isinstance(target, IntType):
         # A float below the limit by one bit of its own precision truncates into range.
         assert isinstance(source, FloatType)
         shrink = 1.0 - 2.0 ** -min(source.mantissa, 40)
         return Draw(max(minimum, float(target.minimum)), min(maximum, float(target.maximum) * shrink))
-    limit = greatest_finite(target)
+    limit = max_finite(target)
     if isinstance(source, IntType):
         low, high = int(max(minimum, -min(limit, 2.0**62))), int(min(maximum, min(limit, 2.0**62)))
         return Draw(max(low, source.minimum), min(high, source.maximum), special=True)
@@ -45,10 +45,10 @@ def _cast() -> Iterator[Sample]:
             yield _one(source, target, shape, _range(source, target))
             if isinstance(source, FloatType) and isinstance(target, FloatType):
                 if bit_width(target) < bit_width(source):
-                    limit = min(greatest_finite(target), greatest_finite(source))
+                    limit = min(max_finite(target), max_finite(source))
                     yield _one(source, target, (64,), Draw(-limit * 0.9, limit * 0.9), "rtz", "rtz")
                     yield _one(source, target, (64,), Draw(-limit * 1e-3, limit * 1e-3), "small")
-                if greatest_finite(target) < greatest_finite(source):
+                if max_finite(target) < max_finite(source):
                     yield _one(source, target, (64,), SPECIAL, "overflow")
 
 

@@ -39,7 +39,7 @@ from tilewright.ir.types import (
     shape_of,
     tile_or_scalar,
 )
-from tilewright.passes.math.float_formats import greatest_finite, least_exponent
+from tilewright.passes.math.float_formats import max_finite, min_exponent
 from tilewright.reference.numerics import decode, encode, is_raw, numpy_dtype
 
 Array = NDArray[Any]
@@ -94,7 +94,7 @@ class Draw:
         return values
 
     def _floats(self, rng: np.random.Generator, type_: FloatType, count: int) -> Array:
-        largest = greatest_finite(type_)
+        largest = max_finite(type_)
         if self.integral:
             low, high = (-4 if self.low is None else int(self.low)), (4 if self.high is None else int(self.high))
             numbers = rng.integers(low, high, count, endpoint=True).astype(np.float64)
@@ -107,7 +107,7 @@ class Draw:
             numbers = rng.standard_normal(count) * np.exp2(rng.integers(-6, 7, count))
         numbers = np.clip(numbers, -largest, largest)
         if self.special:
-            some: list[float] = [0.0, largest, -largest, math.ldexp(1.0, least_exponent(type_)), 1.0, -1.0, 0.5, 2.5, -1.5]
+            some: list[float] = [0.0, largest, -largest, math.ldexp(1.0, min_exponent(type_)), 1.0, -1.0, 0.5, 2.5, -1.5]
             if type_.has_negative_zero:
                 some.append(-0.0)
             if type_.has_infinity:

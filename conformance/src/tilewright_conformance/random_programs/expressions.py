@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Value
 from tilewright.ir.types import F32, FLOATS, I1, I32, INTEGERS, FloatType, IntType, Type, element_type, with_element
-from tilewright.passes.math.float_formats import greatest_finite
+from tilewright.passes.math.float_formats import max_finite
 from tilewright.passes.math.math_library import MATH
 from tilewright_conformance.random_programs.state import State, is_float, is_int, is_number, is_wide_float
 
@@ -181,7 +181,7 @@ def _within(state: State, value: Value, target: IntType) -> Value:
     """A float that an integer type can hold: other casts are undefined."""
     source = element_type(value.type)
     assert isinstance(source, FloatType)
-    maximum = greatest_finite(source)
+    maximum = max_finite(source)
     if maximum > 100 and state.chance(3):
         low, high = -100.0 if target.signed else 0.0, 100.0
     else:

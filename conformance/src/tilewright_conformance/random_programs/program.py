@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir import Module
 from tilewright.ir.types import FLOATS, FloatType, IntType, Type
-from tilewright.passes.math.float_formats import greatest_finite, least_exponent
+from tilewright.passes.math.float_formats import max_finite, min_exponent
 from tilewright.reference.numerics import decode, encode, numpy_dtype
 from tilewright_conformance.suite.comparison import MismatchError, Rules, compare
 
@@ -109,7 +109,7 @@ def special_numbers(element: Type) -> tuple[int | float, ...]:
     if isinstance(element, IntType):
         return tuple(dict.fromkeys((0, 1, 2, element.minimum, element.maximum, element.maximum // 2 + 1)))
     assert isinstance(element, FloatType)
-    smallest, normal, largest = 2.0 ** least_exponent(element), 2.0 ** (1 - element.bias), greatest_finite(element)
+    smallest, normal, largest = 2.0 ** min_exponent(element), 2.0 ** (1 - element.bias), max_finite(element)
     infinities = (np.inf, -np.inf) if element.has_infinity else ()
     zeros = (0.0, -0.0) if element.has_negative_zero else (0.0,)
     return (*zeros, *infinities, np.nan, 1.0, -1.0, 0.5, -1.5, largest, -largest, normal, smallest, -smallest)

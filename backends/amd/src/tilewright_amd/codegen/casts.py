@@ -12,7 +12,7 @@ from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, Fl
 from tilewright.llvm.emission.casts import rounded_upper_half
 from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 from tilewright.passes.analysis.intervals import Limits
-from tilewright.passes.math.float_formats import greatest_finite
+from tilewright.passes.math.float_formats import max_finite
 from tilewright_amd.architectures import MFMA, Architecture
 from tilewright_amd.codegen.kernel_state import kernel_state
 from tilewright_amd.codegen.vectors import narrow_pair
@@ -93,7 +93,7 @@ def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatT
     pairs.
     """
     kind = "fp8" if result.mantissa == 3 else "bf8"
-    bound = greatest_finite(result)
+    bound = max_finite(result)
     # the instruction turns values out of range into infinity or NaN
     clamped = operand if -bound <= limits[0] and limits[1] <= bound else _clamped(w, row, operand, bound)
     name = w.emit(f"trunc i32 {narrow_pair(w, kind, clamped, clamped)} to i8")

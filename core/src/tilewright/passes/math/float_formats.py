@@ -14,7 +14,7 @@ from tilewright.ir.types import F32, F64, FloatType
 
 
 @functools.cache
-def greatest_finite(type_: FloatType) -> float:
+def max_finite(type_: FloatType) -> float:
     """The greatest finite number of the format."""
     top = (1 << type_.exponent) - 1 - type_.bias
     if type_.has_infinity:  # the top exponent holds infinity and NaN
@@ -24,7 +24,7 @@ def greatest_finite(type_: FloatType) -> float:
 
 
 @functools.cache
-def least_exponent(type_: FloatType) -> int:
+def min_exponent(type_: FloatType) -> int:
     """The binary exponent of the least positive number, a subnormal."""
     return 1 - type_.bias - type_.mantissa
 
@@ -34,8 +34,8 @@ def contains(wide: FloatType, narrow: FloatType) -> bool:
     zero's sign survive."""
     return wide is narrow or (
         wide.mantissa >= narrow.mantissa
-        and greatest_finite(wide) >= greatest_finite(narrow)
-        and least_exponent(wide) <= least_exponent(narrow)
+        and max_finite(wide) >= max_finite(narrow)
+        and min_exponent(wide) <= min_exponent(narrow)
         and wide.has_infinity >= narrow.has_infinity
         and wide.has_negative_zero >= narrow.has_negative_zero
     )
@@ -70,7 +70,7 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
     exponent = numerator.bit_length() - denominator.bit_length()
     if (numerator << max(-exponent, 0)) < (denominator << max(exponent, 0)):
         exponent -= 1
-    scale = max(exponent - type_.mantissa, least_exponent(type_))
+    scale = max(exponent - type_.mantissa, min_exponent(type_))
     numerator, denominator = numerator << max(-scale, 0), denominator << max(scale, 0)
     units, rest = divmod(numerator, denominator)
     if not towards_zero:
@@ -79,8 +79,8 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
         result = math.ldexp(units, scale)
     except OverflowError:
         result = math.inf
-    if result > greatest_finite(type_):
-        result = greatest_finite(type_) if towards_zero else math.inf if type_.has_infinity else math.nan
+    if result > max_finite(type_):
+        result = max_finite(type_) if towards_zero else math.inf if type_.has_infinity else math.nan
     if value < 0 and (result != 0 or type_.has_negative_zero):
         return -result
     return result
@@ -96,7 +96,7 @@ def cast_to(value: float | Fraction, type_: FloatType) -> float:
     """``value`` as ``cast`` rounds it to nearest: as :func:`round_to`, but fp8 saturates, so that
     overflow and infinity give the greatest finite number."""
     if type_.is_fp8 and value == value:
-        greatest = greatest_finite(type_)
+        greatest = max_finite(type_)
         value = max(-greatest, min(value, greatest))
     return round_to(value, type_)
 
@@ -114,7 +114,7 @@ def to_bits(value: float, type_: FloatType) -> int | None:
     _, exponent = math.frexp(magnitude)  # magnitude = fraction * 2**exponent, 0.5 <= fraction < 1
     biased = exponent - 1 + type_.bias
     if biased < 1:
-        return sign | int(math.ldexp(magnitude, -least_exponent(type_)))
+        return sign | int(math.ldexp(magnitude, -min_exponent(type_)))
     fraction = int(math.ldexp(magnitude, type_.mantissa - exponent + 1)) - (1 << type_.mantissa)
     return sign | biased << type_.mantissa | fraction
 
@@ -136,5 +136,5 @@ def from_bits(bits: int, type_: FloatType) -> float | None:
     if exponent:
         magnitude = math.ldexp((1 << type_.mantissa) + fraction, exponent - type_.bias - type_.mantissa)
     else:
-        magnitude = math.ldexp(fraction, least_exponent(type_))
+        magnitude = math.ldexp(fraction, min_exponent(type_))
     return -magnitude if negative else magnitude
