@@ -86,12 +86,12 @@ def _without_negative_zero(operation: Operation, b: Builder) -> Any:
 
 
 def _flushed(operation: Operation, b: Builder) -> Any:
-    smallest = {F32: 2.0**-126, F64: 2.0**-1022}.get(element(operation.result))  # type: ignore[call-overload]
-    if smallest is None:
+    tiny = {F32: 2.0**-126, F64: 2.0**-1022}.get(element(operation.result))  # type: ignore[call-overload]
+    if tiny is None:
         return None
     value = again(operation, b).result
     zero = b.copysign(like(b, value, 0.0), value)
-    return b.select(b.cmp(b.abs(value), like(b, value, smallest), predicate="lt"), zero, value)
+    return b.select(b.cmp(b.abs(value), like(b, value, tiny), predicate="lt"), zero, value)
 
 
 # ---- integers

@@ -57,8 +57,8 @@ def rotated(q: Array, angle: Array) -> Array:
     The halves of the last axis are complex numbers, rotated by ``angle`` [positions, half].
     """
     half = q.shape[-1] // 2
-    complex_q = (q[..., :half] + 1j * q[..., half:].astype(np.float64)) * np.exp(1j * angle)[:, None, :]
-    return np.concatenate([complex_q.real, complex_q.imag], -1)
+    pairs = (q[..., :half] + 1j * q[..., half:].astype(np.float64)) * np.exp(1j * angle)[:, None, :]
+    return np.concatenate([pairs.real, pairs.imag], -1)
 
 
 def cross_entropy(x: Array, target: Array, ignored: int, smoothing: float = 0.0, cap: float | None = None) -> tuple[Array, Array]:

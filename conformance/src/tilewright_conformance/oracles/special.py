@@ -148,7 +148,8 @@ def _far(order: int, x: Decimal) -> tuple[Decimal, Decimal]:
         term = following
     sine, cosine = sine_and_cosine(x - (2 * order + 1) * pi() / 4)
     size = (2 / (pi() * x)).sqrt()
-    return size * (totals[0] * cosine - totals[1] * sine), size * (totals[0] * sine + totals[1] * cosine)
+    first = size * (totals[0] * cosine - totals[1] * sine)
+    return first, size * (totals[0] * sine + totals[1] * cosine)
 
 
 def _second_kind(order: int, x: Decimal) -> Decimal:

@@ -112,7 +112,8 @@ def special_numbers(element: Type) -> tuple[int | float, ...]:
     smallest, normal, largest = 2.0 ** min_exponent(element), 2.0 ** (1 - element.bias), max_finite(element)
     infinities = (np.inf, -np.inf) if element.has_infinity else ()
     zeros = (0.0, -0.0) if element.has_negative_zero else (0.0,)
-    return (*zeros, *infinities, np.nan, 1.0, -1.0, 0.5, -1.5, largest, -largest, normal, smallest, -smallest)
+    ends = (largest, -largest, normal, smallest, -smallest)
+    return (*zeros, *infinities, np.nan, 1.0, -1.0, 0.5, -1.5, *ends)
 
 
 def _whole(rng: np.random.Generator, element: Type, count: int) -> Array:

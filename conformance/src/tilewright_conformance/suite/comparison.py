@@ -83,9 +83,9 @@ def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -
     numbers = np.asarray(decode(found, type_)).astype(wide)
     exact = wanted.astype(wide)
     rounded = np.asarray(decode(encode(wanted.astype(np.float64), type_), type_)).astype(wide)
-    lowest, most = 1 - type_.bias, _max_exponent(type_)
+    low, most = 1 - type_.bias, _max_exponent(type_)
     exponent = np.frexp(np.where(np.isfinite(exact), exact, 1))[1] - 1
-    unit = np.ldexp(wide(1), np.where(exact == 0, lowest, np.clip(exponent, lowest, most)) - type_.mantissa)
+    unit = np.ldexp(wide(1), np.where(exact == 0, low, np.clip(exponent, low, most)) - type_.mantissa)
     beyond = np.ldexp(wide(1), most + 1)
     # An infinity that should be a number is as far off as the number that would follow the maximum,
     # and the other way round.
@@ -101,7 +101,7 @@ def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -
         near &= (numbers != 0) | (exact != 0) | (np.signbit(numbers) == np.signbit(exact))
     good = same | near
     if rules.flush:
-        good |= (numbers == 0) & (np.abs(rounded) < np.ldexp(wide(1), lowest))
+        good |= (numbers == 0) & (np.abs(rounded) < np.ldexp(wide(1), low))
     measured = distance[np.isfinite(exact) & np.isfinite(numbers) & good]
     return float(measured.max(initial=0.0)), np.asarray(~good), np.where(settled, np.nan, distance)
 

@@ -82,7 +82,8 @@ def in_turns(session: Session, *launches: Launch) -> list[float]:
     for launch in launches:
         launch()  # which compiles
         session.synchronize()
-        counts.append(min(1000, max(1, math.ceil(_MINIMUM_TIME / max(_timed(session, launch, 1), 1e-7)))))
+        once = max(_timed(session, launch, 1), 1e-7)
+        counts.append(min(1000, max(1, math.ceil(_MINIMUM_TIME / once))))
     rounds = [[_timed(session, launch, count) / count for launch, count in zip(launches, counts, strict=True)] for _ in range(_ROUNDS)]
     return [min(each) for each in zip(*rounds, strict=True)]
 

@@ -167,7 +167,7 @@ def loads_after_updates(session: Session) -> None:
 
 
 @tw.jit
-def last_one_adds_up(x, parts, counter, total, programs, BLOCK: tl.constexpr, MOST: tl.constexpr):
+def last_adds_up(x, parts, counter, total, programs, BLOCK: tl.constexpr, MOST: tl.constexpr):
     pid = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     tl.store(parts + pid, tl.sum(tl.load(x + pid * BLOCK + at), 0))
@@ -184,7 +184,7 @@ def the_last_program(session: Session) -> None:
     for programs in (1, 7, 100):
         x = random_bits(session.rng, "i32", programs * 64)
         parts, counter, total = np.zeros(programs, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
-        session.launch(last_one_adds_up, (programs,), x, parts, counter, total, programs, BLOCK=64, MOST=128)
+        session.launch(last_adds_up, (programs,), x, parts, counter, total, programs, BLOCK=64, MOST=128)
         same_bits(session, total, x.sum(dtype=np.int32, keepdims=True), f"{programs} programs")
 
 

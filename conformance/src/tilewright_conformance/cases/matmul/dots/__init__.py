@@ -336,8 +336,10 @@ def _loop(type_: str, result: str, block: tuple[int, int, int], layout: str, for
     """Loop over sizes that no block divides; one is a single block and less; K is zero in one."""
     bm, bn, bk = block
     for m, n, k in ((bm + 3, 2 * bn - 1, 3 * bk + 5), (bm - 5, 3, bk - 3), (5, bn + 2, 0)):
-        a = _laid_out(session, type_, (m, k), layout, transposed=layout in ("left_turned", "both_turned"))
-        b = _laid_out(session, type_, (k, n), layout, transposed=layout in ("right_turned", "both_turned"))
+        left = layout in ("left_turned", "both_turned")
+        right = layout in ("right_turned", "both_turned")
+        a = _laid_out(session, type_, (m, k), layout, transposed=left)
+        b = _laid_out(session, type_, (k, n), layout, transposed=right)
         c = matrix.few_bits(session.rng, result, m, n)
         found = c.given.copy()
         strides = (*_strides(a), *_strides(b), n)
