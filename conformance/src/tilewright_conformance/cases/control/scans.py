@@ -57,8 +57,8 @@ def _text(shape: Shape, axis: int, reverse: bool) -> str:
 
 def along(x: Array, axis: int, reverse: bool, running: Callable[[Array], Array]) -> Array:
     """Apply a combination along the first axis to another one, from its end where ``reverse``."""
-    turned = np.moveaxis(x, axis, 0)
-    found = running(turned[::-1] if reverse else turned)
+    moved = np.moveaxis(x, axis, 0)
+    found = running(moved[::-1] if reverse else moved)
     return np.moveaxis(found[::-1] if reverse else found, 0, axis)
 
 
@@ -66,12 +66,12 @@ def along(x: Array, axis: int, reverse: bool, running: Callable[[Array], Array])
 
 
 @tw.jit
-def sums_in_int64(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
+def cumsum_in_int64(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
     return tl.cumsum(x, AXIS, reverse=REVERSE, dtype=tl.int64)
 
 
 @tw.jit
-def products_in_float32(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
+def cumprod_in_float32(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
     return tl.cumprod(x, AXIS, reverse=REVERSE, dtype=tl.float32)
 
 
@@ -106,7 +106,7 @@ def _sum(function: Any, name: str, result: str, shape: Shape, axis: int, reverse
     check(session, found, along(numbers, axis, reverse, lambda v: v.cumsum(0)), atol=bound, name="random numbers")
 
 
-def _product(function: Any, name: str, result: str, shape: Shape, axis: int, reverse: bool, session: Session) -> None:
+def _cumprod(function: Any, name: str, result: str, shape: Shape, axis: int, reverse: bool, session: Session) -> None:
     if name not in FLOATS:
         x = wide(session.rng, name, shape) | kind(name).type(1)
         found = _scan(function, x, result, axis, reverse, session)
@@ -145,13 +145,13 @@ def _running() -> Iterator[Case]:
             shape, axis = _PLACES[(5 * index) % len(_PLACES)]
             index += 1
             result = "float32" if name == "bfloat16" else name
-            run = functools.partial(_product, tl.cumprod, name, result, shape, axis, reverse)
+            run = functools.partial(_cumprod, tl.cumprod, name, result, shape, axis, reverse)
             text = f"tl.cumprod/{IR[name]}/{_text(shape, axis, reverse)}"
             yield _case(text, "tl.cumprod", run, name, result, tile=int(np.prod(shape)), quick=index % 5 == 0)
     for index, name in enumerate(("int8", "int32", "uint16")):
-        run = functools.partial(_sum, sums_in_int64, name, "int64", (8, 16), index % 2, index == 1)
+        run = functools.partial(_sum, cumsum_in_int64, name, "int64", (8, 16), index % 2, index == 1)
         yield _case(f"tl.cumsum/{IR[name]}/in_i64", "tl.cumsum", run, name, "int64", tile=128, quick=index == 0)
-    run = functools.partial(_product, products_in_float32, "float16", "float32", (4, 32), 1, True)
+    run = functools.partial(_cumprod, cumprod_in_float32, "float16", "float32", (4, 32), 1, True)
     yield _case("tl.cumprod/f16/in_f32", "tl.cumprod", run, "float16", "float32", tile=128, quick=True)
 
 
@@ -164,13 +164,13 @@ def latest_of(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
 
 
 @tw.jit
-def greatest(a, b):
+def larger(a, b):
     return tl.maximum(a, b)
 
 
 @tw.jit
-def greatest_of(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
-    return tl.associative_scan(x, AXIS, greatest, reverse=REVERSE)
+def running_maximum(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
+    return tl.associative_scan(x, AXIS, larger, reverse=REVERSE)
 
 
 @tw.jit
@@ -198,7 +198,7 @@ def _circle(v: Array) -> Array:
 #: name -> (function, the same with NumPy along the first axis, types)
 _OWN: dict[str, tuple[Any, Callable[[Array], Array], tuple[str, ...]]] = {
     "latest": (latest_of, _latest, ("int32", "int8", "float32", "uint64")),
-    "greatest": (greatest_of, lambda v: np.maximum.accumulate(v, 0), ("float32", "int32", "uint32", "int64", "float16", "int16")),
+    "greatest": (running_maximum, lambda v: np.maximum.accumulate(v, 0), ("float32", "int32", "uint32", "int64", "float16", "int16")),
     "union": (union_of, lambda v: np.bitwise_or.accumulate(v, 0), ("int32", "uint8", "int64")),
     "circle": (circle_of, _circle, ("int32", "uint16", "int64")),
 }
@@ -243,7 +243,7 @@ def recurrence(x_ptr, y_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr, REVER
 
 
 @tw.jit
-def sums_of_segments(x_ptr, mark_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr):
+def segmented_cumsum(x_ptr, mark_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr):
     at = positions(SHAPE)
     value, _ = tl.associative_scan((tl.load(x_ptr + at), tl.load(mark_ptr + at)), AXIS, combining.segmented, reverse=REVERSE)
     tl.store(out + at, value)
@@ -280,7 +280,7 @@ def _recurrence(name: str, shape: Shape, axis: int, reverse: bool, session: Sess
 def _segments(shape: Shape, axis: int, reverse: bool, session: Session) -> None:
     x, marks = session.rng.integers(-50, 50, shape).astype(np.int32), (session.rng.random(shape) < 0.2).astype(np.int32)
     found = unset(shape, np.int32)
-    session.launch(sums_of_segments, (1,), x, marks, found, SHAPE=shape, AXIS=axis, REVERSE=reverse)
+    session.launch(segmented_cumsum, (1,), x, marks, found, SHAPE=shape, AXIS=axis, REVERSE=reverse)
 
     def running(v: Array) -> Array:
         values, starts = v[..., 0], v[..., 1]
@@ -305,7 +305,7 @@ def _carried_on(block: int, session: Session) -> None:
         x = session.rng.integers(-1000, 1000, n).astype(np.int32)
         found = unset(n, np.int32)
         session.launch(carried_on, (1,), x, found, n, BLOCK=block)
-        session.check(found, x.cumsum(dtype=np.int32), name=f"running sums of {n}")
+        session.check(found, x.cumsum(dtype=np.int32), name=f"cumsum of {n}")
 
 
 def _several() -> Iterator[Case]:

@@ -52,7 +52,7 @@ _case = Table("reductions", "core", "NumPy, float64").case
 
 def cases() -> Iterator[Case]:
     yield from sampled("reductions", "core", {"reduce": False})
-    yield from _sums()
+    yield from _sum_cases()
     yield from _extremes()
     yield from _places()
     yield from _bitwise()
@@ -119,7 +119,7 @@ def _narrow(name: str, session: Session) -> None:
     check(session, found, np.array([x.astype(np.float64).sum()]))
 
 
-def _special_sums(name: str, session: Session) -> None:
+def _special_totals(name: str, session: Session) -> None:
     """Infinities and NaN go through a sum; opposite infinities make a NaN."""
     x = np.ones((8, 16), kind(name))
     x[1, 3], x[2, 15], x[3, 0], x[3, 9], x[4, 7], x[5, :] = np.inf, -np.inf, np.inf, -np.inf, np.nan, np.inf
@@ -127,7 +127,7 @@ def _special_sums(name: str, session: Session) -> None:
     check(session, found, np.array([16, np.inf, -np.inf, np.nan, np.nan, np.inf, 16, 16]))
 
 
-def _sums() -> Iterator[Case]:
+def _sum_cases() -> Iterator[Case]:
     index = 0
     for name in (*NUMBERS, "bool"):
         result = at_least_32_bits(name)
@@ -146,7 +146,7 @@ def _sums() -> Iterator[Case]:
         yield _case(f"tl.sum/{IR[name]}/in_{IR[result]}", "tl.sum", run, name, result, tile=int(np.prod(place[0])), quick=index % 3 == 0)
     for name in FLOATS:
         own = ("float32",) if name in ("float16", "bfloat16") else ()
-        run = functools.partial(_special_sums, name)
+        run = functools.partial(_special_totals, name)
         yield _case(f"tl.sum/{IR[name]}/special", "tl.sum", run, name, *own, tile=128, quick=name == "float32")
         if own:
             yield _case(f"tl.sum/{IR[name]}/narrow", "tl.sum", functools.partial(_narrow, name), name, *own, tile=1024, quick=True)
@@ -260,7 +260,7 @@ def _places() -> Iterator[Case]:
 
 
 @tw.jit
-def product(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+def multiplied(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
     return tl.reduce(x, AXIS, combining.multiply, keep_dims=keep_dims)
 
 
@@ -292,7 +292,7 @@ def _circle(x: Array, axis: Any) -> Array:
 _INTEGER: dict[str, tuple[Any, Callable[[Array, Any], Array]]] = {
     "tl.xor_sum": (tl.xor_sum, lambda x, axis: np.bitwise_xor.reduce(x, axis)),
     "tl.reduce_or": (tl.reduce_or, lambda x, axis: np.bitwise_or.reduce(x, axis)),
-    "product": (product, lambda x, axis: np.multiply.reduce(x, axis, dtype=x.dtype)),
+    "product": (multiplied, lambda x, axis: np.multiply.reduce(x, axis, dtype=x.dtype)),
     "intersection": (intersection, lambda x, axis: np.bitwise_and.reduce(x, axis)),
     "circle": (circled, _circle),
 }
@@ -325,9 +325,9 @@ def _truth(every: bool, place: tuple[Shape, int | None, bool], session: Session)
         session.check(found, np.reshape(expected, found.shape).astype(np.int8))
 
 
-def _float_product(name: str, session: Session) -> None:
+def _float_multiplied(name: str, session: Session) -> None:
     x = session.rng.uniform(0.7, 1.4, (8, 64)).astype(kind(name))
-    found = _run(product, x, name, ((8, 64), 1, False), session)
+    found = _run(multiplied, x, name, ((8, 64), 1, False), session)
     # Each of 63 multiplications rounds once.
     half = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[name]
     check(session, found, x.astype(np.longdouble).prod(1).astype(np.float64), rtol=64 * half)
@@ -348,7 +348,7 @@ def _bitwise() -> Iterator[Case]:
             text = f"{'all' if every else 'any'}/i1/{_text(*place)}"
             yield _case(text, "tl.reduce", run, "int32", "int8", tile=int(np.prod(place[0])), quick=index == 0)
     for name in ("float16", "float32", "float64"):
-        yield _case(f"product/{IR[name]}/8x64_1", "tl.reduce", functools.partial(_float_product, name), name, tile=512, quick=name == "float32")
+        yield _case(f"product/{IR[name]}/8x64_1", "tl.reduce", functools.partial(_float_multiplied, name), name, tile=512, quick=name == "float32")
 
 
 # ---- several values at once
@@ -366,7 +366,7 @@ def moments(x_ptr, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @tw.jit
 def turns(re_ptr, im_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
     at = positions(SHAPE)
-    re, im = tl.reduce((tl.load(re_ptr + at), tl.load(im_ptr + at)), AXIS, combining.complex_product)
+    re, im = tl.reduce((tl.load(re_ptr + at), tl.load(im_ptr + at)), AXIS, combining.complex_multiply)
     size: tl.constexpr = re.numel
     combining.put(out, re)
     combining.put(out + size, im)
@@ -375,7 +375,7 @@ def turns(re_ptr, im_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
 @tw.jit
 def ranges(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
     x = tl.load(x_ptr + positions(SHAPE))
-    low, high = tl.reduce((x, x), AXIS, combining.least_and_greatest)
+    low, high = tl.reduce((x, x), AXIS, combining.minimum_and_maximum)
     combining.put(out, high - low)
 
 
@@ -425,7 +425,7 @@ def _several() -> Iterator[Case]:
 
 
 @tw.jit
-def below_greatest(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
+def below_maximum(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
     """Subtract each element from the maximum along its axis."""
     at = positions(SHAPE)
     x = tl.load(x_ptr + at)
@@ -441,7 +441,7 @@ def twice(x_ptr, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
 
 
 @tw.jit
-def cross_sums(x_ptr, out, SIZE: tl.constexpr):
+def cross_totals(x_ptr, out, SIZE: tl.constexpr):
     """The sum of each row with that of the column of the same number."""
     x = tl.load(x_ptr + positions((SIZE, SIZE)))
     tl.store(out + tl.arange(0, SIZE), tl.sum(x, 1) - tl.sum(x, 0))
@@ -449,7 +449,7 @@ def cross_sums(x_ptr, out, SIZE: tl.constexpr):
 
 
 @tw.jit
-def rows_summed(x_ptr, sums, tops, n, BLOCK: tl.constexpr):
+def rows_summed(x_ptr, totals, tops, n, BLOCK: tl.constexpr):
     """A row of any length, block by block; lanes behind its end do not count."""
     row = x_ptr + tl.program_id(0) * n
     total = tl.zeros((BLOCK,), tl.float32)
@@ -458,14 +458,14 @@ def rows_summed(x_ptr, sums, tops, n, BLOCK: tl.constexpr):
         at = start + tl.arange(0, BLOCK)
         total += tl.load(row + at, mask=at < n, other=0.0)
         top = tl.maximum(top, tl.load(row + at, mask=at < n, other=float("-inf")))
-    tl.store(sums + tl.program_id(0), tl.sum(total))
+    tl.store(totals + tl.program_id(0), tl.sum(total))
     tl.store(tops + tl.program_id(0), tl.max(top))
 
 
-def _below_greatest(name: str, shape: Shape, axis: int, session: Session) -> None:
+def _below_maximum(name: str, shape: Shape, axis: int, session: Session) -> None:
     x = session.rng.integers(0, 120, shape).astype(kind(name))
     found = unset(x.shape, x.dtype)
-    session.launch(below_greatest, (1,), x, found, SHAPE=shape, AXIS=axis)
+    session.launch(below_maximum, (1,), x, found, SHAPE=shape, AXIS=axis)
     check(session, found, x.max(axis, keepdims=True) - x)
 
 
@@ -475,9 +475,9 @@ def _twice(shape: tuple[int, int, int], session: Session) -> None:
     session.check(found, np.array([x.max(1).sum(1).min(), x.min(0).sum(0).max()], np.int32))
 
 
-def _cross_sums(size: int, session: Session) -> None:
+def _cross_totals(size: int, session: Session) -> None:
     x, found = session.rng.integers(-1000, 1000, (size, size)).astype(np.int32), unset((size + 1, size), np.int32)
-    session.launch(cross_sums, (1,), x, found, SIZE=size)
+    session.launch(cross_totals, (1,), x, found, SIZE=size)
     session.check(found[0], (x.sum(1) - x.sum(0)).astype(np.int32))
     session.check(found[1:], (x.sum(1)[:, None] * 2 + x.sum(0)).astype(np.int32))
 
@@ -485,23 +485,23 @@ def _cross_sums(size: int, session: Session) -> None:
 def _rows_summed(block: int, session: Session) -> None:
     for n in (1, block - 1, block + 3, 1000, 4097):
         x = (session.rng.standard_normal((3, n)) - 0.3).astype(np.float32)
-        sums, tops = unset(3, np.float32), unset(3, np.float32)
-        session.launch(rows_summed, (3,), x, sums, tops, n, BLOCK=block)
+        totals, tops = unset(3, np.float32), unset(3, np.float32)
+        session.launch(rows_summed, (3,), x, totals, tops, n, BLOCK=block)
         exact = x.astype(np.float64)
-        session.check(sums, exact.sum(1), atol=combining.sum_bound(exact, 1, "float32"), name=f"rows of {n}")
-        session.check(tops, x.max(1), name=f"greatest of rows of {n}")
+        session.check(totals, exact.sum(1), atol=combining.sum_bound(exact, 1, "float32"), name=f"rows of {n}")
+        session.check(tops, x.max(1), name=f"maximum of rows of {n}")
 
 
 def _in_kernels() -> Iterator[Case]:
     places: tuple[tuple[Shape, int], ...] = (((8, 32), 1), ((32, 8), 0), ((2, 8, 4), 1), ((64, 64), 1), ((64,), 0), ((16, 1), 1))
     for index, (shape, axis) in enumerate(places):
         name = ("float32", "int32", "int64", "float32", "uint32", "float32")[index]
-        run = functools.partial(_below_greatest, name, shape, axis)
+        run = functools.partial(_below_maximum, name, shape, axis)
         yield _case(f"keep_dims/{IR[name]}/{_text(shape, axis, True)}", "tl.max", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)
     for three in ((4, 8, 2), (2, 2, 32), (16, 4, 8)):
         text = "x".join(map(str, three))
         yield _case(f"twice/i32/{text}", "tl.sum", functools.partial(_twice, three), "int32", tile=int(np.prod(three)), quick=three[0] == 4)
     for size in (4, 16, 64):
-        yield _case(f"cross/i32/{size}x{size}", "tl.sum", functools.partial(_cross_sums, size), "int32", tile=size * size, quick=size == 16)
+        yield _case(f"cross/i32/{size}x{size}", "tl.sum", functools.partial(_cross_totals, size), "int32", tile=size * size, quick=size == 16)
     for block in (32, 256, 1024):
         yield _case(f"rows/f32/block_{block}", "tl.sum", functools.partial(_rows_summed, block), "float32", tile=block, quick=block == 256)

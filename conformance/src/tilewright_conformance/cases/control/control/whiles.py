@@ -68,7 +68,7 @@ def divisor(a, b, out):
 
 
 @CASES("while/divisor", "while", each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64}, needs=lambda dtype: elements(dtype.__name__), quick=("u64",))
-def greatest_common_divisors(session: Session, dtype: Any) -> None:
+def common_divisors(session: Session, dtype: Any) -> None:
     top = np.iinfo(dtype).max
     a, b = (session.rng.integers(0, top, 32, dtype=dtype) for _ in range(2))
     a[:4], b[:4] = [0, 12, top, 12], [5, 0, top, 18]
@@ -456,7 +456,7 @@ def first_above(x, rows, limit, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def sums_above(x, out, rows, limit, BLOCK: tl.constexpr):
+def totals_above(x, out, rows, limit, BLOCK: tl.constexpr):
     total, i = first_above(x, rows, limit, BLOCK)
     tl.store(out + tl.arange(0, BLOCK), total)
     tl.store(out + BLOCK, i)
@@ -471,7 +471,7 @@ def tiles_are_returned_from_loops(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (6, 32))
     for rows, limit in ((6, 8.0), (6, 1e6), (0, 0.0), (1, -1e6)):
         out = np.full(40, 9, np.float32)
-        session.launch(sums_above, (1,), x, out, rows, limit, BLOCK=32)
+        session.launch(totals_above, (1,), x, out, rows, limit, BLOCK=32)
         total, at = np.zeros(32), -1
         for i in range(rows):
             total += x[i]

@@ -44,14 +44,14 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
     start = channel * batch * width
     rows, columns = tl.arange(0, BATCH), tl.arange(0, WIDTH)
     centre, scale, w = tl.load(mean + channel), tl.load(rstd + channel), tl.load(weight + channel)
-    products, total = tl.zeros((BATCH, WIDTH), tl.float32), tl.zeros((BATCH, WIDTH), tl.float32)
+    weighted, total = tl.zeros((BATCH, WIDTH), tl.float32), tl.zeros((BATCH, WIDTH), tl.float32)
     for first in tl.range(0, width, WIDTH):
         at = start + rows[:, None] * width + (first + columns)[None, :]
         inside = (rows[:, None] < batch) & ((first + columns)[None, :] < width)
         g = tl.load(grad + at, mask=inside).to(tl.float32)
-        products += (tl.load(x + at, mask=inside).to(tl.float32) - centre) * g
+        weighted += (tl.load(x + at, mask=inside).to(tl.float32) - centre) * g
         total += g
-    by_weight, by_bias = tl.sum(products) * scale, tl.sum(total)
+    by_weight, by_bias = tl.sum(weighted) * scale, tl.sum(total)
     tl.store(dweight + channel, by_weight)
     tl.store(dbias + channel, by_bias)
     for first in tl.range(0, width, WIDTH):
@@ -63,7 +63,7 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
 
 
 @tw.jit
-def product(a_ptr, b_ptr, table, out, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+def matmul(a_ptr, b_ptr, table, out, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
     """A matmul whose K ends inside a block, with rows from a table that ends there too."""
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     total = tl.zeros((M, N), tl.float32)
@@ -106,24 +106,24 @@ def _batch_norm(name: str, session: Session) -> None:
         session.check(dx.reshape(channels, -1), ((weight * rstd)[:, None] * (g - part)).astype(name), name="dx", atol=tolerance, rtol=tolerance)
 
 
-def _product(name: str, session: Session) -> None:
+def _matmul(name: str, session: Session) -> None:
     for k in (5, 32, 77, 128):
         a, b = session.rng.integers(-3, 4, (32, 128)).astype(name), session.rng.integers(-3, 4, (128, 32)).astype(name)
         order = session.rng.permutation(128)[:k]
         a[:, k:] = np.nan
         table = np.append(order, np.full(128 - k, 1 << 20)).astype(np.int32)
         out = np.zeros((32, 32), np.float32)
-        session.launch(product, (1,), a, b, table, out, k, M=32, N=32, BK=32, num_stages=3)
+        session.launch(matmul, (1,), a, b, table, out, k, M=32, N=32, BK=32, num_stages=3)
         session.check(out, a[:, :k].astype(np.float32) @ b[order].astype(np.float32), name=f"{k} terms")
 
 
-def left_out() -> Iterator[Case]:
+def masked_off_cases() -> Iterator[Case]:
     for index, name in enumerate((*NUMBERS, "bool")):
         yield _case(f"left_out/tail/{IR[name]}", "tl.load(mask)", functools.partial(_tail, name), name, tile=64, quick=index in (0, 2, 8, 10))
     for name in ("float32", "float16"):
         run = functools.partial(_batch_norm, name)
         yield _case(f"left_out/batch_norm_backward/{IR[name]}", "tl.load(mask)", run, name, "float32", tile=64, quick=name == "float32")
-        id_, run = f"left_out/product/{IR[name]}", functools.partial(_product, name)
+        id_, run = f"left_out/product/{IR[name]}", functools.partial(_matmul, name)
         options: dict[str, Any] = {"dot": {(IR[name], "f32")}, "dot_shape": (32, 32, 32), "tile": 1024}
         case = _case(id_, "tl.load(mask)", run, name, "i32", "f32", quick=name == "float16", **options)
         yield dataclasses.replace(case, profile="matmul")
