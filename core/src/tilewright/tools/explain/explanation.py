@@ -254,7 +254,7 @@ def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapp
     machine = backend.call("tilewright_simt_target", target=target, options=options) if stage is not None else None
     if machine is None:
         return [], []
-    own = [spec for spec in backend.manifest.ops if spec.name not in machine.table]
-    function = parse_module(str(stage), machine.table.extended(own)).kernel
+    own = [spec for spec in backend.manifest.ops if spec.name not in machine.dialect.table]
+    function = parse_module(str(stage), machine.dialect.table.extended(own)).kernel
     numbers = numbered(str(stage))
     return line_findings.of_toolkit(function, machine, numbers), pictures(function, numbers)
