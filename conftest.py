@@ -20,7 +20,13 @@ import pytest
 from tilewright.environment import VARIABLES
 
 #: Settings of Python that change what the processes that tests start print and write.
-_OF_PYTHON = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONBREAKPOINT")
+_OF_PYTHON = (
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONWARNINGS",
+    "PYTHONOPTIMIZE",
+    "PYTHONBREAKPOINT",
+)
 #: What the backends' own variables and those of the Triton shim begin with.
 _PREFIXES = ("TRITON_", "TILEWRIGHT_CPU_", "TILEWRIGHT_NVIDIA_", "TILEWRIGHT_AMD_")
 
@@ -31,7 +37,9 @@ def pytest_configure() -> None:
         if name in VARIABLES or name in _OF_PYTHON or name.startswith(_PREFIXES):
             del os.environ[name]
     os.environ["TILEWRIGHT_VERIFY"] = "uses"  # in the processes that tests start as well
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts in the background
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as a shell leaves it to what it starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -49,7 +57,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)  # by Python's own a twentieth of the time of tests of compilers goes to it, a third of that for coming too often
+    gc.set_threshold(
+        20_000, 50, 100
+    )  # by Python's own a twentieth of the time of tests of compilers goes to it, a third of that for coming too often
 
 
 @pytest.hookimpl(trylast=True)
@@ -96,8 +106,20 @@ def browse(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         tools += f"addEventListener('load', async () => {{ {run} }});</script>"
         path = tmp_path / "page.html"
         path.write_text(_FRAME.format(width=width, page=escape(page + tools)), encoding="utf-8")
-        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={max(width, 500) + 50},1000", "--virtual-time-budget=20000"]
-        command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+        command = [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--window-size={max(width, 500) + 50},1000",
+            "--virtual-time-budget=20000",
+        ]
+        command += [
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            path.as_uri(),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
         found = re.search(r'<pre id="saw">(.*?)</pre>', done.stdout, re.S)
         assert found, f"the script said nothing\n{done.stderr[-2000:]}"

@@ -162,7 +162,9 @@ def compilation(kernel: Any, place: Place, count: int) -> Callable[[], object]:
     )
     types = {"x": "*fp32", "out": "*fp32", "k": "i32", "COUNT": "constexpr"}
     facts = {"x": {"divisibility": 16}, "out": {"divisibility": 16}}
-    specialization = Specialization(kernel, types, {"COUNT": count}, facts, resolved_options(backend, kernel.__name__, {}))
+    specialization = Specialization(
+        kernel, types, {"COUNT": count}, facts, resolved_options(backend, kernel.__name__, {})
+    )
     return lambda: compile_kernel(specialization, backend, target, anew=True)
 
 
@@ -210,30 +212,60 @@ def line(program: str, name: str, found: dict[int, float], failure: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", action="append", choices=PLACES, help="measure this backend; may be given several times; all of them without it")
-    parser.add_argument("--program", action="append", choices=PROGRAMS, help="measure this program; may be given several times; all of them without it")
-    parser.add_argument("--sizes", help="how often the statement is repeated, N,N,...; a program's own without it")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--backend",
+        action="append",
+        choices=PLACES,
+        help="measure this backend; may be given several times; all of them without it",
+    )
+    parser.add_argument(
+        "--program",
+        action="append",
+        choices=PROGRAMS,
+        help="measure this program; may be given several times; all of them without it",
+    )
+    parser.add_argument(
+        "--sizes", help="how often the statement is repeated, N,N,...; a program's own without it"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     given = [int(size) for size in options.sizes.split(",")] if options.sizes else None
-    sizes = {program: given or list(PROGRAMS[program][1]) for program in options.program or PROGRAMS}
+    sizes = {
+        program: given or list(PROGRAMS[program][1]) for program in options.program or PROGRAMS
+    }
     if options.child:
         child(options.child, sizes)
         return
     print("seconds of CPU time by repetitions")
     for name in options.backend or PLACES:
-        arguments = [*(word for program in sizes for word in ("--program", program)), *(("--sizes", options.sizes) if options.sizes else ())]
+        arguments = [
+            *(word for program in sizes for word in ("--program", program)),
+            *(("--sizes", options.sizes) if options.sizes else ()),
+        ]
         with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as cache:
             environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": cache}
             if PLACES[name].backend == "reference":
                 environment["TILEWRIGHT_BACKEND"] = "reference"
             command = [sys.executable, __file__, "--child", name, *arguments]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as measured:
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, env=environment, text=True
+            ) as measured:
                 assert measured.stdout is not None
                 for text in measured.stdout:
                     program, found, failure = json.loads(text)
-                    print(line(program, name, {int(count): taken for count, taken in found.items()}, failure), flush=True)
+                    print(
+                        line(
+                            program,
+                            name,
+                            {int(count): taken for count, taken in found.items()},
+                            failure,
+                        ),
+                        flush=True,
+                    )
                 if measured.wait():
                     print(f"{name}: the process ended with status {measured.returncode}")
 

@@ -18,7 +18,17 @@ def vector_matmul(x_ptr, w_ptr, out_ptr, N, K, BLOCK_N: tl.constexpr, BLOCK_K: t
 
 
 @tw.jit
-def packed_vector_matmul(x_ptr, q_ptr, scale_ptr, out_ptr, N, K, GROUP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def packed_vector_matmul(
+    x_ptr,
+    q_ptr,
+    scale_ptr,
+    out_ptr,
+    N,
+    K,
+    GROUP: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """``out[n] = sum(x[k] * (q[n, k] - 8) * scale[n, k // GROUP])`` of weights of 4 bits, eight consecutive ones in a 32-bit word."""
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     word = tl.arange(0, BLOCK_K // 8)
@@ -28,14 +38,26 @@ def packed_vector_matmul(x_ptr, q_ptr, scale_ptr, out_ptr, N, K, GROUP: tl.const
     for start in range(0, K, BLOCK_K):
         x = tl.load(x_ptr + start + k).to(tl.float32)
         packed = tl.load(q_ptr + n[:, None] * (K // 8) + start // 8 + word[None, :])
-        scale = tl.load(scale_ptr + n[:, None] * (K // GROUP) + (start + word[None, :] * 8) // GROUP).to(tl.float32)
+        scale = tl.load(
+            scale_ptr + n[:, None] * (K // GROUP) + (start + word[None, :] * 8) // GROUP
+        ).to(tl.float32)
         q = ((packed[:, :, None] >> shifts[None, None, :]) & 15) - 8
         total += tl.sum(q.to(tl.float32) * x[None, :, :], 2) * scale
     tl.store(out_ptr + n, tl.sum(total, 1).to(out_ptr.dtype.element_ty))
 
 
 @tw.jit
-def few_rows_matmul(x_ptr, w_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def few_rows_matmul(
+    x_ptr,
+    w_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """``out = x @ w.T`` of at most BLOCK_M rows: each program has BLOCK_N columns of the result."""
     m = tl.arange(0, BLOCK_M)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -45,4 +67,8 @@ def few_rows_matmul(x_ptr, w_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK
         x = tl.load(x_ptr + m[:, None] * K + start + k[None, :], mask=m[:, None] < M, other=0)
         w = tl.load(w_ptr + n[None, :] * K + start + k[:, None])
         total = tl.dot(x, w, total)
-    tl.store(out_ptr + m[:, None] * N + n[None, :], total.to(out_ptr.dtype.element_ty), mask=m[:, None] < M)
+    tl.store(
+        out_ptr + m[:, None] * N + n[None, :],
+        total.to(out_ptr.dtype.element_ty),
+        mask=m[:, None] < M,
+    )

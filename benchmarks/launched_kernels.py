@@ -26,7 +26,10 @@ def tuned(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr)
     pass
 
 
-@tw.autotune([tw.Config({"BLOCK": block}, num_warps=4, pre_hook=_nothing) for block in (64, 128)], key=["n", "m", "k"])
+@tw.autotune(
+    [tw.Config({"BLOCK": block}, num_warps=4, pre_hook=_nothing) for block in (64, 128)],
+    key=["n", "m", "k"],
+)
 @tw.jit
 def hooked(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr):
     pass

@@ -25,7 +25,13 @@ LIBRARIES = {
 }
 
 
-def microseconds(call: Callable[[], Any], launches: int, turns: int, clock: Callable[[], float], finish: Callable[[], Any]) -> float:
+def microseconds(
+    call: Callable[[], Any],
+    launches: int,
+    turns: int,
+    clock: Callable[[], float],
+    finish: Callable[[], Any],
+) -> float:
     """Time of a call on the host by ``clock``, the shortest of some turns; ``finish`` empties the queue between them."""
     for _ in range(50):
         call()
@@ -44,7 +50,10 @@ def calls(library: str, device: str) -> dict[str, Callable[[], Any]]:
     if library == "shim":
         importlib.import_module("tilewright.compat.triton")
     module, described = (importlib.import_module(name) for name in LIBRARIES[library])
-    sys.modules["rival"], sys.modules["rival.language"] = module, importlib.import_module(f"{LIBRARIES[library][0]}.language")
+    sys.modules["rival"], sys.modules["rival.language"] = (
+        module,
+        importlib.import_module(f"{LIBRARIES[library][0]}.language"),
+    )
     import torch
 
     kernels = importlib.import_module("launched_kernels")
@@ -62,16 +71,28 @@ def calls(library: str, device: str) -> dict[str, Callable[[], Any]]:
     kept_descriptors = made()
     return {
         "plain": lambda: kernels.plain[(1,)](a, b, c, d, e, n, m, k, s, t, BLOCK=64, FLAG=False),
-        "plain, grid of a function": lambda: kernels.plain[grid](a, b, c, d, e, n, m, k, s, t, BLOCK=64, FLAG=False),
-        "plain, keywords": lambda: kernels.plain[(1,)](a=a, b=b, c=c, d=d, e=e, n=n, m=m, k=k, s=s, t=t, BLOCK=64, FLAG=False),
+        "plain, grid of a function": lambda: kernels.plain[grid](
+            a, b, c, d, e, n, m, k, s, t, BLOCK=64, FLAG=False
+        ),
+        "plain, keywords": lambda: kernels.plain[(1,)](
+            a=a, b=b, c=c, d=d, e=e, n=n, m=m, k=k, s=s, t=t, BLOCK=64, FLAG=False
+        ),
         "plain, kept launcher": lambda: kept(a, b, c, d, e, n, m, k, s, t, BLOCK=64, FLAG=False),
         "autotuned": lambda: kernels.tuned[(1,)](a, b, c, d, e, n, m, k, s, t, FLAG=False),
-        "autotuned, grid of a function": lambda: kernels.tuned[grid](a, b, c, d, e, n, m, k, s, t, FLAG=False),
-        "autotuned, keywords": lambda: kernels.tuned[(1,)](a=a, b=b, c=c, d=d, e=e, n=n, m=m, k=k, s=s, t=t, FLAG=False),
+        "autotuned, grid of a function": lambda: kernels.tuned[grid](
+            a, b, c, d, e, n, m, k, s, t, FLAG=False
+        ),
+        "autotuned, keywords": lambda: kernels.tuned[(1,)](
+            a=a, b=b, c=c, d=d, e=e, n=n, m=m, k=k, s=s, t=t, FLAG=False
+        ),
         "autotuned, kept launcher": lambda: kept_tuned(a, b, c, d, e, n, m, k, s, t, FLAG=False),
-        "autotuned, hook of the configuration": lambda: kernels.hooked[(1,)](a, b, c, d, e, n, m, k, s, t, FLAG=False),
+        "autotuned, hook of the configuration": lambda: kernels.hooked[(1,)](
+            a, b, c, d, e, n, m, k, s, t, FLAG=False
+        ),
         "heuristics": lambda: kernels.guessed[(1,)](a, b, c, d, e, n, m, k, s, t, BLOCK=64),
-        "heuristics around autotuned": lambda: kernels.guessed_tuned[(1,)](a, b, c, d, e, n, m, k, s, t),
+        "heuristics around autotuned": lambda: kernels.guessed_tuned[(1,)](
+            a, b, c, d, e, n, m, k, s, t
+        ),
         "three kept descriptors": lambda: kernels.described[(1,)](*kept_descriptors, n, m),
         "three descriptors made": made,
         "three descriptors made and launched": lambda: kernels.described[(1,)](*made(), n, m),
@@ -83,14 +104,27 @@ def measure(library: str, options: argparse.Namespace) -> dict[str, float]:
     import torch
 
     # the time of this thread says more than the clock where other programs run; a thread that waits for a GPU spends none
-    clock, finish = (time.perf_counter, torch.cuda.synchronize) if options.device == "cuda" else (time.thread_time, lambda: None)
-    return {name: microseconds(call, options.launches, options.turns, clock, finish) for name, call in calls(library, options.device).items()}
+    clock, finish = (
+        (time.perf_counter, torch.cuda.synchronize)
+        if options.device == "cuda"
+        else (time.thread_time, lambda: None)
+    )
+    return {
+        name: microseconds(call, options.launches, options.turns, clock, finish)
+        for name, call in calls(library, options.device).items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--library", choices=LIBRARIES, help="measure one library in this process, and print its rows as JSON")
+    parser.add_argument(
+        "--library",
+        choices=LIBRARIES,
+        help="measure one library in this process, and print its rows as JSON",
+    )
     parser.add_argument("--launches", type=int, default=20_000, help="launches of a turn")
     parser.add_argument("--turns", type=int, default=5, help="turns of a process")
     parser.add_argument("--processes", type=int, default=2, help="processes of each library")
@@ -100,16 +134,35 @@ def main() -> None:
         return
     libraries = [name for name in LIBRARIES if name != "triton" or options.device == "cuda"]
     best: dict[str, dict[str, float]] = {library: {} for library in libraries}
-    passed = ["--device", options.device, "--launches", str(options.launches), "--turns", str(options.turns)]
+    passed = [
+        "--device",
+        options.device,
+        "--launches",
+        str(options.launches),
+        "--turns",
+        str(options.turns),
+    ]
     for _ in range(options.processes):
         for library in libraries:
             environment = {**os.environ, "TILEWRIGHT_TRITON": "1" if library == "shim" else "0"}
             command = [sys.executable, __file__, "--library", library, *passed]
-            found = json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()[-1])
-            best[library] = {name: min(time_, best[library].get(name, time_)) for name, time_ in found.items()}
+            found = json.loads(
+                subprocess.run(
+                    command, env=environment, stdout=subprocess.PIPE, check=True, text=True
+                ).stdout.splitlines()[-1]
+            )
+            best[library] = {
+                name: min(time_, best[library].get(name, time_)) for name, time_ in found.items()
+            }
     print(f"{'':38}" + "".join(f"{library + ' us':>16}{'to plain':>10}" for library in libraries))
     for name in best[libraries[0]]:
-        print(f"{name:38}" + "".join(f"{best[library][name]:16.2f}{best[library][name] / best[library]['plain']:10.2f}" for library in libraries))
+        print(
+            f"{name:38}"
+            + "".join(
+                f"{best[library][name]:16.2f}{best[library][name] / best[library]['plain']:10.2f}"
+                for library in libraries
+            )
+        )
 
 
 if __name__ == "__main__":

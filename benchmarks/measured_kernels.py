@@ -14,7 +14,9 @@ def ten(a, b, c, d, e, n, m, k, s, t):
 def add(x, y, z, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    tl.store(z + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+    tl.store(
+        z + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask
+    )
 
 
 @tw.jit
@@ -24,7 +26,11 @@ def softmax(x, z, columns, BLOCK: tl.constexpr):
     mask = offsets < columns
     values = tl.load(x + row * columns + offsets, mask=mask, other=-float("inf")).to(tl.float32)
     values = tl.exp(values - tl.max(values, axis=0))
-    tl.store(z + row * columns + offsets, (values / tl.sum(values, axis=0)).to(z.dtype.element_ty), mask=mask)
+    tl.store(
+        z + row * columns + offsets,
+        (values / tl.sum(values, axis=0)).to(z.dtype.element_ty),
+        mask=mask,
+    )
 
 
 @tw.jit
@@ -47,7 +53,11 @@ def rms_norm(x, w, z, columns, eps, BLOCK: tl.constexpr):
     mask = offsets < columns
     values = tl.load(x + row * columns + offsets, mask=mask, other=0.0).to(tl.float32)
     rstd = tl.rsqrt(tl.sum(values * values, axis=0) / columns + eps)
-    tl.store(z + row * columns + offsets, (values * rstd * tl.load(w + offsets, mask=mask)).to(z.dtype.element_ty), mask=mask)
+    tl.store(
+        z + row * columns + offsets,
+        (values * rstd * tl.load(w + offsets, mask=mask)).to(z.dtype.element_ty),
+        mask=mask,
+    )
 
 
 @tw.jit
@@ -62,7 +72,9 @@ def dropout(x, z, n, p, seed, BLOCK: tl.constexpr):
 def cross_entropy(logits, labels, losses, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
-    values = tl.load(logits + row * columns + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
+    values = tl.load(
+        logits + row * columns + offsets, mask=offsets < columns, other=-float("inf")
+    ).to(tl.float32)
     greatest = tl.max(values, axis=0)
     total = tl.log(tl.sum(tl.exp(values - greatest), axis=0)) + greatest
     label = tl.load(labels + row)
@@ -70,7 +82,9 @@ def cross_entropy(logits, labels, losses, columns, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+def matmul(
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr
+):
     program, rows, columns = tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN)
     group = program // (GROUP * columns)
     height = tl.minimum(rows - group * GROUP, GROUP)
@@ -89,11 +103,29 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
         a_pointers += BK
         b_pointers += BK * N
     om, on = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN)
-    tl.store(c + om[:, None] * N + on[None, :], accumulator.to(c.dtype.element_ty), mask=(om[:, None] < M) & (on[None, :] < N))
+    tl.store(
+        c + om[:, None] * N + on[None, :],
+        accumulator.to(c.dtype.element_ty),
+        mask=(om[:, None] < M) & (on[None, :] < N),
+    )
 
 
 @tw.jit
-def attention_span(accumulator, total, greatest, queries, k, v, rows, first, last, scale, D: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr):
+def attention_span(
+    accumulator,
+    total,
+    greatest,
+    queries,
+    k,
+    v,
+    rows,
+    first,
+    last,
+    scale,
+    D: tl.constexpr,
+    BN: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """The running softmax over the keys from ``first`` to ``last``; ``scale`` is in units of log2."""
     lanes = tl.arange(0, D)
     for start in range(first, last, BN):
@@ -113,7 +145,18 @@ def attention_span(accumulator, total, greatest, queries, k, v, rows, first, las
 
 
 @tw.jit
-def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+def attention(
+    q,
+    k,
+    v,
+    out,
+    n,
+    scale,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     """``n`` is a multiple of BM, and BM of BN."""
     block, head = tl.program_id(0), tl.program_id(1)
     base = head.to(tl.int64) * n * D
@@ -125,15 +168,50 @@ def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.
     k += base
     v += base
     if CAUSAL:
-        accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, 0, block * BM, scale, D, BN, False)
-        accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, block * BM, (block + 1) * BM, scale, D, BN, True)
+        accumulator, total, greatest = attention_span(
+            accumulator, total, greatest, queries, k, v, rows, 0, block * BM, scale, D, BN, False
+        )
+        accumulator, total, greatest = attention_span(
+            accumulator,
+            total,
+            greatest,
+            queries,
+            k,
+            v,
+            rows,
+            block * BM,
+            (block + 1) * BM,
+            scale,
+            D,
+            BN,
+            True,
+        )
     else:
-        accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, 0, n, scale, D, BN, False)
-    tl.store(out + base + rows[:, None] * D + lanes[None, :], (accumulator / total[:, None]).to(out.dtype.element_ty))
+        accumulator, total, greatest = attention_span(
+            accumulator, total, greatest, queries, k, v, rows, 0, n, scale, D, BN, False
+        )
+    tl.store(
+        out + base + rows[:, None] * D + lanes[None, :],
+        (accumulator / total[:, None]).to(out.dtype.element_ty),
+    )
 
 
 @tw.jit
-def attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, first, last, scale, BN: tl.constexpr, MASKED: tl.constexpr):
+def attention_blocks_span(
+    accumulator,
+    total,
+    greatest,
+    queries,
+    k,
+    v,
+    base,
+    rows,
+    first,
+    last,
+    scale,
+    BN: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """The running softmax over the keys from ``first`` to ``last``, which are in rows of descriptors from ``base`` on; ``scale`` is in units of log2."""
     for start in range(first, last, BN):
         scores = tl.dot(queries, k.load([base + start, 0]).T)
@@ -156,7 +234,19 @@ def attention_blocks_span(accumulator, total, greatest, queries, k, v, base, row
 
 
 @tw.jit
-def attention_blocks(q, k, v, out, lse, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+def attention_blocks(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    n,
+    scale,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     """Attention by descriptors made on the host, of all heads' rows one after the other; ``lse`` gets the logarithms of the sums, in units of log2."""
     row, head = tl.program_id(0) * BM, tl.program_id(1)
     base = head * n
@@ -166,10 +256,16 @@ def attention_blocks(q, k, v, out, lse, n, scale, D: tl.constexpr, BM: tl.conste
     accumulator = tl.zeros([BM, D], dtype=tl.float32)
     queries = q.load([base + row, 0])
     if CAUSAL:
-        accumulator, total, greatest = attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, 0, row, scale, BN, False)
-        accumulator, total, greatest = attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, row, row + BM, scale, BN, True)
+        accumulator, total, greatest = attention_blocks_span(
+            accumulator, total, greatest, queries, k, v, base, rows, 0, row, scale, BN, False
+        )
+        accumulator, total, greatest = attention_blocks_span(
+            accumulator, total, greatest, queries, k, v, base, rows, row, row + BM, scale, BN, True
+        )
     else:
-        accumulator, total, greatest = attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, 0, n, scale, BN, False)
+        accumulator, total, greatest = attention_blocks_span(
+            accumulator, total, greatest, queries, k, v, base, rows, 0, n, scale, BN, False
+        )
     tl.store(lse + base + rows, greatest + tl.math.log2(total))
     accumulator = accumulator / total[:, None]
     out.store([base + row, 0], accumulator.to(out.dtype))

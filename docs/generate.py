@@ -50,7 +50,9 @@ def simt_page() -> str:
     """The Markdown of ``reference/simt.md``."""
     from tilewright.simt.dialect.ops import OPS
 
-    return SIMT_INTRODUCTION.format(count=len(OPS)) + "".join(_operation(spec).replace("###", "##", 1) for spec in OPS)
+    return SIMT_INTRODUCTION.format(count=len(OPS)) + "".join(
+        _operation(spec).replace("###", "##", 1) for spec in OPS
+    )
 
 
 def family_of(spec: OpSpec) -> str:
@@ -65,7 +67,11 @@ def _operation(spec: OpSpec) -> str:
     if spec.operands or spec.attributes:
         lines.append("| name | kind | meaning |\n|---|---|---|")
         for operand in spec.operands:
-            kind = {Kind.SINGLE: "operand", Kind.OPTIONAL: "optional operand", Kind.VARIADIC: "operands"}[operand.kind]
+            kind = {
+                Kind.SINGLE: "operand",
+                Kind.OPTIONAL: "optional operand",
+                Kind.VARIADIC: "operands",
+            }[operand.kind]
             lines.append(f"| `{operand.name}` | {kind} | {_cell(operand.meaning)} |")
         for attribute in spec.attributes:
             kind = " ".join(f"`{choice!r}`" for choice in attribute.choices) or attribute.kind
@@ -76,7 +82,13 @@ def _operation(spec: OpSpec) -> str:
     if spec.regions:
         notes.append("Regions: " + ", ".join(f"`{name}`" for name in spec.regions) + ".")
     effects = [
-        name for flag, name in ((Effect.READ, "reads memory"), (Effect.WRITE, "writes memory"), (Effect.ORDER, "keeps its place")) if flag in spec.effects
+        name
+        for flag, name in (
+            (Effect.READ, "reads memory"),
+            (Effect.WRITE, "writes memory"),
+            (Effect.ORDER, "keeps its place"),
+        )
+        if flag in spec.effects
     ]
     if effects:
         notes.append(f"Effects: {', '.join(effects)}.")

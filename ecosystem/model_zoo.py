@@ -54,7 +54,9 @@ class Case:
 
 def tokens(size: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(size)
-    return {"input_ids": torch.randint(3, VOCABULARY, (size, LENGTH + 4 * size), generator=generator)}
+    return {
+        "input_ids": torch.randint(3, VOCABULARY, (size, LENGTH + 4 * size), generator=generator)
+    }
 
 
 def tokens_of_both(size: int) -> dict[str, torch.Tensor]:
@@ -63,10 +65,18 @@ def tokens_of_both(size: int) -> dict[str, torch.Tensor]:
 
 
 def images(size: int, extent: int = 32, name: str = "pixel_values") -> dict[str, torch.Tensor]:
-    return {name: torch.randn(size, 3, extent, extent, generator=torch.Generator().manual_seed(size))}
+    return {
+        name: torch.randn(size, 3, extent, extent, generator=torch.Generator().manual_seed(size))
+    }
 
 
-def _transformer(name: str, given: Callable[[int], dict[str, torch.Tensor]], settings: dict[str, Any], head: str = "Model", **more: Any) -> Callable[[], Case]:
+def _transformer(
+    name: str,
+    given: Callable[[int], dict[str, torch.Tensor]],
+    settings: dict[str, Any],
+    head: str = "Model",
+    **more: Any,
+) -> Callable[[], Case]:
     """A model of transformers: of the configuration ``<name>Config`` and the class ``<name><head>``.
 
     Dropout is off, for eager execution and compiled code draw other numbers.
@@ -98,7 +108,13 @@ class Block(nn.Module):
             nn.Conv2d(after, after, 3, 1, 1, bias=False),
             nn.BatchNorm2d(after),
         )
-        self.side = nn.Identity() if before == after and stride == 1 else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+        self.side = (
+            nn.Identity()
+            if before == after and stride == 1
+            else nn.Sequential(
+                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
+            )
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.body(x) + self.side(x))
@@ -109,7 +125,12 @@ class ResNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 16, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+        )
         self.blocks = nn.Sequential(Block(16, 16), Block(16, 32, 2), Block(32, 64, 2))
         self.head = nn.Linear(64, 10)
 
@@ -125,7 +146,9 @@ class UNet(nn.Module):
         self.down = nn.ModuleList([self._double(3, width), self._double(width, 2 * width)])
         self.bottom = self._double(2 * width, 4 * width)
         self.attention = nn.MultiheadAttention(4 * width, 4, batch_first=True)
-        self.up = nn.ModuleList([self._double(4 * width + 2 * width, 2 * width), self._double(2 * width + width, width)])
+        self.up = nn.ModuleList(
+            [self._double(4 * width + 2 * width, 2 * width), self._double(2 * width + width, width)]
+        )
         self.out = nn.Conv2d(width, 3, 1)
 
     @staticmethod
@@ -142,7 +165,9 @@ class UNet(nn.Module):
             x = F.avg_pool2d(skips[-1], 2)
         x = self.bottom(x)
         rows = x.flatten(2).transpose(1, 2)
-        x = x + self.attention(rows, rows, rows, need_weights=False)[0].transpose(1, 2).unflatten(2, x.shape[2:])
+        x = x + self.attention(rows, rows, rows, need_weights=False)[0].transpose(1, 2).unflatten(
+            2, x.shape[2:]
+        )
         for block, skip in zip(self.up, reversed(skips), strict=True):
             x = block(torch.cat((F.interpolate(x, scale_factor=2.0, mode="nearest"), skip), 1))
         return self.out(x)
@@ -155,8 +180,15 @@ class Mixer(nn.Module):
         super().__init__()
         self.patch = nn.Conv2d(3, width, 4, 4)
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(4)])
-        self.across = nn.ModuleList([nn.Sequential(nn.Linear(patches, 96), nn.GELU(), nn.Linear(96, patches)) for _ in range(2)])
-        self.within = nn.ModuleList([nn.Sequential(nn.Linear(width, 96), nn.GELU(), nn.Linear(96, width)) for _ in range(2)])
+        self.across = nn.ModuleList(
+            [
+                nn.Sequential(nn.Linear(patches, 96), nn.GELU(), nn.Linear(96, patches))
+                for _ in range(2)
+            ]
+        )
+        self.within = nn.ModuleList(
+            [nn.Sequential(nn.Linear(width, 96), nn.GELU(), nn.Linear(96, width)) for _ in range(2)]
+        )
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         x = self.patch(pixel_values).flatten(2).transpose(1, 2)
@@ -166,8 +198,18 @@ class Mixer(nn.Module):
         return x.mean(1)
 
 
-_VISION = {"image_size": 32, "patch_size": 8, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH, "head_dim": 16}
+_VISION = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+_MIXTURE = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": WIDTH,
+    "head_dim": 16,
+}
 
 MODELS: dict[str, Callable[[], Case]] = {
     "llama": _transformer("Llama", tokens, _DECODER, "ForCausalLM"),
@@ -175,18 +217,58 @@ MODELS: dict[str, Callable[[], Case]] = {
     "qwen3": _transformer("Qwen3", tokens, _DECODER, "ForCausalLM", head_dim=16),
     "qwen3_moe": _transformer("Qwen3Moe", tokens, _DECODER, "ForCausalLM", **_MIXTURE),
     "mistral": _transformer("Mistral", tokens, _DECODER, "ForCausalLM", sliding_window=16),
-    "mixtral": _transformer("Mixtral", tokens, _DECODER, "ForCausalLM", num_local_experts=4, num_experts_per_tok=2),
-    "gemma2": _transformer("Gemma2", tokens, _DECODER, "ForCausalLM", head_dim=16, sliding_window=16),
+    "mixtral": _transformer(
+        "Mixtral", tokens, _DECODER, "ForCausalLM", num_local_experts=4, num_experts_per_tok=2
+    ),
+    "gemma2": _transformer(
+        "Gemma2", tokens, _DECODER, "ForCausalLM", head_dim=16, sliding_window=16
+    ),
     "phi3": _transformer("Phi3", tokens, _DECODER, "ForCausalLM"),
-    "gpt2": _transformer("GPT2", tokens, {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "vocab_size": VOCABULARY, "n_positions": 64}, "LMHeadModel"),
-    "gpt_neox": _transformer("GPTNeoX", tokens, {**_ENCODER, "use_cache": False, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}, "ForCausalLM"),
+    "gpt2": _transformer(
+        "GPT2",
+        tokens,
+        {
+            "n_embd": WIDTH,
+            "n_layer": LAYERS,
+            "n_head": HEADS,
+            "vocab_size": VOCABULARY,
+            "n_positions": 64,
+        },
+        "LMHeadModel",
+    ),
+    "gpt_neox": _transformer(
+        "GPTNeoX",
+        tokens,
+        {**_ENCODER, "use_cache": False, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+        "ForCausalLM",
+    ),
     "mamba": _transformer(
-        "Mamba", tokens, {"hidden_size": 32, "state_size": 8, "num_hidden_layers": 1, "vocab_size": VOCABULARY, "use_cache": False}, "ForCausalLM"
+        "Mamba",
+        tokens,
+        {
+            "hidden_size": 32,
+            "state_size": 8,
+            "num_hidden_layers": 1,
+            "vocab_size": VOCABULARY,
+            "use_cache": False,
+        },
+        "ForCausalLM",
     ),
     "bert": _transformer("Bert", tokens, _ENCODER, "ForMaskedLM"),
-    "roberta": _transformer("Roberta", tokens, {**_ENCODER, "max_position_embeddings": 66}, "ForMaskedLM"),
+    "roberta": _transformer(
+        "Roberta", tokens, {**_ENCODER, "max_position_embeddings": 66}, "ForMaskedLM"
+    ),
     "distilbert": _transformer(
-        "DistilBert", tokens, {"dim": WIDTH, "hidden_dim": 128, "n_layers": LAYERS, "n_heads": HEADS, "vocab_size": VOCABULARY}, "ForMaskedLM"
+        "DistilBert",
+        tokens,
+        {
+            "dim": WIDTH,
+            "hidden_dim": 128,
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "vocab_size": VOCABULARY,
+        },
+        "ForMaskedLM",
     ),
     "t5": _transformer(
         "T5",
@@ -205,7 +287,12 @@ MODELS: dict[str, Callable[[], Case]] = {
         decoder_start_token_id=0,
     ),
     "vit": _transformer("ViT", images, {**_ENCODER, **_VISION}, "Model"),
-    "convnext": _transformer("ConvNext", images, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2, "image_size": 32}, "Model"),
+    "convnext": _transformer(
+        "ConvNext",
+        images,
+        {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2, "image_size": 32},
+        "Model",
+    ),
     "resnet": lambda: Case(ResNet(), images, 1e-3),
     "unet": lambda: Case(UNet(), images, 1e-3),
     "mixer": lambda: Case(Mixer(), images),

@@ -33,7 +33,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 _RESULT = "model result: "
 #: How a model is run: (what is compiled for, whether it is trained).
-WAYS = {f"{kind} {shapes}": (kind == "train", shapes == "dynamic") for shapes in ("static", "dynamic") for kind in ("pass", "train")}
+WAYS = {
+    f"{kind} {shapes}": (kind == "train", shapes == "dynamic")
+    for shapes in ("static", "dynamic")
+    for kind in ("pass", "train")
+}
 
 
 @dataclass
@@ -70,7 +74,9 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
     if device == "cpu":
         config.cpu_backend = "triton"
     torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.allow_tf32 = precision != "highest"  # eager and compiled convolutions may differ in what they round
+    torch.backends.cudnn.allow_tf32 = (
+        precision != "highest"
+    )  # eager and compiled convolutions may differ in what they round
     outcome = Outcome(name)
     try:
         torch.manual_seed(0)
@@ -90,9 +96,14 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
         except Exception as error:
             traceback.print_exc()
             said = message(error)
-            alike = device == "cpu" and unnumbered(said) == unnumbered(without_triton(partial(compare, model, case, device, trained, dynamic)))
+            alike = device == "cpu" and unnumbered(said) == unnumbered(
+                without_triton(partial(compare, model, case, device, trained, dynamic))
+            )
             (outcome.others if alike else outcome.failures)[way] = said
-    hits, misses = counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"]
+    hits, misses = (
+        counters["inductor"]["fxgraph_cache_hit"],
+        counters["inductor"]["fxgraph_cache_miss"],
+    )
     hits += counters["aot_autograd"]["autograd_cache_hit"]
     outcome.graphs = hits, misses
     if warm and not outcome.failures and (not hits or (misses and not outcome.others)):
@@ -100,7 +111,9 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
     return outcome
 
 
-def compare(model: Any, case: Any, device: str, trained: bool, dynamic: bool) -> tuple[Any, dict[str, Any]]:
+def compare(
+    model: Any, case: Any, device: str, trained: bool, dynamic: bool
+) -> tuple[Any, dict[str, Any]]:
     """Compile a model and check it; with it, what it was given last."""
     import torch
 
@@ -151,10 +164,16 @@ def tensors(found: Any) -> list[Any]:
     import torch
     from torch.utils._pytree import tree_leaves
 
-    return [each for each in tree_leaves(found) if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    return [
+        each
+        for each in tree_leaves(found)
+        if isinstance(each, torch.Tensor) and each.is_floating_point()
+    ]
 
 
-def check(model: Any, compiled: Any, given: dict[str, Any], trained: bool, tolerance: float) -> None:
+def check(
+    model: Any, compiled: Any, given: dict[str, Any], trained: bool, tolerance: float
+) -> None:
     """Fail unless the compiled model does what the model does."""
     import torch
 
@@ -169,8 +188,19 @@ def check(model: Any, compiled: Any, given: dict[str, Any], trained: bool, toler
                 results.append([each.clone() for each in tensors(run(**given))])
             continue
         loss = step(run, given)
-        results.append([loss, *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None)])
-    assert results[0] and len(results[0]) == len(results[1]), "the compiled model gives another number of tensors"
+        results.append(
+            [
+                loss,
+                *(
+                    parameter.grad.clone()
+                    for parameter in model.parameters()
+                    if parameter.grad is not None
+                ),
+            ]
+        )
+    assert results[0] and len(results[0]) == len(results[1]), (
+        "the compiled model gives another number of tensors"
+    )
     # what is zero but for rounding, such as the gradient of the bias of attention's keys, is measured by what is not
     greatest = [float(each.abs().max()) if each.numel() else 0.0 for each in results[0]]
     least = 1e-2 * max(greatest) or 1.0
@@ -195,19 +225,42 @@ def milliseconds(function: Callable[[], Any], device: str) -> float:
 
 def run_apart(name: str, given: argparse.Namespace, warm: bool, caches: str) -> Outcome:
     """Run a model in a process of its own, with the caches in a directory."""
-    command = [sys.executable, str(HERE / "models.py"), "--model", name, "--device", given.device, "--precision", given.precision, "--here"]
+    command = [
+        sys.executable,
+        str(HERE / "models.py"),
+        "--model",
+        name,
+        "--device",
+        given.device,
+        "--precision",
+        given.precision,
+        "--here",
+    ]
     command += ["--time"] * given.time + ["--warm"] * warm
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
+        "TRITON_CACHE_DIR": f"{caches}/triton",
+    }
     if not given.triton:
         environment |= {"TILEWRIGHT_TRITON": "1", "TILEWRIGHT_CACHE_DIR": f"{caches}/tilewright"}
     try:
         launcher = [] if given.triton else ["-m", "tilewright.compat.triton"]
-        done = subprocess.run([command[0], *launcher, *command[1:]], capture_output=True, text=True, timeout=given.limit, env=environment, check=False)
+        done = subprocess.run(
+            [command[0], *launcher, *command[1:]],
+            capture_output=True,
+            text=True,
+            timeout=given.limit,
+            env=environment,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return Outcome(name, {"all": f"it did not end in {given.limit:g} s"})
     found = [line for line in done.stdout.splitlines() if line.startswith(_RESULT)]
     if not found:
-        return Outcome(name, {"all": f"the process ended with {done.returncode}: {done.stderr.strip()[-400:]}"})
+        return Outcome(
+            name, {"all": f"the process ended with {done.returncode}: {done.stderr.strip()[-400:]}"}
+        )
     outcome = Outcome(**json.loads(found[-1].removeprefix(_RESULT)))
     if outcome.failures:
         print(done.stderr[-6000:], file=sys.stderr)
@@ -218,13 +271,19 @@ def line(cold: Outcome, warm: Outcome) -> str:
     """A line of the table, and one a failure."""
     if cold.absent:
         return f"{cold.model:12} {cold.absent}"
-    states = [f"{len(WAYS) - len([way for way in WAYS if {way, 'all'} & {*each.failures, *each.others}])}/{len(WAYS)}" for each in (cold, warm)]
+    states = [
+        f"{len(WAYS) - len([way for way in WAYS if {way, 'all'} & {*each.failures, *each.others}])}/{len(WAYS)}"
+        for each in (cold, warm)
+    ]
     times = f"{cold.compile_s:8.1f} {warm.compile_s:8.1f}"
     steps = f" {cold.eager_ms:8.2f} {cold.step_ms:8.2f} {warm.step_ms:8.2f}" if cold.step_ms else ""
     lines = [f"{cold.model:12} {states[0]:>6} {states[1]:>6} {times} {warm.graphs[0]:6}{steps}"]
     for label, each in (("cold", cold), ("warm", warm)):
         lines += [f"    {label}, {way}: {error}" for way, error in each.failures.items()]
-        lines += [f"    {label}, {way}: PyTorch's own backend fails alike: {error}" for way, error in each.others.items()]
+        lines += [
+            f"    {label}, {way}: PyTorch's own backend fails alike: {error}"
+            for way, error in each.others.items()
+        ]
     return "\n".join(lines)
 
 
@@ -233,12 +292,27 @@ def main() -> int:
     from model_zoo import MODELS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", action="append", default=[], choices=sorted(MODELS), help="may be repeated; all otherwise")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        choices=sorted(MODELS),
+        help="may be repeated; all otherwise",
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--limit", type=float, default=900, help="seconds a process may take")
     parser.add_argument("--time", action="store_true", help="measure steps of training")
-    parser.add_argument("--triton", action="store_true", help="with the Triton that is installed, not with Tilewright")
-    parser.add_argument("--precision", default="highest", choices=("highest", "high"), help="of products of float32; see torch.set_float32_matmul_precision")
+    parser.add_argument(
+        "--triton",
+        action="store_true",
+        help="with the Triton that is installed, not with Tilewright",
+    )
+    parser.add_argument(
+        "--precision",
+        default="highest",
+        choices=("highest", "high"),
+        help="of products of float32; see torch.set_float32_matmul_precision",
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -246,12 +320,20 @@ def main() -> int:
         outcome = run_here(given.model[0], given.device, given.time, given.warm, given.precision)
         print(_RESULT + json.dumps(vars(outcome)))
         return 0
-    print(f"{'model':12} {'cold':>6} {'warm':>6} {'cold s':>8} {'warm s':>8} {'graphs':>6}" + (" eager ms  cold ms  warm ms" if given.time else ""), flush=True)
+    print(
+        f"{'model':12} {'cold':>6} {'warm':>6} {'cold s':>8} {'warm s':>8} {'graphs':>6}"
+        + (" eager ms  cold ms  warm ms" if given.time else ""),
+        flush=True,
+    )
     failed = False
     for name in given.model or MODELS:
         with tempfile.TemporaryDirectory() as caches:
             cold = run_apart(name, given, False, caches)
-            warm = Outcome(name) if cold.absent or "all" in cold.failures else run_apart(name, given, True, caches)
+            warm = (
+                Outcome(name)
+                if cold.absent or "all" in cold.failures
+                else run_apart(name, given, True, caches)
+            )
         failed = failed or bool(cold.failures or warm.failures)
         print(line(cold, warm), flush=True)
     return 1 if failed else 0

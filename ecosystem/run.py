@@ -61,7 +61,9 @@ def run_here(program: str, device: str) -> Outcome:
                 case(device)
                 outcome.passed += 1
             except Exception as error:
-                outcome.failures[name.removeprefix("case_")] = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+                outcome.failures[name.removeprefix("case_")] = (
+                    traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+                )
                 traceback.print_exc()
     outcome.seconds = time.perf_counter() - started
     return outcome
@@ -81,20 +83,37 @@ def version_of(module: ModuleType) -> str:
     try:
         return version(distribution)
     except PackageNotFoundError:
-        raise ModuleNotFoundError(f"{distribution} is not installed: pip install --no-deps {distribution}") from None
+        raise ModuleNotFoundError(
+            f"{distribution} is not installed: pip install --no-deps {distribution}"
+        ) from None
 
 
 def run_apart(program: str, device: str, limit: float) -> Outcome:
     """The same in a process of its own, which ends after ``limit`` seconds at most."""
-    command = [sys.executable, str(HERE / "run.py"), "--program", program, "--device", device, "--here"]
+    command = [
+        sys.executable,
+        str(HERE / "run.py"),
+        "--program",
+        program,
+        "--device",
+        device,
+        "--here",
+    ]
     environment = {**os.environ, "TILEWRIGHT_TRITON": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, env=environment, check=False
+        )
     except subprocess.TimeoutExpired:
         return Outcome(program, failures={"all": f"it did not end in {limit:g} s"}, seconds=limit)
     found = [line for line in done.stdout.splitlines() if line.startswith(_RESULT)]
     if not found:
-        return Outcome(program, failures={"all": f"the process ended with {done.returncode}: {done.stderr.strip()[-300:]}"})
+        return Outcome(
+            program,
+            failures={
+                "all": f"the process ended with {done.returncode}: {done.stderr.strip()[-300:]}"
+            },
+        )
     outcome = Outcome(**json.loads(found[-1].removeprefix(_RESULT)))
     if outcome.failures:
         print(done.stderr, file=sys.stderr)
@@ -108,14 +127,22 @@ def table(outcomes: list[Outcome]) -> str:
         if each.absent:
             lines.append(f"{each.program:24} {each.absent}")
             continue
-        lines.append(f"{each.program:24} {each.version:10} {each.passed:6} {len(each.failures):6} {each.seconds:8.1f}")
+        lines.append(
+            f"{each.program:24} {each.version:10} {each.passed:6} {len(each.failures):6} {each.seconds:8.1f}"
+        )
         lines += [f"    {name}: {error}" for name, error in each.failures.items()]
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", action="append", default=[], choices=names(), help="may be repeated; all otherwise")
+    parser.add_argument(
+        "--program",
+        action="append",
+        default=[],
+        choices=names(),
+        help="may be repeated; all otherwise",
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--limit", type=float, default=600, help="seconds a program may take")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -124,7 +151,9 @@ def main() -> int:
         outcome = run_here(given.program[0], given.device)
         print(_RESULT + json.dumps(vars(outcome)))
         return 0
-    outcomes = [run_apart(program, given.device, given.limit) for program in given.program or names()]
+    outcomes = [
+        run_apart(program, given.device, given.limit) for program in given.program or names()
+    ]
     print(table(outcomes))
     return 1 if any(each.failures for each in outcomes) else 0
 

@@ -66,7 +66,9 @@ class Case:
     tolerance: float
 
 
-def best_times(calls: dict[str, Callable[[], object]], rounds: int = 61, window: float = 0.008) -> dict[str, float]:
+def best_times(
+    calls: dict[str, Callable[[], object]], rounds: int = 61, window: float = 0.008
+) -> dict[str, float]:
     """Seconds a call, the best of interleaved rounds, so that all contenders meet the same machine."""
     repetitions = {}
     for name, call in calls.items():
@@ -97,7 +99,15 @@ def vector_add_case(rng: np.random.Generator) -> Case:
     if torch is not None:
         tx, ty, to = tensors(x, y, other)
         rivals["torch"] = lambda: torch.add(tx, ty, out=to)
-    return Case("vector add", f"{n}", lambda: add(x, y, out), out, lambda: x.astype(np.float64) + y, rivals, 1e-6)
+    return Case(
+        "vector add",
+        f"{n}",
+        lambda: add(x, y, out),
+        out,
+        lambda: x.astype(np.float64) + y,
+        rivals,
+        1e-6,
+    )
 
 
 def softmax_case(rng: np.random.Generator) -> Case:
@@ -113,28 +123,54 @@ def softmax_case(rng: np.random.Generator) -> Case:
     if torch is not None:
         tx, to = tensors(x, other)
         rivals["torch"] = lambda: torch.softmax(tx, 1, out=to)
-    return Case("fused softmax", "2048 x 2000", lambda: softmax(x, out), out, lambda: by_hand(x.astype(np.float64), np.empty(x.shape)), rivals, 1e-6)
+    return Case(
+        "fused softmax",
+        "2048 x 2000",
+        lambda: softmax(x, out),
+        out,
+        lambda: by_hand(x.astype(np.float64), np.empty(x.shape)),
+        rivals,
+        1e-6,
+    )
 
 
 def layer_norm_case(rng: np.random.Generator) -> Case:
     x = rng.standard_normal((2048, 3000), dtype=np.float32) + 1
     weight, bias = rng.standard_normal((2, 3000), dtype=np.float32)
-    out, mean, rstd = np.full_like(x, np.nan), np.empty(2048, np.float32), np.empty(2048, np.float32)
+    out, mean, rstd = (
+        np.full_like(x, np.nan),
+        np.empty(2048, np.float32),
+        np.empty(2048, np.float32),
+    )
 
     def by_hand(x: Any) -> Any:
         centred = x - x.mean(axis=1, keepdims=True)
-        return centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5) * weight + bias
+        return (
+            centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5) * weight
+            + bias
+        )
 
     rivals: dict[str, Callable[[], object]] = {"numpy": lambda: by_hand(x)}
     if torch is not None:
         tx, tw, tb = tensors(x, weight, bias)
         rivals["torch"] = lambda: torch.nn.functional.layer_norm(tx, (3000,), tw, tb, 1e-5)
-    return Case("layer norm", "2048 x 3000", lambda: layer_norm(x, weight, bias, out, mean, rstd), out, lambda: by_hand(x.astype(np.float64)), rivals, 1e-4)
+    return Case(
+        "layer norm",
+        "2048 x 3000",
+        lambda: layer_norm(x, weight, bias, out, mean, rstd),
+        out,
+        lambda: by_hand(x.astype(np.float64)),
+        rivals,
+        1e-4,
+    )
 
 
 def matmul_case(rng: np.random.Generator) -> Case:
     m, n, k = 1000, 1024, 1016
-    a, b = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
+    a, b = (
+        rng.standard_normal((m, k), dtype=np.float32),
+        rng.standard_normal((k, n), dtype=np.float32),
+    )
     out, other = np.full((m, n), np.nan, np.float32), np.empty((m, n), np.float32)
 
     def by_hand(a: Any, b: Any, out: Any) -> Any:
@@ -146,13 +182,24 @@ def matmul_case(rng: np.random.Generator) -> Case:
         ta, tb, to = tensors(a, b, other)
         rivals["torch"] = lambda: torch.nn.functional.leaky_relu_(torch.mm(ta, tb, out=to), 0.01)
     exact = lambda: by_hand(a.astype(np.float64), b.astype(np.float64), np.empty((m, n)))  # noqa: E731
-    return Case("matmul + leaky relu", f"{m} x {n} x {k}", lambda: matmul(a, b, out, "leaky_relu"), out, exact, rivals, 1e-3)
+    return Case(
+        "matmul + leaky relu",
+        f"{m} x {n} x {k}",
+        lambda: matmul(a, b, out, "leaky_relu"),
+        out,
+        exact,
+        rivals,
+        1e-3,
+    )
 
 
 def attention_case(rng: np.random.Generator) -> Case:
     heads, length, head = 8, 1000, 64
     q, k, v = rng.standard_normal((3, heads, length, head), dtype=np.float32)
-    out, lse = np.full((heads, length, head), np.nan, np.float32), np.empty((heads, length), np.float32)
+    out, lse = (
+        np.full((heads, length, head), np.nan, np.float32),
+        np.empty((heads, length), np.float32),
+    )
 
     def by_hand(q: Any, k: Any, v: Any) -> Any:
         scores = (q @ k.transpose(0, 2, 1)) * q.dtype.type(head**-0.5)
@@ -166,14 +213,24 @@ def attention_case(rng: np.random.Generator) -> Case:
         tq, tk, tv = tensors(q[None], k[None], v[None])
         rivals["torch"] = lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv)
     exact = lambda: by_hand(*(array.astype(np.float64) for array in (q, k, v)))  # noqa: E731
-    return Case("flash attention", f"{heads} heads x {length} x {head}", lambda: attention(q, k, v, out, lse), out, exact, rivals, 1e-4)
+    return Case(
+        "flash attention",
+        f"{heads} heads x {length} x {head}",
+        lambda: attention(q, k, v, out, lse),
+        out,
+        exact,
+        rivals,
+        1e-4,
+    )
 
 
 def machine() -> str:
     """The processor that the kernels run on and what the rivals are, in a line."""
     device = device_registry.find(registry().get("cpu"), None)
     cores, bits = device.properties.get("cores"), device.properties.get("vector_bits")
-    rivals = f"NumPy {np.__version__}" + (f", PyTorch {torch.__version__}" if torch is not None else "")
+    rivals = f"NumPy {np.__version__}" + (
+        f", PyTorch {torch.__version__}" if torch is not None else ""
+    )
     return f"{device.name}, {cores} {'core' if cores == 1 else 'cores'}, vectors of {bits} bits; Python {platform.python_version()}, {rivals}"
 
 
@@ -193,8 +250,14 @@ def what_next() -> list[str]:
     """What to try after the demo, as commands that work from the folder it was started in."""
     examples = Path(__file__).resolve().parent
     beside = Path(sys.executable).with_name("tilewright")
-    places = {"tilewright": _shown(beside) if beside.exists() else "tilewright", "examples": _shown(examples)}
-    return ["what to try next:", *(f"  {command.format(**places)}\n      {what}" for command, what in NEXT)]
+    places = {
+        "tilewright": _shown(beside) if beside.exists() else "tilewright",
+        "examples": _shown(examples),
+    }
+    return [
+        "what to try next:",
+        *(f"  {command.format(**places)}\n      {what}" for command, what in NEXT),
+    ]
 
 
 def _shown(path: Path) -> str:
@@ -203,7 +266,9 @@ def _shown(path: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="The five classic kernels on this machine's CPU, right against float64, timed beside NumPy and PyTorch.")
+    parser = argparse.ArgumentParser(
+        description="The five classic kernels on this machine's CPU, right against float64, timed beside NumPy and PyTorch."
+    )
     parser.add_argument("--plot", action="store_true", help="draw the times as bars, too")
     wants = parser.parse_args(arguments)
     rng = np.random.default_rng(0)
@@ -221,9 +286,18 @@ def main(arguments: list[str] | None = None) -> int:
         right = error <= case.tolerance  # NaN is not
         if not right:
             wrong.append(case.name)
-        columns = [f"{case.name:21s} {case.shape:22s} {error:13.2e} {times['tilewright'] * 1e3:9.3f} ms"]
-        columns += [f"{times[name] * 1e3:9.3f} ms {times[name] / times['tilewright']:6.2f}x" for name in case.rivals]
-        print(" ".join(columns), "" if right else f" WRONG: the error may be {case.tolerance:g}", flush=True)
+        columns = [
+            f"{case.name:21s} {case.shape:22s} {error:13.2e} {times['tilewright'] * 1e3:9.3f} ms"
+        ]
+        columns += [
+            f"{times[name] * 1e3:9.3f} ms {times[name] / times['tilewright']:6.2f}x"
+            for name in case.rivals
+        ]
+        print(
+            " ".join(columns),
+            "" if right else f" WRONG: the error may be {case.tolerance:g}",
+            flush=True,
+        )
     print("ratio: how many times as long as Tilewright the other took")
     if wants.plot:
         print("", *plot(rows), sep="\n")

@@ -30,7 +30,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("core", "backends/cpu", "backends/nvidia", "backends/amd", "backends/amd/emulator", "conformance")
+PARTS = (
+    "core",
+    "backends/cpu",
+    "backends/nvidia",
+    "backends/amd",
+    "backends/amd/emulator",
+    "conformance",
+)
 
 
 @dataclass(frozen=True)
@@ -56,15 +63,27 @@ class Distribution:
 def read_distribution(folder: Path) -> Distribution:
     """The distribution in a folder."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    points = {f"{group}:{name}" for group, rows in project.get("entry-points", {}).items() for name in rows}
+    points = {
+        f"{group}:{name}"
+        for group, rows in project.get("entry-points", {}).items()
+        for name in rows
+    }
     points |= {f"console_scripts:{name}" for name in project.get("scripts", {})}
-    return Distribution(folder, project["name"], project["version"], tuple(project.get("dependencies", ())), frozenset(points))
+    return Distribution(
+        folder,
+        project["name"],
+        project["version"],
+        tuple(project.get("dependencies", ())),
+        frozenset(points),
+    )
 
 
 # ---- versions
 
 
-def version_faults(distributions: list[Distribution], tag: str | None, changes: str) -> Iterator[str]:
+def version_faults(
+    distributions: list[Distribution], tag: str | None, changes: str
+) -> Iterator[str]:
     """What is wrong with the versions of distributions that are released together. ``changes`` is the text of CHANGELOG.md."""
     first = distributions[0]
     names = {distribution.name for distribution in distributions}
@@ -111,13 +130,22 @@ def wheel_faults(distribution: Distribution, wheel: Path) -> Iterator[str]:
             yield f"{wheel.name} has no {info}METADATA"
             return
         metadata = email.parser.Parser().parsestr(archive.read(f"{info}METADATA").decode())
-        points = archive.read(f"{info}entry_points.txt").decode() if f"{info}entry_points.txt" in names else ""
+        points = (
+            archive.read(f"{info}entry_points.txt").decode()
+            if f"{info}entry_points.txt" in names
+            else ""
+        )
     if not wheel.name.endswith("-py3-none-any.whl"):
         yield f"{wheel.name} is bound to a system: the packages are Python alone"
     inside = {name for name in names if not name.startswith(info)}
-    expected = package_files(distribution) | {path.name for path in distribution.folder.glob("*.pth")}
+    expected = package_files(distribution) | {
+        path.name for path in distribution.folder.glob("*.pth")
+    }
     yield from (f"{wheel.name} lacks {name}" for name in sorted(expected - inside))
-    yield from (f"{wheel.name} has {name}, which is no file of the package" for name in sorted(inside - expected))
+    yield from (
+        f"{wheel.name} has {name}, which is no file of the package"
+        for name in sorted(inside - expected)
+    )
     if f"{distribution.package}/py.typed" not in names:
         yield f"{wheel.name} lacks py.typed"
     if not any("LICENSE" in name for name in names):
@@ -136,16 +164,28 @@ def wheel_faults(distribution: Distribution, wheel: Path) -> Iterator[str]:
             group = line.strip("[]")
         elif "=" in line:
             written.add(f"{group}:{line.split('=')[0].strip()}")
-    yield from (f"{wheel.name} lacks the entry point {point}" for point in sorted(distribution.entry_points - written))
+    yield from (
+        f"{wheel.name} lacks the entry point {point}"
+        for point in sorted(distribution.entry_points - written)
+    )
 
 
 def archive_faults(distribution: Distribution, archive: Path) -> Iterator[str]:
     """What is wrong with a source archive."""
     with tarfile.open(archive) as opened:
         names = {name.removeprefix(f"{distribution.stem}/") for name in opened.getnames()}
-    expected = {f"src/{name}" for name in package_files(distribution)} | {"pyproject.toml", "README.md", "PKG-INFO", "LICENSE"}
+    expected = {f"src/{name}" for name in package_files(distribution)} | {
+        "pyproject.toml",
+        "README.md",
+        "PKG-INFO",
+        "LICENSE",
+    }
     yield from (f"{archive.name} lacks {name}" for name in sorted(expected - names))
-    yield from (f"{archive.name} has {name}" for name in sorted(names) if "__pycache__" in name or name.endswith(".pyc"))
+    yield from (
+        f"{archive.name} has {name}"
+        for name in sorted(names)
+        if "__pycache__" in name or name.endswith(".pyc")
+    )
 
 
 # ---- building and trying
@@ -153,7 +193,11 @@ def archive_faults(distribution: Distribution, archive: Path) -> Iterator[str]:
 
 def build(distribution: Distribution, out: Path) -> tuple[Path, Path]:
     """Its source archive and wheel, which is made from the archive."""
-    subprocess.run([sys.executable, "-m", "build", "--outdir", str(out), str(distribution.folder)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", str(out), str(distribution.folder)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     (wheel,) = out.glob(f"{distribution.stem}-*.whl")
     return out / f"{distribution.stem}.tar.gz", wheel
 
@@ -171,15 +215,37 @@ def try_faults(wheels: list[Path], distributions: list[Distribution]) -> Iterato
         binaries = Path(folder) / ("Scripts" if sys.platform == "win32" else "bin")
         python = str(binaries / "python")
         # backends for GPUs load drivers' bindings of their own, and are installed without
-        ours = [str(wheel) for wheel in wheels if not wheel.name.startswith(("tilewright_nvidia", "tilewright_amd"))]
+        ours = [
+            str(wheel)
+            for wheel in wheels
+            if not wheel.name.startswith(("tilewright_nvidia", "tilewright_amd"))
+        ]
         others = [str(wheel) for wheel in wheels if str(wheel) not in ours]
         for arguments in (ours, ["--no-deps", *others]):
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+            subprocess.run(
+                [
+                    python,
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    *arguments,
+                ],
+                check=True,
+            )
         script = Path(folder) / "readme_kernel.py"
         script.write_text(f"{readme_kernel()}\nassert np.array_equal(out, x + y), 'wrong'\n")
         for backend in ("cpu", "reference"):
-            variables = {"TILEWRIGHT_BACKEND": backend, "TILEWRIGHT_CACHE_DIR": str(Path(folder) / "cache"), "PATH": str(binaries), "HOME": folder}
-            run = subprocess.run([python, str(script)], cwd=folder, env=variables, capture_output=True, text=True)
+            variables = {
+                "TILEWRIGHT_BACKEND": backend,
+                "TILEWRIGHT_CACHE_DIR": str(Path(folder) / "cache"),
+                "PATH": str(binaries),
+                "HOME": folder,
+            }
+            run = subprocess.run(
+                [python, str(script)], cwd=folder, env=variables, capture_output=True, text=True
+            )
             if run.returncode:
                 yield f"the README's kernel fails on the backend {backend}: {run.stderr.strip()[-800:]}"
         for distribution in distributions:
@@ -187,19 +253,31 @@ def try_faults(wheels: list[Path], distributions: list[Distribution]) -> Iterato
             run = subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True)
             if run.stdout.strip() != distribution.version:
                 yield f"{distribution.name} {distribution.version} is installed as {run.stdout.strip() or run.stderr.strip()[-300:]}"
-        run = subprocess.run([python, "-m", "tilewright", "backends"], cwd=folder, capture_output=True, text=True)
+        run = subprocess.run(
+            [python, "-m", "tilewright", "backends"], cwd=folder, capture_output=True, text=True
+        )
         if run.returncode or "cpu" not in run.stdout:
             yield f"'python -m tilewright backends' says: {(run.stdout + run.stderr).strip()[-500:]}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where archives and wheels go (dist)")
-    parser.add_argument("--tag", help="the release's tag, as v0.2.0: checked against versions, changes and the work tree")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist", help="where archives and wheels go (dist)"
+    )
+    parser.add_argument(
+        "--tag",
+        help="the release's tag, as v0.2.0: checked against versions, changes and the work tree",
+    )
     options = parser.parse_args()
     distributions = [read_distribution(ROOT / part) for part in PARTS]
     faults = list(version_faults(distributions, options.tag, (ROOT / "CHANGELOG.md").read_text()))
-    if options.tag is not None and subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True).stdout:
+    if (
+        options.tag is not None
+        and subprocess.run(
+            ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True
+        ).stdout
+    ):
         faults.append("the work tree has changes that are not committed")
     if not faults:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -214,7 +292,11 @@ def main() -> int:
         faults += try_faults(wheels, distributions)
     for fault in faults:
         print(f"fault: {fault}", file=sys.stderr)
-    print(f"{len(faults)} faults" if faults else f"version {distributions[0].version}: built, checked, installed and run; in {options.out}")
+    print(
+        f"{len(faults)} faults"
+        if faults
+        else f"version {distributions[0].version}: built, checked, installed and run; in {options.out}"
+    )
     return 1 if faults else 0
 
 

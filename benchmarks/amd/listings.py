@@ -80,7 +80,11 @@ def instructions(listing: str) -> list[tuple[str, str]]:
         elif text and text[0] in "svbgdf":
             name, _, operands = text.replace("\t", " ").partition(" ")
             # two instructions in one
-            found += [(part.split()[0], part) for part in text.split("::")] if "::" in text else [(name, operands.strip())]
+            found += (
+                [(part.split()[0], part) for part in text.split("::")]
+                if "::" in text
+                else [(name, operands.strip())]
+            )
     return found
 
 
@@ -89,14 +93,22 @@ def hot_loop(code: list[tuple[str, str]]) -> list[str]:
     after, before = _ways(code)
     # of a way back, all that is run between; code that is seldom run may stand behind the end, and is part of no loop
     back = [(place, first) for place, ways in enumerate(after) for first in ways if first <= place]
-    loops = [ahead & _reached(before, first) for place, first in back if place in (ahead := _reached(after, first))]
+    loops = [
+        ahead & _reached(before, first)
+        for place, first in back
+        if place in (ahead := _reached(after, first))
+    ]
     # ways back to one place, or that meet, are of one loop
     whole: list[set[int]] = []
     for loop in sorted(loops, key=len):
         if not any(other & loop for other in whole):
             whole.append(loop)
     bodies = [[code[place][0] for place in sorted(loop) if code[place][0]] for loop in whole]
-    hottest = max(bodies, key=lambda body: (sum(1 for name in body if _EXTENTS.match(name)), len(body)), default=[])
+    hottest = max(
+        bodies,
+        key=lambda body: (sum(1 for name in body if _EXTENTS.match(name)), len(body)),
+        default=[],
+    )
     if any(_EXTENTS.match(name) for name in hottest):
         return hottest
     return [name for body in bodies for name in body] or [name for name, _ in code if name]

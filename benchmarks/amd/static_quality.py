@@ -21,7 +21,9 @@ sys.path[:0] = [str(HERE), str(ROOT / "backends" / "amd" / "tests")]
 from amd_support import compiled, example
 from listings import Figures, figures
 
-SIZES = ", ".join(f"{name}=i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm"))
+SIZES = ", ".join(
+    f"{name}=i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm")
+)
 UNITS = {"stride_ak": 1, "stride_bn": 1, "stride_cn": 1}
 BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": ""}
 NORM = "x_ptr=*fp16:16, out_ptr=*fp16:16, weight_ptr=*fp16:16, bias_ptr=*fp16:16, mean_ptr=*fp32:16, rstd_ptr=*fp32:16, stride=i32:16, n=i32:16, eps=fp32"
@@ -29,19 +31,39 @@ HEADS = "q_ptr=*fp16:16, k_ptr=*fp16:16, v_ptr=*fp16:16, out_ptr=*fp16:16, lse_p
 
 
 def product(kind: str) -> tuple[str, str, str, dict[str, Any]]:
-    return "matmul", "matmul_kernel", f"a_ptr=*{kind}:16, b_ptr=*{kind}:16, c_ptr=*fp16:16, {SIZES}", {**UNITS, **BLOCKS}
+    return (
+        "matmul",
+        "matmul_kernel",
+        f"a_ptr=*{kind}:16, b_ptr=*{kind}:16, c_ptr=*fp16:16, {SIZES}",
+        {**UNITS, **BLOCKS},
+    )
 
 
 def kernels(arch: str) -> dict[str, tuple[str, str, str, dict[str, Any]]]:
     """Name -> (module of examples/kernels, kernel, signature, constants)."""
     fp8 = "fp8e4b8" if arch == "gfx942" else "fp8e5"
     return {
-        "vector add": ("vector_add", "add_kernel", "x_ptr=*fp32:16, y_ptr=*fp32:16, out_ptr=*fp32:16, n=i32:16", {"BLOCK": 1024}),
-        "softmax": ("softmax", "softmax_kernel", "x_ptr=*fp32:16, out_ptr=*fp32:16, x_stride=i32:16, out_stride=i32:16, n_columns=i32:16", {"BLOCK": 1024}),
+        "vector add": (
+            "vector_add",
+            "add_kernel",
+            "x_ptr=*fp32:16, y_ptr=*fp32:16, out_ptr=*fp32:16, n=i32:16",
+            {"BLOCK": 1024},
+        ),
+        "softmax": (
+            "softmax",
+            "softmax_kernel",
+            "x_ptr=*fp32:16, out_ptr=*fp32:16, x_stride=i32:16, out_stride=i32:16, n_columns=i32:16",
+            {"BLOCK": 1024},
+        ),
         "layer norm": ("layer_norm", "layer_norm_kernel", NORM, {"BLOCK": 1024}),
         "matmul f16": product("fp16"),
         "matmul fp8": product(fp8),
-        "attention": ("attention", "attention_kernel", HEADS, {"CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64, "HEAD": 64}),
+        "attention": (
+            "attention",
+            "attention_kernel",
+            HEADS,
+            {"CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64, "HEAD": 64},
+        ),
     }
 
 
@@ -56,8 +78,18 @@ def ours(arch: str, name: str, keep: Path | None) -> Figures:
 
 def theirs(python: str, arch: str, names: list[str], keep: Path | None) -> dict[str, Figures]:
     """Triton's, compiled in a process of its own."""
-    wanted = {name: (str(ROOT / "examples" / "kernels" / f"{row[0]}.py"), *row[1:]) for name, row in kernels(arch).items() if name in names}
-    done = subprocess.run([python, str(HERE / "triton_listings.py"), arch], input=json.dumps(wanted), capture_output=True, text=True, check=False)
+    wanted = {
+        name: (str(ROOT / "examples" / "kernels" / f"{row[0]}.py"), *row[1:])
+        for name, row in kernels(arch).items()
+        if name in names
+    }
+    done = subprocess.run(
+        [python, str(HERE / "triton_listings.py"), arch],
+        input=json.dumps(wanted),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(f"Triton's side failed:\n{done.stderr[-3000:]}")
     found = {}
@@ -80,7 +112,9 @@ def line(name: str, whose: str, one: Figures, rest: str = "") -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="KERNEL")
     parser.add_argument("--triton", metavar="PYTHON")
     parser.add_argument("--arch", action="append", default=[])
@@ -101,7 +135,9 @@ def main() -> None:
             print(line(name, "ours", mine, f"{ratios[-1]:6.2f}"))
             print(line("", "Triton", other))
         if ratios:
-            print(f"geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, most {max(ratios):.2f}\n")
+            print(
+                f"geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, most {max(ratios):.2f}\n"
+            )
 
 
 if __name__ == "__main__":

@@ -42,9 +42,18 @@ def main() -> None:
         for name, (file, kernel_name, text, constants) in json.loads(sys.stdin.read()).items():
             fn = kernel(file, kernel_name, Path(folder))
             types = dict(part.split("=") for part in text.replace(" ", "").split(","))
-            signature = {parameter: types[parameter].partition(":")[0] if parameter in types else "constexpr" for parameter in fn.arg_names}
-            attributes = {(i,): [["tt.divisibility", 16]] for i, parameter in enumerate(fn.arg_names) if types.get(parameter, "").endswith(":16")}
-            compiled = triton.compile(ASTSource(fn, signature, constants, attributes), target=target)
+            signature = {
+                parameter: types[parameter].partition(":")[0] if parameter in types else "constexpr"
+                for parameter in fn.arg_names
+            }
+            attributes = {
+                (i,): [["tt.divisibility", 16]]
+                for i, parameter in enumerate(fn.arg_names)
+                if types.get(parameter, "").endswith(":16")
+            }
+            compiled = triton.compile(
+                ASTSource(fn, signature, constants, attributes), target=target
+            )
             found[name] = [compiled.asm["amdgcn"], compiled.metadata.shared]
     print(json.dumps(found))
 

@@ -41,7 +41,12 @@ class Counter:
     """The kernel on an array that holds how often it ran."""
 
     def __init__(self, elements: int, block: int = 1024) -> None:
-        self.counts, self.launches, self._grid, self._block = np.zeros(elements, np.int32), 0, (tw.cdiv(elements, block),), block
+        self.counts, self.launches, self._grid, self._block = (
+            np.zeros(elements, np.int32),
+            0,
+            (tw.cdiv(elements, block),),
+            block,
+        )
 
     def __call__(self) -> None:
         count_kernel[self._grid](self.counts, self.counts.size, BLOCK=self._block)
@@ -49,7 +54,9 @@ class Counter:
 
     def check(self) -> None:
         if not (self.counts == self.launches).all():
-            raise SystemExit(f"{(self.counts != self.launches).sum()} elements do not hold {self.launches}, the launches")
+            raise SystemExit(
+                f"{(self.counts != self.launches).sum()} elements do not hold {self.launches}, the launches"
+            )
 
 
 class Rival:
@@ -77,8 +84,12 @@ def rivals(torch: Any) -> dict[str, Rival]:
     x, y = torch.randn(2, 1 << 16)
     rows = torch.randn(256, 256)
     return {
-        "add of 65536 f32": Rival(torch, lambda out: torch.add(x, y, out=out), torch.empty(1 << 16)),
-        "softmax of 256 x 256": Rival(torch, lambda out: torch.softmax(rows, 1, out=out), torch.empty(256, 256)),
+        "add of 65536 f32": Rival(
+            torch, lambda out: torch.add(x, y, out=out), torch.empty(1 << 16)
+        ),
+        "softmax of 256 x 256": Rival(
+            torch, lambda out: torch.softmax(rows, 1, out=out), torch.empty(256, 256)
+        ),
         "bf16 product of 64 cubed": product(64, torch.bfloat16),
         "bf16 product of 256 cubed": product(256, torch.bfloat16),
         "f32 product of 128 cubed": product(128, torch.float32),
@@ -98,7 +109,9 @@ def measure(kernel: Counter, rival: Rival, turns: int) -> tuple[float, float, fl
     """Seconds of the kernel, of the operation, and of both in turns, each of the medians; results are checked after every round."""
     found: list[tuple[float, float, float]] = []
     for _ in range(max(1, turns // _ROUND)):
-        found.append((seconds(_ROUND, kernel), seconds(_ROUND, rival), seconds(_ROUND, kernel, rival)))
+        found.append(
+            (seconds(_ROUND, kernel), seconds(_ROUND, rival), seconds(_ROUND, kernel, rival))
+        )
         kernel.check()
         rival.check()
     alone, other, both = (statistics.median(column) for column in zip(*found, strict=True))
@@ -106,7 +119,9 @@ def measure(kernel: Counter, rival: Rival, turns: int) -> tuple[float, float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=100_000, help="turns of each pair")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -123,7 +138,9 @@ def main() -> None:
             alone, other, both = measure(Counter(elements), rival, options.turns)
             ratio = both / (alone + other)
             worst = max(worst, ratio)
-            parts = f"kernel of {elements:5d} {alone * 1e6:7.2f} us, {name:26s} {other * 1e6:7.2f} us"
+            parts = (
+                f"kernel of {elements:5d} {alone * 1e6:7.2f} us, {name:26s} {other * 1e6:7.2f} us"
+            )
             print(f"{parts}, in turns {both * 1e6:7.2f} us: {ratio:.2f} of the sum", flush=True)
     print(f"worst: {worst:.2f} of the sum, {'within' if worst <= LIMIT else 'beyond'} {LIMIT}")
 

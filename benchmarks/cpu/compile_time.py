@@ -46,7 +46,10 @@ def import_time() -> float:
         subprocess.run([sys.executable, "-c", code], check=True)
         return time.perf_counter() - start
 
-    return 1e3 * (min(seconds("import tilewright") for _ in range(REPETITIONS)) - min(seconds("pass") for _ in range(REPETITIONS)))
+    return 1e3 * (
+        min(seconds("import tilewright") for _ in range(REPETITIONS))
+        - min(seconds("pass") for _ in range(REPETITIONS))
+    )
 
 
 def launches() -> dict[str, Callable[[], object]]:
@@ -61,7 +64,9 @@ def launches() -> dict[str, Callable[[], object]]:
         "fused softmax": lambda: softmax.softmax(row, np.empty_like(row)),
         "layer norm": lambda: layer_norm.layer_norm(row, x, y, np.empty_like(row), one, one.copy()),
         "matmul": lambda: matmul.matmul(square, square, np.empty_like(square), "leaky_relu"),
-        "flash attention": lambda: attention.attention(heads, heads, heads, np.empty_like(heads), np.empty((1, 64), F32)),
+        "flash attention": lambda: attention.attention(
+            heads, heads, heads, np.empty_like(heads), np.empty((1, 64), F32)
+        ),
     }
 
 
@@ -83,7 +88,11 @@ def forget() -> None:
 def report(name: str, milliseconds: float, details: str = "") -> None:
     """Print a figure, with its limit and whether it is within."""
     limit = LIMITS.get(name)
-    verdict = "" if limit is None else f"limit {limit:.0f} ms: {'within' if milliseconds < limit else 'ABOVE'}"
+    verdict = (
+        ""
+        if limit is None
+        else f"limit {limit:.0f} ms: {'within' if milliseconds < limit else 'ABOVE'}"
+    )
     print(f"{name:<18} {milliseconds:7.1f} ms  {verdict:21} {details}".rstrip())
 
 

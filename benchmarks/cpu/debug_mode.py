@@ -62,14 +62,22 @@ def masked_copy_kernel(x_ptr, mask_ptr, out_ptr, BLOCK: tl.constexpr):
 def gather_kernel(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < n
-    tl.store(out_ptr + places, tl.load(x_ptr + tl.load(index_ptr + places, mask=inside, other=0), mask=inside), mask=inside)
+    tl.store(
+        out_ptr + places,
+        tl.load(x_ptr + tl.load(index_ptr + places, mask=inside, other=0), mask=inside),
+        mask=inside,
+    )
 
 
 @tw.jit
 def scatter_kernel(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < n
-    tl.store(out_ptr + tl.load(index_ptr + places, mask=inside, other=0), tl.load(x_ptr + places, mask=inside), mask=inside)
+    tl.store(
+        out_ptr + tl.load(index_ptr + places, mask=inside, other=0),
+        tl.load(x_ptr + places, mask=inside),
+        mask=inside,
+    )
 
 
 @tw.jit
@@ -96,7 +104,9 @@ def running_kernel(x_ptr, mask_ptr, out_ptr, n, BLOCK: tl.constexpr):
     places = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, n, BLOCK):
-        total += tl.load(x_ptr + start + places, mask=tl.load(mask_ptr + start + places) != 0, other=0.0)
+        total += tl.load(
+            x_ptr + start + places, mask=tl.load(mask_ptr + start + places) != 0, other=0.0
+        )
     tl.store(out_ptr, tl.sum(total, axis=0))
 
 
@@ -105,7 +115,9 @@ def rows_kernel(x_ptr, out_ptr, rows, columns, stride, ROWS: tl.constexpr, COLUM
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     j = tl.arange(0, COLUMNS)[None, :]
     inside = (i < rows) & (j < columns)
-    tl.store(out_ptr + i * stride + j, tl.load(x_ptr + i * stride + j, mask=inside) * 2.0, mask=inside)
+    tl.store(
+        out_ptr + i * stride + j, tl.load(x_ptr + i * stride + j, mask=inside) * 2.0, mask=inside
+    )
 
 
 @tw.jit
@@ -149,31 +161,54 @@ def layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, columns, BLOCK: tl.c
     mean = tl.sum(x, axis=0) / columns
     centred = tl.where(inside, x - mean, 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / columns + 1e-5)
-    weight, bias = tl.load(weight_ptr + places, mask=inside), tl.load(bias_ptr + places, mask=inside)
+    weight, bias = (
+        tl.load(weight_ptr + places, mask=inside),
+        tl.load(bias_ptr + places, mask=inside),
+    )
     tl.store(out_ptr + start + places, centred * scale * weight + bias, mask=inside)
 
 
 @tw.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    i, j, inner = tl.program_id(0) * M + tl.arange(0, M), tl.program_id(1) * N + tl.arange(0, N), tl.arange(0, K)
+    i, j, inner = (
+        tl.program_id(0) * M + tl.arange(0, M),
+        tl.program_id(1) * N + tl.arange(0, N),
+        tl.arange(0, K),
+    )
     total = tl.zeros((M, N), tl.float32)
     for start in range(0, k, K):
         at = start + inner
-        a = tl.load(a_ptr + i[:, None] * k + at[None, :], mask=(i[:, None] < m) & (at[None, :] < k), other=0.0)
-        b = tl.load(b_ptr + at[:, None] * n + j[None, :], mask=(at[:, None] < k) & (j[None, :] < n), other=0.0)
+        a = tl.load(
+            a_ptr + i[:, None] * k + at[None, :],
+            mask=(i[:, None] < m) & (at[None, :] < k),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + at[:, None] * n + j[None, :],
+            mask=(at[:, None] < k) & (j[None, :] < n),
+            other=0.0,
+        )
         total += tl.dot(a, b)
     tl.store(c_ptr + i[:, None] * n + j[None, :], total, mask=(i[:, None] < m) & (j[None, :] < n))
 
 
 @tw.jit
-def attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr, n, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+def attention_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, n, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
+):
     i, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D)
     q = tl.load(q_ptr + i[:, None] * D + d[None, :], mask=i[:, None] < n, other=0.0)
-    most, total, out = tl.full((M,), -float("inf"), tl.float32), tl.zeros((M,), tl.float32), tl.zeros((M, D), tl.float32)
+    most, total, out = (
+        tl.full((M,), -float("inf"), tl.float32),
+        tl.zeros((M,), tl.float32),
+        tl.zeros((M, D), tl.float32),
+    )
     for start in range(0, n, N):
         j = start + tl.arange(0, N)
         k = tl.load(k_ptr + j[None, :] * D + d[:, None], mask=j[None, :] < n, other=0.0)
-        scores = tl.where((j[None, :] < n) & (j[None, :] <= i[:, None]), tl.dot(q, k) * scale, -float("inf"))
+        scores = tl.where(
+            (j[None, :] < n) & (j[None, :] <= i[:, None]), tl.dot(q, k) * scale, -float("inf")
+        )
         largest = tl.maximum(most, tl.max(scores, 1))
         weights, old = tl.exp(scores - largest[:, None]), tl.exp(most - largest)
         total = total * old + tl.sum(weights, 1)
@@ -206,14 +241,22 @@ def polynomial_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 @tw.jit
 def integer_total_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + tl.program_id(0), tl.sum(tl.load(x_ptr + places, mask=places < n, other=0), axis=0))
+    tl.store(
+        out_ptr + tl.program_id(0),
+        tl.sum(tl.load(x_ptr + places, mask=places < n, other=0), axis=0),
+    )
 
 
 @tw.jit
 def products_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < n
-    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=inside, other=0) * tl.load(y_ptr + places, mask=inside, other=0), mask=inside)
+    tl.store(
+        out_ptr + places,
+        tl.load(x_ptr + places, mask=inside, other=0)
+        * tl.load(y_ptr + places, mask=inside, other=0),
+        mask=inside,
+    )
 
 
 @tw.jit
@@ -244,7 +287,9 @@ def band_kernel(x_ptr, weight_ptr, out_ptr, n, TAPS: tl.constexpr, BLOCK: tl.con
     total = tl.zeros((BLOCK,), tl.float32)
     for tap in tl.static_range(TAPS):
         at = places + tap - TAPS // 2
-        total += tl.load(weight_ptr + tap) * tl.load(x_ptr + at, mask=(at >= 0) & (at < n), other=0.0)
+        total += tl.load(weight_ptr + tap) * tl.load(
+            x_ptr + at, mask=(at >= 0) & (at < n), other=0.0
+        )
     tl.store(out_ptr + places, total, mask=places < n)
 
 
@@ -253,7 +298,9 @@ def moments_kernel(x_ptr, length_ptr, out_ptr, stride, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     length = tl.load(length_ptr + row)
     places = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * stride + places, mask=(places % 2 == 0) & (places < length), other=0.0)
+    x = tl.load(
+        x_ptr + row * stride + places, mask=(places % 2 == 0) & (places < length), other=0.0
+    )
     tl.store(out_ptr + row, tl.sum(x * x, axis=0))
 
 
@@ -280,14 +327,23 @@ class Case:
 
     def launch(self, debug: bool) -> Callable[[], object]:
         constants = dict(self.constants)
-        return lambda: self.kernel[(*self.programs, self.repeats)](*self.arguments, **constants, debug=debug, backend="cpu")
+        return lambda: self.kernel[(*self.programs, self.repeats)](
+            *self.arguments, **constants, debug=debug, backend="cpu"
+        )
 
 
 def cases() -> Iterator[Case]:
     def floats(*shape: int) -> np.ndarray:
         return RNG.standard_normal(shape, dtype=F32)
 
-    def case(name: str, kernel: Any, *arguments: Any, programs: tuple[int, int] = (COUNT // BLOCK, 1), repeats: int = 0, **constants: int) -> Case:
+    def case(
+        name: str,
+        kernel: Any,
+        *arguments: Any,
+        programs: tuple[int, int] = (COUNT // BLOCK, 1),
+        repeats: int = 0,
+        **constants: int,
+    ) -> Case:
         return Case(name, kernel, arguments, programs, repeats, tuple(constants.items()))
 
     n = COUNT - 3
@@ -299,50 +355,148 @@ def cases() -> Iterator[Case]:
     yield case("load, mask from memory", masked_load_kernel, x, flags, out, BLOCK=BLOCK)
     yield case("copy, mask from memory", masked_copy_kernel, x, flags, out, BLOCK=BLOCK)
     half = floats(COUNT).astype(np.float16)
-    yield case("copy f16, mask from memory", masked_copy_kernel, half, flags, half.copy(), BLOCK=BLOCK)
+    yield case(
+        "copy f16, mask from memory", masked_copy_kernel, half, flags, half.copy(), BLOCK=BLOCK
+    )
     yield case("gather", gather_kernel, x, index, out, n, BLOCK=BLOCK)
     yield case("scatter", scatter_kernel, x, index, out, n, BLOCK=BLOCK)
     yield case("gather, mask from memory", masked_gather_kernel, x, index, flags, out, BLOCK=BLOCK)
-    bytes_, small_index = RNG.integers(0, 100, COUNT).astype(np.int8), RNG.integers(0, 256, COUNT).astype(np.uint8)
-    yield case("gather of bytes by bytes", masked_gather_kernel, bytes_, small_index, flags, bytes_.copy(), BLOCK=BLOCK)
+    bytes_, small_index = (
+        RNG.integers(0, 100, COUNT).astype(np.int8),
+        RNG.integers(0, 256, COUNT).astype(np.uint8),
+    )
+    yield case(
+        "gather of bytes by bytes",
+        masked_gather_kernel,
+        bytes_,
+        small_index,
+        flags,
+        bytes_.copy(),
+        BLOCK=BLOCK,
+    )
     yield case("every other element", strided_kernel, floats(2 * COUNT), out, n, 2, BLOCK=BLOCK)
     yield case("backwards", reversed_kernel, x, out, n, BLOCK=BLOCK)
-    yield case("add, a launch of one tile", add_kernel, x, y, out, n, programs=(1, 1), repeats=1, BLOCK=BLOCK)
+    yield case(
+        "add, a launch of one tile",
+        add_kernel,
+        x,
+        y,
+        out,
+        n,
+        programs=(1, 1),
+        repeats=1,
+        BLOCK=BLOCK,
+    )
     yield case("tiles of 16", add_kernel, x, y, out, n, programs=(256, 1), BLOCK=16)
-    yield case("tiles of 16, mask from memory", masked_copy_kernel, x, flags, out, programs=(256, 1), BLOCK=16)
+    yield case(
+        "tiles of 16, mask from memory",
+        masked_copy_kernel,
+        x,
+        flags,
+        out,
+        programs=(256, 1),
+        BLOCK=16,
+    )
     cut = np.where(np.arange(BLOCK) < 1000, flags[:BLOCK], 0)
-    yield case("copy, mask that cuts a tile", masked_copy_kernel, floats(1000), cut, floats(1000), programs=(1, 1), BLOCK=BLOCK)
-    yield case("loop, mask from memory", running_kernel, x, flags, out, COUNT, programs=(1, 1), BLOCK=256)
+    yield case(
+        "copy, mask that cuts a tile",
+        masked_copy_kernel,
+        floats(1000),
+        cut,
+        floats(1000),
+        programs=(1, 1),
+        BLOCK=BLOCK,
+    )
+    yield case(
+        "loop, mask from memory", running_kernel, x, flags, out, COUNT, programs=(1, 1), BLOCK=256
+    )
     for columns, extent in ((3, 4), (4, 4), (16, 16), (1000, 1024)):
         tile = BLOCK // extent
         lines = COUNT // columns
-        yield case(f"rows of {columns}", rows_kernel, x, out, lines, columns, columns, programs=(-(-lines // tile), 1), ROWS=tile, COLUMNS=extent)
+        yield case(
+            f"rows of {columns}",
+            rows_kernel,
+            x,
+            out,
+            lines,
+            columns,
+            columns,
+            programs=(-(-lines // tile), 1),
+            ROWS=tile,
+            COLUMNS=extent,
+        )
     for columns in (4, 16, 64):
         tile = BLOCK // columns
-        yield case(f"rows of {columns}, mask from memory", masked_rows_kernel, x, flags, out, columns, ROWS=tile, COLUMNS=columns)
+        yield case(
+            f"rows of {columns}, mask from memory",
+            masked_rows_kernel,
+            x,
+            flags,
+            out,
+            columns,
+            ROWS=tile,
+            COLUMNS=columns,
+        )
     for columns in (4, 64):
         rows = RNG.integers(0, COUNT // columns, COUNT // columns).astype(I32)
-        yield case(f"rows of {columns}, looked up", lookup_kernel, x, rows, out, columns, ROWS=BLOCK // columns, COLUMNS=columns)
+        yield case(
+            f"rows of {columns}, looked up",
+            lookup_kernel,
+            x,
+            rows,
+            out,
+            columns,
+            ROWS=BLOCK // columns,
+            COLUMNS=columns,
+        )
     yield case("transpose", transpose_kernel, x, out, 62, 61, programs=(1, 1), BLOCK=64)
     yield case("softmax", softmax_kernel, x, out, 1000, BLOCK=1024)
     yield case("softmax of 60", softmax_kernel, x, out, 60, programs=(64, 1), BLOCK=64)
     yield case("layer norm", layer_norm_kernel, x, y, y, out, 1000, BLOCK=1024)
     a, b, c = floats(100, 100), floats(100, 100), floats(100, 100)
-    yield case("matmul of 100", matmul_kernel, a, b, c, 100, 100, 100, programs=(4, 4), M=32, N=32, K=32)
-    yield case("attention", attention_kernel, *(floats(120, 32) for _ in range(4)), 120, 0.2, programs=(4, 1), M=32, N=32, D=32)
+    yield case(
+        "matmul of 100", matmul_kernel, a, b, c, 100, 100, 100, programs=(4, 4), M=32, N=32, K=32
+    )
+    yield case(
+        "attention",
+        attention_kernel,
+        *(floats(120, 32) for _ in range(4)),
+        120,
+        0.2,
+        programs=(4, 1),
+        M=32,
+        N=32,
+        D=32,
+    )
     yield case("histogram", histogram_kernel, np.abs(small) % 64, np.zeros(64, I32), n, BLOCK=BLOCK)
-    blocks = [TensorDescriptor(array.reshape(64, 64), [64, 64], [64, 1], [16, 64]) for array in (x, out)]
+    blocks = [
+        TensorDescriptor(array.reshape(64, 64), [64, 64], [64, 1], [16, 64]) for array in (x, out)
+    ]
     yield case("descriptors", descriptors_kernel, *blocks, ROWS=16, COLUMNS=64)
-    short = [TensorDescriptor(array.reshape(1024, 4), [1024, 4], [4, 1], [256, 4]) for array in (x, out)]
+    short = [
+        TensorDescriptor(array.reshape(1024, 4), [1024, 4], [4, 1], [256, 4]) for array in (x, out)
+    ]
     yield case("descriptors, rows of 4", descriptors_kernel, *short, ROWS=256, COLUMNS=4)
     yield case("integer sums", add_kernel, small, others, integers, n, BLOCK=BLOCK)
-    yield case("integer sums of 8 bits", add_kernel, *(array.astype(np.int8) // 4 for array in (small, others, integers)), n, BLOCK=BLOCK)
+    yield case(
+        "integer sums of 8 bits",
+        add_kernel,
+        *(array.astype(np.int8) // 4 for array in (small, others, integers)),
+        n,
+        BLOCK=BLOCK,
+    )
     yield case("integer polynomial", polynomial_kernel, small, integers, BLOCK=BLOCK)
     yield case("integer products", products_kernel, small, others, integers, n, BLOCK=BLOCK)
     large, one = np.full(COUNT, 2**31 - 1, I32), np.ones(COUNT, I32)
     large[::2], one[::2] = 1, 2**31 - 1
     yield case("integer products, far apart", products_kernel, large, one, integers, n, BLOCK=BLOCK)
-    yield case("integer products of 8 bits", products_kernel, *(array.astype(np.int8) // 16 for array in (small, others, integers)), n, BLOCK=BLOCK)
+    yield case(
+        "integer products of 8 bits",
+        products_kernel,
+        *(array.astype(np.int8) // 16 for array in (small, others, integers)),
+        n,
+        BLOCK=BLOCK,
+    )
     yield case("running total of integers", running_total_kernel, small, integers, BLOCK=BLOCK)
     yield case("total of integers", integer_total_kernel, small, integers, n, BLOCK=BLOCK)
     yield case("dropout", dropout, x, out, n, 0.5, 7, BLOCK=BLOCK)
@@ -369,7 +523,10 @@ def measure(case: Case, rounds: int, least: float) -> tuple[float, float]:
     for call in calls:
         call()
         turns.append(max(1, int(least / seconds(call, 3)) + 1))
-    found = [[seconds(call, count) for call, count in zip(calls, turns, strict=True)] for _ in range(rounds)]
+    found = [
+        [seconds(call, count) for call, count in zip(calls, turns, strict=True)]
+        for _ in range(rounds)
+    ]
     plain, checked = (statistics.median(column) for column in zip(*found, strict=True))
     return plain, checked
 
@@ -380,14 +537,24 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="part of the names of the kernels to run")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--least", type=float, default=0.002, help="seconds of a launch of all programs, and of a round")
+    parser.add_argument(
+        "--least",
+        type=float,
+        default=0.002,
+        help="seconds of a launch of all programs, and of a round",
+    )
     parser.add_argument("--json", type=Path, help="where to write the ratios")
     parser.add_argument("--against", type=Path, help="ratios to print beside these")
     options = parser.parse_args()
@@ -400,9 +567,14 @@ def main() -> None:
         plain, checked = measure(case, options.rounds, options.least)
         ratio = ratios[case.name] = checked / plain
         earlier = f"   before {before[case.name]:5.2f}" if case.name in before else ""
-        print(f"{case.name:32s} {plain * 1e6:9.1f} us {checked * 1e6:9.1f} us   {ratio:5.2f}{earlier}{'  beyond' if ratio > LIMIT else ''}", flush=True)
+        print(
+            f"{case.name:32s} {plain * 1e6:9.1f} us {checked * 1e6:9.1f} us   {ratio:5.2f}{earlier}{'  beyond' if ratio > LIMIT else ''}",
+            flush=True,
+        )
     if ratios:
-        print(f"{'worst':32s} {'':27s}{max(ratios.values()):5.2f}, {'within' if max(ratios.values()) <= LIMIT else 'beyond'} {LIMIT}")
+        print(
+            f"{'worst':32s} {'':27s}{max(ratios.values()):5.2f}, {'within' if max(ratios.values()) <= LIMIT else 'beyond'} {LIMIT}"
+        )
     if options.json:
         options.json.write_text(json.dumps(ratios, indent=1))
 

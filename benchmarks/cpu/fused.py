@@ -26,7 +26,9 @@ def gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def rms_norm(x: Any, weight: Any, out: Any, eps: float = 1e-5) -> Any:
     """``out[i] = x[i] / sqrt(mean(x[i]**2) + eps) * weight`` for C-contiguous matrices."""
     rows, columns = x.shape
-    measured_kernels.rms_norm[(rows,)](x, weight, out, columns, eps, BLOCK=tw.next_power_of_2(columns))
+    measured_kernels.rms_norm[(rows,)](
+        x, weight, out, columns, eps, BLOCK=tw.next_power_of_2(columns)
+    )
     return out
 
 
@@ -45,5 +47,7 @@ def dropout(x: Any, out: Any, p: float = 0.1, seed: int = 1) -> Any:
 def cross_entropy(x: Any, target: Any, loss: Any) -> Any:
     """``loss[i] = log(sum(exp(x[i]))) - x[i, target[i]]`` for a C-contiguous matrix."""
     rows, columns = x.shape
-    measured_kernels.cross_entropy[(rows,)](x, target, loss, columns, BLOCK=tw.next_power_of_2(columns))
+    measured_kernels.cross_entropy[(rows,)](
+        x, target, loss, columns, BLOCK=tw.next_power_of_2(columns)
+    )
     return loss

@@ -47,14 +47,20 @@ def _multiply_add_loop() -> tuple[Callable[[int], None], int]:
         values = list(loop.values)
         for _ in range(4):
             values = [
-                w.intrinsic("llvm.fma" if hardware.can("fused") else "llvm.fmuladd", type_, [(type_, value), (type_, factor), (type_, factor)])
+                w.intrinsic(
+                    "llvm.fma" if hardware.can("fused") else "llvm.fmuladd",
+                    type_,
+                    [(type_, value), (type_, factor), (type_, factor)],
+                )
                 for value in values
             ]
         loop.next_values = values
     for value in loop.results:
         w.store(type_, value, "%out", 4)
     w.ret()
-    loaded = load_object(compile_to_object(module.text(), triple=triple, cpu=cpu, features=features), ["turns"])
+    loaded = load_object(
+        compile_to_object(module.text(), triple=triple, cpu=cpu, features=features), ["turns"]
+    )
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded.address("turns"))
 
     def run(count: int) -> None:

@@ -40,23 +40,47 @@ Calls = dict[str, Callable[[], object]]
 
 
 @tw.jit
-def byte_matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def byte_matmul_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.int32)
     for start in range(0, K, BLOCK_K):
         here = start + k
-        a = tl.load(a_ptr + rows[:, None] * K + here[None, :], mask=(rows[:, None] < M) & (here[None, :] < K), other=0)
-        b = tl.load(b_ptr + here[:, None] * N + columns[None, :], mask=(here[:, None] < K) & (columns[None, :] < N), other=0)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + here[None, :],
+            mask=(rows[:, None] < M) & (here[None, :] < K),
+            other=0,
+        )
+        b = tl.load(
+            b_ptr + here[:, None] * N + columns[None, :],
+            mask=(here[:, None] < K) & (columns[None, :] < N),
+            other=0,
+        )
         total = tl.dot(a, b, total)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c_ptr + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 def byte_matmul(a: Any, b: Any, c: Any, block: tuple[int, int, int] = (128, 128, 64)) -> Any:
     """``c = a @ b`` of bytes, summed in 32 bits."""
     (m, k), n = a.shape, b.shape[1]
-    byte_matmul_kernel[tw.cdiv(m, block[0]), tw.cdiv(n, block[1])](a, b, c, m, n, k, BLOCK_M=block[0], BLOCK_N=block[1], BLOCK_K=block[2])
+    byte_matmul_kernel[tw.cdiv(m, block[0]), tw.cdiv(n, block[1])](
+        a, b, c, m, n, k, BLOCK_M=block[0], BLOCK_N=block[1], BLOCK_K=block[2]
+    )
     return c
 
 
@@ -95,7 +119,10 @@ class Sweep:
     def rivals(self, calls: Calls, function: Callable[..., Any], *arrays: Any) -> Calls:
         """Add a function of PyTorch's, as it is and compiled."""
         if self.torch is not None:
-            given = [self.torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in arrays]
+            given = [
+                self.torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+                for array in arrays
+            ]
             calls["torch"] = lambda: function(*given)
             if self.compiled:
                 fused = self.torch.compile(function, dynamic=False)
@@ -116,7 +143,10 @@ class Sweep:
 
         for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 24):
             x, y, out = normal(n), normal(n), np.empty(n, F32)
-            calls: Calls = {"tilewright": lambda x=x, y=y, out=out: add(x, y, out), "numpy": lambda x=x, y=y, out=out: np.add(x, y, out=out)}
+            calls: Calls = {
+                "tilewright": lambda x=x, y=y, out=out: add(x, y, out),
+                "numpy": lambda x=x, y=y, out=out: np.add(x, y, out=out),
+            }
             if self.torch is not None:
                 tx, ty, to = map(self.torch.from_numpy, (x, y, out))
                 calls["torch"] = lambda tx=tx, ty=ty, to=to: self.torch.add(tx, ty, out=to)
@@ -144,17 +174,35 @@ class Sweep:
         from kernels.layer_norm import layer_norm
 
         for rows, columns in ((512, 1024), (4096, 781), (2048, 4096)):
-            x, weight, bias, out = normal(rows, columns), normal(columns), normal(columns), np.empty((rows, columns), F32)
+            x, weight, bias, out = (
+                normal(rows, columns),
+                normal(columns),
+                normal(columns),
+                np.empty((rows, columns), F32),
+            )
             mean, rstd = np.empty((2, rows), F32)
 
             def by_hand(x: Any = x, weight: Any = weight, bias: Any = bias) -> Any:
                 centred = x - x.mean(axis=1, keepdims=True)
-                return centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5) * weight + bias
+                return (
+                    centred
+                    / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
+                    * weight
+                    + bias
+                )
 
             ours = (x, weight, bias, out, mean, rstd)
             calls: Calls = {"tilewright": lambda ours=ours: layer_norm(*ours), "numpy": by_hand}
             if self.torch is not None:
-                self.rivals(calls, lambda t, w, b: self.torch.nn.functional.layer_norm(t, (t.shape[-1],), w, b, 1e-5), x, weight, bias)
+                self.rivals(
+                    calls,
+                    lambda t, w, b: self.torch.nn.functional.layer_norm(
+                        t, (t.shape[-1],), w, b, 1e-5
+                    ),
+                    x,
+                    weight,
+                    bias,
+                )
             yield Case("layer norm", f"{rows}x{columns}", calls, 8 * x.size, 8 * x.size)
 
     def fused(self) -> Iterator[Case]:
@@ -162,7 +210,12 @@ class Sweep:
 
         functions = None if self.torch is None else self.torch.nn.functional
         for rows, columns in ((512, 1024), (4096, 781), (2048, 4096)):
-            x, weight, out, loss = normal(rows, columns), normal(columns), np.empty((rows, columns), F32), np.empty(rows, F32)
+            x, weight, out, loss = (
+                normal(rows, columns),
+                normal(columns),
+                np.empty((rows, columns), F32),
+                np.empty(rows, F32),
+            )
             target = RNG.integers(0, columns, rows)
             cases: tuple[tuple[str, Calls, Callable[..., Any], tuple[Any, ...], int], ...] = (
                 ("rms norm", {"tilewright": lambda x=x, w=weight, o=out: rms_norm(x, w, o)},
@@ -183,10 +236,15 @@ class Sweep:
         sizes = [(n, n, n) for n in (130, 256, 512, 1000, 1023, 1024, 2048)]
         for m, n, k in (*sizes, (77, 4096, 4096), (1, 4096, 4096)):
             a, b, c = normal(m, k), normal(k, n), np.empty((m, n), F32)
-            calls: Calls = {"tilewright": lambda a=a, b=b, c=c: matmul(a, b, c), "numpy": lambda a=a, b=b, c=c: np.matmul(a, b, out=c)}
+            calls: Calls = {
+                "tilewright": lambda a=a, b=b, c=c: matmul(a, b, c),
+                "numpy": lambda a=a, b=b, c=c: np.matmul(a, b, out=c),
+            }
             if self.torch is not None:
                 self.rivals(calls, self.torch.mm, a, b)
-            yield Case("matmul f32", f"{m}x{n}x{k}", calls, 2 * m * n * k, 4 * (m * k + k * n + m * n))
+            yield Case(
+                "matmul f32", f"{m}x{n}x{k}", calls, 2 * m * n * k, 4 * (m * k + k * n + m * n)
+            )
 
     def narrow_matmul(self) -> Iterator[Case]:
         from kernels.matmul import matmul
@@ -195,16 +253,31 @@ class Sweep:
             return
         torch = self.torch
         cubes = [(n, n, n) for n in (130, 256, 512, 1000, 1023, 1024, 2048, 4096)]
-        for kind, shapes in (("bfloat16", (*cubes, (77, 4096, 4096), (1, 4096, 4096))), ("float16", cubes[2:6])):
+        for kind, shapes in (
+            ("bfloat16", (*cubes, (77, 4096, 4096), (1, 4096, 4096))),
+            ("float16", cubes[2:6]),
+        ):
             for m, n, k in shapes:
                 a, b = (torch.randn(*shape).to(getattr(torch, kind)) for shape in ((m, k), (k, n)))
                 c = torch.empty(m, n, dtype=a.dtype)
-                calls: Calls = {"tilewright": lambda a=a, b=b, c=c: matmul(a, b, c), "torch": lambda a=a, b=b: torch.mm(a, b)}
-                yield Case(f"matmul {kind}", f"{m}x{n}x{k}", calls, 2 * m * n * k, 2 * (m * k + k * n + m * n))
+                calls: Calls = {
+                    "tilewright": lambda a=a, b=b, c=c: matmul(a, b, c),
+                    "torch": lambda a=a, b=b: torch.mm(a, b),
+                }
+                yield Case(
+                    f"matmul {kind}",
+                    f"{m}x{n}x{k}",
+                    calls,
+                    2 * m * n * k,
+                    2 * (m * k + k * n + m * n),
+                )
         for n in (512, 1000, 1024, 2048):
             a, b = (torch.randint(-128, 128, (n, n), dtype=torch.int8) for _ in range(2))
             c = torch.empty(n, n, dtype=torch.int32)
-            calls = {"tilewright": lambda a=a, b=b, c=c: byte_matmul(a, b, c), "torch": lambda a=a, b=b: torch._int_mm(a, b)}
+            calls = {
+                "tilewright": lambda a=a, b=b, c=c: byte_matmul(a, b, c),
+                "torch": lambda a=a, b=b: torch._int_mm(a, b),
+            }
             yield Case("matmul int8", f"{n}x{n}x{n}", calls, 2 * n**3, 6 * n * n)
 
     def tile_sizes(self) -> Iterator[Case]:
@@ -213,19 +286,37 @@ class Sweep:
         for kind in ("f32", *(("bf16",) if self.torch is not None else ())):
             matrices = [normal(1024, 1024), normal(1024, 1024), np.empty((1024, 1024), F32)]
             if kind == "bf16":
-                matrices = [self.torch.from_numpy(matrix).to(self.torch.bfloat16) for matrix in matrices]
-            for block in ((32, 32, 32), (64, 64, 32), (64, 64, 64), (128, 128, 32), (128, 128, 64), (128, 256, 64), (256, 256, 32)):
+                matrices = [
+                    self.torch.from_numpy(matrix).to(self.torch.bfloat16) for matrix in matrices
+                ]
+            for block in (
+                (32, 32, 32),
+                (64, 64, 32),
+                (64, 64, 64),
+                (128, 128, 32),
+                (128, 128, 64),
+                (128, 256, 64),
+                (256, 256, 32),
+            ):
                 calls: Calls = {
-                    "tilewright": lambda block=block, matrices=matrices: matmul(*matrices, block=block),
+                    "tilewright": lambda block=block, matrices=matrices: matmul(
+                        *matrices, block=block
+                    ),
                     "128x128x64": lambda matrices=matrices: matmul(*matrices),
                 }
-                yield Case(f"tile size {kind}", "x".join(map(str, block)), calls, 2 * 1024**3, 12 << 20)
+                yield Case(
+                    f"tile size {kind}", "x".join(map(str, block)), calls, 2 * 1024**3, 12 << 20
+                )
 
     def attention(self) -> Iterator[Case]:
         from kernels.attention import attention
 
         for kind in ("f32", *(("bf16",) if self.torch is not None else ())):
-            for heads, length, head, causal in ((16, 512, 64, False), (8, 2048, 64, False), (8, 2048, 64, True)):
+            for heads, length, head, causal in (
+                (16, 512, 64, False),
+                (8, 2048, 64, False),
+                (8, 2048, 64, True),
+            ):
                 given: list[Any] = [normal(heads, length, head) for _ in range(4)]
                 if kind == "bf16":
                     given = [self.torch.from_numpy(each).to(self.torch.bfloat16) for each in given]
@@ -233,10 +324,22 @@ class Sweep:
                 calls: Calls = {"tilewright": lambda ours=ours: attention(*ours)}
                 if self.torch is not None:
                     function = self.torch.nn.functional.scaled_dot_product_attention
-                    self.rivals(calls, lambda q, k, v, causal=causal, function=function: function(q, k, v, is_causal=causal), *(x[None] for x in given[:3]))
+                    self.rivals(
+                        calls,
+                        lambda q, k, v, causal=causal, function=function: function(
+                            q, k, v, is_causal=causal
+                        ),
+                        *(x[None] for x in given[:3]),
+                    )
                 flops = 4 * heads * length * length * head // (2 if causal else 1)
                 moved = 4 * heads * length * head * (4 if kind == "f32" else 2)
-                yield Case(f"attention {kind}" + (" causal" if causal else ""), f"{heads}x{length}x{head}", calls, flops, moved)
+                yield Case(
+                    f"attention {kind}" + (" causal" if causal else ""),
+                    f"{heads}x{length}x{head}",
+                    calls,
+                    flops,
+                    moved,
+                )
 
 
 KERNELS = {
@@ -282,7 +385,13 @@ def plot(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt  # only for who asks for a picture
 
     rivals = sorted({name for row in rows for name in row.seconds if name != "tilewright"})
-    figure, axes = plt.subplots(1, len(rivals), figsize=(4 * len(rivals) + 3, 0.25 * len(rows) + 1), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(
+        1,
+        len(rivals),
+        figsize=(4 * len(rivals) + 3, 0.25 * len(rows) + 1),
+        sharey=True,
+        squeeze=False,
+    )
     labels = [f"{row.kernel} {row.size}" for row in rows]
     for axis, rival in zip(axes[0], rivals, strict=True):
         axis.barh(labels, [row.seconds.get(rival, 0.0) / row.seconds["tilewright"] for row in rows])
@@ -302,17 +411,35 @@ def imported(name: str) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=KERNELS, action="append", help="these kernels; may be repeated")
-    parser.add_argument("--threads", type=int, default=0, help="threads of every contender; all by default")
-    parser.add_argument("--compile", action="store_true", help="torch.compile too, which needs a C++ compiler and some seconds a size")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", choices=KERNELS, action="append", help="these kernels; may be repeated"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads of every contender; all by default"
+    )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="torch.compile too, which needs a C++ compiler and some seconds a size",
+    )
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--window", type=float, default=0.01, help="seconds a contender and round")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--plot", type=Path, help="write a picture of the ratios to this file; needs matplotlib")
+    parser.add_argument(
+        "--plot", type=Path, help="write a picture of the ratios to this file; needs matplotlib"
+    )
     options = parser.parse_args()
     if options.threads:
-        for name in ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        for name in (
+            "TILEWRIGHT_NUM_THREADS",
+            "OMP_NUM_THREADS",
+            "OPENBLAS_NUM_THREADS",
+            "MKL_NUM_THREADS",
+            "NUMBA_NUM_THREADS",
+        ):
             os.environ[name] = str(options.threads)
         if "numpy" in sys.modules and os.environ.get("SWEEP_STARTED") != "1":
             # NumPy's and OpenMP's threads are counted when they are loaded
@@ -325,7 +452,10 @@ def main() -> None:
     sweep = Sweep(imported("torch"), imported("numba"), options.compile)
     (device,) = devices()
     peaks = measure(options.threads or available_cores())
-    print(f"{device.name}, {peaks.threads} threads: {peaks.flops / 1e9:.0f} GFLOP/s of f32, {peaks.bytes / 1e9:.1f} GB/s copied", flush=True)
+    print(
+        f"{device.name}, {peaks.threads} threads: {peaks.flops / 1e9:.0f} GFLOP/s of f32, {peaks.bytes / 1e9:.1f} GB/s copied",
+        flush=True,
+    )
     rows = []
     for name in options.only or KERNELS:
         for case in KERNELS[name](sweep):
@@ -333,13 +463,27 @@ def main() -> None:
             seconds = {name: statistics.median(found) for name, found in times.items()}
             least = {name: min(found) for name, found in times.items()}
             ours, best = seconds["tilewright"], least["tilewright"]
-            row = Row(case.kernel, case.size, seconds, least, peaks.seconds(case.flops, case.bytes) / best)
+            row = Row(
+                case.kernel, case.size, seconds, least, peaks.seconds(case.flops, case.bytes) / best
+            )
             rows.append(row)
-            ratios = "".join(f"  {rival} {seconds[rival] / ours:5.2f} ({least[rival] / best:.2f})" for rival in seconds if rival != "tilewright")
-            print(f"{row.kernel:17s} {row.size:15s} {ours * 1e6:10.1f} us  {row.of_roof:4.2f} of the roof{ratios}", flush=True)
+            ratios = "".join(
+                f"  {rival} {seconds[rival] / ours:5.2f} ({least[rival] / best:.2f})"
+                for rival in seconds
+                if rival != "tilewright"
+            )
+            print(
+                f"{row.kernel:17s} {row.size:15s} {ours * 1e6:10.1f} us  {row.of_roof:4.2f} of the roof{ratios}",
+                flush=True,
+            )
     if options.json:
         machine = {"name": device.name, **device.properties}
-        options.json.write_text(json.dumps({"machine": machine, "peaks": asdict(peaks), "rows": [asdict(row) for row in rows]}, indent=1))
+        options.json.write_text(
+            json.dumps(
+                {"machine": machine, "peaks": asdict(peaks), "rows": [asdict(row) for row in rows]},
+                indent=1,
+            )
+        )
     if options.plot:
         plot(rows, options.plot)
 

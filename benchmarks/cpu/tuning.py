@@ -73,8 +73,12 @@ def matmul(a, b, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     total = tl.zeros([M, N], tl.float32)
     for start in range(0, n, K):
         inner = start + tl.arange(0, K)
-        left = tl.load(a + rows * n + inner[None, :], mask=(rows < n) & (inner[None, :] < n), other=0.0)
-        right = tl.load(b + inner[:, None] * n + columns, mask=(inner[:, None] < n) & (columns < n), other=0.0)
+        left = tl.load(
+            a + rows * n + inner[None, :], mask=(rows < n) & (inner[None, :] < n), other=0.0
+        )
+        right = tl.load(
+            b + inner[:, None] * n + columns, mask=(inner[:, None] < n) & (columns < n), other=0.0
+        )
         total = tl.dot(left, right, total)
     tl.store(out + rows * n + columns, total, mask=(rows < n) & (columns < n))
 
@@ -101,7 +105,10 @@ def floats(*shape: int) -> Any:
 
 
 BLOCKS = [{"BLOCK": block} for block in (256, 1024, 4096)]
-TILES = [{"M": m, "N": n, "K": k} for m, n, k in ((16, 64, 32), (32, 32, 64), (64, 64, 64), (64, 128, 128))]
+TILES = [
+    {"M": m, "N": n, "K": k}
+    for m, n, k in ((16, 64, 32), (32, 32, 64), (64, 64, 64), (64, 128, 128))
+]
 
 
 def blocks_of_n(given: dict[str, Any]) -> tuple[int, ...]:
@@ -109,7 +116,14 @@ def blocks_of_n(given: dict[str, Any]) -> tuple[int, ...]:
 
 
 def addition(n: int) -> Case:
-    return Case(f"add {n}", add_kernel, lambda: (floats(n), floats(n), floats(n), n), ["n"], blocks_of_n, BLOCKS)
+    return Case(
+        f"add {n}",
+        add_kernel,
+        lambda: (floats(n), floats(n), floats(n), n),
+        ["n"],
+        blocks_of_n,
+        BLOCKS,
+    )
 
 
 def scaling(n: int) -> Case:
@@ -119,16 +133,37 @@ def scaling(n: int) -> Case:
 def softmax_of(rows: int, columns: int) -> Case:
     widths = [{"ROWS": count, "WIDTH": 1 << (columns - 1).bit_length()} for count in (1, 4, 16)]
     arguments = lambda: (floats(rows, columns), floats(rows, columns), rows, columns)  # noqa: E731
-    return Case(f"softmax {rows} x {columns}", softmax, arguments, ["columns"], lambda given: (tw.cdiv(rows, given["ROWS"]),), widths)
+    return Case(
+        f"softmax {rows} x {columns}",
+        softmax,
+        arguments,
+        ["columns"],
+        lambda given: (tw.cdiv(rows, given["ROWS"]),),
+        widths,
+    )
 
 
 def sums(rows: int, columns: int) -> Case:
-    return Case(f"sums of {rows} x {columns}", row_sums, lambda: (floats(rows, columns), floats(rows), columns), ["columns"], lambda given: (rows,), BLOCKS)
+    return Case(
+        f"sums of {rows} x {columns}",
+        row_sums,
+        lambda: (floats(rows, columns), floats(rows), columns),
+        ["columns"],
+        lambda given: (rows,),
+        BLOCKS,
+    )
 
 
 def product(n: int) -> Case:
     arguments = lambda: (floats(n, n), floats(n, n), floats(n, n), n)  # noqa: E731
-    return Case(f"matmul {n}", matmul, arguments, ["n"], lambda given: (tw.cdiv(n, given["M"]), tw.cdiv(n, given["N"])), TILES)
+    return Case(
+        f"matmul {n}",
+        matmul,
+        arguments,
+        ["n"],
+        lambda given: (tw.cdiv(n, given["M"]), tw.cdiv(n, given["N"])),
+        TILES,
+    )
 
 
 def cases() -> list[Case]:
@@ -154,7 +189,11 @@ class Runs:
         """(Configuration, runs, milliseconds until the next trial's first run) of each trial; the last run of all is the launch's own."""
         found: list[tuple[int, int, float]] = []
         *tried, (_, end) = self.began
-        starts = [place for place, (number, _) in enumerate(tried) if place == 0 or tried[place - 1][0] != number]
+        starts = [
+            place
+            for place, (number, _) in enumerate(tried)
+            if place == 0 or tried[place - 1][0] != number
+        ]
         for place, after in zip(starts, [*starts[1:], len(tried)], strict=True):
             until = tried[after][1] if after < len(tried) else end
             found.append((tried[place][0], after - place, (until - tried[place][1]) * 1e3))
@@ -164,7 +203,10 @@ class Runs:
 def measure(case: Case) -> float:
     """Print the trials of a kernel; gives what they took of their bounds."""
     runs = Runs()
-    configs = [tw.Config(setting, pre_hook=runs.hook(number)) for number, setting in enumerate(case.settings)]
+    configs = [
+        tw.Config(setting, pre_hook=runs.hook(number))
+        for number, setting in enumerate(case.settings)
+    ]
     kernel = tw.autotune(configs, case.key, mode="memory")(tw.jit(case.kernel.fn))
     arguments = case.arguments()
     started = time.perf_counter()
@@ -176,7 +218,10 @@ def measure(case: Case) -> float:
         bound = TIMES * milliseconds + MILLISECONDS
         total, bounds = total + taken, bounds + bound
         settings = " ".join(f"{name}={value}" for name, value in case.settings[number].items())
-        print(f"{case.name:22} {settings:20} {milliseconds:10.4f} {count:6} {taken:10.1f} {bound:10.1f} {taken / bound:7.2f} {before}", flush=True)
+        print(
+            f"{case.name:22} {settings:20} {milliseconds:10.4f} {count:6} {taken:10.1f} {bound:10.1f} {taken / bound:7.2f} {before}",
+            flush=True,
+        )
         before = ""
     return total / bounds
 
@@ -184,16 +229,24 @@ def measure(case: Case) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kernel", default="", help="those whose name has this in it")
-    parser.add_argument("--processor-time", action="store_true", help="measure the time that processors gave this process")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="measure the time that processors gave this process",
+    )
     given = parser.parse_args()
     if given.processor_time:
         os.environ["TILEWRIGHT_NUM_THREADS"] = "1"
         time.perf_counter, time.perf_counter_ns = time.process_time, time.process_time_ns
     with contextlib.redirect_stdout(io.StringIO()):
         measure(addition(100))  # what the first kernel of a process loads is of no trial
-    print(f"{'kernel':22} {'configuration':20} {'kernel ms':>10} {'runs':>6} {'trial ms':>10} {'bound ms':>10} {'ratio':>7} {'before ms':>10}")
+    print(
+        f"{'kernel':22} {'configuration':20} {'kernel ms':>10} {'runs':>6} {'trial ms':>10} {'bound ms':>10} {'ratio':>7} {'before ms':>10}"
+    )
     ratios = [measure(case) for case in cases() if given.kernel in case.name]
-    print(f"the greatest ratio of all trials of a kernel, of {len(ratios)} kernels: {max(ratios, default=0.0):.2f}")
+    print(
+        f"the greatest ratio of all trials of a kernel, of {len(ratios)} kernels: {max(ratios, default=0.0):.2f}"
+    )
     return 1 if any(ratio > TOLERANCE for ratio in ratios) else 0
 
 

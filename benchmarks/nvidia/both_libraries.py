@@ -39,7 +39,12 @@ def child(names: Sequence[str], calls_of: Callable[[str], Calls], rounds: int, l
             error = float((found - wanted).norm() / wanted.norm())
             if not error < 2e-2:
                 raise AssertionError(f"the results differ by {error:.1e} of their norm")
-            figures: dict[str, Any] = {"ms": milliseconds(calls, rounds, lead), "operations": work, "error": error, "first_s": first}
+            figures: dict[str, Any] = {
+                "ms": milliseconds(calls, rounds, lead),
+                "operations": work,
+                "error": error,
+                "first_s": first,
+            }
         except Exception as failure:
             figures = {"failure": f"{type(failure).__name__}: {str(failure)[:200]}"}
         print(MARK, json.dumps({"case": name, **figures}), flush=True)
@@ -49,16 +54,25 @@ def child(names: Sequence[str], calls_of: Callable[[str], Calls], rounds: int, l
 def _flat(result: Any) -> Any:
     import torch
 
-    return torch.cat([one.detach().flatten().float() for one in (result if isinstance(result, list | tuple) else [result])])
+    return torch.cat(
+        [
+            one.detach().flatten().float()
+            for one in (result if isinstance(result, list | tuple) else [result])
+        ]
+    )
 
 
-def run(library: str, script: str, names: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def run(
+    library: str, script: str, names: list[str], options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
     """The figures of cases, by name, from a process of a library."""
     shim = ["-m", "tilewright.compat.triton"] if library == "tilewright" else []
     timing = ["--rounds", str(options.rounds), "--lead", str(options.lead)]
     command = [sys.executable, *shim, str(Path(script).resolve()), "--child", *timing, *names]
     found = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(script).parent) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(script).parent
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(MARK):
@@ -68,7 +82,9 @@ def run(library: str, script: str, names: list[str], options: argparse.Namespace
     return found
 
 
-def rows_of(found: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> Iterator[dict[str, Any]]:
+def rows_of(
+    found: dict[str, dict[str, dict[str, Any]]], names: list[str]
+) -> Iterator[dict[str, Any]]:
     """A row for each case from the figures of the libraries."""
     for name in names:
         row: dict[str, Any] = {"case": name}
@@ -80,7 +96,9 @@ def rows_of(found: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> It
                 continue
             taken, rival = one["ms"]["program"], one["ms"]["torch"]
             parts[library] = taken / rival
-            row[f"{library}_TFLOPs" if one["operations"] else f"{library}_us"] = one["operations"] / taken / 1e9 if one["operations"] else taken * 1e3
+            row[f"{library}_TFLOPs" if one["operations"] else f"{library}_us"] = (
+                one["operations"] / taken / 1e9 if one["operations"] else taken * 1e3
+            )
             row[f"{library}_of_torch"] = rival / taken
             row[f"{library}_first_s"] = one["first_s"]
         if len(parts) == 2:
@@ -91,10 +109,18 @@ def rows_of(found: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> It
 def main(title: str, cases: Sequence[str], calls_of: Callable[[str], Calls], script: str) -> None:
     """The benchmark ``script``, whose cases are ``cases``."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("cases", nargs="*", default=["*"], help="names or patterns, such as 'attention * forward'")
+    parser.add_argument(
+        "cases", nargs="*", default=["*"], help="names or patterns, such as 'attention * forward'"
+    )
     parser.add_argument("--libraries", nargs="*", default=["tilewright", "triton"])
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--lead", type=int, default=0, metavar="CYCLES", help="the device waits so long before each call, while the host prepares it")
+    parser.add_argument(
+        "--lead",
+        type=int,
+        default=0,
+        metavar="CYCLES",
+        help="the device waits so long before each call, while the host prepares it",
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     outputs.add_options(parser)
     options = parser.parse_args()
@@ -103,8 +129,14 @@ def main(title: str, cases: Sequence[str], calls_of: Callable[[str], Calls], scr
         return
     from side_by_side import report
 
-    names = [name for name in cases if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases)]
-    rows = list(rows_of({library: run(library, script, names, options) for library in options.libraries}, names))
+    names = [
+        name for name in cases if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases)
+    ]
+    rows = list(
+        rows_of(
+            {library: run(library, script, names, options) for library in options.libraries}, names
+        )
+    )
     report(title, rows, ("speedup", "tilewright_of_torch"), options)
     speedups = [row["speedup"] for row in rows if "speedup" in row]
     if speedups:

@@ -44,14 +44,33 @@ def cases(device: str) -> Iterator[tuple[str, Callable[[ModuleType], Any]]]:
     rows, out = ones(4, 4096), ones(4, 4096)
     weight, bias = ones(4096), ones(4096)
     yield "softmax", lambda m: m.softmax[(4,)](rows, out, 4096, BLOCK=4096, num_warps=8)
-    yield "layer_norm", lambda m: m.layer_norm[(4,)](rows, weight, bias, out, 4096, 1e-5, BLOCK=4096, num_warps=8)
-    yield "rms_norm", lambda m: m.rms_norm[(4,)](rows, weight, out, 4096, 1e-5, BLOCK=4096, num_warps=8)
+    yield (
+        "layer_norm",
+        lambda m: m.layer_norm[(4,)](rows, weight, bias, out, 4096, 1e-5, BLOCK=4096, num_warps=8),
+    )
+    yield (
+        "rms_norm",
+        lambda m: m.rms_norm[(4,)](rows, weight, out, 4096, 1e-5, BLOCK=4096, num_warps=8),
+    )
     labels, losses = torch.zeros(4, device=device, dtype=torch.int64), ones(4, dtype=torch.float32)
-    yield "cross_entropy", lambda m: m.cross_entropy[(4,)](rows, labels, losses, 4096, BLOCK=4096, num_warps=8)
+    yield (
+        "cross_entropy",
+        lambda m: m.cross_entropy[(4,)](rows, labels, losses, 4096, BLOCK=4096, num_warps=8),
+    )
     a, b, c = (ones(256, 256) for _ in range(3))
-    yield "matmul", lambda m: m.matmul[(4,)](a, b, c, 256, 256, 256, BM=128, BN=128, BK=64, GROUP=8, num_warps=4, num_stages=3)
+    yield (
+        "matmul",
+        lambda m: m.matmul[(4,)](
+            a, b, c, 256, 256, 256, BM=128, BN=128, BK=64, GROUP=8, num_warps=4, num_stages=3
+        ),
+    )
     q, k, v, o = (ones(1, 2, 256, 64) for _ in range(4))
-    yield "attention", lambda m: m.attention[(4, 2)](q, k, v, o, 256, 0.18, D=64, BM=64, BN=32, CAUSAL=True, num_warps=4, num_stages=3)
+    yield (
+        "attention",
+        lambda m: m.attention[(4, 2)](
+            q, k, v, o, 256, 0.18, D=64, BM=64, BN=32, CAUSAL=True, num_warps=4, num_stages=3
+        ),
+    )
 
 
 def child(library: str, device: str, folder: Path) -> Times:
@@ -62,7 +81,9 @@ def child(library: str, device: str, folder: Path) -> Times:
     module = kernels(folder=folder)[library]
     todo = list(cases(device))
     tensors = [torch.zeros(1024, device=device) for _ in range(5)]
-    module.ten[(1,)](*tensors, 7, 9, 11, 13, 15)  # imports, the device's context, the compiler's first use
+    module.ten[(1,)](
+        *tensors, 7, 9, 11, 13, 15
+    )  # imports, the device's context, the compiler's first use
     found: Times = {}
     for name, launch in todo:
         if device == "cuda":
@@ -73,7 +94,9 @@ def child(library: str, device: str, folder: Path) -> Times:
         found[name] = {"first_launch": taken}
         if library == "tilewright":
             stages = kernel.timings
-            own = sum(stages.get(stage, 0.0) for stage in ("frontend", "passes", "lower")) - stages.get("lower.link", 0.0)
+            own = sum(
+                stages.get(stage, 0.0) for stage in ("frontend", "passes", "lower")
+            ) - stages.get("lower.link", 0.0)
             found[name].update(compiler=own, from_cache=float(kernel.cache_hit))
     if device == "cuda":
         torch.cuda.synchronize()
@@ -88,8 +111,24 @@ def measured(library: str, device: str, folder: Path) -> Times:
         "TILEWRIGHT_BACKEND": "nvidia" if device == "cuda" else "cpu",
         "CUDA_CACHE_DISABLE": "1",
     }
-    command = [sys.executable, __file__, "--child", library, "--device", device, "--folder", str(folder)]
-    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        library,
+        "--device",
+        device,
+        "--folder",
+        str(folder),
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
     if done.returncode:
         raise SystemExit(f"{library} failed:\n{done.stdout}{done.stderr}")
     times: Times = json.loads(done.stdout.splitlines()[-1])
@@ -104,7 +143,10 @@ def rounds_of(library: str, device: str, rounds: int) -> dict[str, Times]:
             for kept in found.values():
                 kept.append(measured(library, device, Path(folder)))
     return {
-        kind: {name: {fact: statistics.median(one[name][fact] for one in kept) for fact in facts} for name, facts in kept[0].items()}
+        kind: {
+            name: {fact: statistics.median(one[name][fact] for one in kept) for fact in facts}
+            for name, facts in kept[0].items()
+        }
         for kind, kept in found.items()
     }
 
@@ -128,8 +170,15 @@ def main() -> None:
     for name in ours["cold"]:
         cold, warm = ours["cold"][name], ours["warm"][name]
         if cold["from_cache"] or not warm["from_cache"]:
-            raise SystemExit(f"{name}: the cold start was served by a cache, or the warm one was not")
-        row: dict[str, Any] = {"kernel": name, "cold_ms": cold["first_launch"], "compiler_ms": cold["compiler"], "warm_ms": warm["first_launch"]}
+            raise SystemExit(
+                f"{name}: the cold start was served by a cache, or the warm one was not"
+            )
+        row: dict[str, Any] = {
+            "kernel": name,
+            "cold_ms": cold["first_launch"],
+            "compiler_ms": cold["compiler"],
+            "warm_ms": warm["first_launch"],
+        }
         row["warm_in_limit"] = warm["first_launch"] <= WARM_LIMIT
         if "triton" in times:
             row["triton_cold_ms"] = times["triton"]["cold"][name]["first_launch"]
@@ -143,7 +192,12 @@ def main() -> None:
     if options.device == "cuda":
         from side_by_side import report
 
-        report("compile time (tilewright / triton)", rows, ("cold_ms", "warm_ms", "cold_ratio", "warm_ratio"), options)
+        report(
+            "compile time (tilewright / triton)",
+            rows,
+            ("cold_ms", "warm_ms", "cold_ratio", "warm_ratio"),
+            options,
+        )
     else:
         print(json.dumps(rows, indent=1))
 

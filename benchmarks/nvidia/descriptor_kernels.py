@@ -76,7 +76,11 @@ def put(c, total, row, column, M, N, BM: tl.constexpr, BN: tl.constexpr, STORE: 
     """Store a block of the result: by pointers, through a descriptor, or through one in two halves."""
     if STORE == "pointers":
         rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-        tl.store(c + rows[:, None] * N + columns[None, :], total.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+        tl.store(
+            c + rows[:, None] * N + columns[None, :],
+            total.to(c.dtype.element_ty),
+            mask=(rows[:, None] < M) & (columns[None, :] < N),
+        )
     elif STORE == "halves":
         left, right = total.reshape(BM, 2, BN // 2).permute(0, 2, 1).split()
         c.store([row, column], left.to(c.dtype))
@@ -104,7 +108,13 @@ def persistent_matmul(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, DIVIDED: tl.constexpr, STORE: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """``PROGRAMS`` programs, each of which walks the blocks of the result."""
-    for block in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), PROGRAMS, flatten=True, warp_specialize=DIVIDED):
+    for block in tl.range(
+        tl.program_id(0),
+        tl.cdiv(M, BM) * tl.cdiv(N, BN),
+        PROGRAMS,
+        flatten=True,
+        warp_specialize=DIVIDED,
+    ):
         row, column = corner(block, M, N, BM, BN, GROUP)
         total = tl.zeros((BM, BN), dtype=tl.float32)
         for k in range(0, K, BK):

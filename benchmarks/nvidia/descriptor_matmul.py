@@ -24,17 +24,40 @@ def caller(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, configuration: Con
     bm, bn, bk, warps, stages, divided, store, persistent, cluster = configuration
     (m, k), n = a.shape, b.shape[1]
     blocks = TensorDescriptor.from_tensor(a, [bm, bk]), TensorDescriptor.from_tensor(b, [bk, bn])
-    out = c if store == "pointers" else TensorDescriptor.from_tensor(c, [bm, bn // 2 if store == "halves" else bn])
+    out = (
+        c
+        if store == "pointers"
+        else TensorDescriptor.from_tensor(c, [bm, bn // 2 if store == "halves" else bn])
+    )
     tiles = -(-m // bm) * -(-n // bn)
-    programs = min(tiles, torch.cuda.get_device_properties(0).multi_processor_count // cluster) if persistent else tiles
+    programs = (
+        min(tiles, torch.cuda.get_device_properties(0).multi_processor_count // cluster)
+        if persistent
+        else tiles
+    )
     options = {"num_warps": warps, "num_stages": stages, "num_ctas": cluster}
     constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 16, "DIVIDED": divided, "STORE": store}
     if persistent:
-        return functools.partial(persistent_matmul[(programs,)], *blocks, out, m, n, k, **constants, PROGRAMS=programs, **options)
+        return functools.partial(
+            persistent_matmul[(programs,)],
+            *blocks,
+            out,
+            m,
+            n,
+            k,
+            **constants,
+            PROGRAMS=programs,
+            **options,
+        )
     return functools.partial(matmul[(programs,)], *blocks, out, m, n, k, **constants, **options)
 
 
-def measure(shape: tuple[int, int, int], dtype: torch.dtype, configurations: Sequence[Configuration], rounds: int) -> list[dict[str, Any]]:
+def measure(
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    configurations: Sequence[Configuration],
+    rounds: int,
+) -> list[dict[str, Any]]:
     """A row for each configuration."""
     m, n, k = shape
     a, b = (torch.randn(*extents, device="cuda", dtype=dtype) for extents in ((m, k), (k, n)))
@@ -46,13 +69,37 @@ def measure(shape: tuple[int, int, int], dtype: torch.dtype, configurations: Seq
         c.fill_(float("nan"))
         call()
         torch.testing.assert_close(c, expected, rtol=2e-2, atol=1.0)
-        times = milliseconds({"tilewright": call, "cublas": lambda: torch.mm(a, b, out=expected)}, rounds, lead=1_000_000)
-        figures = {f"{library}_TFLOPs": 2 * m * n * k / taken / 1e9 for library, taken in times.items()}
+        times = milliseconds(
+            {"tilewright": call, "cublas": lambda: torch.mm(a, b, out=expected)},
+            rounds,
+            lead=1_000_000,
+        )
+        figures = {
+            f"{library}_TFLOPs": 2 * m * n * k / taken / 1e9 for library, taken in times.items()
+        }
         bm, bn, bk, warps, stages, *_ = configuration
-        facts = {name: getattr(configuration, name) for name in ("divided", "store", "persistent", "cluster")}
-        rows.append({"size": size, "type": str(dtype)[6:], "configuration": f"{bm}x{bn}x{bk} w{warps} s{stages}", **facts, **figures})
+        facts = {
+            name: getattr(configuration, name)
+            for name in ("divided", "store", "persistent", "cluster")
+        }
+        rows.append(
+            {
+                "size": size,
+                "type": str(dtype)[6:],
+                "configuration": f"{bm}x{bn}x{bk} w{warps} s{stages}",
+                **facts,
+                **figures,
+            }
+        )
         rows[-1]["of_cublas"] = times["cublas"] / times["tilewright"]
-        print("  " + "  ".join(f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}" for name, value in rows[-1].items()), flush=True)
+        print(
+            "  "
+            + "  ".join(
+                f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}"
+                for name, value in rows[-1].items()
+            ),
+            flush=True,
+        )
     return rows
 
 
@@ -74,8 +121,17 @@ def extents(text: str) -> tuple[int, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("sizes", nargs="*", type=extents, default=[(size,) * 3 for size in (2048, 4096, 8192)], metavar="SIZE", help="4096, or 512x4096x4096")
-    parser.add_argument("--all", action="store_true", help="all configurations, not only those for great products")
+    parser.add_argument(
+        "sizes",
+        nargs="*",
+        type=extents,
+        default=[(size,) * 3 for size in (2048, 4096, 8192)],
+        metavar="SIZE",
+        help="4096, or 512x4096x4096",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="all configurations, not only those for great products"
+    )
     parser.add_argument("--types", default="float16,bfloat16")
     parser.add_argument("--only", default="", help="numbers of configurations")
     parser.add_argument("--rounds", type=int, default=20)
@@ -84,7 +140,12 @@ def main() -> None:
     configurations = (*GREAT, *OTHERS) if options.all else GREAT
     if options.only:
         configurations = tuple((*GREAT, *OTHERS)[int(number)] for number in options.only.split(","))
-    rows = [row for size in options.sizes for name in options.types.split(",") for row in measure(size, getattr(torch, name), configurations, options.rounds)]
+    rows = [
+        row
+        for size in options.sizes
+        for name in options.types.split(",")
+        for row in measure(size, getattr(torch, name), configurations, options.rounds)
+    ]
     report("matmul by descriptors", rows, ("of_cublas",), options)
     report("the best of each", best(rows), ("of_cublas",))
 

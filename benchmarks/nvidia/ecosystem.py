@@ -29,7 +29,12 @@ class Maker:
     """
 
     def __init__(
-        self, device: str = "cuda", sequence: tuple[int, int, int, int] = SEQUENCE, rows: int = ROWS, columns: int = COLUMNS, inner: int = INNER
+        self,
+        device: str = "cuda",
+        sequence: tuple[int, int, int, int] = SEQUENCE,
+        rows: int = ROWS,
+        columns: int = COLUMNS,
+        inner: int = INNER,
     ) -> None:
         import torch
 
@@ -53,7 +58,9 @@ class Maker:
         from fla.ops.retention import chunk_retention
 
         torch, (_, length, heads, depth) = self.torch, self.sequence
-        gate = torch.log1p(-torch.exp2(-5.0 - torch.arange(heads, device=self.device, dtype=torch.float64)))
+        gate = torch.log1p(
+            -torch.exp2(-5.0 - torch.arange(heads, device=self.device, dtype=torch.float64))
+        )
         steps = torch.arange(1, length + 1, device=self.device)[None, :, None, None]
 
         def plain(q: Any, k: Any, v: Any) -> Any:
@@ -67,18 +74,32 @@ class Maker:
         depth, functional = self.sequence[3], self.torch.nn.functional
 
         def plain(q: Any, k: Any, v: Any, gate: Any) -> Any:
-            return _decayed(q * depth**-0.5, k, v, (functional.logsigmoid(gate) / 16).double().cumsum(1))
+            return _decayed(
+                q * depth**-0.5, k, v, (functional.logsigmoid(gate) / 16).double().cumsum(1)
+            )
 
-        return self.heads(4), lambda q, k, v, gate: chunk_gla(q, k, v, functional.logsigmoid(gate) / 16)[0], plain
+        return (
+            self.heads(4),
+            lambda q, k, v, gate: chunk_gla(q, k, v, functional.logsigmoid(gate) / 16)[0],
+            plain,
+        )
 
     def fla_gated_delta_rule(self) -> Made:
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
-        torch, functional, (batch, length, heads, depth) = self.torch, self.torch.nn.functional, self.sequence
+        torch, functional, (batch, length, heads, depth) = (
+            self.torch,
+            self.torch.nn.functional,
+            self.sequence,
+        )
         given = [*self.heads(3), *(self.normal(batch, length, heads) for _ in range(2))]
 
         def prepared(k: Any, gate: Any, beta: Any) -> tuple[Any, Any, Any]:
-            return functional.normalize(k, dim=-1), functional.logsigmoid(gate) / 16, torch.sigmoid(beta)
+            return (
+                functional.normalize(k, dim=-1),
+                functional.logsigmoid(gate) / 16,
+                torch.sigmoid(beta),
+            )
 
         def program(q: Any, k: Any, v: Any, gate: Any, beta: Any) -> Any:
             k, gate, beta = prepared(k, gate, beta)
@@ -113,8 +134,14 @@ class Maker:
             falling, rising, earlier = decay.exp(), (-decay).exp(), (decay - w).exp()
             # each step's state takes what the one before gives for a, times b, and v times k
             values = _by_head(v.double())
-            given = _solved(-_products(a * earlier, b * rising, -1), _products(a * earlier, k * rising, -1) @ values)
-            return _by_step(_products(r * falling, b * rising, 0) @ given + _products(r * falling, k * rising, 0) @ values)
+            given = _solved(
+                -_products(a * earlier, b * rising, -1),
+                _products(a * earlier, k * rising, -1) @ values,
+            )
+            return _by_step(
+                _products(r * falling, b * rising, 0) @ given
+                + _products(r * falling, k * rising, 0) @ values
+            )
 
         return self.heads(6), program, plain
 
@@ -123,26 +150,44 @@ class Maker:
 
         functional, (batch, length, heads, depth) = self.torch.nn.functional, self.sequence
         channels = heads * depth
-        given = [self.normal(batch, length, channels), self.normal(channels, 4), self.normal(channels)]
+        given = [
+            self.normal(batch, length, channels),
+            self.normal(channels, 4),
+            self.normal(channels),
+        ]
 
         def plain(x: Any, weight: Any, bias: Any) -> Any:
             padded = functional.pad(x.transpose(1, 2), (3, 0))
-            return functional.silu(functional.conv1d(padded, weight[:, None], bias, groups=channels)).transpose(1, 2)
+            return functional.silu(
+                functional.conv1d(padded, weight[:, None], bias, groups=channels)
+            ).transpose(1, 2)
 
-        return given, lambda x, weight, bias: causal_conv1d(x, weight, bias, activation="silu")[0], plain
+        return (
+            given,
+            lambda x, weight, bias: causal_conv1d(x, weight, bias, activation="silu")[0],
+            plain,
+        )
 
     def fla_rms_norm(self) -> Made:
         from fla.modules.layernorm import rms_norm
 
         functional, size = self.torch.nn.functional, self.columns
-        return self.matrices(1, (size,)), lambda x, w: rms_norm(x, w, None, eps=1e-6), lambda x, w: functional.rms_norm(x, (size,), w, 1e-6)
+        return (
+            self.matrices(1, (size,)),
+            lambda x, w: rms_norm(x, w, None, eps=1e-6),
+            lambda x, w: functional.rms_norm(x, (size,), w, 1e-6),
+        )
 
     def fla_layer_norm(self) -> Made:
         from fla.modules.layernorm import layer_norm
 
         functional, size = self.torch.nn.functional, self.columns
         given = self.matrices(1, (size,), (size,))
-        return given, lambda x, w, b: layer_norm(x, w, b, eps=1e-5), lambda x, w, b: functional.layer_norm(x, (size,), w, b, 1e-5)
+        return (
+            given,
+            lambda x, w, b: layer_norm(x, w, b, eps=1e-5),
+            lambda x, w, b: functional.layer_norm(x, (size,), w, b, 1e-5),
+        )
 
     # ---- Liger
 
@@ -154,27 +199,43 @@ class Maker:
         def program(x: Any, w: Any) -> Any:
             return LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False)
 
-        return self.matrices(1, (size,)), program, lambda x, w: functional.rms_norm(x, (size,), w, 1e-6)
+        return (
+            self.matrices(1, (size,)),
+            program,
+            lambda x, w: functional.rms_norm(x, (size,), w, 1e-6),
+        )
 
     def liger_layer_norm(self) -> Made:
         from liger_kernel.ops.layer_norm import LigerLayerNormFunction
 
         functional, size = self.torch.nn.functional, self.columns
         given = self.matrices(1, (size,), (size,))
-        return given, lambda x, w, b: LigerLayerNormFunction.apply(x, w, b, 1e-5), lambda x, w, b: functional.layer_norm(x, (size,), w, b, 1e-5)
+        return (
+            given,
+            lambda x, w, b: LigerLayerNormFunction.apply(x, w, b, 1e-5),
+            lambda x, w, b: functional.layer_norm(x, (size,), w, b, 1e-5),
+        )
 
     def liger_swiglu(self) -> Made:
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
         functional = self.torch.nn.functional
         # its backward pass writes over its inputs
-        return self.matrices(2), lambda a, b: LigerSiLUMulFunction.apply(a * 1, b * 1), lambda a, b: functional.silu(a) * b
+        return (
+            self.matrices(2),
+            lambda a, b: LigerSiLUMulFunction.apply(a * 1, b * 1),
+            lambda a, b: functional.silu(a) * b,
+        )
 
     def liger_geglu(self) -> Made:
         from liger_kernel.ops.geglu import LigerGELUMulFunction
 
         functional = self.torch.nn.functional
-        return self.matrices(2), lambda a, b: LigerGELUMulFunction.apply(a * 1, b * 1), lambda a, b: functional.gelu(a, approximate="tanh") * b
+        return (
+            self.matrices(2),
+            lambda a, b: LigerGELUMulFunction.apply(a * 1, b * 1),
+            lambda a, b: functional.gelu(a, approximate="tanh") * b,
+        )
 
     def liger_softmax(self) -> Made:
         from liger_kernel.transformers.functional import liger_softmax
@@ -186,13 +247,20 @@ class Maker:
 
         target = self.torch.arange(self.rows, device=self.device) % self.columns
         # the pass forward writes the gradients over its input
-        return self.matrices(1), lambda x: liger_cross_entropy(x * 1, target), lambda x: self.torch.nn.functional.cross_entropy(x, target)
+        return (
+            self.matrices(1),
+            lambda x: liger_cross_entropy(x * 1, target),
+            lambda x: self.torch.nn.functional.cross_entropy(x, target),
+        )
 
     def liger_fused_linear_cross_entropy(self) -> Made:
         from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
         target = self.torch.arange(self.rows, device=self.device) % self.columns
-        given = [self.normal(self.rows, self.inner), self.normal(self.columns, self.inner, scale=self.inner**-0.5)]
+        given = [
+            self.normal(self.rows, self.inner),
+            self.normal(self.columns, self.inner, scale=self.inner**-0.5),
+        ]
 
         def plain(x: Any, w: Any) -> Any:
             return self.torch.nn.functional.cross_entropy(x @ w.T, target)
@@ -208,14 +276,26 @@ class Maker:
         def plain(x: Any) -> Any:
             return functional.kl_div(functional.log_softmax(x, -1), target)
 
-        return self.matrices(1), lambda x: liger_kl_div(functional.log_softmax(x, -1), target), plain
+        return (
+            self.matrices(1),
+            lambda x: liger_kl_div(functional.log_softmax(x, -1), target),
+            plain,
+        )
 
     def liger_group_norm(self) -> Made:
         from liger_kernel.transformers.functional import liger_group_norm
 
         functional, channels = self.torch.nn.functional, 64
-        given = [self.normal(-(-self.rows // 64), channels, self.columns), self.normal(channels), self.normal(channels)]
-        return given, lambda x, w, b: liger_group_norm(x, w, b, channels, 4, 1e-5), lambda x, w, b: functional.group_norm(x, 4, w, b, 1e-5)
+        given = [
+            self.normal(-(-self.rows // 64), channels, self.columns),
+            self.normal(channels),
+            self.normal(channels),
+        ]
+        return (
+            given,
+            lambda x, w, b: liger_group_norm(x, w, b, channels, 4, 1e-5),
+            lambda x, w, b: functional.group_norm(x, 4, w, b, 1e-5),
+        )
 
 
 def _by_head(x: Any) -> Any:
@@ -236,7 +316,11 @@ def _solved(before: Any, wanted: Any) -> Any:
     """x where x + before x = wanted, ``before`` strictly below the diagonal."""
     import torch
 
-    return torch.linalg.solve_triangular(before + torch.eye(before.shape[-1], dtype=before.dtype, device=before.device), wanted, upper=False)
+    return torch.linalg.solve_triangular(
+        before + torch.eye(before.shape[-1], dtype=before.dtype, device=before.device),
+        wanted,
+        upper=False,
+    )
 
 
 def _decayed(q: Any, k: Any, v: Any, decay: Any) -> Any:
@@ -264,9 +348,13 @@ def calls_of(case: str, maker: Maker | None = None) -> Calls:
     program, function, way = case.split()
     inputs, *functions = getattr(maker or Maker(), f"{program}_{function}")()
     if way == "forward":
-        return 0, dict(zip(("program", "torch"), (lambda f=f: f(*inputs) for f in functions), strict=True))
+        return 0, dict(
+            zip(("program", "torch"), (lambda f=f: f(*inputs) for f in functions), strict=True)
+        )
     inputs = [each.requires_grad_() for each in inputs]
-    return 0, dict(zip(("program", "torch"), (_backward(f, inputs) for f in functions), strict=True))
+    return 0, dict(
+        zip(("program", "torch"), (_backward(f, inputs) for f in functions), strict=True)
+    )
 
 
 def _backward(function: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
@@ -275,7 +363,9 @@ def _backward(function: Callable[..., Any], inputs: list[Any]) -> Callable[[], A
 
     found = function(*inputs)
     torch.manual_seed(1)
-    slope = torch.randn(found.shape, device=found.device)  # the same numbers, however the result lies in memory
+    slope = torch.randn(
+        found.shape, device=found.device
+    )  # the same numbers, however the result lies in memory
     return lambda: torch.autograd.grad(function(*inputs), inputs, slope)
 
 

@@ -14,7 +14,9 @@ import torch
 if hasattr(rival, "TensorDescriptor"):
     TensorDescriptor = rival.TensorDescriptor
 else:
-    TensorDescriptor = importlib.import_module(f"{rival.__name__}.tools.tensor_descriptor").TensorDescriptor
+    TensorDescriptor = importlib.import_module(
+        f"{rival.__name__}.tools.tensor_descriptor"
+    ).TensorDescriptor
 
 _device = torch.cuda.get_device_properties(0)
 PROCESSORS = _device.multi_processor_count
@@ -40,9 +42,15 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     block = rival.next_power_of_2(columns)
     y = torch.empty_like(x)
     given = (y, x, x.stride(0), y.stride(0), rows, columns)
-    kernel = softmax_rows.warmup(*given, BLOCK=block, STAGES=STAGES, num_stages=STAGES, num_warps=WARPS, grid=(1,))
+    kernel = softmax_rows.warmup(
+        *given, BLOCK=block, STAGES=STAGES, num_stages=STAGES, num_warps=WARPS, grid=(1,)
+    )
     kernel._init_handles()
-    programs = min(REGISTERS // (kernel.n_regs * 32 * WARPS), SHARED // max(1, kernel.metadata.shared), 2048 // (32 * WARPS))
+    programs = min(
+        REGISTERS // (kernel.n_regs * 32 * WARPS),
+        SHARED // max(1, kernel.metadata.shared),
+        2048 // (32 * WARPS),
+    )
     kernel[(min(PROCESSORS * programs, rows), 1, 1)](*given, block, STAGES)
     return y
 
@@ -55,7 +63,13 @@ def example(name: str) -> Any:
     sys.path.append(str(Path(__file__).resolve().parents[2] / "examples/triton"))
     if sys.modules.get("triton") is rival:
         return importlib.import_module(name)
-    names = {"triton": rival, **{f"triton.{part}": importlib.import_module(f"{rival.__name__}.{part}") for part in ("language", "testing")}}
+    names = {
+        "triton": rival,
+        **{
+            f"triton.{part}": importlib.import_module(f"{rival.__name__}.{part}")
+            for part in ("language", "testing")
+        },
+    }
     sys.modules.update(names)
     try:
         return importlib.import_module(name)
@@ -89,7 +103,9 @@ def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[Any]:
 
 def launch_product(a: Any, b: Any, c: Any, m: int, n: int, k: int, **options: Any) -> None:
     grid = rival.cdiv(m, BLOCK[0]), rival.cdiv(n, BLOCK[1])
-    product_blocks[grid](a, b, c, m, n, k, M=BLOCK[0], N=BLOCK[1], K=BLOCK[2], num_warps=8, **options)
+    product_blocks[grid](
+        a, b, c, m, n, k, M=BLOCK[0], N=BLOCK[1], K=BLOCK[2], num_warps=8, **options
+    )
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

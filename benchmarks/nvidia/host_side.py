@@ -20,7 +20,11 @@ import torch
 from side_by_side import host_microseconds, milliseconds, report
 
 #: How a process gets the library: environment, module in place of ``triton``.
-LIBRARIES = {"triton": ({}, "triton"), "shim": ({"TILEWRIGHT_TRITON": "1"}, "triton"), "tilewright": ({}, "tilewright")}
+LIBRARIES = {
+    "triton": ({}, "triton"),
+    "shim": ({"TILEWRIGHT_TRITON": "1"}, "triton"),
+    "tilewright": ({}, "tilewright"),
+}
 
 
 def measure(library: str, quick: bool) -> list[dict[str, Any]]:
@@ -37,7 +41,10 @@ def measure(library: str, quick: bool) -> list[dict[str, Any]]:
         rows.append((f"softmax 4096x{columns}", lambda x=x: program.softmax(x)))
     for columns in (1024,) if quick else (512, 1024, 4096, 8192):
         x = torch.randn(4096, columns, dtype=torch.float16, device="cuda", requires_grad=True)
-        w, b = (torch.rand(columns, dtype=torch.float16, device="cuda", requires_grad=True) for _ in range(2))
+        w, b = (
+            torch.rand(columns, dtype=torch.float16, device="cuda", requires_grad=True)
+            for _ in range(2)
+        )
         given = 0.1 * torch.randn_like(x)
         y = program.layer_norm(x, w, b, 1e-5)
         y.backward(given, retain_graph=True)
@@ -47,7 +54,12 @@ def measure(library: str, quick: bool) -> list[dict[str, Any]]:
         torch.nn.functional.layer_norm(x, (columns,), w, b, 1e-5).backward(given)
         for mine, each in zip(found, (x, w, b), strict=True):
             torch.testing.assert_close(mine, each.grad, atol=2e-2, rtol=2e-2)
-        rows.append((f"layer norm forward 4096x{columns}", lambda x=x, w=w, b=b: program.layer_norm(x, w, b, 1e-5)))
+        rows.append(
+            (
+                f"layer norm forward 4096x{columns}",
+                lambda x=x, w=w, b=b: program.layer_norm(x, w, b, 1e-5),
+            )
+        )
 
         def backward(x: Any = x, y: Any = y, given: Any = given) -> None:
             x.grad = None
@@ -58,15 +70,36 @@ def measure(library: str, quick: bool) -> list[dict[str, Any]]:
     torch.testing.assert_close(program.product(a, b), a @ b.T, atol=1e-1, rtol=1e-2)
     rows.append(("product of descriptors 512", lambda: program.product(a, b)))
     descriptors = program.described(a, b, torch.empty(512, 512, dtype=torch.float16, device="cuda"))
-    rows.append(("launch with three descriptors", lambda: program.launch_product(*descriptors, 512, 512, 512)))
+    rows.append(
+        (
+            "launch with three descriptors",
+            lambda: program.launch_product(*descriptors, 512, 512, 512),
+        )
+    )
     if library != "triton":
-        rows.append(("launch with three tensor maps", lambda: program.launch_product(*descriptors, 512, 512, 512, asynchronous=True)))
-    return [{"what": name, "host_us": host_microseconds(call, 50, 20), "ms": milliseconds({name: call}, 50)[name]} for name, call in rows]
+        rows.append(
+            (
+                "launch with three tensor maps",
+                lambda: program.launch_product(*descriptors, 512, 512, 512, asynchronous=True),
+            )
+        )
+    return [
+        {
+            "what": name,
+            "host_us": host_microseconds(call, 50, 20),
+            "ms": milliseconds({name: call}, 50)[name],
+        }
+        for name, call in rows
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--library", choices=LIBRARIES, help="measure one library in this process, and print its rows as JSON")
+    parser.add_argument(
+        "--library",
+        choices=LIBRARIES,
+        help="measure one library in this process, and print its rows as JSON",
+    )
     parser.add_argument("--quick", action="store_true", help="one size each")
     parser.add_argument("--turns", type=int, default=2)
     outputs.add_options(parser)
@@ -77,10 +110,24 @@ def main() -> None:
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for _ in range(options.turns):
         for library, (environment, _) in LIBRARIES.items():
-            command = [sys.executable, __file__, "--library", library, *(["--quick"] if options.quick else [])]
-            done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+            command = [
+                sys.executable,
+                __file__,
+                "--library",
+                library,
+                *(["--quick"] if options.quick else []),
+            ]
+            done = subprocess.run(
+                command,
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if done.returncode:
-                print(f"{library}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
+                print(
+                    f"{library}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
+                )
                 continue
             for row in json.loads(done.stdout.splitlines()[-1]):
                 found.setdefault(row["what"], {}).setdefault(library, []).append(row)
@@ -88,12 +135,26 @@ def main() -> None:
     for what, libraries in found.items():
         row: dict[str, Any] = {"what": what}
         for measured in ("host_us", "ms"):
-            best = {library: min(turn[measured] for turn in turns) for library, turns in libraries.items()}
+            best = {
+                library: min(turn[measured] for turn in turns)
+                for library, turns in libraries.items()
+            }
             row.update({f"{library}_{measured}": value for library, value in best.items()})
             if "triton" in best:
-                row.update({f"{library}_{measured}_ratio": best["triton"] / value for library, value in best.items() if library != "triton"})
+                row.update(
+                    {
+                        f"{library}_{measured}_ratio": best["triton"] / value
+                        for library, value in best.items()
+                        if library != "triton"
+                    }
+                )
         rows.append(row)
-    report("host side", rows, ("tilewright_host_us_ratio", "shim_host_us_ratio", "tilewright_ms_ratio", "shim_ms_ratio"), options)
+    report(
+        "host side",
+        rows,
+        ("tilewright_host_us_ratio", "shim_host_us_ratio", "tilewright_ms_ratio", "shim_ms_ratio"),
+        options,
+    )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,15 @@ def calls_of(case: str) -> Calls:
         return _flex((batch, heads, length, depth), words[4] == "causal", words[5] == "backward")
     *sizes, dtype = words
     *batch, m, n, k = map(int, sizes)
-    a, b = (torch.randn(*batch, *shape, device="cuda", dtype=getattr(torch, dtype)) for shape in ((m, k), (k, n)))
+    a, b = (
+        torch.randn(*batch, *shape, device="cuda", dtype=getattr(torch, dtype))
+        for shape in ((m, k), (k, n))
+    )
     compiled = torch.compile(torch.matmul, mode="max-autotune-no-cudagraphs")
-    return 2 * m * n * k * (batch[0] if batch else 1), {"program": lambda: compiled(a, b), "torch": lambda: a @ b}
+    return 2 * m * n * k * (batch[0] if batch else 1), {
+        "program": lambda: compiled(a, b),
+        "torch": lambda: a @ b,
+    }
 
 
 def _flex(shape: tuple[int, int, int, int], causal: bool, backward: bool) -> Calls:
@@ -58,7 +64,11 @@ def _flex(shape: tuple[int, int, int, int], causal: bool, backward: bool) -> Cal
     batch, heads, length, depth = shape
     q, k, v, slope = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     inputs = [tensor.requires_grad_() for tensor in (q, k, v)] if backward else [q, k, v]
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cuda") if causal else None
+    mask = (
+        create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cuda")
+        if causal
+        else None
+    )
     compiled = torch.compile(flex_attention)
 
     def program() -> Any:
@@ -70,7 +80,10 @@ def _flex(shape: tuple[int, int, int, int], causal: bool, backward: bool) -> Cal
     work = 4 * batch * heads * length * length * depth / (2 if causal else 1)
     if not backward:
         return work, {"program": program, "torch": rival}
-    return 2.5 * work, {name: _backward(call(), inputs, slope) for name, call in (("program", program), ("torch", rival))}
+    return 2.5 * work, {
+        name: _backward(call(), inputs, slope)
+        for name, call in (("program", program), ("torch", rival))
+    }
 
 
 def _backward(out: Any, inputs: Any, slope: Any) -> Callable[[], Any]:

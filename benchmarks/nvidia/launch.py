@@ -27,11 +27,26 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     modules = kernels()
     for name, module in modules.items():
-        rows.append({"what": f"{name} kernel[grid](10 arguments)", "us": host_microseconds(launching(module.ten, tensors, numbers))})
+        rows.append(
+            {
+                "what": f"{name} kernel[grid](10 arguments)",
+                "us": host_microseconds(launching(module.ten, tensors, numbers)),
+            }
+        )
     compiled = modules["tilewright"].ten[(1,)](*tensors, *numbers)
     run, values = compiled.run, (*tensors, *numbers)
-    rows.append({"what": "the launcher of tilewright alone", "us": host_microseconds(lambda: run((1, 1, 1), None, values))})
-    rows.append({"what": "torch.add(out=)", "us": host_microseconds(lambda: torch.add(tensors[0], tensors[1], out=tensors[2]))})
+    rows.append(
+        {
+            "what": "the launcher of tilewright alone",
+            "us": host_microseconds(lambda: run((1, 1, 1), None, values)),
+        }
+    )
+    rows.append(
+        {
+            "what": "torch.add(out=)",
+            "us": host_microseconds(lambda: torch.add(tensors[0], tensors[1], out=tensors[2])),
+        }
+    )
     times = {row["what"].split()[0]: row["us"] for row in rows}
     if "triton" in times:
         rows.append({"what": "tilewright / triton", "ratio": times["tilewright"] / times["triton"]})

@@ -37,7 +37,11 @@ def measure(size: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sizes", nargs="*", type=int, default=[4096])
-    parser.add_argument("--mma-sync", action="store_true", help="keep both sides to the matrix instructions of single warps")
+    parser.add_argument(
+        "--mma-sync",
+        action="store_true",
+        help="keep both sides to the matrix instructions of single warps",
+    )
     outputs.add_options(parser)
     options = parser.parse_args()
     if options.mma_sync:

@@ -26,10 +26,18 @@ def cases(quick: bool) -> Iterator[Case]:
     for n in (1 << 24,) if quick else (1 << 20, 1 << 24, 1 << 26, 98_432_000):
         x, y = torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
         z = torch.empty_like(x)
-        yield f"add {n}", lambda m, x=x, y=y, z=z, n=n: lambda: m.add[(-(-n // 1024),)](x, y, z, n, BLOCK=1024), 12 * n, lambda x=x, y=y: x + y, z
+        yield (
+            f"add {n}",
+            lambda m, x=x, y=y, z=z, n=n: lambda: m.add[(-(-n // 1024),)](x, y, z, n, BLOCK=1024),
+            12 * n,
+            lambda x=x, y=y: x + y,
+            z,
+        )
         yield (
             f"dropout {n}",
-            lambda m, x=x, z=z, n=n: lambda: m.dropout[(-(-n // 1024),)](x, z, n, 0.5, 7, BLOCK=1024),
+            lambda m, x=x, z=z, n=n: (
+                lambda: m.dropout[(-(-n // 1024),)](x, z, n, 0.5, 7, BLOCK=1024)
+            ),
             8 * n,
             lambda: None,
             z,
@@ -43,21 +51,27 @@ def cases(quick: bool) -> Iterator[Case]:
         grid, size = (rows,), 8 * rows * columns
         yield (
             f"softmax {columns}",
-            lambda m, x=x, z=z, c=columns, k=block, n=warps, g=grid: lambda: m.softmax[g](x, z, c, BLOCK=k, num_warps=n),
+            lambda m, x=x, z=z, c=columns, k=block, n=warps, g=grid: (
+                lambda: m.softmax[g](x, z, c, BLOCK=k, num_warps=n)
+            ),
             size,
             lambda x=x: torch.softmax(x, 1),
             z,
         )
         yield (
             f"layer_norm {columns}",
-            lambda m, x=x, w=w, b=b, z=z, c=columns, k=block, n=warps, g=grid: lambda: m.layer_norm[g](x, w, b, z, c, 1e-5, BLOCK=k, num_warps=n),
+            lambda m, x=x, w=w, b=b, z=z, c=columns, k=block, n=warps, g=grid: (
+                lambda: m.layer_norm[g](x, w, b, z, c, 1e-5, BLOCK=k, num_warps=n)
+            ),
             size,
             lambda x=x, w=w, b=b, c=columns: torch.nn.functional.layer_norm(x, (c,), w, b, 1e-5),
             z,
         )
         yield (
             f"rms_norm {columns}",
-            lambda m, x=x, w=w, z=z, c=columns, k=block, n=warps, g=grid: lambda: m.rms_norm[g](x, w, z, c, 1e-5, BLOCK=k, num_warps=n),
+            lambda m, x=x, w=w, z=z, c=columns, k=block, n=warps, g=grid: (
+                lambda: m.rms_norm[g](x, w, z, c, 1e-5, BLOCK=k, num_warps=n)
+            ),
             size,
             lambda x=x, w=w, c=columns: torch.nn.functional.rms_norm(x, (c,), w, 1e-5),
             z,
@@ -66,7 +80,9 @@ def cases(quick: bool) -> Iterator[Case]:
         losses = torch.empty(rows, device="cuda")
         yield (
             f"cross_entropy {columns}",
-            lambda m, x=x, t=labels, z=losses, c=columns, k=block, n=warps, g=grid: lambda: m.cross_entropy[g](x, t, z, c, BLOCK=k, num_warps=n),
+            lambda m, x=x, t=labels, z=losses, c=columns, k=block, n=warps, g=grid: (
+                lambda: m.cross_entropy[g](x, t, z, c, BLOCK=k, num_warps=n)
+            ),
             4 * rows * columns,
             lambda x=x, t=labels: torch.nn.functional.cross_entropy(x, t, reduction="none"),
             losses,
@@ -86,14 +102,29 @@ def main() -> None:
             output.fill_(float("nan"))
             call()
             if wanted is not None:
-                torch.testing.assert_close(output, wanted, rtol=1e-3, atol=1e-4, msg=lambda text, library=library, name=name: f"{library}, {name}: {text}")
+                torch.testing.assert_close(
+                    output,
+                    wanted,
+                    rtol=1e-3,
+                    atol=1e-4,
+                    msg=lambda text, library=library, name=name: f"{library}, {name}: {text}",
+                )
         source = torch.empty(size // 8, dtype=torch.float32, device="cuda")
         target = torch.empty_like(source)
-        times = milliseconds({**calls, "copy": lambda source=source, target=target: target.copy_(source)})
-        row: dict[str, Any] = {"kernel": name, "tilewright_us": times["tilewright"] * 1e3, "GB/s": size / times["tilewright"] / 1e6}
+        times = milliseconds(
+            {**calls, "copy": lambda source=source, target=target: target.copy_(source)}
+        )
+        row: dict[str, Any] = {
+            "kernel": name,
+            "tilewright_us": times["tilewright"] * 1e3,
+            "GB/s": size / times["tilewright"] / 1e6,
+        }
         row["of_copy"] = times["copy"] / times["tilewright"]
         if "triton" in times:
-            row["triton_us"], row["speedup"] = times["triton"] * 1e3, times["triton"] / times["tilewright"]
+            row["triton_us"], row["speedup"] = (
+                times["triton"] * 1e3,
+                times["triton"] / times["tilewright"],
+            )
         rows.append(row)
     report("memory-bound kernels", rows, ("speedup", "of_copy"), options)
 

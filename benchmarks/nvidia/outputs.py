@@ -12,18 +12,33 @@ from typing import Any
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--json FILE`` and ``--plot FILE``."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the rows into this file (its name says the format: .png, .svg, .pdf); needs matplotlib")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw the rows into this file (its name says the format: .png, .svg, .pdf); needs matplotlib",
+    )
 
 
-def write(title: str, device: str, rows: Sequence[dict[str, Any]], plotted: Sequence[str], options: argparse.Namespace) -> None:
+def write(
+    title: str,
+    device: str,
+    rows: Sequence[dict[str, Any]],
+    plotted: Sequence[str],
+    options: argparse.Namespace,
+) -> None:
     """Write what the options ask for. ``plotted`` names the columns that are drawn; the first column of a row names it."""
     if options.json:
-        options.json.write_text(json.dumps({"benchmark": title, "device": device, "rows": rows}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"benchmark": title, "device": device, "rows": rows}, indent=1) + "\n"
+        )
     if options.plot:
         draw(title, device, rows, plotted, options.plot)
 
 
-def draw(title: str, device: str, rows: Sequence[dict[str, Any]], plotted: Sequence[str], file: Path) -> None:
+def draw(
+    title: str, device: str, rows: Sequence[dict[str, Any]], plotted: Sequence[str], file: Path
+) -> None:
     """A panel of bars for each column; rows that lack it are left out. Ratios, which have no unit, get a line at 1."""
     import matplotlib
 
@@ -34,7 +49,9 @@ def draw(title: str, device: str, rows: Sequence[dict[str, Any]], plotted: Seque
     if not columns:
         raise SystemExit(f"there is nothing to plot: no row has any of {', '.join(plotted)}")
     height = 1.2 + 0.28 * len(rows)
-    figure, panels = pyplot.subplots(1, len(columns), figsize=(3 + 4 * len(columns), height), sharey=False, squeeze=False)
+    figure, panels = pyplot.subplots(
+        1, len(columns), figsize=(3 + 4 * len(columns), height), sharey=False, squeeze=False
+    )
     for panel, name in zip(panels[0], columns, strict=True):
         found = [(str(next(iter(row.values()))), row[name]) for row in rows if name in row]
         bars = panel.barh(range(len(found)), [value for _, value in found], color="#4477aa")

@@ -34,8 +34,20 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
     outputs.add_options(parser)
     options = parser.parse_args()
-    rows = [{"size": size, "dtype": options.dtype, **product(size, getattr(torch, options.dtype), CONFIGURATIONS, asynchronous, 30)} for size in options.sizes]
-    report("f16 matmul by pointers, asynchronous", rows, ("tilewright_TFLOPs", "triton_TFLOPs", "cublas_TFLOPs", "speedup", "of_cublas"), options)
+    rows = [
+        {
+            "size": size,
+            "dtype": options.dtype,
+            **product(size, getattr(torch, options.dtype), CONFIGURATIONS, asynchronous, 30),
+        }
+        for size in options.sizes
+    ]
+    report(
+        "f16 matmul by pointers, asynchronous",
+        rows,
+        ("tilewright_TFLOPs", "triton_TFLOPs", "cublas_TFLOPs", "speedup", "of_cublas"),
+        options,
+    )
 
 
 if __name__ == "__main__":

@@ -46,13 +46,19 @@ def place(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr
     across = tl.cdiv(N, BN)
     first = program // (GROUP * across) * GROUP
     height = min(tl.cdiv(M, BM) - first, GROUP)
-    return (first + program % (GROUP * across) % height) * BM, program % (GROUP * across) // height * BN
+    return (first + program % (GROUP * across) % height) * BM, program % (
+        GROUP * across
+    ) // height * BN
 
 
 @tw.jit
 def put(c, total, row, column, M, N, BM: tl.constexpr, BN: tl.constexpr):
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    tl.store(c + rows[:, None] * N + columns[None, :], total.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c + rows[:, None] * N + columns[None, :],
+        total.to(c.dtype.element_ty),
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 @tw.jit
@@ -68,7 +74,14 @@ def matmul(
             y = b.load([column, k]).T if TURNED else b.load([k, column])
             if x.dtype.primitive_bitwidth != y.dtype.primitive_bitwidth:
                 y = y.to(x.dtype)
-            total = tl.dot(x, y, total, out_dtype=SUMS, max_num_imprecise_acc=IMPRECISE, input_precision=PRECISION)
+            total = tl.dot(
+                x,
+                y,
+                total,
+                out_dtype=SUMS,
+                max_num_imprecise_acc=IMPRECISE,
+                input_precision=PRECISION,
+            )
         put(c, total, row, column, M, N, BM, BN)
 
 
@@ -80,11 +93,22 @@ def scaled_matmul(
     row, column = place(tl.program_id(0), M, N, BM, BN, 16)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     groups = tl.arange(0, BK // 32)
-    rows, columns = (row + tl.arange(0, BM))[:, None] * (K // 32), (column + tl.arange(0, BN))[:, None] * (K // 32)
+    rows, columns = (
+        (row + tl.arange(0, BM))[:, None] * (K // 32),
+        (column + tl.arange(0, BN))[:, None] * (K // 32),
+    )
     for k in tl.range(0, K, BK, warp_specialize=DIVIDED):
         at = k // 32 + groups[None, :]
         x, y = a.load([row, k // PACKED]), b.load([column, k // PACKED])
-        total = tl.dot_scaled(x, tl.load(a_scales + rows + at), FORMAT, y.T, tl.load(b_scales + columns + at), FORMAT, total)
+        total = tl.dot_scaled(
+            x,
+            tl.load(a_scales + rows + at),
+            FORMAT,
+            y.T,
+            tl.load(b_scales + columns + at),
+            FORMAT,
+            total,
+        )
     put(c, total, row, column, M, N, BM, BN)
 
 
@@ -114,7 +138,14 @@ class Kind:
     converting: bool = False
 
 
-E4M3, E5M2, F16, BF16, F32, I8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.int8
+E4M3, E5M2, F16, BF16, F32, I8 = (
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.int8,
+)
 KINDS = (
     Kind("fp8 e4m3", E4M3, E4M3, tl.float32, BF16),
     Kind("fp8 e4m3 x e5m2", E4M3, E5M2, tl.float32, BF16),
@@ -154,7 +185,9 @@ class Matrix:
             return memory.double()
         if self.packed == 2:
             worth = torch.tensor(_E2M1, dtype=torch.float64, device=memory.device)
-            numbers = torch.stack([worth[(memory & 15).long()], worth[(memory >> 4).long()]], -1).reshape(len(rows), -1)
+            numbers = torch.stack(
+                [worth[(memory & 15).long()], worth[(memory >> 4).long()]], -1
+            ).reshape(len(rows), -1)
         else:
             numbers = memory.double()
         return numbers * torch.exp2(self.scales[rows].double() - 127).repeat_interleave(32, 1)
@@ -164,12 +197,18 @@ def drawn(rows: int, columns: int, type_: Any) -> Matrix:
     if type_ in ("e4m3", "e2m1"):
         scales = torch.randint(120, 130, (rows, columns // 32), dtype=torch.uint8, device="cuda")
         if type_ == "e2m1":
-            return Matrix(torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device="cuda"), scales, 2)
+            return Matrix(
+                torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device="cuda"),
+                scales,
+                2,
+            )
         return Matrix(torch.randn(rows, columns, device="cuda").to(E4M3), scales)
     if type_ is I8:
         return Matrix(torch.randint(-128, 128, (rows, columns), dtype=I8, device="cuda"))
     # a row at a time would not fit beside the rest in float32
-    return Matrix(torch.randn(rows, columns, device="cuda", dtype=BF16 if type_ is not F32 else F32).to(type_))
+    return Matrix(
+        torch.randn(rows, columns, device="cuda", dtype=BF16 if type_ is not F32 else F32).to(type_)
+    )
 
 
 def rival(kind: Kind, a: Matrix, b: Matrix) -> tuple[str, Callable[[], Any]]:
@@ -179,7 +218,9 @@ def rival(kind: Kind, a: Matrix, b: Matrix) -> tuple[str, Callable[[], Any]]:
     if kind.a in (E4M3, E5M2):
         y = y if kind.turned else y.T.contiguous().T  # it takes no other
         fast = kind.imprecise is None
-        return "scaled_mm" if fast else "scaled_mm, exact sums", lambda: torch._scaled_mm(x, y, one, one, out_dtype=BF16, use_fast_accum=fast)
+        return "scaled_mm" if fast else "scaled_mm, exact sums", lambda: torch._scaled_mm(
+            x, y, one, one, out_dtype=BF16, use_fast_accum=fast
+        )
     if kind.a is I8:
         return "int_mm", lambda: torch._int_mm(x, y)
     if kind.precision != "tf32" or kind.converting:
@@ -187,7 +228,10 @@ def rival(kind: Kind, a: Matrix, b: Matrix) -> tuple[str, Callable[[], Any]]:
         if kind.a is F32:
             torch.backends.cuda.matmul.allow_tf32 = False
             return "mm in f32", lambda: torch.mm(x, y)
-        left, right = torch.randn(m, k, device="cuda", dtype=BF16), torch.randn(n, k, device="cuda", dtype=BF16)
+        left, right = (
+            torch.randn(m, k, device="cuda", dtype=BF16),
+            torch.randn(n, k, device="cuda", dtype=BF16),
+        )
         return "mm in bf16", lambda: torch.mm(left, right.T)
     torch.backends.cuda.matmul.allow_tf32 = True
     if kind.a is F16 and hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
@@ -195,18 +239,39 @@ def rival(kind: Kind, a: Matrix, b: Matrix) -> tuple[str, Callable[[], Any]]:
     return "mm", lambda: torch.mm(x, y)
 
 
-def call_of(kind: Kind, a: Matrix, b: Matrix, c: torch.Tensor, configuration: tuple[Any, ...]) -> Callable[[], None]:
+def call_of(
+    kind: Kind, a: Matrix, b: Matrix, c: torch.Tensor, configuration: tuple[Any, ...]
+) -> Callable[[], None]:
     bm, bn, row, warps, stages, divided, persistent = configuration
     m, n, k = c.shape[0], c.shape[1], a.memory.shape[1] * a.packed
     bk = row // a.memory.element_size() if a.scales is None else row
     options = {"num_warps": warps, "num_stages": stages, "asynchronous": True}
     programs = -(-m // bm) * -(-n // bn)
-    grid = (min(programs, torch.cuda.get_device_properties(0).multi_processor_count) if persistent else programs,)
+    grid = (
+        min(programs, torch.cuda.get_device_properties(0).multi_processor_count)
+        if persistent
+        else programs,
+    )
     if a.scales is not None:
-        blocks = TensorDescriptor.from_tensor(a.memory, [bm, bk // a.packed]), TensorDescriptor.from_tensor(b.memory, [bn, bk // b.packed])
-        constants = {"BM": bm, "BN": bn, "BK": bk, "PACKED": a.packed, "FORMAT": kind.a, "DIVIDED": divided}
-        return lambda: scaled_matmul[grid](blocks[0], a.scales, blocks[1], b.scales, c, m, n, k, **constants, **options)
-    blocks = TensorDescriptor.from_tensor(a.memory, [bm, bk]), TensorDescriptor.from_tensor(b.memory, [bn, bk] if kind.turned else [bk, bn])
+        blocks = (
+            TensorDescriptor.from_tensor(a.memory, [bm, bk // a.packed]),
+            TensorDescriptor.from_tensor(b.memory, [bn, bk // b.packed]),
+        )
+        constants = {
+            "BM": bm,
+            "BN": bn,
+            "BK": bk,
+            "PACKED": a.packed,
+            "FORMAT": kind.a,
+            "DIVIDED": divided,
+        }
+        return lambda: scaled_matmul[grid](
+            blocks[0], a.scales, blocks[1], b.scales, c, m, n, k, **constants, **options
+        )
+    blocks = (
+        TensorDescriptor.from_tensor(a.memory, [bm, bk]),
+        TensorDescriptor.from_tensor(b.memory, [bn, bk] if kind.turned else [bk, bn]),
+    )
     constants = {"BM": bm, "BN": bn, "BK": bk, "TURNED": kind.turned, "DIVIDED": divided}
     constants |= {"SUMS": kind.sums, "IMPRECISE": kind.imprecise, "PRECISION": kind.precision}
     return lambda: matmul[grid](*blocks, c, m, n, k, **constants, **options)
@@ -231,7 +296,10 @@ def measure(kind: Kind, shape: tuple[int, int, int]) -> dict[str, Any]:
     for configuration in CONVERTING if kind.converting else CONFIGURATIONS:
         call, shown = (
             call_of(kind, a, b, c, configuration),
-            "x".join(map(str, configuration[:3])) + " w{} s{}{}{}".format(*configuration[3:5], " divided" * configuration[5], " persistent" * configuration[6]),
+            "x".join(map(str, configuration[:3]))
+            + " w{} s{}{}{}".format(
+                *configuration[3:5], " divided" * configuration[5], " persistent" * configuration[6]
+            ),
         )
         c.fill_(float("nan") if c.dtype.is_floating_point else 77)
         try:
@@ -241,16 +309,29 @@ def measure(kind: Kind, shape: tuple[int, int, int]) -> dict[str, Any]:
             print(f"{kind.name} {shown}: {type(error).__name__}: {str(error)[:160]}")
             continue
         wrong = error_of(kind, a, b, c)
-        limit = {torch.int32: 0.0, F16: 2e-2, BF16: 8e-3, F32: {"tf32": 2.5e-3, "tf32x3": 1e-5, "bf16x3": 2e-4, "bf16x6": 1e-5}[kind.precision]}[kind.out]
+        limit = {
+            torch.int32: 0.0,
+            F16: 2e-2,
+            BF16: 8e-3,
+            F32: {"tf32": 2.5e-3, "tf32x3": 1e-5, "bf16x3": 2e-4, "bf16x6": 1e-5}[kind.precision],
+        }[kind.out]
         assert wrong <= limit, f"{kind.name} {shown}: an error of {wrong} of the sum of magnitudes"
         taken = milliseconds({"": call}, 5)[""]
-        print(f"{kind.name} {shown}: {2 * m * n * k / taken / 1e9:.0f} TFLOP/s, error {wrong:.2e}", flush=True)
+        print(
+            f"{kind.name} {shown}: {2 * m * n * k / taken / 1e9:.0f} TFLOP/s, error {wrong:.2e}",
+            flush=True,
+        )
         if best is None or taken < best[0]:
             best = taken, shown, call, wrong
     if best is None:
         return {"kind": kind.name}
     name, other = rival(kind, a, b)
-    row: dict[str, Any] = {"kind": kind.name, "shape": "x".join(map(str, shape)), "configuration": best[1], "error": f"{best[3]:.1e}"}
+    row: dict[str, Any] = {
+        "kind": kind.name,
+        "shape": "x".join(map(str, shape)),
+        "configuration": best[1],
+        "error": f"{best[3]:.1e}",
+    }
     try:
         other()
         calls = {"tilewright": best[2], "cublas": other}
@@ -266,12 +347,27 @@ def measure(kind: Kind, shape: tuple[int, int, int]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", help="kinds that are measured, by the beginnings of their names; all by default")
-    parser.add_argument("--shape", type=int, nargs=3, default=(8192, 8192, 4096), metavar=("M", "N", "K"))
+    parser.add_argument(
+        "names",
+        nargs="*",
+        help="kinds that are measured, by the beginnings of their names; all by default",
+    )
+    parser.add_argument(
+        "--shape", type=int, nargs=3, default=(8192, 8192, 4096), metavar=("M", "N", "K")
+    )
     outputs.add_options(parser)
     options = parser.parse_args()
-    wanted = [kind for kind in KINDS if not options.names or any(kind.name.startswith(name) for name in options.names)]
-    report("products of each kind", [measure(kind, tuple(options.shape)) for kind in wanted], ("of_cublas",), options)
+    wanted = [
+        kind
+        for kind in KINDS
+        if not options.names or any(kind.name.startswith(name) for name in options.names)
+    ]
+    report(
+        "products of each kind",
+        [measure(kind, tuple(options.shape)) for kind in wanted],
+        ("of_cublas",),
+        options,
+    )
 
 
 if __name__ == "__main__":

@@ -55,27 +55,45 @@ def calls_of(case: str) -> Calls:
     if program == "persistent_matmul":
         size = int(words[0])
         a, b = normal(size, size), normal(size, size)
-        return 2 * size**3, {"program": lambda: module.matmul(a, b, words[1]), "torch": lambda: a @ b.T}
+        return 2 * size**3, {
+            "program": lambda: module.matmul(a, b, words[1]),
+            "torch": lambda: a @ b.T,
+        }
     if program == "grouped_gemm":
         size, descriptors = int(words[0]), words[1] == "descriptors"
         lefts, rights = ([normal(size, size) for _ in range(4)] for _ in range(2))
         factors = [right.T for right in rights] if descriptors else rights
-        calls = {"program": lambda: module.grouped_gemm(lefts, rights, descriptors), "torch": lambda: [a @ b for a, b in zip(lefts, factors, strict=True)]}
+        calls = {
+            "program": lambda: module.grouped_gemm(lefts, rights, descriptors),
+            "torch": lambda: [a @ b for a, b in zip(lefts, factors, strict=True)],
+        }
         return 4 * 2 * size**3, calls
     if program == "attention":
         batch, heads, length, depth = map(int, words[:4])
-        return _attention(module, (batch, heads, length, depth), words[4] == "causal", words[5] == "backward")
+        return _attention(
+            module, (batch, heads, length, depth), words[4] == "causal", words[5] == "backward"
+        )
     rows, columns = map(int, words)
     if program == "softmax":
         x = normal(rows, columns, dtype=torch.float32)
         return 0, {"program": lambda: module.softmax(x), "torch": lambda: torch.softmax(x, 1)}
-    x, weight, bias = (normal(*shape).requires_grad_() for shape in ((rows, columns), (columns,), (columns,)))
+    x, weight, bias = (
+        normal(*shape).requires_grad_() for shape in ((rows, columns), (columns,), (columns,))
+    )
     slope = normal(rows, columns)
-    mine, theirs = module.layer_norm(x, weight, bias, 1e-5), torch.nn.functional.layer_norm(x, (columns,), weight, bias, 1e-5)
-    return 0, {name: _backward(out, (x, weight, bias), slope) for name, out in (("program", mine), ("torch", theirs))}
+    mine, theirs = (
+        module.layer_norm(x, weight, bias, 1e-5),
+        torch.nn.functional.layer_norm(x, (columns,), weight, bias, 1e-5),
+    )
+    return 0, {
+        name: _backward(out, (x, weight, bias), slope)
+        for name, out in (("program", mine), ("torch", theirs))
+    }
 
 
-def _attention(module: Any, shape: tuple[int, int, int, int], causal: bool, backward: bool) -> Calls:
+def _attention(
+    module: Any, shape: tuple[int, int, int, int], causal: bool, backward: bool
+) -> Calls:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -89,11 +107,16 @@ def _attention(module: Any, shape: tuple[int, int, int, int], causal: bool, back
 
     def cudnn() -> Any:
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return torch.nn.functional.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], is_causal=causal, scale=scale)
+            return torch.nn.functional.scaled_dot_product_attention(
+                inputs[0], inputs[1], inputs[2], is_causal=causal, scale=scale
+            )
 
     if not backward:
         return work, {"program": program, "torch": cudnn}
-    return 2.5 * work, {name: _backward(call(), inputs, slope) for name, call in (("program", program), ("torch", cudnn))}
+    return 2.5 * work, {
+        name: _backward(call(), inputs, slope)
+        for name, call in (("program", program), ("torch", cudnn))
+    }
 
 
 def _backward(out: Any, inputs: Any, slope: Any) -> Callable[[], Any]:

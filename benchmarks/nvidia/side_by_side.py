@@ -42,13 +42,19 @@ def kernels(source: Path = _SOURCE, folder: Path | None = None) -> dict[str, Mod
 
 def instructions(module: ModuleType) -> dict[str, Any]:
     """Launch options that keep Tilewright's kernels to the matrix instructions that Triton's are kept to by ``DISABLE_MMA_V3``."""
-    return {"asynchronous": False} if os.environ.get("DISABLE_MMA_V3") == "1" and module.__name__ != "triton_kernels" else {}
+    return (
+        {"asynchronous": False}
+        if os.environ.get("DISABLE_MMA_V3") == "1" and module.__name__ != "triton_kernels"
+        else {}
+    )
 
 
 _spoiler: Any = None
 
 
-def milliseconds(calls: Mapping[str, Callable[[], Any]], rounds: int = 30, lead: int = 0) -> dict[str, float]:
+def milliseconds(
+    calls: Mapping[str, Callable[[], Any]], rounds: int = 30, lead: int = 0
+) -> dict[str, float]:
     """The median time of each call, by events, the second-level cache overwritten before each; rivals take turns, so that clocks treat them alike.
 
     Args:
@@ -93,7 +99,11 @@ def host_microseconds(call: Callable[[], Any], launches: int = 200, rounds: int 
 
 
 def fastest(
-    configurations: Sequence[tuple[Any, ...]], make: Callable[..., Callable[[], Any]], output: Any, check: Callable[[], None], operations: float
+    configurations: Sequence[tuple[Any, ...]],
+    make: Callable[..., Callable[[], Any]],
+    output: Any,
+    check: Callable[[], None],
+    operations: float,
 ) -> dict[str, Callable[[], Any]]:
     """The call of each library in its fastest configuration. Each call is checked first; what a library cannot run is told and left out.
 
@@ -124,7 +134,11 @@ def fastest(
 
 
 def product(
-    size: int, dtype: torch.dtype, configurations: Sequence[tuple[Any, ...]], options: Callable[[ModuleType], Mapping[str, Any]], rounds: int
+    size: int,
+    dtype: torch.dtype,
+    configurations: Sequence[tuple[Any, ...]],
+    options: Callable[[ModuleType], Mapping[str, Any]],
+    rounds: int,
 ) -> dict[str, Any]:
     """Of a product of square matrices the speed of each library in its fastest configuration, which are timed again in turns with cuBLAS, and its ratio to
     the others'."""
@@ -134,9 +148,29 @@ def product(
 
     def make(module: Any, bm: int, bn: int, bk: int, warps: int, stages: int) -> Callable[[], Any]:
         grid, own = (-(-size // bm) * -(-size // bn),), options(module)
-        return lambda: module.matmul[grid](a, b, c, size, size, size, BM=bm, BN=bn, BK=bk, GROUP=8, num_warps=warps, num_stages=stages, **own)
+        return lambda: module.matmul[grid](
+            a,
+            b,
+            c,
+            size,
+            size,
+            size,
+            BM=bm,
+            BN=bn,
+            BK=bk,
+            GROUP=8,
+            num_warps=warps,
+            num_stages=stages,
+            **own,
+        )
 
-    best = fastest(configurations, make, c, lambda: torch.testing.assert_close(c, expected, rtol=1e-2, atol=0.5), 2 * size**3)
+    best = fastest(
+        configurations,
+        make,
+        c,
+        lambda: torch.testing.assert_close(c, expected, rtol=1e-2, atol=0.5),
+        2 * size**3,
+    )
     times = milliseconds({**best, "cublas": lambda: torch.mm(a, b, out=c)}, rounds)
     row = {f"{library}_TFLOPs": 2 * size**3 / taken / 1e9 for library, taken in times.items()}
     row["of_cublas"] = times["cublas"] / times["tilewright"]
@@ -145,11 +179,22 @@ def product(
     return row
 
 
-def report(title: str, rows: list[dict[str, Any]], plotted: Sequence[str] = (), options: argparse.Namespace | None = None) -> None:
+def report(
+    title: str,
+    rows: list[dict[str, Any]],
+    plotted: Sequence[str] = (),
+    options: argparse.Namespace | None = None,
+) -> None:
     """A table, one line of JSON for tools, and the files that were asked for; see :mod:`outputs`."""
     print(f"\n{title}")
     for row in rows:
-        print("  " + "  ".join(f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}" for name, value in row.items()))
+        print(
+            "  "
+            + "  ".join(
+                f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}"
+                for name, value in row.items()
+            )
+        )
     device = torch.cuda.get_device_name()
     print(json.dumps({"benchmark": title, "device": device, "rows": rows}))
     if options is not None:

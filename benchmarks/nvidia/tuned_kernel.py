@@ -18,8 +18,15 @@ def set_blocks(arguments):
 
 
 CONFIGURATIONS = [
-    triton.Config({"BM": 128, "BN": bn, "BK": bk, "GROUP": 8, "HALVES": halves}, num_warps=warps, num_stages=stages, pre_hook=set_blocks)
-    for bn, bk, stages, warps, halves in itertools.product((128, 256), (64, 128), (2, 3, 4), (4, 8), (True, False))
+    triton.Config(
+        {"BM": 128, "BN": bn, "BK": bk, "GROUP": 8, "HALVES": halves},
+        num_warps=warps,
+        num_stages=stages,
+        pre_hook=set_blocks,
+    )
+    for bn, bk, stages, warps, halves in itertools.product(
+        (128, 256), (64, 128), (2, 3, 4), (4, 8), (True, False)
+    )
 ]
 
 

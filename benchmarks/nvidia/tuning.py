@@ -66,7 +66,11 @@ def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dic
     programs = torch.cuda.get_device_properties(0).multi_processor_count
     torch.zeros(1024, device="cuda").sum().item()
     tuned = autotune(module.CONFIGURATIONS, key=["M", "N", "K"])(module.matmul)
-    untuned = autotune(module.CONFIGURATIONS, key=["M", "N", "K"], mode="model")(module.matmul) if own else None
+    untuned = (
+        autotune(module.CONFIGURATIONS, key=["M", "N", "K"], mode="model")(module.matmul)
+        if own
+        else None
+    )
     found: dict[str, Any] = {"tune_s": [], "tried": []}
     for m, n, k in shapes:
         a, b = (torch.randn(rows, k, device="cuda", dtype=torch.float16) for rows in (m, n))
@@ -76,7 +80,14 @@ def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dic
         def grid(meta: dict[str, Any], m: int = m, n: int = n) -> tuple[int]:
             return (min(programs, -(-m // meta["BM"]) * -(-n // meta["BN"])),)
 
-        def call(kernel: Any = tuned, described: Any = described, grid: Any = grid, m: int = m, n: int = n, k: int = k) -> None:
+        def call(
+            kernel: Any = tuned,
+            described: Any = described,
+            grid: Any = grid,
+            m: int = m,
+            n: int = n,
+            k: int = k,
+        ) -> None:
             kernel[grid](*described, m, n, k, PROGRAMS=programs, **options)
 
         torch.cuda.synchronize()
@@ -86,7 +97,10 @@ def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dic
         found["tune_s"].append(time.perf_counter() - started)
         found["tried"].append(len(tuned.configs_timings))
         torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=0.5)
-        row: dict[str, Any] = {"best": str(tuned.best_config), "timings": {str(one): times[0] for one, times in tuned.configs_timings.items()}}
+        row: dict[str, Any] = {
+            "best": str(tuned.best_config),
+            "timings": {str(one): times[0] for one, times in tuned.configs_timings.items()},
+        }
         calls: dict[str, Any] = {"tuned": call}
         if untuned is not None:
             call(untuned)
@@ -107,8 +121,24 @@ def measured(library: str, arguments: list[str]) -> dict[str, Any]:
             "TILEWRIGHT_BACKEND": "nvidia",
         }
         shim = ["-m", "tilewright.compat.triton"] if library == "shim" else []
-        command = [sys.executable, *shim, __file__, "--child", library, "--folder", folder, *arguments]
-        done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+        command = [
+            sys.executable,
+            *shim,
+            __file__,
+            "--child",
+            library,
+            "--folder",
+            folder,
+            *arguments,
+        ]
+        done = subprocess.run(
+            command,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parent,
+        )
     if done.returncode:
         raise SystemExit(f"{library} failed:\n{done.stdout}{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -125,9 +155,22 @@ def compile_only(arch: str) -> list[dict[str, Any]]:
         for asynchronous in ("", "asynchronous"):
             with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
                 settings = {**os.environ, **environment, "TILEWRIGHT_CACHE_DIR": folder}
-                command = [sys.executable, __file__, "--child", "lower" + asynchronous, "--folder", folder, "--arch", arch]
-                done = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
-            rows.append({"how": f"{how} {asynchronous}".strip(), **json.loads(done.stdout.splitlines()[-1])})
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--child",
+                    "lower" + asynchronous,
+                    "--folder",
+                    folder,
+                    "--arch",
+                    arch,
+                ]
+                done = subprocess.run(
+                    command, env=settings, capture_output=True, text=True, check=True
+                )
+            rows.append(
+                {"how": f"{how} {asynchronous}".strip(), **json.loads(done.stdout.splitlines()[-1])}
+            )
     return rows
 
 
@@ -156,9 +199,20 @@ def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
     for configuration in module.CONFIGURATIONS:
         constants = {**configuration.kwargs, "PROGRAMS": 132}
         width = constants["BN"] // 2 if constants["HALVES"] else constants["BN"]
-        blocks = {"a": (constants["BM"], constants["BK"]), "b": (constants["BN"], constants["BK"]), "c": (constants["BM"], width)}
-        signature = {name: "constexpr" if name in constants else "i32" for name in module.matmul.arg_names}
-        signature.update({name: f"tensordesc<fp16[{', '.join(map(str, block))}]>" for name, block in blocks.items()})
+        blocks = {
+            "a": (constants["BM"], constants["BK"]),
+            "b": (constants["BN"], constants["BK"]),
+            "c": (constants["BM"], width),
+        }
+        signature = {
+            name: "constexpr" if name in constants else "i32" for name in module.matmul.arg_names
+        }
+        signature.update(
+            {
+                name: f"tensordesc<fp16[{', '.join(map(str, block))}]>"
+                for name, block in blocks.items()
+            }
+        )
         options = {
             **backend.manifest.options,
             "num_warps": configuration.num_warps,
@@ -170,7 +224,11 @@ def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
         trials.append(Trial(configuration, [Wanted(Compiled(), selection)]))  # type: ignore[arg-type]
     failures: list[str] = []
     started = time.perf_counter()
-    ready = compile_trials(trials, beside=True, on_error=lambda configuration, error: failures.append(f"{configuration}: {error}"))
+    ready = compile_trials(
+        trials,
+        beside=True,
+        on_error=lambda configuration, error: failures.append(f"{configuration}: {error}"),
+    )
     times = [time.perf_counter() - started for _ in ready]
     if failures:
         raise SystemExit("\n".join(failures))
@@ -181,7 +239,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help=", ".join(LIBRARIES))
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--shapes", default="x".join(map(str, SHAPES[0])), help="4096x4096x4096,..., or all")
+    parser.add_argument(
+        "--shapes", default="x".join(map(str, SHAPES[0])), help="4096x4096x4096,..., or all"
+    )
     parser.add_argument("--verbose", action="store_true", help="print every configuration's time")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--arch", default="sm_90a")
@@ -190,9 +250,17 @@ def main() -> None:
     outputs.add_options(parser)
     options = parser.parse_args()
     if options.child and options.child.startswith("lower"):
-        print(json.dumps(lower_all(options.arch, options.folder, options.child.endswith("asynchronous"))))
+        print(
+            json.dumps(
+                lower_all(options.arch, options.folder, options.child.endswith("asynchronous"))
+            )
+        )
         return
-    shapes = SHAPES if options.shapes == "all" else [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
+    shapes = (
+        SHAPES
+        if options.shapes == "all"
+        else [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
+    )
     if options.child:
         print(json.dumps(child(options.child, options.folder, [(m, n, k) for m, n, k in shapes])))
         return
@@ -205,15 +273,29 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {library: [] for library in libraries}
     for _ in range(options.rounds):
         for library in libraries:
-            found[library].append(measured(library, ["--shapes", ",".join("x".join(map(str, shape)) for shape in shapes)]))
+            found[library].append(
+                measured(
+                    library, ["--shapes", ",".join("x".join(map(str, shape)) for shape in shapes)]
+                )
+            )
             if options.verbose:
                 print(library, json.dumps(found[library][-1]), flush=True)
     rows = []
     for library, rounds in found.items():
-        row: dict[str, Any] = {"library": library, "cold_s": statistics.median(one["tune_s"][0] for one in rounds)}
+        row: dict[str, Any] = {
+            "library": library,
+            "cold_s": statistics.median(one["tune_s"][0] for one in rounds),
+        }
         if "triton" in found:
-            row["triton_ratio"] = row["cold_s"] / statistics.median(one["tune_s"][0] for one in found["triton"])
-        chosen = [one[name]["model"] / one[name]["tuned"] for one in rounds for name in one if "x" in name and isinstance(one[name].get("model"), float)]
+            row["triton_ratio"] = row["cold_s"] / statistics.median(
+                one["tune_s"][0] for one in found["triton"]
+            )
+        chosen = [
+            one[name]["model"] / one[name]["tuned"]
+            for one in rounds
+            for name in one
+            if "x" in name and isinstance(one[name].get("model"), float)
+        ]
         if chosen:
             row["worst_model_over_tuned"] = max(chosen)
         rows.append(row)

@@ -22,7 +22,10 @@ def _is_there(name: str) -> bool:
         return False
 
 
-_DEVICES = ["cpu", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("nvidia", "amd") if _is_there(name))]
+_DEVICES = [
+    "cpu",
+    *(pytest.param(name, marks=pytest.mark.gpu) for name in ("nvidia", "amd") if _is_there(name)),
+]
 
 
 class Launch:
@@ -31,7 +34,16 @@ class Launch:
     def __init__(self, backend: str) -> None:
         self.session = Session(Subject(backend), "launch")
 
-    def __call__(self, kernel: Any, grid: tuple[int, ...], *args: Any, rtol: float = 1e-5, atol: float = 1e-5, exact: bool = False, **options: Any) -> None:
+    def __call__(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        *args: Any,
+        rtol: float = 1e-5,
+        atol: float = 1e-5,
+        exact: bool = False,
+        **options: Any,
+    ) -> None:
         """Launch twice and compare.
 
         Args:
@@ -42,19 +54,31 @@ class Launch:
             AssertionError: an array differs; says which.
         """
         copies: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {}
-        self.session.reference.launch(kernel, grid, *[_copied(value, copies) for value in args], **options)
-        self.session.launch(kernel, grid, *args, **{**options, **(self.session.strict if exact else {})})
+        self.session.reference.launch(
+            kernel, grid, *[_copied(value, copies) for value in args], **options
+        )
+        self.session.launch(
+            kernel, grid, *args, **{**options, **(self.session.strict if exact else {})}
+        )
         for position, (array, expected) in enumerate(copies.values()):
-            message = f"array {position} of the arguments: {self.session.backend} and reference differ"
+            message = (
+                f"array {position} of the arguments: {self.session.backend} and reference differ"
+            )
             if array.dtype.kind == "f":
                 np.testing.assert_allclose(array, expected, rtol=rtol, atol=atol, err_msg=message)
-            elif array.dtype.isbuiltin == 2:  # a float that NumPy does not know as one: its NaN would not equal itself
-                np.testing.assert_array_equal(array.astype(np.float64), expected.astype(np.float64), err_msg=message)
+            elif (
+                array.dtype.isbuiltin == 2
+            ):  # a float that NumPy does not know as one: its NaN would not equal itself
+                np.testing.assert_array_equal(
+                    array.astype(np.float64), expected.astype(np.float64), err_msg=message
+                )
             else:
                 np.testing.assert_array_equal(array, expected, err_msg=message)
 
 
-def _copied(value: Any, copies: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> Any:
+def _copied(
+    value: Any, copies: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+) -> Any:
     """An argument with its arrays copied, an array given twice once."""
     if isinstance(value, Addresses):
         return Addresses([_copied(array, copies) for array in value.arrays])

@@ -31,9 +31,18 @@ MACHINES = ((1, 4), (2, 8), (4, 4), (2, 16))
 def has_powers_of_two(module: Module) -> bool:
     """Whether all extents are what GPUs take, and no argument is a descriptor, which a launcher would take apart."""
     kernel = module.kernel
-    types = [value.type for function in module.functions.values() for operation in function.walk() for value in (*operation.results, *operation.operands)]
-    extents = itertools.chain.from_iterable(type_.shape for type_ in types if isinstance(type_, TileType))
-    return all(extent & (extent - 1) == 0 for extent in extents) and not any(isinstance(argument.type, DescriptorType) for argument in kernel.arguments)
+    types = [
+        value.type
+        for function in module.functions.values()
+        for operation in function.walk()
+        for value in (*operation.results, *operation.operands)
+    ]
+    extents = itertools.chain.from_iterable(
+        type_.shape for type_ in types if isinstance(type_, TileType)
+    )
+    return all(extent & (extent - 1) == 0 for extent in extents) and not any(
+        isinstance(argument.type, DescriptorType) for argument in kernel.arguments
+    )
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in TABLE if spec.name not in APART])
@@ -45,12 +54,24 @@ def test_an_operation_agrees_with_the_reference(name: str) -> None:
             run(sample.module, expected, sample.grid)
         # scalars and tiles take turns among the samples: both meet every machine
         warps, lanes = MACHINES[(number + number // len(MACHINES)) % len(MACHINES)]
-        emulator.run(parse_module(print_module(sample.module)), found, sample.grid, num_warps=warps, warp_size=lanes)
+        emulator.run(
+            parse_module(print_module(sample.module)),
+            found,
+            sample.grid,
+            num_warps=warps,
+            warp_size=lanes,
+        )
         check_outputs(sample, expected, found)
 
 
 @pytest.mark.slow
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(programs())
 def test_random_programs_agree_with_the_reference(program: Program) -> None:
     expected, found = program.arguments(), program.arguments()
@@ -64,4 +85,6 @@ def test_random_programs_agree_with_the_reference(program: Program) -> None:
     emulator.run(module, found, program.grid, num_warps=warps, warp_size=lanes)
     for output in program.outputs:
         wrong = mismatch(output, expected[output.index], found[output.index])
-        assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+        assert not wrong, (
+            f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+        )

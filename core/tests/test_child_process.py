@@ -16,7 +16,18 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX sys
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900
 #: Modules of the standard library that a process of ours imports.
-HIDDEN = ("json", "socket", "pickle", "struct", "select", "ctypes", "signal", "subprocess", "tempfile", "hashlib")
+HIDDEN = (
+    "json",
+    "socket",
+    "pickle",
+    "struct",
+    "select",
+    "ctypes",
+    "signal",
+    "subprocess",
+    "tempfile",
+    "hashlib",
+)
 
 GENERATE = """
 from tilewright.llvm.codegen import subprocess_codegen
@@ -89,11 +100,15 @@ def is_gone(process):
 def planted(tmp_path):
     """A folder in which modules lie that are called as modules of the standard library."""
     for name in HIDDEN:
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\nraise SystemExit('code of the current folder ran')\n")
+        (tmp_path / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\nraise SystemExit('code of the current folder ran')\n"
+        )
     return tmp_path
 
 
-@pytest.mark.parametrize(("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (EXECUTE, "execute()")])
+@pytest.mark.parametrize(
+    ("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (EXECUTE, "execute()")]
+)
 def test_nothing_of_the_current_folder_is_imported(planted, define, call):
     child = run(f"{define}\nprint(len({call}) > 0)", planted)
     out, err = child.communicate(timeout=GUARD)
@@ -120,7 +135,9 @@ def test_what_the_environment_says_by_now_follows_the_path_of_this_process(monke
     assert child_process.module_path() == ["/first", "/second"]
 
 
-@pytest.mark.parametrize(("said", "left"), [("", None), (":relative:.", None), ("/one::relative:/two", "/one:/two")])
+@pytest.mark.parametrize(
+    ("said", "left"), [("", None), (":relative:.", None), ("/one::relative:/two", "/one:/two")]
+)
 def test_no_variable_of_another_process_names_the_current_folder(monkeypatch, said, left):
     from tilewright import child_process
 
@@ -128,18 +145,36 @@ def test_no_variable_of_another_process_names_the_current_folder(monkeypatch, sa
     assert child_process.environment().get("PYTHONPATH") == left
 
 
-@pytest.mark.parametrize(("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (PROBE, "probe()")])
+@pytest.mark.parametrize(
+    ("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (PROBE, "probe()")]
+)
 @pytest.mark.parametrize("flag", ["-c", "-I"])
-def test_no_other_process_starts_with_code_that_this_one_started_without(tmp_path, define, call, flag):
+def test_no_other_process_starts_with_code_that_this_one_started_without(
+    tmp_path, define, call, flag
+):
     """An interpreter imports ``sitecustomize`` before a folder is put first on its path, and under ``-I`` from nowhere that a variable names."""
     named = tmp_path / "named"
     named.mkdir()
     for folder in (tmp_path, named)[flag == "-I" :]:
-        (folder / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('ran')\n")
+        (folder / "sitecustomize.py").write_text(
+            f"open({str(tmp_path / 'ran')!r}, 'a').write('ran')\n"
+        )
     program = f"import sys\nsys.path.insert(0, '')\n{define}\nprint(len({call}) > 0)"
-    variables = {**os.environ, **({"PYTHONPATH": str(named)} if flag == "-I" else {}), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")}
+    variables = {
+        **os.environ,
+        **({"PYTHONPATH": str(named)} if flag == "-I" else {}),
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+    }
     command = [sys.executable, *(["-I"] if flag == "-I" else []), "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=GUARD, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=GUARD,
+        check=False,
+    )
     assert not (tmp_path / "ran").exists() and done.stdout == "True\n", done.stderr
 
 
@@ -147,7 +182,10 @@ def test_a_process_that_tries_out_a_plugin_ends_with_the_one_that_wants_it(tmp_p
     (tmp_path / "hanging.py").write_text(
         "import os, time\nprint(os.getpid(), file=open('process', 'w'), flush=True)\nos.rename('process', 'hangs')\ntime.sleep(100000)\n"
     )
-    parent = run(f"import sys\nsys.path.append({str(tmp_path)!r})\n{PROBE.replace('wave', 'hanging')}\nprobe()", tmp_path)
+    parent = run(
+        f"import sys\nsys.path.append({str(tmp_path)!r})\n{PROBE.replace('wave', 'hanging')}\nprobe()",
+        tmp_path,
+    )
     child = started(tmp_path)
     parent.kill()
     parent.communicate(timeout=GUARD)
@@ -191,7 +229,10 @@ def test_a_process_that_generates_code_ends_with_the_one_that_wants_it(tmp_path,
 
 def test_the_end_of_a_pipe_ends_it_where_the_system_kills_no_children(tmp_path):
     """A thread of the process waits for it, while the code generator runs."""
-    without = HANGING.replace("import os, sys, time\n", "import os, sys, time\nfrom tilewright import child_process\nchild_process.end_with_parent = int\n")
+    without = HANGING.replace(
+        "import os, sys, time\n",
+        "import os, sys, time\nfrom tilewright import child_process\nchild_process.end_with_parent = int\n",
+    )
     parent = run(f"{without}\ngenerate()", tmp_path)
     child = started(tmp_path)
     parent.kill()
@@ -211,7 +252,9 @@ except Exception as error:
         TILEWRIGHT_COMPILE_TIME_LIMIT="1",
     )
     out, err = parent.communicate(timeout=GUARD)
-    assert out.startswith("LoweringError generating the code of held took longer than 1 seconds and was ended"), err
+    assert out.startswith(
+        "LoweringError generating the code of held took longer than 1 seconds and was ended"
+    ), err
     assert "TILEWRIGHT_COMPILE_TIME_LIMIT" in out
 
 

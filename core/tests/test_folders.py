@@ -42,7 +42,10 @@ class Layers:
     def files(self) -> dict[str, Path]:
         """Every module of the package but its own ``__init__``, by its name within the package."""
         root = ROOT / self.path
-        found = {".".join(file.relative_to(root).with_suffix("").parts): file for file in sorted(root.rglob("*.py"))}
+        found = {
+            ".".join(file.relative_to(root).with_suffix("").parts): file
+            for file in sorted(root.rglob("*.py"))
+        }
         return {name: file for name, file in found.items() if name != "__init__"}
 
     def rank(self, module: str) -> int:
@@ -51,7 +54,17 @@ class Layers:
 
 #: Capabilities whose methods take the context of the emission.
 ANNOTATED_CAPABILITIES = (
-    *("arithmetic", "async_copy", "clusters", "debugging", "external_functions", "global_memory", "kernel_assembly", "matrix", "mbarriers"),
+    *(
+        "arithmetic",
+        "async_copy",
+        "clusters",
+        "debugging",
+        "external_functions",
+        "global_memory",
+        "kernel_assembly",
+        "matrix",
+        "mbarriers",
+    ),
     *("named_barriers", "tensor_memory", "tma"),
 )
 
@@ -59,8 +72,26 @@ PACKAGES = (
     Layers(
         "tilewright.simt",
         "core/src/tilewright/simt",
-        ("layouts", "dialect", "target", "analysis", "assign_layouts", "passes", "pipeline", "lowering", "compile", "report", "emulator"),
-        frozenset({"dialect.op_interface", "dialect.registry", *(f"target.capabilities.{name}" for name in ANNOTATED_CAPABILITIES)}),
+        (
+            "layouts",
+            "dialect",
+            "target",
+            "analysis",
+            "assign_layouts",
+            "passes",
+            "pipeline",
+            "lowering",
+            "compile",
+            "report",
+            "emulator",
+        ),
+        frozenset(
+            {
+                "dialect.op_interface",
+                "dialect.registry",
+                *(f"target.capabilities.{name}" for name in ANNOTATED_CAPABILITIES),
+            }
+        ),
     ),
     Layers(
         "tilewright_cpu",
@@ -91,39 +122,108 @@ PACKAGES = (
     Layers(
         "tilewright_cpu.codegen",
         "backends/cpu/src/tilewright_cpu/codegen",
-        ("state", "context", "analysis", "gemm", "intrinsics", "sanitizer", "loops", "ops", "control", "registry", "kernel"),
+        (
+            "state",
+            "context",
+            "analysis",
+            "gemm",
+            "intrinsics",
+            "sanitizer",
+            "loops",
+            "ops",
+            "control",
+            "registry",
+            "kernel",
+        ),
         frozenset({"context"}),
     ),
     Layers(
         "tilewright.language",
         "core/src/tilewright/language",
         (
-            *("binding", "options", "value_types", "definitions", "builtin_functions", "signatures", "core", "semantic", "floats"),
-            *("math", "random", "standard", "members", "device_math", "libdevice", "target_info", "backend_modules", "extra"),
+            *(
+                "binding",
+                "options",
+                "value_types",
+                "definitions",
+                "builtin_functions",
+                "signatures",
+                "core",
+                "semantic",
+                "floats",
+            ),
+            *(
+                "math",
+                "random",
+                "standard",
+                "members",
+                "device_math",
+                "libdevice",
+                "target_info",
+                "backend_modules",
+                "extra",
+            ),
         ),
     ),
     Layers(
         "tilewright.passes",
         "core/src/tilewright/passes",
         (
-            *("clone", "effects", "rewriter", "math", "fold", "analysis", "cse", "dce", "licm", "inline", "descriptor_padding"),
-            *("descriptor_pointers", "rewrites", "canonicalize", "pipeline", "decompose", "expand_math"),
+            *(
+                "clone",
+                "effects",
+                "rewriter",
+                "math",
+                "fold",
+                "analysis",
+                "cse",
+                "dce",
+                "licm",
+                "inline",
+                "descriptor_padding",
+            ),
+            *(
+                "descriptor_pointers",
+                "rewrites",
+                "canonicalize",
+                "pipeline",
+                "decompose",
+                "expand_math",
+            ),
         ),
     ),
     Layers(
         "tilewright.reference",
         "core/src/tilewright/reference",
         (
-            *("numerics", "values", "memory", "failures", "cooperative_threads", "frame", "provenance"),
+            *(
+                "numerics",
+                "values",
+                "memory",
+                "failures",
+                "cooperative_threads",
+                "frame",
+                "provenance",
+            ),
             *("operations", "checks", "interpreter"),
         ),
     ),
-    Layers("tilewright.llvm", "core/src/tilewright/llvm", ("emission", "assembly", "codegen", "native")),
+    Layers(
+        "tilewright.llvm", "core/src/tilewright/llvm", ("emission", "assembly", "codegen", "native")
+    ),
     Layers(
         "tilewright.runtime",
         "core/src/tilewright/runtime",
         (
-            *("hooks", "integers", "executors", "options", "storage", "shipped_records", "tuning_records"),
+            *(
+                "hooks",
+                "integers",
+                "executors",
+                "options",
+                "storage",
+                "shipped_records",
+                "tuning_records",
+            ),
             *("devices", "arguments", "compiler", "launch", "tuning", "reference_backend"),
         ),
     ),
@@ -131,8 +231,27 @@ PACKAGES = (
         "tilewright_nvidia",
         "backends/nvidia/src/tilewright_nvidia",
         (
-            *("__version__", "architectures", "operations", "toolchain", "codegen", "async_copy", "mma", "host"),
-            *("instruction_costs", "manifest", "target", "lower", "language", "performance_model", "tuning", "ceilings", "plugin"),
+            *(
+                "__version__",
+                "architectures",
+                "operations",
+                "toolchain",
+                "codegen",
+                "async_copy",
+                "mma",
+                "host",
+            ),
+            *(
+                "instruction_costs",
+                "manifest",
+                "target",
+                "lower",
+                "language",
+                "performance_model",
+                "tuning",
+                "ceilings",
+                "plugin",
+            ),
         ),
         frozenset({"codegen.kernel_state"}),
     ),
@@ -140,7 +259,16 @@ PACKAGES = (
         "tilewright_amd",
         "backends/amd/src/tilewright_amd",
         (
-            *("__version__", "architectures", "toolchain", "codegen", "async_copy", "mma", "host", "instruction_costs"),
+            *(
+                "__version__",
+                "architectures",
+                "toolchain",
+                "codegen",
+                "async_copy",
+                "mma",
+                "host",
+                "instruction_costs",
+            ),
             *("manifest", "target", "lower", "language", "ceilings", "plugin"),
         ),
         frozenset({"mma.block_scaled"}),
@@ -158,7 +286,18 @@ PACKAGES = (
         "tilewright_conformance",
         "conformance/src/tilewright_conformance",
         (
-            *("suite", "op_samples", "oracles", "testlib", "kernels", "cases", "random_programs", "mutation", "fuzz", "runtests"),
+            *(
+                "suite",
+                "op_samples",
+                "oracles",
+                "testlib",
+                "kernels",
+                "cases",
+                "random_programs",
+                "mutation",
+                "fuzz",
+                "runtests",
+            ),
             *("api_coverage", "pytest_plugin", "test_suite", "__main__"),
         ),
     ),
@@ -166,8 +305,28 @@ PACKAGES = (
         "tilewright_conformance.suite",
         "conformance/src/tilewright_conformance/suite",
         (
-            *("capture", "comparison", "placement", "session", "case", "requirements", "requirements_audit", "catalogue", "expectations"),
-            *("releases", "provenance", "engine", "profiles", "report", "progress", "run", "rerun", "minimal_backend"),
+            *(
+                "capture",
+                "comparison",
+                "placement",
+                "session",
+                "case",
+                "requirements",
+                "requirements_audit",
+                "catalogue",
+                "expectations",
+            ),
+            *(
+                "releases",
+                "provenance",
+                "engine",
+                "profiles",
+                "report",
+                "progress",
+                "run",
+                "rerun",
+                "minimal_backend",
+            ),
             *("selftest", "cli"),
         ),
     ),
@@ -183,7 +342,9 @@ def crowded() -> dict[str, int]:
 
 
 def test_folders_have_few_files() -> None:
-    assert crowded() == CROWDED, "divide a folder that has grown, and let the numbers here follow one that has shrunk"
+    assert crowded() == CROWDED, (
+        "divide a folder that has grown, and let the numbers here follow one that has shrunk"
+    )
 
 
 def imports(file: Path, package: str) -> Iterator[tuple[str, int, bool]]:
@@ -192,26 +353,43 @@ def imports(file: Path, package: str) -> Iterator[tuple[str, int, bool]]:
     typing = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        if isinstance(block, ast.If)
+        and isinstance(block.test, ast.Name)
+        and block.test.id == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module is not None and f"{node.module}.".startswith(f"{package}."):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module is not None
+            and f"{node.module}.".startswith(f"{package}.")
+        ):
             inside = node.module.removeprefix(package).lstrip(".")
-            yield from ((inside or alias.name, node.lineno, id(node) in typing) for alias in node.names)
+            yield from (
+                (inside or alias.name, node.lineno, id(node) in typing) for alias in node.names
+            )
 
 
-@pytest.mark.parametrize(("package", "name"), [(package, name) for package in PACKAGES for name in package.files()], ids=str)
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [(package, name) for package in PACKAGES for name in package.files()],
+    ids=str,
+)
 def test_a_folder_imports_only_those_below_it(package: Layers, name: str) -> None:
     above = [
         f"line {line}: {imported}"
         for imported, line, for_annotations in imports(package.files()[name], package.name)
-        if package.rank(imported) > package.rank(name) and not (for_annotations and name in package.annotated)
+        if package.rank(imported) > package.rank(name)
+        and not (for_annotations and name in package.annotated)
     ]
     assert not above, f"{name} imports what is above it: {'; '.join(above)}"
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
 def test_modules_that_are_handed_objects_of_folders_above_annotate_them(package: Layers) -> None:
-    annotating = {name for name, file in package.files().items() if any(for_annotations for *_, for_annotations in imports(file, package.name))}
+    annotating = {
+        name
+        for name, file in package.files().items()
+        if any(for_annotations for *_, for_annotations in imports(file, package.name))
+    }
     assert annotating >= package.annotated

@@ -162,7 +162,12 @@ print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children
 def forks_of(seed, count, folder):
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / str(seed))}
     done = subprocess.run(
-        [sys.executable, str(folder / "program.py"), str(seed), str(count)], env=environment, capture_output=True, text=True, timeout=GUARD, check=False
+        [sys.executable, str(folder / "program.py"), str(seed), str(count)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=GUARD,
+        check=False,
     )
     return done.stdout.split(), done.stderr
 
@@ -179,7 +184,10 @@ def test_children_of_first_launches_launch(program):
     assert statuses == ["0"] * 6, told
 
 
-@pytest.mark.skipif(os.environ.get("TILEWRIGHT_EXHAUSTIVE") != "1", reason="minutes: TILEWRIGHT_EXHAUSTIVE=1 runs it")
+@pytest.mark.skipif(
+    os.environ.get("TILEWRIGHT_EXHAUSTIVE") != "1",
+    reason="minutes: TILEWRIGHT_EXHAUSTIVE=1 runs it",
+)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_hundred_children_of_first_launches_launch(program, seed):
     statuses, told = forks_of(seed, 5, program)

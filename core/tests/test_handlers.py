@@ -31,9 +31,13 @@ ALL = TABLE.extended(BREAKPOINT)
 
 #: Tables of handlers -> the rows: an operation, and what is called with it.
 HANDLERS: dict[str, list[tuple[str, Handler]]] = {
-    "rewrites": [(name, rewrite.apply) for rewrite in canonicalize.REWRITES for name in rewrite.operations],
+    "rewrites": [
+        (name, rewrite.apply) for rewrite in canonicalize.REWRITES for name in rewrite.operations
+    ],
     "decompositions": [(name, row.apply) for name, row in CATALOGUE.items()],
-    "widening": [(name, rewrite.apply) for rewrite in widening([F32]) for name in rewrite.operations],
+    "widening": [
+        (name, rewrite.apply) for rewrite in widening([F32]) for name in rewrite.operations
+    ],
     "expansions of descriptors": list(descriptor_pointers._EXPANSIONS.items()),
     "moves of axes": list(axis._MOVED.items()),
     "control flow of axes": list(axis._STRUCTURED.items()),
@@ -42,7 +46,11 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
     "checks": [(name, check) for name, rows in CHECKS.items() for *_, check in rows],
     "undefined lanes": list(undefined_lanes._RULES.items()),
     **{
-        module.__name__: [(name, interface.lower) for name, interface in module.INTERFACES.items() if name in TABLE]
+        module.__name__: [
+            (name, interface.lower)
+            for name, interface in module.INTERFACES.items()
+            if name in TABLE
+        ]
         for module in (atomics, index, reduce, scan, shape)
     },
     "lowering for the CPU": list(METHODS.statements.items()),
@@ -51,8 +59,14 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
 
 def _classes(annotation: Any) -> tuple[type[Operation], ...] | None:
     """The classes of operations that an annotation admits; None where it is of something else."""
-    found = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    return found if all(isinstance(each, type) and issubclass(each, Operation) for each in found) else None
+    found = (
+        typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    )
+    return (
+        found
+        if all(isinstance(each, type) and issubclass(each, Operation) for each in found)
+        else None
+    )
 
 
 def taken(handler: Handler) -> tuple[type[Operation], ...]:
@@ -61,7 +75,9 @@ def taken(handler: Handler) -> tuple[type[Operation], ...]:
     for text in handler.__annotations__.values():
         try:
             found = _classes(eval(text, scope))
-        except NameError:  # a name that is imported for type checkers alone, which no class of operations is
+        except (
+            NameError
+        ):  # a name that is imported for type checkers alone, which no class of operations is
             continue
         if found is not None:
             return found
@@ -87,7 +103,11 @@ def _nothing(context: object) -> None: ...
 
 
 def test_what_is_found() -> None:
-    assert not list(unfit("cmp", _compare)) and not list(unfit("cmp", _join)) and not list(unfit("cast", _join))
+    assert (
+        not list(unfit("cmp", _compare))
+        and not list(unfit("cmp", _join))
+        and not list(unfit("cast", _join))
+    )
     assert list(unfit("add", _compare)) == ["_compare takes Cmp, and is called with add"]
     assert list(unfit("select", _join)) == ["_join takes Binary | Cast, and is called with select"]
     with pytest.raises(AssertionError, match="takes no operation"):

@@ -75,20 +75,35 @@ def tree_of(module: str) -> ast.Module:
 
 def lazy_imports(tree: ast.Module) -> ast.FunctionDef | None:
     """The function by which a package imports what it has the names of when it is first asked for it."""
-    return next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"), None)
+    return next(
+        (
+            node
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        ),
+        None,
+    )
 
 
 def is_import_call(node: ast.AST) -> bool:
     """Whether it calls ``import_module`` or ``__import__``."""
-    return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__")
+    return isinstance(node, ast.Call) and getattr(
+        node.func, "attr", getattr(node.func, "id", "")
+    ) in ("import_module", "__import__")
 
 
 def computed_imports(tree: ast.Module) -> list[int]:
     """The lines that import a module whose name is not written there, but for those of a lazy package, whose names :func:`imports_of` sees."""
     lazy = lazy_imports(tree)
     seen = {id(node) for node in ast.walk(lazy)} if lazy is not None else set()
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_import_call(node) and id(node) not in seen]
-    return [call.lineno for call in calls if not call.args or not isinstance(call.args[0], ast.Constant)]
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and is_import_call(node) and id(node) not in seen
+    ]
+    return [
+        call.lineno for call in calls if not call.args or not isinstance(call.args[0], ast.Constant)
+    ]
 
 
 @functools.cache
@@ -109,22 +124,35 @@ def _imports_of(module: str) -> Iterator[Import]:
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}:{node.lineno} imports relatively"
             if node.module in modules():
-                yield from (Import(module, node.module, alias.name, node.lineno) for alias in node.names)
+                yield from (
+                    Import(module, node.module, alias.name, node.lineno) for alias in node.names
+                )
         elif isinstance(node, ast.Import):
-            yield from (Import(module, alias.name, "", node.lineno) for alias in node.names if alias.name in modules())
+            yield from (
+                Import(module, alias.name, "", node.lineno)
+                for alias in node.names
+                if alias.name in modules()
+            )
         elif isinstance(node, ast.Call) and is_import_call(node) and node.args:
             named = node.args[0]
             if isinstance(named, ast.Constant) and named.value in modules():
                 yield Import(module, named.value, "", node.lineno)
         elif lazy and isinstance(node, ast.Constant):
-            yield from (Import(module, name, "", node.lineno) for name in (str(node.value), f"{module}.{node.value}") if name in modules())
+            yield from (
+                Import(module, name, "", node.lineno)
+                for name in (str(node.value), f"{module}.{node.value}")
+                if name in modules()
+            )
 
 
 def needs() -> dict[str, set[str]]:
     """The modules that each module imports. What a package's folder has is imported from there, not from the package."""
     graph: dict[str, set[str]] = {}
     for module in modules():
-        found = {f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source for one in imports_of(module)}
+        found = {
+            f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source
+            for one in imports_of(module)
+        }
         graph.setdefault(_joined(module), set()).update(map(_joined, found))
     return {module: found - {module} for module, found in graph.items()}
 
@@ -137,7 +165,9 @@ def _joined(module: str) -> str:
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
     """The sets of modules of which each needs each other, the largest first."""
     left = {module: set(needed) for module, needed in graph.items()}
-    while True:  # what needs nothing that is left, or is needed by nothing that is left, is in no circle
+    while (
+        True
+    ):  # what needs nothing that is left, or is needed by nothing that is left, is in no circle
         needed = set().union(*left.values())
         kept = {module for module, own in left.items() if own & left.keys() and module in needed}
         if len(kept) == len(left):
@@ -154,7 +184,10 @@ def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
         found.append(circle)
         for module in circle:
             del left[module], users[module]
-    return sorted((circle for circle in found if len(circle) > 1), key=lambda circle: (-len(circle), min(circle)))
+    return sorted(
+        (circle for circle in found if len(circle) > 1),
+        key=lambda circle: (-len(circle), min(circle)),
+    )
 
 
 def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
@@ -172,7 +205,10 @@ def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
     [
         ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
         ({"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c"}}, [{"a", "b"}, {"c", "d"}]),
-        ({"z": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}}, [{"a", "b", "c"}, {"d", "e"}]),
+        (
+            {"z": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}},
+            [{"a", "b", "c"}, {"d", "e"}],
+        ),
         ({"a": {"b", "c"}, "b": {"a"}, "c": {"d"}, "d": {"a"}}, [{"a", "b", "c", "d"}]),
     ],
 )
@@ -181,7 +217,11 @@ def test_circles_are_found(graph: dict[str, set[str]], expected: list[set[str]])
 
 
 def test_no_circle_of_imports_is_larger_than_one_can_read() -> None:
-    told = [f"{len(circle)} modules need each other, and {LIMIT} may: {', '.join(sorted(circle))}" for circle in circles(needs()) if len(circle) > LIMIT]
+    told = [
+        f"{len(circle)} modules need each other, and {LIMIT} may: {', '.join(sorted(circle))}"
+        for circle in circles(needs())
+        if len(circle) > LIMIT
+    ]
     assert not told, "\n".join(told)
 
 
@@ -207,7 +247,11 @@ def test_imports_can_be_read_in_the_sources() -> None:
         for module, lines in found.items()
         if module not in COMPUTED
     ]
-    told += [f"{module} imports nothing by a computed name: its row is not needed" for module in COMPUTED if module not in found]
+    told += [
+        f"{module} imports nothing by a computed name: its row is not needed"
+        for module in COMPUTED
+        if module not in found
+    ]
     assert not told, "\n".join(told)
 
 
@@ -225,16 +269,31 @@ def private_names(module: str) -> Iterator[str]:
                 if whole in modules():
                     aliases[alias.asname or alias.name] = whole
         elif isinstance(node, ast.Import):
-            aliases.update((alias.asname, alias.name) for alias in node.names if alias.asname and alias.name in modules())
+            aliases.update(
+                (alias.asname, alias.name)
+                for alias in node.names
+                if alias.asname and alias.name in modules()
+            )
     for one in imports_of(module):
-        whole = f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source
+        whole = (
+            f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source
+        )
         if whole == one.source and is_private(one.name):
             yield f"{module}:{one.line} imports {one.name} of {one.source}"
         parts = whole.split(".")
         owners = [".".join(parts[:place]) for place, part in enumerate(parts) if is_private(part)]
-        yield from (f"{module}:{one.line} imports {whole}, which is {owner}'s" for owner in owners if not f"{module}.".startswith(f"{owner}."))
+        yield from (
+            f"{module}:{one.line} imports {whole}, which is {owner}'s"
+            for owner in owners
+            if not f"{module}.".startswith(f"{owner}.")
+        )
     for node in nodes_of(module):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases and is_private(node.attr):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in aliases
+            and is_private(node.attr)
+        ):
             yield f"{module}:{node.lineno} takes {node.attr} of {aliases[node.value.id]}"
 
 

@@ -26,15 +26,61 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": {"ir", "language", "errors", "environment", "plugins", "recursion"},
     "passes": {"ir", "errors", "environment"},
     "plugins": {"ir", "errors", "environment", "forks", "child_process"},
-    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm", "logs", "recursion"},
+    "runtime": {
+        "ir",
+        "reference",
+        "language",
+        "frontend",
+        "passes",
+        "plugins",
+        "errors",
+        "environment",
+        "child_process",
+        "forks",
+        "llvm",
+        "logs",
+        "recursion",
+    },
     "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles
     "gpu_host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},
     "jax": {"ir", "language", "runtime", "errors"},
-    "testing": {"ir", "reference", "frontend", "passes", "runtime", "llvm", "simt", "gpu_host", "errors"},
-    "compat": {"active_target", "ir", "language", "passes", "plugins", "runtime", "testing", "errors", "environment"},
-    "tools": {"ir", "reference", "language", "passes", "plugins", "runtime", "simt", "compat", "testing", "errors", "environment"},
+    "testing": {
+        "ir",
+        "reference",
+        "frontend",
+        "passes",
+        "runtime",
+        "llvm",
+        "simt",
+        "gpu_host",
+        "errors",
+    },
+    "compat": {
+        "active_target",
+        "ir",
+        "language",
+        "passes",
+        "plugins",
+        "runtime",
+        "testing",
+        "errors",
+        "environment",
+    },
+    "tools": {
+        "ir",
+        "reference",
+        "language",
+        "passes",
+        "plugins",
+        "runtime",
+        "simt",
+        "compat",
+        "testing",
+        "errors",
+        "environment",
+    },
     "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors", "forks"},
     "__main__": {"tools"},
 }
@@ -48,19 +94,28 @@ NAMING_VENDORS = {
     "language/builtin_functions/linear.py": "the text of a warning that programs are told in the words of Triton",
 }
 
-VENDOR = re.compile(r"(?i:nvidia|\bamd|hopper|\brocm|\bcuda\b(?!_array)|\bhip\b)|tilewright_(cpu|nvidia|amd)")
+VENDOR = re.compile(
+    r"(?i:nvidia|\bamd|hopper|\brocm|\bcuda\b(?!_array)|\bhip\b)|tilewright_(cpu|nvidia|amd)"
+)
 
 
 def package_of(module: str) -> str:
     """The package of a module of the core, by its dotted name without the core's: the innermost that has a row."""
     parts = module.split(".")
-    return next((name for end in range(len(parts), 1, -1) if (name := "/".join(parts[:end])) in ALLOWED), parts[0])
+    return next(
+        (name for end in range(len(parts), 1, -1) if (name := "/".join(parts[:end])) in ALLOWED),
+        parts[0],
+    )
 
 
 def modules(package: str) -> list[Path]:
     """The files of a package, without those of packages in it that have rows of their own."""
     files = sorted((SOURCE / package).rglob("*.py")) or [SOURCE / f"{package}.py"]
-    return [file for file in files if package_of(".".join(file.relative_to(SOURCE).with_suffix("").parts)) == package]
+    return [
+        file
+        for file in files
+        if package_of(".".join(file.relative_to(SOURCE).with_suffix("").parts)) == package
+    ]
 
 
 def imported_packages(file: Path) -> set[str]:
@@ -69,8 +124,16 @@ def imported_packages(file: Path) -> set[str]:
     for node in ast.walk(ast.parse(file.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "tilewright" else [f"tilewright.{alias.name}" for alias in node.names]
-        found |= {package_of(name.removeprefix("tilewright.")) for name in names if name.startswith("tilewright.")}
+            names = (
+                [node.module]
+                if node.module != "tilewright"
+                else [f"tilewright.{alias.name}" for alias in node.names]
+            )
+        found |= {
+            package_of(name.removeprefix("tilewright."))
+            for name in names
+            if name.startswith("tilewright.")
+        }
     return found
 
 
@@ -83,7 +146,9 @@ def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
 
 
 def test_every_package_and_module_has_a_layer() -> None:
-    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or any(path.rglob("*.py"))}
+    found = {
+        path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or any(path.rglob("*.py"))
+    }
     assert found == {package.partition("/")[0] for package in ALLOWED}
 
 
@@ -91,15 +156,31 @@ def test_the_core_names_no_vendor() -> None:
     named: dict[str, list[str]] = {}
     for file in SOURCE.rglob("*.py"):
         relative = file.relative_to(SOURCE)
-        lines = [f"{relative}:{number}: {line.strip()}" for number, line in enumerate(file.read_text().splitlines(), 1) if VENDOR.search(line)]
-        named.setdefault(str(relative) if str(relative) in NAMING_VENDORS else relative.parts[0], []).extend(lines)
-    assert not (unsaid := [line for place, lines in named.items() if place not in NAMING_VENDORS for line in lines]), "\n".join(unsaid)
-    assert not (needless := [place for place in NAMING_VENDORS if not named.get(place)]), f"no vendor is named there any more: {needless}"
+        lines = [
+            f"{relative}:{number}: {line.strip()}"
+            for number, line in enumerate(file.read_text().splitlines(), 1)
+            if VENDOR.search(line)
+        ]
+        named.setdefault(
+            str(relative) if str(relative) in NAMING_VENDORS else relative.parts[0], []
+        ).extend(lines)
+    assert not (
+        unsaid := [
+            line for place, lines in named.items() if place not in NAMING_VENDORS for line in lines
+        ]
+    ), "\n".join(unsaid)
+    assert not (needless := [place for place in NAMING_VENDORS if not named.get(place)]), (
+        f"no vendor is named there any more: {needless}"
+    )
     assert all(NAMING_VENDORS.values())
 
 
 def test_the_core_imports_no_backend() -> None:
-    told = [f"{file.relative_to(SOURCE)}:{number}" for file in SOURCE.rglob("*.py") for number in backends_imported(file)]
+    told = [
+        f"{file.relative_to(SOURCE)}:{number}"
+        for file in SOURCE.rglob("*.py")
+        for number in backends_imported(file)
+    ]
     assert not told, ", ".join(told)
 
 
@@ -107,7 +188,11 @@ def test_the_conformance_suite_imports_no_backend() -> None:
     suite = SOURCE.parents[2] / "conformance" / "src" / "tilewright_conformance"
     files = sorted(suite.rglob("*.py"))
     own = "tilewright_conformance"
-    found = [f"{file.relative_to(suite)}:{number}" for file in files for number in backends_imported(file, own)]
+    found = [
+        f"{file.relative_to(suite)}:{number}"
+        for file in files
+        for number in backends_imported(file, own)
+    ]
     assert files and not found, ", ".join(found)
 
 
@@ -115,7 +200,15 @@ def backends_imported(file: Path, own: str = "tilewright") -> list[int]:
     """Lines of imports of ``tilewright_...``, but for those of the package ``own``."""
     found = []
     for node in ast.walk(ast.parse(file.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
         packages = {name.partition(".")[0] for name in names}
-        found += [node.lineno for name in packages if name.startswith("tilewright_") and name != own]
+        found += [
+            node.lineno for name in packages if name.startswith("tilewright_") and name != own
+        ]
     return found

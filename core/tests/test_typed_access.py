@@ -37,15 +37,29 @@ def untyped(source: str) -> Iterator[int]:
     operation."""
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.Call(func=ast.Attribute(attr="attribute" | "operand" | "group"), args=[ast.Constant(value=str(name)), *_]) if "." not in name:
+            case ast.Call(
+                func=ast.Attribute(attr="attribute" | "operand" | "group"),
+                args=[ast.Constant(value=str(name)), *_],
+            ) if "." not in name:
                 yield node.lineno
-            case ast.Call(func=ast.Attribute(attr="get", value=ast.Attribute(attr="attributes")), args=[ast.Constant(value=str(name)), *_]) if "." not in name:
+            case ast.Call(
+                func=ast.Attribute(attr="get", value=ast.Attribute(attr="attributes")),
+                args=[ast.Constant(value=str(name)), *_],
+            ) if "." not in name:
                 yield node.lineno
-            case ast.Subscript(ast.Attribute(attr="attributes", value=of), ast.Constant(value=str(name)), ast.Load()) if "." not in name and not _is_shape(of):
+            case ast.Subscript(
+                ast.Attribute(attr="attributes", value=of),
+                ast.Constant(value=str(name)),
+                ast.Load(),
+            ) if "." not in name and not _is_shape(of):
                 yield node.lineno
-            case ast.Subscript(value=ast.Attribute(attr="operands"), slice=place) if _is_literal(place):
+            case ast.Subscript(value=ast.Attribute(attr="operands"), slice=place) if _is_literal(
+                place
+            ):
                 yield node.lineno
-            case ast.Assign(targets=[ast.Tuple(elts=elements)], value=ast.Attribute(attr="operands")) if not any(map(_starred, elements)):
+            case ast.Assign(
+                targets=[ast.Tuple(elts=elements)], value=ast.Attribute(attr="operands")
+            ) if not any(map(_starred, elements)):
                 yield node.lineno
 
 
@@ -75,7 +89,10 @@ def test_packages_read_by_field(package: str) -> None:
         ('operation.attributes["value"]', [1]),
         ('operation.operand("mask") or operation.group("inits")', [1, 1]),
         ("operation.operands[0]", [1]),
-        ("operation.operands[-1]\noperation.operands[3:]\noperation.operands[3 + index]", [1, 2, 3]),
+        (
+            "operation.operands[-1]\noperation.operands[3:]\noperation.operands[3 + index]",
+            [1, 2, 3],
+        ),
         ("a, b = operation.operands", [1]),
         ("a, *rest = operation.operands", []),
         ("operation.operands[index]", []),

@@ -19,7 +19,10 @@ def series(function: Real, points: int = 48) -> list[float]:
     """Chebyshev coefficients of ``function`` on [-1, 1]."""
     angles = [mp.pi * (k + mp.mpf(1) / 2) / points for k in range(points)]
     values = [function(mp.cos(angle)) for angle in angles]
-    found = [2 * mp.fsum(v * mp.cos(n * angle) for v, angle in zip(values, angles, strict=True)) / points for n in range(points)]
+    found = [
+        2 * mp.fsum(v * mp.cos(n * angle) for v, angle in zip(values, angles, strict=True)) / points
+        for n in range(points)
+    ]
     found[0] /= 2
     largest = max(abs(c) for c in found)
     while abs(found[-1]) < largest * mp.mpf(2) ** -58:
@@ -71,8 +74,14 @@ def y_rest(order: int) -> Real:
 
 
 FITS: dict[str, tuple[str, Real]] = {
-    "erfcx": ("(1 + 2x) erfcx(x), t = (x - 3.75) / (x + 3.75)", lambda t: (lambda x: (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x))(3.75 * (1 + t) / (1 - t))),
-    "lgamma": ("lgamma(x) / ((x - 1) (x - 2)), t = x - 1.5", lambda t: lgamma_core(t + mp.mpf("1.5"))),
+    "erfcx": (
+        "(1 + 2x) erfcx(x), t = (x - 3.75) / (x + 3.75)",
+        lambda t: (lambda x: (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x))(3.75 * (1 + t) / (1 - t)),
+    ),
+    "lgamma": (
+        "lgamma(x) / ((x - 1) (x - 2)), t = x - 1.5",
+        lambda t: lgamma_core(t + mp.mpf("1.5")),
+    ),
     "j0": ("J0(x), t = x*x/32 - 1", lambda t: mp.besselj(0, square(t))),
     "j1": ("J1(x) / x, t = x*x/32 - 1", lambda t: mp.besselj(1, square(t)) / square(t)),
     "y0": ("Y0(x) - 2/pi log(x) J0(x), t = x*x/32 - 1", y_rest(0)),
@@ -81,15 +90,29 @@ FITS: dict[str, tuple[str, Real]] = {
     "q0": ("Q x/8 of order 0, t = 2 (8/x)**2 - 1", phase(0, "q")),
     "p1": ("P of order 1, t = 2 (8/x)**2 - 1", phase(1, "p")),
     "q1": ("Q x/8 of order 1, t = 2 (8/x)**2 - 1", phase(1, "q")),
-    "i0": ("exp(-x) I0(x), t = x/4 - 1", lambda t: mp.exp(-4 * (t + 1)) * mp.besseli(0, 4 * (t + 1))),
-    "i1": ("exp(-x) I1(x) (1 + x) / x, t = x/4 - 1", lambda t: mp.exp(-4 * (t + 1)) * mp.besseli(1, 4 * (t + 1)) * (1 + 1 / (4 * (t + 1)))),
-    "i0_far": ("exp(-x) sqrt(x) I0(x), t = 16/x - 1", lambda t: (lambda x: mp.exp(-x) * mp.sqrt(x) * mp.besseli(0, x))(16 / (t + 1))),
-    "i1_far": ("exp(-x) sqrt(x) I1(x), t = 16/x - 1", lambda t: (lambda x: mp.exp(-x) * mp.sqrt(x) * mp.besseli(1, x))(16 / (t + 1))),
+    "i0": (
+        "exp(-x) I0(x), t = x/4 - 1",
+        lambda t: mp.exp(-4 * (t + 1)) * mp.besseli(0, 4 * (t + 1)),
+    ),
+    "i1": (
+        "exp(-x) I1(x) (1 + x) / x, t = x/4 - 1",
+        lambda t: mp.exp(-4 * (t + 1)) * mp.besseli(1, 4 * (t + 1)) * (1 + 1 / (4 * (t + 1))),
+    ),
+    "i0_far": (
+        "exp(-x) sqrt(x) I0(x), t = 16/x - 1",
+        lambda t: (lambda x: mp.exp(-x) * mp.sqrt(x) * mp.besseli(0, x))(16 / (t + 1)),
+    ),
+    "i1_far": (
+        "exp(-x) sqrt(x) I1(x), t = 16/x - 1",
+        lambda t: (lambda x: mp.exp(-x) * mp.sqrt(x) * mp.besseli(1, x))(16 / (t + 1)),
+    ),
 }
 
 
 def main() -> None:
-    print('"""Chebyshev series of :mod:`tilewright.language.device_math`, in fp64. Made by ``core/tools/fit_device_math.py``."""\n')
+    print(
+        '"""Chebyshev series of :mod:`tilewright.language.device_math`, in fp64. Made by ``core/tools/fit_device_math.py``."""\n'
+    )
     print("from __future__ import annotations\n\nSERIES: dict[str, tuple[float, ...]] = {")
     for name, (law, function) in FITS.items():
         print(f"    # {law}\n    {name!r}: (".replace("'", '"'))

@@ -36,7 +36,9 @@ class Fit:
     law: str
 
 
-def remez(ys: list[mp.mpf], ws: list[mp.mpf], xs: list[mp.mpf], powers: list[int]) -> tuple[list[mp.mpf], mp.mpf]:
+def remez(
+    ys: list[mp.mpf], ws: list[mp.mpf], xs: list[mp.mpf], powers: list[int]
+) -> tuple[list[mp.mpf], mp.mpf]:
     """Coefficients of ``powers`` with the least weighted maximal error over the points, and that error."""
     count = len(powers)
     reference = [round(i * (len(xs) - 1) / count) for i in range(count + 1)]
@@ -52,7 +54,10 @@ def remez(ys: list[mp.mpf], ws: list[mp.mpf], xs: list[mp.mpf], powers: list[int
         solution = mp.lu_solve(system, right)
         coefficients = [solution[i] for i in range(count)]
         level = abs(solution[count])
-        errors = [w * (sum(c * x**p for c, p in zip(coefficients, powers, strict=True)) - y) for x, y, w in zip(xs, ys, ws, strict=True)]
+        errors = [
+            w * (sum(c * x**p for c, p in zip(coefficients, powers, strict=True)) - y)
+            for x, y, w in zip(xs, ys, ws, strict=True)
+        ]
         worst = max(abs(e) for e in errors)
         if worst <= level * mp.mpf("1.002"):
             break
@@ -71,13 +76,25 @@ def remez(ys: list[mp.mpf], ws: list[mp.mpf], xs: list[mp.mpf], powers: list[int
     return coefficients, worst
 
 
-def worst_error(coefficients: list[mp.mpf], ys: list[mp.mpf], ws: list[mp.mpf], xs: list[mp.mpf], powers: list[int]) -> mp.mpf:
-    return max(abs(w * (sum(c * x**p for c, p in zip(coefficients, powers, strict=True)) - y)) for x, y, w in zip(xs, ys, ws, strict=True))
+def worst_error(
+    coefficients: list[mp.mpf],
+    ys: list[mp.mpf],
+    ws: list[mp.mpf],
+    xs: list[mp.mpf],
+    powers: list[int],
+) -> mp.mpf:
+    return max(
+        abs(w * (sum(c * x**p for c, p in zip(coefficients, powers, strict=True)) - y))
+        for x, y, w in zip(xs, ys, ws, strict=True)
+    )
 
 
 def fit(row: Fit, points: int = 400) -> tuple[list[float], float]:
     low, high = mp.mpf(row.low), mp.mpf(row.high)
-    xs = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (k + mp.mpf("0.5")) / points) for k in range(points)]
+    xs = [
+        (low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (k + mp.mpf("0.5")) / points)
+        for k in range(points)
+    ]
     ys, ws = [row.function(x) for x in xs], [row.weight(x) for x in xs]
     powers = list(range(row.degree + 1))
     rounded: list[float] = []
@@ -86,8 +103,14 @@ def fit(row: Fit, points: int = 400) -> tuple[list[float], float]:
         if rounded and row.element == "f32":
             with contextlib.suppress(ZeroDivisionError):
                 refitted, _ = remez(ys, ws, xs, powers)
-                coefficients = min(coefficients, refitted, key=lambda c: worst_error(c, ys, ws, xs, powers))
-        value = float(np.float32(float(coefficients[0]))) if row.element == "f32" else float(coefficients[0])
+                coefficients = min(
+                    coefficients, refitted, key=lambda c: worst_error(c, ys, ws, xs, powers)
+                )
+        value = (
+            float(np.float32(float(coefficients[0])))
+            if row.element == "f32"
+            else float(coefficients[0])
+        )
         coefficients = coefficients[1:]
         rounded.append(value)
         ys = [y - mp.mpf(value) * x ** powers[0] for x, y in zip(xs, ys, strict=True)]
@@ -147,11 +170,42 @@ def rows() -> list[Fit]:
     found = []
     for element, degree in (("f32", 4), ("f64", 9)):
         found.append(
-            Fit("exp", element, _series(lambda r: (mp.exp(r) - 1 - r) / r**2, 0.5), -HALF_LN2, HALF_LN2, degree, lambda r: r**2, "exp(r) = 1 + r + r*r*P(r)")
+            Fit(
+                "exp",
+                element,
+                _series(lambda r: (mp.exp(r) - 1 - r) / r**2, 0.5),
+                -HALF_LN2,
+                HALF_LN2,
+                degree,
+                lambda r: r**2,
+                "exp(r) = 1 + r + r*r*P(r)",
+            )
         )
-    found.append(Fit("exp2", "f32", _series(lambda r: (2**r - 1) / r, float(LN2)), -0.5005, 0.5005, 5, lambda r: abs(r), "exp2(r) = 1 + r*P(r)"))
+    found.append(
+        Fit(
+            "exp2",
+            "f32",
+            _series(lambda r: (2**r - 1) / r, float(LN2)),
+            -0.5005,
+            0.5005,
+            5,
+            lambda r: abs(r),
+            "exp2(r) = 1 + r*P(r)",
+        )
+    )
     exp2_rest = _series(lambda r: (2**r - 1 - r * LN2) / r**2, float(LN2**2 / 2))
-    found.append(Fit("exp2", "f64", exp2_rest, -0.5005, 0.5005, 9, lambda r: r**2, "exp2(r) = 1 + r*ln2 + r*r*P(r)"))
+    found.append(
+        Fit(
+            "exp2",
+            "f64",
+            exp2_rest,
+            -0.5005,
+            0.5005,
+            9,
+            lambda r: r**2,
+            "exp2(r) = 1 + r*ln2 + r*r*P(r)",
+        )
+    )
     found.append(
         Fit(
             "log",
@@ -264,7 +318,9 @@ def erf_pieces() -> list[tuple[float, ...]]:
         row = Fit(
             "erf_piece",
             "f32",
-            _series(lambda d, c=centre, v=value, first=first: (mp.erf(c + d) - v) / d - first, slope),  # type: ignore[misc]
+            _series(
+                lambda d, c=centre, v=value, first=first: (mp.erf(c + d) - v) / d - first, slope
+            ),  # type: ignore[misc]
             low - 1e-5 * (i > 0),
             high + 1e-5,
             PIECES_DEGREE,
@@ -281,7 +337,9 @@ def main() -> None:
     print('"""Coefficients of the polynomials of :mod:`.math_library`, lowest degree first.\n')
     print('Made by ``core/tools/fit_math.py``.\n"""\n')
     print("from __future__ import annotations\n")
-    print("#: (polynomial, element) -> coefficients. The comment has the law, and the binary logarithm of the fit's error relative to the result.")
+    print(
+        "#: (polynomial, element) -> coefficients. The comment has the law, and the binary logarithm of the fit's error relative to the result."
+    )
     print("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in rows():
         coefficients, bits = fit(row)
@@ -292,7 +350,9 @@ def main() -> None:
         print("    ),")
         print(row.name, row.element, f"{bits:.1f}", file=sys.stderr)
     print("}")
-    print("\n#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what is C(x - c); in the first erf(x) = x + x*P(x) instead.")
+    print(
+        "\n#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what is C(x - c); in the first erf(x) = x + x*P(x) instead."
+    )
     print(f"ERF_PIECE_WIDTH = {PIECE_WIDTH!r}")
     print("ERF_PIECES: tuple[tuple[float, ...], ...] = (")
     for column in erf_pieces():

@@ -73,7 +73,9 @@ def _is_defined_in(found: Any, module: ModuleType, name: str) -> bool:
 def _source(found: Any, module: ModuleType, name: str) -> str:
     if isinstance(found, JitCallable):
         return "\n".join(line.rstrip("\n") for line in found.raw_src)
-    if (isinstance(found, FunctionType | type) or hasattr(found, "__wrapped__")) and _assignment(module, name) is None:
+    if (isinstance(found, FunctionType | type) or hasattr(found, "__wrapped__")) and _assignment(
+        module, name
+    ) is None:
         return _class_source(module, name) if isinstance(found, type) else inspect.getsource(found)
     assigned = _assignment(module, name)
     assert assigned is not None
@@ -82,7 +84,11 @@ def _source(found: Any, module: ModuleType, name: str) -> str:
 
 def _class_source(module: ModuleType, name: str) -> str:
     source = inspect.getsource(module)
-    node = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    node = next(
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    )
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
 
@@ -91,7 +97,13 @@ def _assignment(module: ModuleType, name: str) -> str | None:
     """The statement of a module that assigns a name."""
     source = inspect.getsource(module)
     for node in ast.parse(source).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return ast.get_source_segment(source, node)
     return None
@@ -103,10 +115,21 @@ def _imports(text: str, module: ModuleType) -> str:
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     lines: list[str] = []
     for node in ast.parse(source).body:
-        if not isinstance(node, ast.Import | ast.ImportFrom) or getattr(node, "module", None) == "__future__":
+        if (
+            not isinstance(node, ast.Import | ast.ImportFrom)
+            or getattr(node, "module", None) == "__future__"
+        ):
             continue
-        kept = [alias for alias in node.names if (alias.asname or alias.name).partition(".")[0] in used]
+        kept = [
+            alias for alias in node.names if (alias.asname or alias.name).partition(".")[0] in used
+        ]
         if kept:
-            names = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in kept)
-            lines.append(f"from {node.module} import {names}" if isinstance(node, ast.ImportFrom) else f"import {names}")
+            names = ", ".join(
+                f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in kept
+            )
+            lines.append(
+                f"from {node.module} import {names}"
+                if isinstance(node, ast.ImportFrom)
+                else f"import {names}"
+            )
     return "\n".join(lines)

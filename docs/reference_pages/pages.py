@@ -19,7 +19,11 @@ _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`~?([\w.]+)`")
 
 def pages() -> dict[str, str]:
     """Path below ``reference/`` -> Markdown."""
-    found = {f"{name.page}.md": page(name) for name in names().values() if has_own_page(name) and exists(name)}
+    found = {
+        f"{name.page}.md": page(name)
+        for name in names().values()
+        if has_own_page(name) and exists(name)
+    }
     for path, make in tables.PAGES.items():
         found[path] = make()
     return {path: link(text, path) for path, text in found.items()}
@@ -27,7 +31,11 @@ def pages() -> dict[str, str]:
 
 def has_own_page(name: Name) -> bool:
     """Whether a name is described on a page of its own, not in a table."""
-    return not name.alias and name.page.rpartition("/")[2] == name.last and f"{name.page}.md" not in tables.PAGES
+    return (
+        not name.alias
+        and name.page.rpartition("/")[2] == name.last
+        and f"{name.page}.md" not in tables.PAGES
+    )
 
 
 def exists(name: Name) -> bool:
@@ -43,21 +51,51 @@ def page(name: Name) -> str:
     """The page of one function or type."""
     found = resolve(name)
     doc = docstrings.parse(found)
-    lines = [f"# {spelled(name)}", "", doc.summary, "", "```text", signature(name, found), "```", ""]
+    lines = [
+        f"# {spelled(name)}",
+        "",
+        doc.summary,
+        "",
+        "```text",
+        signature(name, found),
+        "```",
+        "",
+    ]
     if doc.description:
         lines += [doc.description, ""]
     if doc.parameters:
-        lines += ["| parameter | meaning |", "|---|---|", *(f"| `{parameter}` | {cell(text)} |" for parameter, text in doc.parameters.items()), ""]
+        lines += [
+            "| parameter | meaning |",
+            "|---|---|",
+            *(f"| `{parameter}` | {cell(text)} |" for parameter, text in doc.parameters.items()),
+            "",
+        ]
     if doc.returns:
         lines += ["## Result", "", doc.returns, ""]
     if doc.raises:
         errors = raised(name, found, doc)
-        lines += ["## Errors", "", "| error | when |", "|---|---|", *(f"| `{error}` | {cell(text)} |" for error, text in errors), ""]
+        lines += [
+            "## Errors",
+            "",
+            "| error | when |",
+            "|---|---|",
+            *(f"| `{error}` | {cell(text)} |" for error, text in errors),
+            "",
+        ]
     if doc.example:
         lines += ["## Use", "", "```py", doc.example, "```", ""]
     example = example_of(name)
     if example is not None:
-        lines += ["## Example", "", "A whole program; the tests run it.", "", "```python", program(example).rstrip(), "```", ""]
+        lines += [
+            "## Example",
+            "",
+            "A whole program; the tests run it.",
+            "",
+            "```python",
+            program(example).rstrip(),
+            "```",
+            "",
+        ]
     lines += [tables.since_text(name), ""]
     return "\n".join(lines)
 
@@ -70,12 +108,18 @@ def raised(name: Name, found: Any, doc: docstrings.Docstring) -> list[tuple[str,
     """
     if not is_compiled(name, found):
         return list(doc.raises.items())
-    return [("CompilationError" if isinstance(getattr(builtins, error, None), type) else error, text) for error, text in doc.raises.items()]
+    return [
+        ("CompilationError" if isinstance(getattr(builtins, error, None), type) else error, text)
+        for error, text in doc.raises.items()
+    ]
 
 
 def is_compiled(name: Name, found: Any) -> bool:
     """Return whether a name is a function of the language, which kernels call."""
-    return name.kind == "function" and (is_builtin(found) or (isinstance(found, JitCallable) and not isinstance(found, ConstexprFunction)))
+    return name.kind == "function" and (
+        is_builtin(found)
+        or (isinstance(found, JitCallable) and not isinstance(found, ConstexprFunction))
+    )
 
 
 def spelled(name: Name) -> str:
@@ -85,9 +129,15 @@ def spelled(name: Name) -> str:
 
 def example_of(name: Name) -> Probe | None:
     """The probe that a page shows: the first one that is a function of its own and names it first, else the first that names it."""
-    candidates = [probe for probe in all_probes().values() if name.full in probe.names and "<lambda>" not in probe.body.__qualname__]
+    candidates = [
+        probe
+        for probe in all_probes().values()
+        if name.full in probe.names and "<lambda>" not in probe.body.__qualname__
+    ]
     candidates = [probe for probe in candidates if "<locals>" not in probe.body.__qualname__]
-    return next((probe for probe in candidates if probe.names[0] == name.full), next(iter(candidates), None))
+    return next(
+        (probe for probe in candidates if probe.names[0] == name.full), next(iter(candidates), None)
+    )
 
 
 def parameters(found: Any) -> list[str]:
@@ -107,8 +157,18 @@ def parameters(found: Any) -> list[str]:
     for parameter in described.parameters.values():
         if parameter.name in ("_semantic", "_generator", "self"):
             continue
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        written.append(stars + parameter.name + ("" if parameter.default is inspect.Parameter.empty else f"={_default(parameter.default)}"))
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(
+            parameter.kind, ""
+        )
+        written.append(
+            stars
+            + parameter.name
+            + (
+                ""
+                if parameter.default is inspect.Parameter.empty
+                else f"={_default(parameter.default)}"
+            )
+        )
     return written
 
 
@@ -116,7 +176,11 @@ def _default(value: Any) -> str:
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if type(value).__name__ == "PropagateNan":
         return f"tl.{value}"
-    return repr(value).replace("tilewright.language.", "tl.") if not callable(value) else getattr(value, "__name__", repr(value))
+    return (
+        repr(value).replace("tilewright.language.", "tl.")
+        if not callable(value)
+        else getattr(value, "__name__", repr(value))
+    )
 
 
 def signature(name: Name, found: Any) -> str:
@@ -124,7 +188,11 @@ def signature(name: Name, found: Any) -> str:
     text = f"{spelled(name)}({', '.join(parameters(found))})"
     if len(text) <= 100:
         return text
-    return f"{spelled(name)}(\n" + "".join(f"    {parameter},\n" for parameter in parameters(found)) + ")"
+    return (
+        f"{spelled(name)}(\n"
+        + "".join(f"    {parameter},\n" for parameter in parameters(found))
+        + ")"
+    )
 
 
 def cell(text: str) -> str:
@@ -134,7 +202,11 @@ def cell(text: str) -> str:
 
 def link(text: str, path: str) -> str:
     """Docstring markup as Markdown: double backticks become single ones, and references links to the pages they mean."""
-    known = {name.last: name for name in names().values() if has_own_page(name) and name.full.startswith(("tl.", "tilewright."))}
+    known = {
+        name.last: name
+        for name in names().values()
+        if has_own_page(name) and name.full.startswith(("tl.", "tilewright."))
+    }
     depth = path.count("/")
 
     def refer(match: re.Match[str]) -> str:
@@ -142,4 +214,7 @@ def link(text: str, path: str) -> str:
         return f"[`{last}`]({'../' * depth}{known[last].page}.md)" if last in known else f"`{last}`"
 
     parts = re.split(r"(^```.*?^```$)", text, flags=re.M | re.S)
-    return "".join(part if part.startswith("```") else re.sub(r"``(.+?)``", r"`\1`", _ROLE.sub(refer, part)) for part in parts)
+    return "".join(
+        part if part.startswith("```") else re.sub(r"``(.+?)``", r"`\1`", _ROLE.sub(refer, part))
+        for part in parts
+    )

@@ -19,7 +19,11 @@ def since_text(name: Name) -> str:
     """When a name came, in words."""
     if name.since == "tilewright":
         return "Tilewright's own."
-    return f"Since {name.since} of Triton's language." if name.since != "3.0" else "In Triton's language from its beginning."
+    return (
+        f"Since {name.since} of Triton's language."
+        if name.since != "3.0"
+        else "In Triton's language from its beginning."
+    )
 
 
 def described_on(path: str) -> list[Name]:
@@ -44,7 +48,12 @@ def summary(name: Name) -> str:
 
 def table(rows: Iterable[Name]) -> str:
     """Names with what they mean and when they came."""
-    lines = [f"| `{name.full}` | {_meaning(name)} | {name.since} |".replace("`operator |`", "`operator \\|`") for name in rows]
+    lines = [
+        f"| `{name.full}` | {_meaning(name)} | {name.since} |".replace(
+            "`operator |`", "`operator \\|`"
+        )
+        for name in rows
+    ]
     return "\n".join(["| name | meaning | since |", "|---|---|---|", *lines]) + "\n"
 
 
@@ -67,7 +76,22 @@ def _by_family(path: str, title: str, introduction: str) -> Callable[[], str]:
 
 # -- bounds ---------------------------------------------------------------------------------------------------------------------------------------------
 
-_EXACT = {"floor", "ceil", "abs", "trunc", "rint", "nearbyint", "round", "fmod", "remainder", "copysign", "logb", "nextafter", "ldexp", "scalbn"}
+_EXACT = {
+    "floor",
+    "ceil",
+    "abs",
+    "trunc",
+    "rint",
+    "nearbyint",
+    "round",
+    "fmod",
+    "remainder",
+    "copysign",
+    "logb",
+    "nextafter",
+    "ldexp",
+    "scalbn",
+}
 _ROUNDED = {"fma", "sqrt_rn", "div_rn", "fdim"}
 
 
@@ -76,7 +100,11 @@ def bounds(function: str) -> tuple[str, str, str]:
     single, double = MATH.get((function, F32)), MATH.get((function, F64))
     checked = _checked(function)
     if single is not None and double is not None:
-        return f"{single.strict_ulp:g} / {double.strict_ulp:g}", f"{single.relaxed_ulp:g} / {double.relaxed_ulp:g}", checked
+        return (
+            f"{single.strict_ulp:g} / {double.strict_ulp:g}",
+            f"{single.relaxed_ulp:g} / {double.relaxed_ulp:g}",
+            checked,
+        )
     if function in ULP:
         return f"{ULP[function][0]:g} / {ULP[function][1]:g}", "", checked
     if function in _EXACT:
@@ -120,10 +148,21 @@ def _math() -> str:
         found = resolve(name)
         strict, relaxed, checked = bounds(name.last)
         call = ", ".join(docstrings.parse(found).parameters)
-        cells = (f"`tl.{name.last}({call})`, `tl.math.{name.last}`", summary(name), _types(name.last), strict, relaxed, checked, name.since)
+        cells = (
+            f"`tl.{name.last}({call})`, `tl.math.{name.last}`",
+            summary(name),
+            _types(name.last),
+            strict,
+            relaxed,
+            checked,
+            name.since,
+        )
         text += f"| {' | '.join(cells)} |\n"
     text = text.replace("`tl.math.sigmoid`", "`x.sigmoid()`")
-    return text + "\nOther types raise `ValueError`, as a `CompilationError` that says which were expected: cast first, `tl.exp(x.to(tl.float32))`.\n"
+    return (
+        text
+        + "\nOther types raise `ValueError`, as a `CompilationError` that says which were expected: cast first, `tl.exp(x.to(tl.float32))`.\n"
+    )
 
 
 def _types(function: str) -> str:
@@ -142,7 +181,15 @@ def _libdevice() -> str:
     text += f"down and up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n|---|---|---|---|---|\n"
     for name in described_on("language/libdevice.md"):
         found = resolve(name)
-        call = ", ".join(parameter for parameter in inspect.signature(found).parameters if parameter != "_semantic") if _is_plain(found) else "x, y"
+        call = (
+            ", ".join(
+                parameter
+                for parameter in inspect.signature(found).parameters
+                if parameter != "_semantic"
+            )
+            if _is_plain(found)
+            else "x, y"
+        )
         strict, relaxed, checked = bounds(name.last)
         text += f"| `{name.last}({call})` | {summary(name)} | {strict} | {relaxed} | {checked} |\n"
     return text
@@ -168,7 +215,9 @@ def _index() -> str:
             text += f"\n## {family}\n\n{table(found)}"
         else:
             page = found[0].page.rpartition("/")[2]
-            listed = ", ".join(f"`{name.full}`".replace("|", "\\|") for name in found[:12]) + (" …" if len(found) > 12 else "")
+            listed = ", ".join(f"`{name.full}`".replace("|", "\\|") for name in found[:12]) + (
+                " …" if len(found) > 12 else ""
+            )
             text += f"\n## {family}\n\n[{len(found)} names]({page}.md): {listed}\n"
     return text
 
@@ -188,7 +237,9 @@ def _host() -> str:
         doc = docstrings.parse(found)
         text += f"\n## {name.last}\n\n`{name.full}`: {doc.summary}\n\n{doc.description}\n\n"
         if doc.parameters:
-            text += "| parameter | meaning |\n|---|---|\n" + "".join(f"| `{key}` | {value} |\n" for key, value in doc.parameters.items())
+            text += "| parameter | meaning |\n|---|---|\n" + "".join(
+                f"| `{key}` | {value} |\n" for key, value in doc.parameters.items()
+            )
     return text
 
 
@@ -197,7 +248,9 @@ def _triton() -> str:
     found = described_on("host/triton.md")
     for family in dict.fromkeys(name.family for name in found):
         text += f"\n## {family}\n\n| name | since |\n|---|---|\n"
-        text += "".join(f"| `{name.full}` | {name.since} |\n" for name in found if name.family == family)
+        text += "".join(
+            f"| `{name.full}` | {name.since} |\n" for name in found if name.family == family
+        )
     return text
 
 
@@ -285,7 +338,11 @@ _NOTES: dict[str, str] = {
     "dtype.codegen_name": "the name in `tl`: `float32`",
     "dtype.cache_key_part": "the name in a signature: `fp32`, `i64`, `u1`",
     "dtype.mangle": "a short text for symbol names",
-    **{f"tl.{kind}{bits}": f"{bits}-bit {'unsigned ' if kind == 'uint' else ''}integers" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{
+        f"tl.{kind}{bits}": f"{bits}-bit {'unsigned ' if kind == 'uint' else ''}integers"
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    },
     "tl.int1": "booleans; a byte in memory",
     "tl.float8e4nv": "4 bits of exponent, bias 7; no infinities, NaN where all other bits are ones (e4m3fn)",
     "tl.float8e5": "5 bits of exponent, bias 15; as IEEE formats (e5m2)",
@@ -297,9 +354,24 @@ _NOTES: dict[str, str] = {
     "tl.float32": "IEEE single precision",
     "tl.float64": "IEEE double precision",
     **{
-        f"dtype.is_{format_}": f"whether it is {format_}" for format_ in ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15", "fp16", "bf16", "fp32", "fp64")
+        f"dtype.is_{format_}": f"whether it is {format_}"
+        for format_ in (
+            "fp8e4nv",
+            "fp8e5",
+            "fp8e4b8",
+            "fp8e5b16",
+            "fp8e4b15",
+            "fp16",
+            "bf16",
+            "fp32",
+            "fp64",
+        )
     },
-    **{f"dtype.is_{kind}{bits}": f"whether it is {kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{
+        f"dtype.is_{kind}{bits}": f"whether it is {kind}{bits}"
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    },
     "dtype.is_int1": "whether it is int1",
     "dtype.is_fp8": "whether it is one of the 8-bit floats",
     "dtype.is_floating": "whether it is a float of any width",
@@ -320,10 +392,22 @@ PAGES: dict[str, Callable[[], str]] = {
     "language/index.md": _index,
     "language/math.md": _math,
     "language/libdevice.md": _libdevice,
-    "language/values.md": _by_family("language/values.md", "Values in kernels", "Types of values, their members, and what of Python a kernel may say."),
-    "language/types.md": _by_family("language/types.md", "Types", "Types of numbers, and what they tell of themselves."),
-    "language/core.md": _by_family("language/core.md", "The core", "The same functions in the modules they live in, and what outside code reaches into."),
-    "language/extra.md": _by_family("language/extra.md", "Functions of one maker's targets", _EXTRA),
+    "language/values.md": _by_family(
+        "language/values.md",
+        "Values in kernels",
+        "Types of values, their members, and what of Python a kernel may say.",
+    ),
+    "language/types.md": _by_family(
+        "language/types.md", "Types", "Types of numbers, and what they tell of themselves."
+    ),
+    "language/core.md": _by_family(
+        "language/core.md",
+        "The core",
+        "The same functions in the modules they live in, and what outside code reaches into.",
+    ),
+    "language/extra.md": _by_family(
+        "language/extra.md", "Functions of one maker's targets", _EXTRA
+    ),
     "host/index.md": _host_index,
     "host/testing.md": _host,
     "host/triton.md": _triton,

@@ -21,14 +21,32 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "site" / "developers"
-SOURCES = ("core/src", "backends/cpu/src", "backends/nvidia/src", "backends/amd/src", "backends/amd/emulator/src", "conformance/src")
+SOURCES = (
+    "core/src",
+    "backends/cpu/src",
+    "backends/nvidia/src",
+    "backends/amd/src",
+    "backends/amd/emulator/src",
+    "conformance/src",
+)
 #: Where a page puts a package of its own, which is no change of the sources.
 PACKAGE = "backends/slate/src"
 BLOCK = re.compile(r'^```(diff|python) title="([^"]+)"\n(.*?)^```$', re.M | re.S)
 LISTED = re.compile(r"^\| `((?:core|backends|conformance)/[^`]+)` \|", re.M)
 
 #: Page -> how many files its change may touch at most.
-LIMITS = {"operation": 5, "mma": 2, "heuristic": 3, "analysis": 3, "async_copy": 1, "option": 4, "instruction": 2, "dtype": 8, "pass": 2, "backend": 2}
+LIMITS = {
+    "operation": 5,
+    "mma": 2,
+    "heuristic": 3,
+    "analysis": 3,
+    "async_copy": 1,
+    "option": 4,
+    "instruction": 2,
+    "dtype": 8,
+    "pass": 2,
+    "backend": 2,
+}
 
 
 class Page(NamedTuple):
@@ -55,7 +73,9 @@ def read(name: str) -> Page:
 def apply(edit: str, text: str | None, where: str) -> str:
     """The text of a file after an edit; ``text`` is None for a file that is not there."""
     lines = [line or " " for line in edit.splitlines()]
-    assert all(line[0] in " +-" for line in lines), f"{where}: lines of a diff begin with a space, + or -"
+    assert all(line[0] in " +-" for line in lines), (
+        f"{where}: lines of a diff begin with a space, + or -"
+    )
     before = "".join(f"{line[1:]}\n" for line in lines if line[0] != "+")
     after = "".join(f"{line[1:]}\n" for line in lines if line[0] != "-")
     if text is None:
@@ -69,7 +89,9 @@ def apply(edit: str, text: str | None, where: str) -> str:
 def changed_copy(page: Page, folder: Path) -> Path:
     """A copy of the sources with the changes of a page."""
     for source in SOURCES:
-        shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns("*.pyc.*", "*.egg-info"))
+        shutil.copytree(
+            ROOT / source, folder / source, ignore=shutil.ignore_patterns("*.pyc.*", "*.egg-info")
+        )
     for name, edits in page.edits.items():
         file = folder / name
         assert any(name.startswith(f"{source}/") for source in (*SOURCES, PACKAGE)), name
@@ -91,8 +113,20 @@ def run(program: str, copy: Path) -> subprocess.CompletedProcess[str]:
         "runpy.run_path(sys.argv[1], run_name='__main__')\n"
     )
     path = os.pathsep.join(str(copy / source) for source in (*SOURCES, PACKAGE))
-    environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_CACHE_DIR": str(copy / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([sys.executable, str(start), str(file)], capture_output=True, text=True, env=environment, cwd=copy, timeout=600)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TILEWRIGHT_CACHE_DIR": str(copy / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(
+        [sys.executable, str(start), str(file)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=copy,
+        timeout=600,
+    )
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -107,12 +141,18 @@ def test_the_change_of_a_page_works(name: str, tmp_path: Path) -> None:
 def test_a_page_lists_the_files_that_its_change_touches(name: str) -> None:
     page = read(name)
     assert page.listed == list(page.edits)
-    assert len(page.edits) <= LIMITS[name], f"{name} touches {len(page.edits)} files, and {LIMITS[name]} may be touched"
+    assert len(page.edits) <= LIMITS[name], (
+        f"{name} touches {len(page.edits)} files, and {LIMITS[name]} may be touched"
+    )
 
 
 def test_the_overview_counts_the_files_of_each_page() -> None:
-    rows = re.findall(r"^\| [^|]+ \| (\d+) \| \[[^]]+\]\((\w+)\.md\) \|$", (PAGES / "index.md").read_text(), re.M)
-    assert {name: int(count) for count, name in rows} == {name: len(read(name).edits) for name in LIMITS if name != "backend"}
+    rows = re.findall(
+        r"^\| [^|]+ \| (\d+) \| \[[^]]+\]\((\w+)\.md\) \|$", (PAGES / "index.md").read_text(), re.M
+    )
+    assert {name: int(count) for count, name in rows} == {
+        name: len(read(name).edits) for name in LIMITS if name != "backend"
+    }
     assert not any(file.startswith(source) for file in read("backend").edits for source in SOURCES)
 
 

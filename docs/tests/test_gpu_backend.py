@@ -13,10 +13,14 @@ SOURCES = ROOT / "examples" / "backend_lyra" / "src" / "tilewright_lyra"
 SHOWN = re.findall(r'^``` \{\.py title="(\S+)"\}\n(.*?)^```$', PAGE.read_text(), re.M | re.S)
 
 
-@pytest.mark.parametrize(("file", "text"), SHOWN, ids=[f"{file}-{number}" for number, (file, _) in enumerate(SHOWN)])
+@pytest.mark.parametrize(
+    ("file", "text"), SHOWN, ids=[f"{file}-{number}" for number, (file, _) in enumerate(SHOWN)]
+)
 def test_what_is_shown_of_a_file_is_in_it(file: str, text: str) -> None:
     assert text in (SOURCES / file).read_text()
 
 
 def test_every_file_that_has_decisions_is_shown() -> None:
-    assert {file for file, _ in SHOWN} == {file.name for file in SOURCES.glob("*.py")} - {"__init__.py"}
+    assert {file for file, _ in SHOWN} == {file.name for file in SOURCES.glob("*.py")} - {
+        "__init__.py"
+    }

@@ -8,13 +8,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((ROOT / "docs" / "site").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    *sorted((ROOT / "docs" / "site").rglob("*.md")),
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+]
 #: Files that programs write.
 WRITTEN = {"fuzz/running_7.py"}
 NAMED = re.compile(r"`([\w/]+\.py)`")
 SOURCES = {
     f"/{file.relative_to(ROOT)}"
-    for folder in ("core", "backends", "conformance", "docs", "examples", "benchmarks", "ecosystem", "tools")
+    for folder in (
+        "core",
+        "backends",
+        "conformance",
+        "docs",
+        "examples",
+        "benchmarks",
+        "ecosystem",
+        "tools",
+    )
     for file in (ROOT / folder).rglob("*.py")
 }
 
@@ -23,6 +36,14 @@ SOURCES = {
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
     # a page that shows how something is built names the files that its reader writes, above their text
-    written = set(re.findall(r'title="([^"]+)"', text)) | set(re.findall(r"^# ([\w/]+\.py)$", text, re.M)) | WRITTEN
-    missing = [name for name in NAMED.findall(text) if name not in written and not any(source.endswith(f"/{name}") for source in SOURCES)]
+    written = (
+        set(re.findall(r'title="([^"]+)"', text))
+        | set(re.findall(r"^# ([\w/]+\.py)$", text, re.M))
+        | WRITTEN
+    )
+    missing = [
+        name
+        for name in NAMED.findall(text)
+        if name not in written and not any(source.endswith(f"/{name}") for source in SOURCES)
+    ]
     assert not missing, f"{page.relative_to(ROOT)} names {', '.join(missing)}"

@@ -28,17 +28,31 @@ sys.path.pop(0)
 
 PAGES = pages()
 OWN = [name for name in names().values() if has_own_page(name) and exists(name)]
-FUNCTIONS = [name for name in names().values() if name.kind == "function" and not name.alias and name.full.startswith("tl.") and exists(name)]
+FUNCTIONS = [
+    name
+    for name in names().values()
+    if name.kind == "function" and not name.alias and name.full.startswith("tl.") and exists(name)
+]
 
 
 def test_every_name_is_on_its_page() -> None:
-    absent = [name.full for name in names().values() if exists_or_has_no_object(name) and f"{name.page}.md" not in PAGES]
+    absent = [
+        name.full
+        for name in names().values()
+        if exists_or_has_no_object(name) and f"{name.page}.md" not in PAGES
+    ]
     assert absent == []
     for name in names().values():
         if not exists_or_has_no_object(name):
             continue
         text = PAGES[f"{name.page}.md"].replace("\\|", "|")
-        assert f"`{name.full}`" in text or f"`{name.last}(" in text or f"`tl.{name.last}(" in text or f"# {name.full}" in text or has_own_page(name), name.full
+        assert (
+            f"`{name.full}`" in text
+            or f"`{name.last}(" in text
+            or f"`tl.{name.last}(" in text
+            or f"# {name.full}" in text
+            or has_own_page(name)
+        ), name.full
 
 
 def exists_or_has_no_object(name: Name) -> bool:
@@ -50,12 +64,20 @@ def exists_or_has_no_object(name: Name) -> bool:
         return exists(name)
 
 
-NAMING_ERRORS = [name for name in OWN if is_compiled(name, resolve(name)) and docstrings.parse(resolve(name)).raises]
+NAMING_ERRORS = [
+    name
+    for name in OWN
+    if is_compiled(name, resolve(name)) and docstrings.parse(resolve(name)).raises
+]
 
 
 def test_the_errors_of_a_page_are_what_a_wrong_call_in_a_kernel_raises(tmp_path: Path) -> None:
     """An argument that there is not, and none where there have to be some, whatever each function asks of the rest."""
-    wrong = [(name, call) for name in NAMING_ERRORS for call in (f"{name.full}(nothing_like_it=1)", f"{name.full}()")]
+    wrong = [
+        (name, call)
+        for name in NAMING_ERRORS
+        for call in (f"{name.full}(nothing_like_it=1)", f"{name.full}()")
+    ]
     lines = ["import tilewright as tw", "import tilewright.language as tl", ""]
     for index, (_, call) in enumerate(wrong):
         lines += ["@tw.jit", f"def wrong_{index}():", f"    {call}", ""]
@@ -65,8 +87,14 @@ def test_the_errors_of_a_page_are_what_a_wrong_call_in_a_kernel_raises(tmp_path:
     exec(compile(file.read_text(), str(file), "exec"), space)
     tried = set()
     for index, (name, call) in enumerate(wrong):
-        table = re.findall(r"^\| `(\w+)` \|", PAGES[f"{name.page}.md"].partition("## Errors")[2].partition("##")[0], re.M)
-        assert table and all(issubclass(getattr(tw.errors, error), tw.TilewrightError) for error in table), name.full
+        table = re.findall(
+            r"^\| `(\w+)` \|",
+            PAGES[f"{name.page}.md"].partition("## Errors")[2].partition("##")[0],
+            re.M,
+        )
+        assert table and all(
+            issubclass(getattr(tw.errors, error), tw.TilewrightError) for error in table
+        ), name.full
         try:
             with tw.backend("reference"):
                 space[f"wrong_{index}"].warmup(grid=(1,))
@@ -96,17 +124,27 @@ def test_a_docstring_names_the_parameters(name: Name) -> None:
         return  # a row of a table: one sentence
     doc = docstrings.parse(found)
     written = {parameter.lstrip("*").partition("=")[0] for parameter in parameters(found)}
-    assert written == set(doc.parameters), f"{name.full} has the parameters {sorted(written)} and explains {sorted(doc.parameters)}"
+    assert written == set(doc.parameters), (
+        f"{name.full} has the parameters {sorted(written)} and explains {sorted(doc.parameters)}"
+    )
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if name.page.startswith("host/")], ids=lambda name: name.full)
+@pytest.mark.parametrize(
+    "name", [name for name in OWN if name.page.startswith("host/")], ids=lambda name: name.full
+)
 def test_functions_of_the_host_name_their_parameters(name: Name) -> None:
     found = resolve(name)
     if isinstance(found, type) or not callable(found):
         return  # their docstrings tell of attributes
     text = inspect.getdoc(found) or ""
-    unnamed = [parameter for parameter in parameters(found) if parameter.lstrip("*").partition("=")[0] not in text]
-    assert set(unnamed) <= {"fn=None", "**options"}, unnamed  # `jit` is used bare or with the options it lists
+    unnamed = [
+        parameter
+        for parameter in parameters(found)
+        if parameter.lstrip("*").partition("=")[0] not in text
+    ]
+    assert set(unnamed) <= {"fn=None", "**options"}, (
+        unnamed
+    )  # `jit` is used bare or with the options it lists
 
 
 @pytest.mark.parametrize("name", OWN, ids=lambda name: name.full)
@@ -138,12 +176,20 @@ def use(x_ptr, out_ptr, lock_ptr, n, BLOCK: tl.constexpr):
 """
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if has_own_page(name) or name.page == "language/math"], ids=lambda name: name.full)
+@pytest.mark.parametrize(
+    "name",
+    [name for name in FUNCTIONS if has_own_page(name) or name.page == "language/math"],
+    ids=lambda name: name.full,
+)
 def test_the_lines_that_show_the_use_of_a_function_run(name: Name, tmp_path: Path) -> None:
     example = docstrings.parse(resolve(name)).example
     assert name.last in example
     module = _run(_WRAPPER + textwrap.indent(example, "    ") + "\n", tmp_path)
-    x, out, lock = np.linspace(0.1, 0.9, 16, dtype=np.float32), np.zeros(16, np.float32), np.zeros(1, np.int32)
+    x, out, lock = (
+        np.linspace(0.1, 0.9, 16, dtype=np.float32),
+        np.zeros(16, np.float32),
+        np.zeros(1, np.int32),
+    )
     kernel: Any = module.use
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -39,13 +39,28 @@ def test_the_code_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Pat
     script, expected = script_and_output(page)
     file = tmp_path / "page.py"
     file.write_text(script)
-    if "tilewright.compat.triton" in script or "tuning_records" in script:  # which changes what a process imports; shows all that a cache has
-        environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")} if "tuning_records" in script else None
-        printed = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True, env=environment).stdout
+    if (
+        "tilewright.compat.triton" in script or "tuning_records" in script
+    ):  # which changes what a process imports; shows all that a cache has
+        environment = (
+            {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")}
+            if "tuning_records" in script
+            else None
+        )
+        printed = subprocess.run(
+            [sys.executable, str(file)],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=True,
+            env=environment,
+        ).stdout
     else:
         captured = io.StringIO()
         with contextlib.redirect_stdout(captured):
-            exec(compile(script, str(file), "exec"), {"__name__": "__page__", "__file__": str(file)})
+            exec(
+                compile(script, str(file), "exec"), {"__name__": "__page__", "__file__": str(file)}
+            )
         printed = captured.getvalue()
     assert printed == expected
 
@@ -57,13 +72,28 @@ def test_pages_with_code_are_found() -> None:
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=900)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=900
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "reference" / "ir" / "index.html").read_text()
     assert "atomic_cas" in page and "descriptor_gather" in page
     entries = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())["docs"]
-    for words, address in (("breakpoint", "debugging/"), ("atomic_cas", "reference/language/"), ("TILEWRIGHT_DEBUG", "reference/environment/")):
+    for words, address in (
+        ("breakpoint", "debugging/"),
+        ("atomic_cas", "reference/language/"),
+        ("TILEWRIGHT_DEBUG", "reference/environment/"),
+    ):
         found = [entry["location"] for entry in entries if words in entry["title"] + entry["text"]]
         assert any(location.startswith(address) for location in found), (words, found)
     assert 'data-md-component="search"' in (tmp_path / "site" / "index.html").read_text()

@@ -41,7 +41,9 @@ def test_every_operation_has_an_example() -> None:
 
 
 def test_every_operation_is_explained() -> None:
-    explained = set(re.findall(r"`(simt\.\w+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S)))
+    explained = set(
+        re.findall(r"`(simt\.\w+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S))
+    )
     assert {spec.name for spec in OPS} <= explained
 
 
@@ -51,7 +53,12 @@ def test_every_stage_has_a_paragraph_in_order() -> None:
 
 
 def test_every_attribute_that_stages_write_is_in_the_table() -> None:
-    values = [value for module in (attributes, pipeline_attributes) for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
+    values = [
+        value
+        for module in (attributes, pipeline_attributes)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str)
+    ]
     written = {value for value in values if value.startswith("simt.")}
     assert {"simt.offset", "simt.by", "simt.form"} <= written
     assert written <= set(re.findall(r"^\| `(simt\.\w+)` \|", TEXT, re.M))

@@ -86,7 +86,9 @@ def _execute(found: list[Row], launches: list[Launch], given: argparse.Namespace
     print(run.table(executions))
     if given.accept:
         record = ExecutionRecord.read()
-        record.accept(executions, {**versions("triton"), **versions("tilewright"), **run.versions()})
+        record.accept(
+            executions, {**versions("triton"), **versions("tilewright"), **run.versions()}
+        )
         record.write()
         PAGE_OF_EXECUTIONS.write_text(execution_page(record))
     return 0
@@ -100,7 +102,9 @@ def _on_device(launches: list[Launch], given: argparse.Namespace) -> int:
         print(f"there is no device {given.device!r} here", file=sys.stderr)
         return 2
     given.results.mkdir(parents=True, exist_ok=True)
-    measured = measure(launches, given.results, given.rounds, given.limit, jobs=given.jobs, deadline=given.deadline)
+    measured = measure(
+        launches, given.results, given.rounds, given.limit, jobs=given.jobs, deadline=given.deadline
+    )
     text = page_of_device(measured, torch.cuda.get_device_name())
     (given.results / "device.md").write_text(text)
     print(text)
@@ -108,7 +112,9 @@ def _on_device(launches: list[Launch], given: argparse.Namespace) -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m corpus", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m corpus", description=(__doc__ or "").splitlines()[0]
+    )
     add = parser.add_argument
     add("--package", action="append", default=[], help="may be repeated; all otherwise")
     add("--kernel", action="append", default=[], help="a part of a record's id; may be repeated")
@@ -117,11 +123,20 @@ def _arguments() -> argparse.Namespace:
     add("--target", action="append", default=[], choices=list(TARGETS), help="may be repeated")
     add("--compiler", action="append", default=[], choices=["triton", "tilewright"])
     add("--reuse", action="store_true", help="do not compile again what is in the results")
-    add("--accept", action="store_true", help="take what is found as the baseline, with --execute what was executed")
+    add(
+        "--accept",
+        action="store_true",
+        help="take what is found as the baseline, with --execute what was executed",
+    )
     add("--execute", action="store_true", help="run both codes for AMD GPUs in the emulator")
     add("--device", default="", help="cuda: run on the GPU, and measure")
     add("--rounds", type=int, default=2, help="how often each compiler's process times a launch")
-    add("--deadline", type=float, default=math.inf, help="seconds after which no measurement on a device begins")
+    add(
+        "--deadline",
+        type=float,
+        default=math.inf,
+        help="seconds after which no measurement on a device begins",
+    )
     add("--jobs", type=int, default=1, help="processes that compile at a time")
     add("--limit", type=float, default=120, help="processor time of one compilation")
     add("--launches", type=Path, default=FOLDER, help="the folder with the records")

@@ -46,7 +46,14 @@ class Baseline:
 
     def outcomes(self, compiler: str) -> Outcomes:
         """A compiler's outcomes as they were accepted."""
-        return {kernel: {target: _outcome(each[compiler]) for target, each in targets.items() if compiler in each} for kernel, targets in self.kernels.items()}
+        return {
+            kernel: {
+                target: _outcome(each[compiler])
+                for target, each in targets.items()
+                if compiler in each
+            }
+            for kernel, targets in self.kernels.items()
+        }
 
     def accept(self, outcomes: Outcomes, compiler: str) -> None:
         """Take a compiler's outcomes in."""

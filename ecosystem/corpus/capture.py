@@ -36,7 +36,9 @@ _RESULT = "capture result: "
 
 def names() -> list[str]:
     """The packages that have a program."""
-    return sorted(path.stem for path in (HERE / "programs").glob("*.py") if not path.stem.startswith("_"))
+    return sorted(
+        path.stem for path in (HERE / "programs").glob("*.py") if not path.stem.startswith("_")
+    )
 
 
 def run_here(package: str, only: str) -> dict[str, str]:
@@ -74,22 +76,43 @@ def cases(program: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 def capture(package: str, limit: float, only: str = "") -> tuple[list[launches.Launch], list[str]]:
     """(the launches of a package, what went wrong), from a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(HERE / "capture.py"), "--package", package, "--here", "--only", only]
-        environment = {**os.environ, "TILEWRIGHT_TRITON": "1", "TILEWRIGHT_CORPUS": folder, "TORCHDYNAMO_DISABLE": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment, check=False)
+        command = [
+            sys.executable,
+            str(HERE / "capture.py"),
+            "--package",
+            package,
+            "--here",
+            "--only",
+            only,
+        ]
+        environment = {
+            **os.environ,
+            "TILEWRIGHT_TRITON": "1",
+            "TILEWRIGHT_CORPUS": folder,
+            "TORCHDYNAMO_DISABLE": "1",
+        }
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, env=environment, check=False
+        )
         found = [line for line in done.stdout.splitlines() if line.startswith(_RESULT)]
         if not found:
             return [], [f"the process ended with {done.returncode}: {done.stderr.strip()[-2000:]}"]
         result = json.loads(found[-1].removeprefix(_RESULT))
         if result["failures"] and only:
             print(done.stderr[-20000:], file=sys.stderr)
-        lines = [json.loads(line) for file in sorted(Path(folder).glob("*.jsonl")) for line in file.read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for file in sorted(Path(folder).glob("*.jsonl"))
+            for line in file.read_text().splitlines()
+        ]
     troubles = [f"{name}: {error}" for name, error in result["failures"].items()]
     kept, left = merged(lines, result["package"], result["version"], result["modules"])
     return kept, troubles + left
 
 
-def merged(lines: Iterable[dict[str, Any]], package: str, version: str, modules: Iterable[str]) -> tuple[list[launches.Launch], list[str]]:
+def merged(
+    lines: Iterable[dict[str, Any]], package: str, version: str, modules: Iterable[str]
+) -> tuple[list[launches.Launch], list[str]]:
     """(the launches without those that repeat another's specialization, what is left out and why)."""
     kept: dict[str, launches.Launch] = {}
     left: dict[str, None] = {}
@@ -101,16 +124,28 @@ def merged(lines: Iterable[dict[str, Any]], package: str, version: str, modules:
         if why:
             left[f"{found.module}:{found.kernel} is left out: {why}"] = None
         elif found.specialization not in kept:
-            kept[found.specialization] = launches.with_case(found, f"{found.case}/{_extent(found)}", used)
+            kept[found.specialization] = launches.with_case(
+                found, f"{found.case}/{_extent(found)}", used
+            )
     return list(kept.values()), list(left)
 
 
 def _of_failed_cases(kept: list[launches.Launch], troubles: Iterable[str]) -> list[launches.Launch]:
     """The records that a package had of cases that have failed this time: its other requirements may be absent here."""
     failed = {trouble.partition(":")[0] for trouble in troubles}
-    package, known, ids = kept[0].package, {each.specialization for each in kept}, {each.id for each in kept}
+    package, known, ids = (
+        kept[0].package,
+        {each.specialization for each in kept},
+        {each.id for each in kept},
+    )
     before = launches.read(package) if (launches.FOLDER / f"{package}.json").exists() else []
-    return [each for each in before if each.case.partition("/")[0] in failed and each.specialization not in known and each.id not in ids]
+    return [
+        each
+        for each in before
+        if each.case.partition("/")[0] in failed
+        and each.specialization not in known
+        and each.id not in ids
+    ]
 
 
 def _extent(launch: launches.Launch) -> str:
@@ -138,16 +173,31 @@ def unusable(launch: launches.Launch, roots: tuple[str, ...]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--package", action="append", default=[], choices=names(), help="may be repeated; all otherwise")
+    parser.add_argument(
+        "--package",
+        action="append",
+        default=[],
+        choices=names(),
+        help="may be repeated; all otherwise",
+    )
     parser.add_argument("--limit", type=float, default=1800, help="seconds that a package may take")
-    parser.add_argument("--only", default="", help="cases whose name this expression is found in; nothing is written then")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="cases whose name this expression is found in; nothing is written then",
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:
         (package,) = given.package
         failures = run_here(package, given.only)
         program = importlib.import_module(f"corpus.programs.{package}")
-        result = {"failures": failures, "package": program.DISTRIBUTION, "version": _version(program), "modules": program.MODULES}
+        result = {
+            "failures": failures,
+            "package": program.DISTRIBUTION,
+            "version": _version(program),
+            "modules": program.MODULES,
+        }
         print("\n" + _RESULT + json.dumps(result))
         return 0
     failed = False

@@ -107,11 +107,16 @@ def compile_all(
         if left:
             packages.setdefault(launch.package, []).append((launch, left))
     with ThreadPoolExecutor(jobs) as pool:
-        for outcomes in pool.map(lambda work: _compile(work, compiler, code, limit), packages.values()):
+        for outcomes in pool.map(
+            lambda work: _compile(work, compiler, code, limit), packages.values()
+        ):
             for (name, target), outcome in outcomes.items():
                 known[name][target] = {"key": keys[name], **outcome.record()}
             kept.write_text(json.dumps(known))
-    return {launch.id: {target: _outcome(known[launch.id][target]) for target in targets} for launch, targets in wanted}
+    return {
+        launch.id: {target: _outcome(known[launch.id][target]) for target in targets}
+        for launch, targets in wanted
+    }
 
 
 def _served(targets: Sequence[str], compiler: Compiler) -> list[str]:
@@ -128,9 +133,13 @@ def _key(launch: Launch, compiler: Compiler) -> str:
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _compile(work: Sequence[tuple[Launch, list[str]]], compiler: Compiler, folder: Path, limit: float) -> dict[tuple[str, str], Outcome]:
+def _compile(
+    work: Sequence[tuple[Launch, list[str]]], compiler: Compiler, folder: Path, limit: float
+) -> dict[tuple[str, str], Outcome]:
     """Run workers, one behind the other where one ends before its time, then read the code."""
-    queue: list[tuple[str, dict[str, Any], list[str]]] = [(place(launch), record_of(launch), list(targets)) for launch, targets in work]
+    queue: list[tuple[str, dict[str, Any], list[str]]] = [
+        (place(launch), record_of(launch), list(targets)) for launch, targets in work
+    ]
     found: dict[tuple[str, str], dict[str, Any]] = {}
     while queue:
         with tempfile.TemporaryDirectory() as scratch:
@@ -140,11 +149,18 @@ def _compile(work: Sequence[tuple[Launch, list[str]]], compiler: Compiler, folde
             found[line["number"], line["target"]] = line.get("outcome") or {"error": ended.why}
         if not lines:
             raise RuntimeError(f"the worker of {compiler} did not begin: {ended.why}")
-        queue = [(number, record, left) for number, record, targets in queue if (left := [each for each in targets if (number, each) not in found])]
+        queue = [
+            (number, record, left)
+            for number, record, targets in queue
+            if (left := [each for each in targets if (number, each) not in found])
+        ]
     names = {place(launch): launch.id for launch, _ in work}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         read = pool.map(lambda item: _read(item[0][0], item[0][1], item[1], folder), found.items())
-        return {(names[number], target): outcome for (number, target), outcome in zip(found, read, strict=True)}
+        return {
+            (names[number], target): outcome
+            for (number, target), outcome in zip(found, read, strict=True)
+        }
 
 
 def place(launch: Launch) -> str:
@@ -159,14 +175,18 @@ class _Ended:
     why: str
 
 
-def _run_worker(queue: Sequence[Any], compiler: Compiler, folder: Path, limit: float, scratch: Path) -> _Ended:
+def _run_worker(
+    queue: Sequence[Any], compiler: Compiler, folder: Path, limit: float, scratch: Path
+) -> _Ended:
     """Run a worker until it has done its work, dies, or takes longer than allowed for one kernel."""
     jobs, results, log = scratch / "jobs.json", scratch / "results", scratch / "log"
     jobs.write_text(json.dumps(queue))
     results.touch()
     command = [sys.executable, "-m", "corpus.worker", str(jobs), str(results), str(folder)]
     with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment(compiler, scratch))
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=environment(compiler, scratch)
+        )
         size, since, overdue = 0, 0.0, False
         while process.poll() is None:
             time.sleep(0.2)

@@ -37,7 +37,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         "deep_gemm",
     )
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._NAMES):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)

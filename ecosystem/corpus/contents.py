@@ -38,7 +38,11 @@ def runs_of(values: Sequence[int]) -> tuple[Run, ...]:
 
 def _period(values: np.ndarray[Any, np.dtype[Any]]) -> int:
     """After how many numbers ``values`` begins again: that of the places of its first two numbers that does."""
-    begins = np.flatnonzero((values[1:-1] == values[0]) & (values[2:] == values[1])) + 1 if len(values) > 2 else []
+    begins = (
+        np.flatnonzero((values[1:-1] == values[0]) & (values[2:] == values[1])) + 1
+        if len(values) > 2
+        else []
+    )
     for period in map(int, begins[:_MOST_RUNS]):
         if (values[period:] == values[:-period]).all():
             return period

@@ -97,7 +97,9 @@ def _computed(launch: Launch, argument: Argument) -> Array | None:
     if (left := left_by_sorting(launch, argument, arguments, count)) is not None:
         return left
     if re.match(r"qmap|code", argument.name) and element(argument) == "fp32":
-        return np.linspace(0.0 if argument.name.startswith("qmap2") else -1.0, 1.0, count)  # what codes stand for, in order
+        return np.linspace(
+            0.0 if argument.name.startswith("qmap2") else -1.0, 1.0, count
+        )  # what codes stand for, in order
     points, intervals = arguments.get("geom_feats_ptr"), arguments.get("interval_starts_ptr")
     if points is not None and intervals is not None:
         return _pooled(argument, extent(points) // 4, extent(intervals))
@@ -120,9 +122,14 @@ def _pooled(argument: Argument, points: int, intervals: int) -> Array | None:
 def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Array:
     dtype = np.dtype(ELEMENTS[kind][0])
     if "absmax" in name and kind in ("fp32", "fp16", "bf16"):
-        return np.asarray(_values(kind, "", random, count).view(f"u{dtype.itemsize}") & ((1 << 8 * dtype.itemsize - 1) - 1)).view(dtype)
+        return np.asarray(
+            _values(kind, "", random, count).view(f"u{dtype.itemsize}")
+            & ((1 << 8 * dtype.itemsize - 1) - 1)
+        ).view(dtype)
     if kind == "bf16":
-        return ((_SPREAD * random.standard_normal(count)).astype("f4").view("u4") >> 16).astype("u2")
+        return ((_SPREAD * random.standard_normal(count)).astype("f4").view("u4") >> 16).astype(
+            "u2"
+        )
     if kind.startswith("fp8"):
         return random.integers(0, 64, count).astype("u1")  # positive, neither infinite nor NaN
     if dtype.kind == "f":

@@ -23,19 +23,32 @@ _BACKENDS = {"cuda": "nvidia", "hip": "amd"}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("id", help="a record: PACKAGE/KERNEL/CASE, or what the ids of one record alone begin with")
     add("--target", choices=TARGETS, default="sm_90a")
     add("--json", action="store_true", help="print JSON")
     add("--output", type=Path, metavar="FILE", help="write the page")
     given = parser.parse_args()
-    if not os.environ.get("TILEWRIGHT_TRITON"):  # packages import Triton: they are to find Tilewright
-        return subprocess.run([sys.executable, "-m", "corpus.explain", *sys.argv[1:]], env={**os.environ, "TILEWRIGHT_TRITON": "1"}, check=False).returncode
+    if not os.environ.get(
+        "TILEWRIGHT_TRITON"
+    ):  # packages import Triton: they are to find Tilewright
+        return subprocess.run(
+            [sys.executable, "-m", "corpus.explain", *sys.argv[1:]],
+            env={**os.environ, "TILEWRIGHT_TRITON": "1"},
+            check=False,
+        ).returncode
     chosen = [launch for launch in read_all() if launch.id.startswith(given.id)]
     chosen = [launch for launch in chosen if launch.id == given.id] or chosen
     if len(chosen) != 1:
-        print(f"{len(chosen)} records are like that", *(launch.id for launch in chosen[:20]), sep="\n", file=sys.stderr)
+        print(
+            f"{len(chosen)} records are like that",
+            *(launch.id for launch in chosen[:20]),
+            sep="\n",
+            file=sys.stderr,
+        )
         return 2
     with load.pretended():
         found = explained(chosen[0], load.kernel(chosen[0]), TARGETS[given.target])
@@ -60,10 +73,17 @@ def explained(launch: Launch, kernel: Any, target: Target) -> Any:
     from tilewright.tools.explain.launch import Launch as Known
     from tilewright.tools.inspect import place
 
-    backend, ours = place(_BACKENDS.get(target.backend, target.backend), None if target.arch == "host" else target.name)
+    backend, ours = place(
+        _BACKENDS.get(target.backend, target.backend),
+        None if target.arch == "host" else target.name,
+    )
     arguments = {_name(launch, path): argument for path, argument in load.paths(launch.arguments)}
     constants, attributes = load.specialization(launch)
-    options = {name: value for name, value in load.options(launch).items() if name in backend.manifest.options}
+    options = {
+        name: value
+        for name, value in load.options(launch).items()
+        if name in backend.manifest.options
+    }
     # a kernel of Triton has Triton's defaults, such as tf32 for a dot that states no precision
     defaults = language_options(ours, triton_options(backend, ours, {}).__dict__)
     specialization = Specialization(
@@ -73,11 +93,17 @@ def explained(launch: Launch, kernel: Any, target: Target) -> Any:
         {_name(launch, path): {"divisibility": 16} for path in attributes},
         {**resolve(backend, kernel.__name__, options, {}, kernel.arg_names), **defaults},
     )
-    known: dict[str, Any] = {name: argument.value for name, argument in arguments.items() if isinstance(argument.value, int | float)}
+    known: dict[str, Any] = {
+        name: argument.value
+        for name, argument in arguments.items()
+        if isinstance(argument.value, int | float)
+    }
     known |= {
         name: DescriptorTensor(argument.shape, argument.strides)
         for name, argument in arguments.items()
-        if argument.type.startswith("tensordesc") and argument.shape is not None and argument.strides is not None
+        if argument.type.startswith("tensordesc")
+        and argument.shape is not None
+        and argument.strides is not None
     }
     return explain_specialization(specialization, backend, ours, Known(launch.grid, known))
 

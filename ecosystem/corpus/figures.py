@@ -41,7 +41,11 @@ class Figures:
     @staticmethod
     def of(record: dict[str, Any]) -> Figures:
         """Figures of a record of :meth:`record`."""
-        given = dict.fromkeys(("registers", "spilled", "stack", "shared", "threads", "ctas"), 0) | {"limit": ""} | record
+        given = (
+            dict.fromkeys(("registers", "spilled", "stack", "shared", "threads", "ctas"), 0)
+            | {"limit": ""}
+            | record
+        )
         loop = given.pop("loop", None)
         code = Counts(**given.pop("code", {}))
         return Figures(**given, code=code, loop=None if loop is None else Counts(**loop))

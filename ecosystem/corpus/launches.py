@@ -97,7 +97,13 @@ def _type(argument: Argument) -> Any:
 def _specialized(argument: Argument) -> list[Any]:
     """What a kernel is compiled for of an argument."""
     value = argument.value if argument.type == "constexpr" else None
-    return [argument.type, value, argument.aligned, argument.padding, *map(_specialized, argument.items or ())]
+    return [
+        argument.type,
+        value,
+        argument.aligned,
+        argument.padding,
+        *map(_specialized, argument.items or ()),
+    ]
 
 
 def with_case(launch: Launch, case: str, used: set[str]) -> Launch:
@@ -132,7 +138,9 @@ def first_of_each_kernel(launches: Iterable[Launch]) -> list[Launch]:
 def write(package: str, launches: Iterable[Launch], folder: Path = FOLDER) -> Path:
     """Keep the launches of a package, one a line, in the order of their ids; the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(record_of(launch)) for launch in sorted(launches, key=lambda launch: launch.id)]
+    lines = [
+        json.dumps(record_of(launch)) for launch in sorted(launches, key=lambda launch: launch.id)
+    ]
     file = folder / f"{package}.json"
     file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     return file
@@ -148,7 +156,9 @@ def record_of(launch: Launch) -> dict[str, Any]:
 
 def _argument_record(argument: Argument) -> dict[str, Any]:
     record = {field.name: getattr(argument, field.name) for field in fields(argument)}
-    record = {name: value for name, value in record.items() if value is not None and value is not False}
+    record = {
+        name: value for name, value in record.items() if value is not None and value is not False
+    }
     if argument.value is not None:  # 0 and False are values
         record["value"] = argument.value
     if argument.items is not None:
@@ -164,7 +174,10 @@ def launch_of(record: dict[str, Any]) -> Launch:
 
 
 def _argument_of(record: dict[str, Any]) -> Argument:
-    facts: dict[str, Any] = {name: tuple(value) if name in ("shape", "strides", "block") else value for name, value in record.items()}
+    facts: dict[str, Any] = {
+        name: tuple(value) if name in ("shape", "strides", "block") else value
+        for name, value in record.items()
+    }
     if "contents" in facts:
         facts["contents"] = tuple(map(tuple, facts["contents"]))
     if "items" in facts:

@@ -45,7 +45,11 @@ def innermost(found: Any) -> Any:
     """The kernel that an autotuner, heuristics or a wrapper of a package's has inside."""
     jit_function = importlib.import_module("triton.runtime.jit").JITFunction
     while not isinstance(found, jit_function):
-        inside = [vars(found)[name] for name in ("fn", "jit_function", "kernel") if name in getattr(found, "__dict__", ())]
+        inside = [
+            vars(found)[name]
+            for name in ("fn", "jit_function", "kernel")
+            if name in getattr(found, "__dict__", ())
+        ]
         if not inside:
             raise TypeError(f"{found!r} has no kernel inside")
         found = inside[0]
@@ -56,7 +60,9 @@ def source(launch: Launch) -> Any:
     """The ``ASTSource`` of a launch."""
     found = kernel(launch)
     constants, attributes = specialization(launch)
-    return importlib.import_module("triton.compiler").ASTSource(found, signature(launch), constants, attributes)
+    return importlib.import_module("triton.compiler").ASTSource(
+        found, signature(launch), constants, attributes
+    )
 
 
 def signature(launch: Launch) -> dict[str, Any]:
@@ -106,7 +112,11 @@ def constant(value: Any) -> Any:
 
 def _dtype(value: Mapping[str, Any]) -> Any:
     language = importlib.import_module("triton.language")
-    return language.str_to_ty(value["dtype"], None) if hasattr(language, "str_to_ty") else language.dtype(value["dtype"])
+    return (
+        language.str_to_ty(value["dtype"], None)
+        if hasattr(language, "str_to_ty")
+        else language.dtype(value["dtype"])
+    )
 
 
 def _member(value: Mapping[str, Any]) -> enum.Enum:

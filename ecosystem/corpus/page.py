@@ -40,7 +40,15 @@ def page(found: Sequence[Row], versions: dict[str, str]) -> str:
     Args:
         found: the one furthest behind first.
     """
-    parts = [_HEAD, _versions(versions), _summary(found), _packages(found), _rule(), _table(found), _reasons(found)]
+    parts = [
+        _HEAD,
+        _versions(versions),
+        _summary(found),
+        _packages(found),
+        _rule(),
+        _table(found),
+        _reasons(found),
+    ]
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
@@ -88,9 +96,17 @@ def _packages(found: Sequence[Row]) -> str:
         cells = []
         for target in targets:
             counts = tally(by_package[package], target)
-            scores = [row.verdict.score for row in by_package[package] if row.target == target and row.verdict is not None]
+            scores = [
+                row.verdict.score
+                for row in by_package[package]
+                if row.target == target and row.verdict is not None
+            ]
             mean = f", {statistics.fmean(scores):+.2f}" if scores else ""
-            cells.append(f"{counts['fails']}, {counts['behind']}, {counts['level']}, {counts['ahead']}{mean}" if counts else "")
+            cells.append(
+                f"{counts['fails']}, {counts['behind']}, {counts['level']}, {counts['ahead']}{mean}"
+                if counts
+                else ""
+            )
         lines.append(f"| {package} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -109,7 +125,10 @@ def _rule() -> str:
             rows.append([name, words])
         else:
             rows[-1][1] += " " + words
-    return "\n".join(["## The score", "", *head[2:], "| criterion | points |", "|---|---|"] + [f"| {name} | {words} |" for name, words in rows])
+    return "\n".join(
+        ["## The score", "", *head[2:], "| criterion | points |", "|---|---|"]
+        + [f"| {name} | {words} |" for name, words in rows]
+    )
 
 
 def _table(found: Sequence[Row]) -> str:
@@ -167,7 +186,10 @@ def _reasons(found: Sequence[Row]) -> str:
         order = sorted(targets, key=list(TARGETS).index)
         lines.append(f"- {escaped(kernel)} ({', '.join(order)}): {escaped(text)}")
     if (omitted := len(reasons) - _EXPLAINED) > 0:
-        lines += ["", f"{omitted} more are omitted; `python -m corpus` writes the reasons for all kernels to `build/corpus`."]
+        lines += [
+            "",
+            f"{omitted} more are omitted; `python -m corpus` writes the reasons for all kernels to `build/corpus`.",
+        ]
     return "\n".join(lines)
 
 

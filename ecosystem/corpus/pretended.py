@@ -66,7 +66,10 @@ _CUDA = torch.device("cuda:0")
 _KEPT_ELEMENTS = 1 << 18
 
 #: What programs are told of every tensor: getter -> answer.
-_TOLD: dict[Any, Any] = {vars(torch._C.TensorBase)["device"].__get__: _CUDA, vars(torch._C.TensorBase)["is_cuda"].__get__: True}
+_TOLD: dict[Any, Any] = {
+    vars(torch._C.TensorBase)["device"].__get__: _CUDA,
+    vars(torch._C.TensorBase)["is_cuda"].__get__: True,
+}
 _FAKE_DEVICE: Any = vars(FakeTensor)["device"]
 
 
@@ -139,22 +142,36 @@ class Hopper(HostTensors):
         patch = self._patches.enter_context
         for name, answer in self._answers().items():
             patch(mock.patch.object(torch.cuda, name, answer))
-        patch(mock.patch.object(torch._C, "_cuda_getCurrentStream", lambda device: (0, 0, 1), create=True))
+        patch(
+            mock.patch.object(
+                torch._C, "_cuda_getCurrentStream", lambda device: (0, 0, 1), create=True
+            )
+        )
         patch(mock.patch.object(torch.accelerator, "current_accelerator", lambda *given: _CUDA))
         patch(mock.patch.object(torch.accelerator, "is_available", lambda: True))
-        patch(mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "0", "TORCHDYNAMO_DISABLE": "1"}))
+        patch(
+            mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "0", "TORCHDYNAMO_DISABLE": "1"})
+        )
         patch(mock.patch.object(torch.library.Library, "impl", _register))
         patch(mock.patch.object(torch.autograd, "_engine_run_backward", self._run_backward))
-        if "tilewright.compat.triton" in sys.modules:  # Triton's own driver for CUDA asks PyTorch whether it is the active one
+        if (
+            "tilewright.compat.triton" in sys.modules
+        ):  # Triton's own driver for CUDA asks PyTorch whether it is the active one
             patch(mock.patch.dict(os.environ, {"TRITON_DEFAULT_BACKEND": "cuda"}))
         replace_compiled_parts()
         patch(active_driver())
         if self._mode is not None:
-            patch(mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)))
+            patch(
+                mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True))
+            )
             patch(mock.patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KEPT_ELEMENTS))
             patch(mock.patch.object(FakeTensor, "device", property(_told_device)))
             patch(mock.patch.object(FakeTensor, "is_cuda", property(_told_is_cuda), create=True))
-            patch(mock.patch.object(FakeTensor, "data_ptr", lambda tensor: self._address(tensor), create=True))
+            patch(
+                mock.patch.object(
+                    FakeTensor, "data_ptr", lambda tensor: self._address(tensor), create=True
+                )
+            )
             patch(self._mode)
         return self
 
@@ -186,7 +203,9 @@ class Hopper(HostTensors):
             self._addresses[storage] = next(self._pages) << 40
         return self._addresses[storage] + int(tensor.storage_offset()) * int(tensor.element_size())
 
-    def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         if function is torch.device:
             return function(*args, **(kwargs or {}))
         if kwargs and kwargs.get("pin_memory"):  # which takes a driver
@@ -215,7 +234,11 @@ class Hopper(HostTensors):
 
 def _counted(tensor: Any, bounds: Sequence[Any]) -> Any:
     """A range of whole numbers, which keeps them as tensors that are made of numbers do."""
-    if tensor.is_floating_point() or tensor.numel() > _KEPT_ELEMENTS or not all(isinstance(each, int) for each in bounds):
+    if (
+        tensor.is_floating_point()
+        or tensor.numel() > _KEPT_ELEMENTS
+        or not all(isinstance(each, int) for each in bounds)
+    ):
         return tensor
     return torch.tensor(range(*bounds), dtype=tensor.dtype)
 
@@ -236,7 +259,9 @@ class _Inner(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._outer = outer
 
-    def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         return self._outer.__torch_function__(function, types, args, kwargs)
 
 
@@ -256,7 +281,12 @@ def _implementation(function: Any) -> Callable[..., Any] | None:
 
 def _register(library: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
     """``torch.library.Library.impl``, which notes Python's functions."""
-    if callable(fn) and dispatch_key in ("", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
+    if callable(fn) and dispatch_key in (
+        "",
+        "CUDA",
+        "CompositeExplicitAutograd",
+        "CompositeImplicitAutograd",
+    ):
         name = op_name if isinstance(op_name, str) else op_name._schema.name
         _registered[name if "::" in name else f"{library.ns}::{name}"] = fn
     return _IMPL(library, op_name, fn, dispatch_key, **options)

@@ -19,9 +19,26 @@ from corpus.launches import Argument, Launch
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Arguments with an element a route.
-_OF_ROUTES = ("SortedIdx", "sorted_indices", "LocalPos", "ExpertIds", "x_gather_idx_ptr", "s_scatter_idx_ptr", "s_reverse_scatter_idx_ptr", "s_rev_ptr")
+_OF_ROUTES = (
+    "SortedIdx",
+    "sorted_indices",
+    "LocalPos",
+    "ExpertIds",
+    "x_gather_idx_ptr",
+    "s_scatter_idx_ptr",
+    "s_reverse_scatter_idx_ptr",
+    "s_rev_ptr",
+)
 #: Arguments with an element an expert -> elements that they have beyond.
-_OF_EXPERTS = {"ExpStart": 0, "ExpEnd": 0, "Counts": 0, "BlockEnd": 0, "expert_offs_ptr": 0, "expert_freq_ptr": 0, "expert_start_ptr": 1}
+_OF_EXPERTS = {
+    "ExpStart": 0,
+    "ExpEnd": 0,
+    "Counts": 0,
+    "BlockEnd": 0,
+    "expert_offs_ptr": 0,
+    "expert_freq_ptr": 0,
+    "expert_start_ptr": 1,
+}
 #: Constants that say how many rows a tile has.
 _TILE = ("BLOCK_M_TOKEN", "BLOCK_SIZE_M", "BLOCK_M")
 #: Experts where no argument tells how many.
@@ -76,12 +93,16 @@ class Routing:
 
     def expert_of_tiles(self, count: int) -> Array:
         """The expert of each tile; that of what is beyond the last tile is the last."""
-        return np.minimum(np.searchsorted(self.tiles, np.arange(count), "right") - 1, self.experts - 1)
+        return np.minimum(
+            np.searchsorted(self.tiles, np.arange(count), "right") - 1, self.experts - 1
+        )
 
     def start_of_tiles(self, count: int) -> Array:
         """The first sorted row of each tile; what is beyond the last tile begins behind all rows."""
         expert = self.expert_of_tiles(count)
-        return np.minimum(self.starts[expert] + (np.arange(count) - self.tiles[expert]) * self.tile, self.routes)
+        return np.minimum(
+            self.starts[expert] + (np.arange(count) - self.tiles[expert]) * self.tile, self.routes
+        )
 
     def earlier(self, blocks: int) -> Array:
         """By expert and block of routes: how many routes of the expert earlier blocks have."""
@@ -91,7 +112,9 @@ class Routing:
         return np.cumsum(found, axis=1) - found
 
 
-def left_by_sorting(launch: Launch, argument: Argument, arguments: Mapping[str, Argument], count: int) -> Array | None:
+def left_by_sorting(
+    launch: Launch, argument: Argument, arguments: Mapping[str, Argument], count: int
+) -> Array | None:
     """What an argument of a launch holds, by its name; None where it is none of those that sorting leaves.
 
     Args:
@@ -134,16 +157,33 @@ def left_by_sorting(launch: Launch, argument: Argument, arguments: Mapping[str, 
 
 
 #: Arguments with an element a tile, or one for an expert and tile.
-_TABLES = ("expert_tile_offset_ptr", "tile_expert_ptr", "BlockExpertIds", "tile_row_start_ptr", "BlockOffsets", "partial_sum_ptr")
+_TABLES = (
+    "expert_tile_offset_ptr",
+    "tile_expert_ptr",
+    "BlockExpertIds",
+    "tile_row_start_ptr",
+    "BlockOffsets",
+    "partial_sum_ptr",
+)
 
 
 def _routing(launch: Launch, arguments: Mapping[str, Argument]) -> Routing:
     """The routes of a launch: as many as its arguments have elements for, by experts of the same."""
-    rows = [each.shape[0] for each in arguments.values() if each.shape is not None and len(each.shape) == 2 and "i" not in each.type]
-    numbers = {each.name: int(each.value) for each in launch.arguments if isinstance(each.value, int)}
+    rows = [
+        each.shape[0]
+        for each in arguments.values()
+        if each.shape is not None and len(each.shape) == 2 and "i" not in each.type
+    ]
+    numbers = {
+        each.name: int(each.value) for each in launch.arguments if isinstance(each.value, int)
+    }
     of_routes = [_elements(arguments[name]) for name in _OF_ROUTES if name in arguments]
     routes = next(iter(of_routes), numbers.get("TK", max(rows, default=1)))
-    of_experts = [_elements(arguments[name]) - beyond for name, beyond in _OF_EXPERTS.items() if name in arguments]
+    of_experts = [
+        _elements(arguments[name]) - beyond
+        for name, beyond in _OF_EXPERTS.items()
+        if name in arguments
+    ]
     tile = next((numbers[name] for name in _TILE if name in numbers), 1)
     tokens = min((each for each in rows if routes % each == 0), default=routes)
     return Routing(routes, max(1, next(iter(of_experts), _EXPERTS)), tokens, tile)

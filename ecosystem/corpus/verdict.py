@@ -133,7 +133,9 @@ def _copy_step(counts: Counts) -> int:
 
 
 def _mma_step(counts: Counts) -> int:
-    if any(name.partition(".")[0].endswith("GMMA") or name.startswith("UTC") for name in counts.mma):
+    if any(
+        name.partition(".")[0].endswith("GMMA") or name.startswith("UTC") for name in counts.mma
+    ):
         return 2
     return 1 if counts.mma else 0
 

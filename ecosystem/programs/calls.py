@@ -35,7 +35,9 @@ def case_vllm_watches_compilations(device):
 
     told = []
     before = triton.knobs.runtime.jit_post_compile_hook
-    triton.knobs.runtime.jit_post_compile_hook = lambda **facts: told.append((facts["fn"].name, facts["compile"]["key"]))
+    triton.knobs.runtime.jit_post_compile_hook = lambda **facts: told.append(
+        (facts["fn"].name, facts["compile"]["key"])
+    )
     try:
         launched(device, triton.jit(scaled.fn))
     finally:
@@ -47,7 +49,11 @@ def case_vllm_looks_for_one_active_driver(device):
     """It switches Triton off unless exactly one driver that is not the CPU's is active."""
     from triton.backends import backends
 
-    active = [x.driver for name, x in backends.items() if name != "cpu" and x.driver and x.driver.is_active()]
+    active = [
+        x.driver
+        for name, x in backends.items()
+        if name != "cpu" and x.driver and x.driver.is_active()
+    ]
     assert len(active) == (device != "cpu")
 
 
@@ -57,9 +63,15 @@ def case_vllm_takes_the_first_configuration(device):
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.errors import OutOfResources, PTXASError
 
-    assert all(issubclass(each, Exception) for each in (CompileTimeAssertionFailure, OutOfResources, PTXASError))
+    assert all(
+        issubclass(each, Exception)
+        for each in (CompileTimeAssertionFailure, OutOfResources, PTXASError)
+    )
     hooked = []
-    configs = [triton.Config({"BLOCK": size}, pre_hook=lambda given: hooked.append(given["BLOCK"])) for size in (32, 64)]
+    configs = [
+        triton.Config({"BLOCK": size}, pre_hook=lambda given: hooked.append(given["BLOCK"]))
+        for size in (32, 64)
+    ]
     tuned = triton.autotune(configs, key=["n"])(triton.jit(scaled.fn))
     run = Autotuner.run
 
@@ -87,8 +99,10 @@ def case_vllm_names_what_was_compiled(device):
     """Its monitor tells what of a kernel's parameters was special, from the facts of the hook."""
     told = []
     before = triton.knobs.runtime.jit_post_compile_hook
-    triton.knobs.runtime.jit_post_compile_hook = lambda *, key, repr, fn, compile, is_manual_warmup, already_compiled: told.append(
-        [parameter.name for parameter in fn.jit_function.params if parameter.is_constexpr]
+    triton.knobs.runtime.jit_post_compile_hook = (
+        lambda *, key, repr, fn, compile, is_manual_warmup, already_compiled: told.append(
+            [parameter.name for parameter in fn.jit_function.params if parameter.is_constexpr]
+        )
     )
     try:
         launched(device, triton.jit(scaled.fn))
@@ -102,9 +116,13 @@ def case_vllm_compiles_ahead_and_forgets(device):
     from triton.runtime.jit import MockTensor, compute_cache_key
 
     kernel = triton.jit(scaled.fn)
-    kernel.warmup(MockTensor(torch.float32), MockTensor(torch.float32), 3.0, 100, BLOCK=64, grid=(1,))
+    kernel.warmup(
+        MockTensor(torch.float32), MockTensor(torch.float32), 3.0, 100, BLOCK=64, grid=(1,)
+    )
     ((kernels, keys, *_, binder),) = kernel.device_caches.values()
-    _, specialization, options = binder(MockTensor(torch.float32), MockTensor(torch.float32), 3.0, 100, BLOCK=64)
+    _, specialization, options = binder(
+        MockTensor(torch.float32), MockTensor(torch.float32), 3.0, 100, BLOCK=64
+    )
     key = compute_cache_key(keys, specialization, options)
     assert list(kernels) == [key]
     del kernels[key]
@@ -154,7 +172,22 @@ def case_sglang_records_launches_and_repeats_them(device):
     assert seen == [compiled]
     out.zero_()
     stream = triton.runtime.driver.active.get_current_stream(0) if device != "cpu" else None
-    compiled.run(2, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, x, out, 3.0, 100, 64)
+    compiled.run(
+        2,
+        1,
+        1,
+        stream,
+        compiled.function,
+        compiled.packed_metadata,
+        None,
+        None,
+        None,
+        x,
+        out,
+        3.0,
+        100,
+        64,
+    )
     close(out, x * 3)
 
 
@@ -163,7 +196,9 @@ def case_helion_binds_arguments(device):
     _, x, out = launched(device, kernel)
     *_, binder = next(iter(kernel.device_caches.values()))
     bound, specialization, options = binder(x, out, 3.0, 100, BLOCK=64)
-    assert list(bound) == ["x", "out", "factor", "n", "BLOCK"] and [type_ for type_, _ in specialization][:3] == ["*fp32", "*fp32", "fp32"]
+    assert list(bound) == ["x", "out", "factor", "n", "BLOCK"] and [
+        type_ for type_, _ in specialization
+    ][:3] == ["*fp32", "*fp32", "fp32"]
     assert isinstance(options, dict)
 
 
@@ -191,9 +226,17 @@ def case_transformer_engine_compiles_for_a_target(device):
     from triton.compiler import ASTSource
 
     options = CUDAOptions(num_warps=4, num_stages=2)
-    source = ASTSource(scaled, {"x": "*fp32", "out": "*fp32", "factor": "fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 64})
+    source = ASTSource(
+        scaled,
+        {"x": "*fp32", "out": "*fp32", "factor": "fp32", "n": "i32", "BLOCK": "constexpr"},
+        {"BLOCK": 64},
+    )
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options.__dict__)
-    assert ".entry scaled" in compiled.asm["ptx"] and compiled.metadata.shared == 0 and compiled.name == "scaled"
+    assert (
+        ".entry scaled" in compiled.asm["ptx"]
+        and compiled.metadata.shared == 0
+        and compiled.name == "scaled"
+    )
 
 
 def case_flaggems_launches_compiled_kernels(device):
@@ -207,7 +250,11 @@ def case_flaggems_dispatches_by_itself(device):
     """Its ``libentry`` keeps compiled kernels by keys of its own and launches them without constants, or with them, as the version says."""
     from triton.runtime import Autotuner, Heuristics, JITFunction, KernelInterface
 
-    assert issubclass(Autotuner, KernelInterface) and issubclass(JITFunction, KernelInterface) and issubclass(Heuristics, KernelInterface)
+    assert (
+        issubclass(Autotuner, KernelInterface)
+        and issubclass(JITFunction, KernelInterface)
+        and issubclass(Heuristics, KernelInterface)
+    )
     major, minor = map(int, triton.__version__.split(".")[:2])
     assert (major, minor) >= (3, 5)
     kept = {}
@@ -216,9 +263,14 @@ def case_flaggems_dispatches_by_itself(device):
         out = torch.empty_like(x)
         key = tuple((each.dtype, each.data_ptr() % 16 == 0) for each in (x, out))
         if key not in kept:
-            kept[key] = scaled.run(x, out, 3.0, 100, BLOCK=64, grid=(2,), warmup=False), {"BLOCK": 64}
+            kept[key] = (
+                scaled.run(x, out, 3.0, 100, BLOCK=64, grid=(2,), warmup=False),
+                {"BLOCK": 64},
+            )
         kernel, constants = kept[key]
-        assert [parameter.name for parameter in scaled.params if parameter.is_constexpr] == list(constants)
+        assert [parameter.name for parameter in scaled.params if parameter.is_constexpr] == list(
+            constants
+        )
         kernel[(2, 1, 1)](x, out, 3.0, 100, *constants.values())
         close(out, x * 3)
     assert len(kept) == 1
@@ -254,10 +306,14 @@ def case_aiter_writes_functions_of_c(device):
 
     with TemporaryDirectory() as folder:
         path = Path(folder, "kernels.py")
-        path.write_text("import triton\nimport triton.language as tl\n\n@triton.jit\ndef one(x):\n    tl.store(x, 1.0)\n")
+        path.write_text(
+            "import triton\nimport triton.language as tl\n\n@triton.jit\ndef one(x):\n    tl.store(x, 1.0)\n"
+        )
         triton.runtime.driver.set_active_to_cpu()
         try:
-            name, files = compile_kernel(CompileArgs(str(path), "one", "*fp32", "1, 1, 1", out_path=Path(folder, "out")))
+            name, files = compile_kernel(
+                CompileArgs(str(path), "one", "*fp32", "1, 1, 1", out_path=Path(folder, "out"))
+            )
         finally:
             triton.runtime.driver.reset_active()
         assert name.startswith("one_") and all(file.is_file() for file in files)
@@ -270,7 +326,10 @@ def case_aiter_compiles_for_targets_of_its_own(device):
     driver = triton.runtime.driver.active
     backend = make_backend(driver.get_current_target())
     assert backend.binary_ext in launched(device)[0].asm
-    assert [driver.map_python_to_cpp_type(text) for text in ("i32", "fp32")] == ["int32_t", "double"]
+    assert [driver.map_python_to_cpp_type(text) for text in ("i32", "fp32")] == [
+        "int32_t",
+        "double",
+    ]
 
 
 @contextmanager
@@ -297,7 +356,14 @@ def case_liger_keeps_files_by_itself(device):
             return super().put(data, filename, binary)
 
     sys.modules["managers"] = SimpleNamespace(Manager=Manager)
-    with TemporaryDirectory() as folder, environment(TRITON_CACHE_DIR=folder, TRITON_CACHE_MANAGER="managers:Manager", TILEWRIGHT_CACHE_DIR=folder):
+    with (
+        TemporaryDirectory() as folder,
+        environment(
+            TRITON_CACHE_DIR=folder,
+            TRITON_CACHE_MANAGER="managers:Manager",
+            TILEWRIGHT_CACHE_DIR=folder,
+        ),
+    ):
         launched(device, triton.jit(scaled.fn))
     del sys.modules["managers"]
     assert "scaled.json" in written and any(name.startswith("__grp__") for name in written)
@@ -308,7 +374,13 @@ def case_tritonparse_listens(device):
     heard, entered = [], []
 
     def compiled(*, src, metadata, metadata_group, times, cache_hit):
-        heard.append((src.fn.__name__, {name.rpartition(".")[2] for name in metadata_group}, all(Path(path).is_file() for path in metadata_group.values())))
+        heard.append(
+            (
+                src.fn.__name__,
+                {name.rpartition(".")[2] for name in metadata_group},
+                all(Path(path).is_file() for path in metadata_group.values()),
+            )
+        )
 
     def enter(metadata):
         entered.append(metadata.get()["name"])
@@ -343,7 +415,14 @@ def case_symmetric_memory_initialises_modules(device):
     try:
         x = random(device, 100)
         out = torch.empty_like(x)
-        compiled = kernel[(2,)](x, out, 3.0, 100, BLOCK=64, extern_libs={"libnvshmem_device": "/nowhere/libnvshmem_device.bc"})
+        compiled = kernel[(2,)](
+            x,
+            out,
+            3.0,
+            100,
+            BLOCK=64,
+            extern_libs={"libnvshmem_device": "/nowhere/libnvshmem_device.bc"},
+        )
     finally:
         triton.knobs.runtime.jit_post_compile_hook = before
     close(out, x * 3)
@@ -362,7 +441,10 @@ def case_tritonbench_profiles_scopes(device):
             launched(device)
             proton.exit_scope()
             proton.deactivate(session)
-        assert proton.data(session)[0]["children"][0]["children"][0]["children"][0]["metrics"]["count"] == 1
+        assert (
+            proton.data(session)[0]["children"][0]["children"][0]["children"][0]["metrics"]["count"]
+            == 1
+        )
         proton.finalize()
 
 
@@ -380,7 +462,10 @@ def case_pytorch_asks_what_kernels_store_to(device):
     x = torch.ones(100, device=device)
     given = (scaled, {"x": x, "out": x, "factor": 3.0, "n": 100, "BLOCK": 64}, {})
     if hasattr(triton_kernel_wrap, "identify_accessed_tensors"):
-        written = {each.name for each in triton_kernel_wrap.identify_accessed_tensors(*given).read_writes.writes}
+        written = {
+            each.name
+            for each in triton_kernel_wrap.identify_accessed_tensors(*given).read_writes.writes
+        }
     else:  # before PyTorch 2.13
         written = set(triton_kernel_wrap.identify_mutated_tensors(*given))
     assert written == {"out"}

@@ -13,7 +13,9 @@ def case_linear_cross_entropy(device):
 
     targets = (torch.arange(70, device=device) * 7) % 300
     targets[3] = -100
-    embeddings, classifier = ((random(device, *shape) / 4).bfloat16() for shape in ((70, 48), (300, 48)))
+    embeddings, classifier = (
+        (random(device, *shape) / 4).bfloat16() for shape in ((70, 48), (300, 48))
+    )
     results = []
     for loss in (
         lambda e, c: linear_cross_entropy(e, c, targets, impl="cce", filter_eps=None),

@@ -37,7 +37,10 @@ def agrees(device, name, reference, *given, tolerance=1e-4):
     with on(device):
         found = getattr(library(), name)(*given)
     expected = reference(*given)
-    for one, other in zip(*((each,) if isinstance(each, torch.Tensor) else each for each in (found, expected)), strict=False):
+    for one, other in zip(
+        *((each,) if isinstance(each, torch.Tensor) else each for each in (found, expected)),
+        strict=False,
+    ):
         close(one, other, tolerance)
 
 
@@ -56,13 +59,29 @@ def case_softmax(device):
 
 def case_products(device):
     agrees(device, "mm", torch.mm, random(device, 40, 50), random(device, 50, 70), tolerance=1e-3)
-    agrees(device, "bmm", torch.bmm, random(device, 3, 20, 30), random(device, 3, 30, 40), tolerance=1e-3)
+    agrees(
+        device,
+        "bmm",
+        torch.bmm,
+        random(device, 3, 20, 30),
+        random(device, 3, 30, 40),
+        tolerance=1e-3,
+    )
 
 
 def case_norms(device):
     x = random(device, 6, 96)
     weight, bias = random(device, 96), random(device, 96, seed=1)
-    agrees(device, "layer_norm", lambda *given: torch.native_layer_norm(*given)[0], x, [96], weight, bias, 1e-5)
+    agrees(
+        device,
+        "layer_norm",
+        lambda *given: torch.native_layer_norm(*given)[0],
+        x,
+        [96],
+        weight,
+        bias,
+        1e-5,
+    )
     agrees(device, "rms_norm", F.rms_norm, x, [96], weight, 1e-5)
 
 
@@ -82,7 +101,17 @@ def case_order(device):
 def case_batch_norm_and_its_gradients(device):
     """The gradients take lanes that a mask left out for zero."""
     x, weight, bias = random(device, 4, 5, 9), random(device, 5), random(device, 5, seed=1)
-    d, mean, variance = random(device, 4, 5, 9, seed=2), torch.zeros(5, device=device), torch.ones(5, device=device)
+    d, mean, variance = (
+        random(device, 4, 5, 9, seed=2),
+        torch.zeros(5, device=device),
+        torch.ones(5, device=device),
+    )
     _, kept, inverse = torch.native_batch_norm(x, weight, bias, mean, variance, True, 0.1, 1e-5)
     given = (d, x, weight, mean, variance, kept, inverse, True, 1e-5, [True, True, True])
-    agrees(device, "batch_norm_backward", torch.ops.aten.native_batch_norm_backward, *given, tolerance=1e-3)
+    agrees(
+        device,
+        "batch_norm_backward",
+        torch.ops.aten.native_batch_norm_backward,
+        *given,
+        tolerance=1e-3,
+    )

@@ -11,7 +11,11 @@ DISTRIBUTION = "fla-core"
 def case_rms_norm(device):
     from fla.modules.layernorm import rms_norm
 
-    same(lambda x, w: rms_norm(x, w, None, eps=1e-6), lambda x, w: F.rms_norm(x, (64,), w, 1e-6), [random(device, 2, 8, 64), random(device, 64)])
+    same(
+        lambda x, w: rms_norm(x, w, None, eps=1e-6),
+        lambda x, w: F.rms_norm(x, (64,), w, 1e-6),
+        [random(device, 2, 8, 64), random(device, 64)],
+    )
 
 
 def case_swiglu(device):
@@ -42,4 +46,8 @@ def case_fused_recurrent_linear_attention(device):
     from fla.ops.linear_attn import fused_recurrent_linear_attn
 
     q, k, v = (random(device, 1, 24, 2, 16, seed=seed) for seed in range(3))
-    close(fused_recurrent_linear_attn(q, k, v, normalize=False)[0], attention(q, k, v, torch.ones(2, device=device)), 1e-3)
+    close(
+        fused_recurrent_linear_attn(q, k, v, normalize=False)[0],
+        attention(q, k, v, torch.ones(2, device=device)),
+        1e-3,
+    )

@@ -69,7 +69,9 @@ def case_a_configuration_is_compiled_before_it_is_tried(device):
         try:
             compiled(x, y, 2.5, _launcher=grab)
         except _LaunchedError as launch:
-            prepared.append(make_precompiler(launch.kernel, config, bound)(*launch.arguments, **launch.keywords))
+            prepared.append(
+                make_precompiler(launch.kernel, config, bound)(*launch.arguments, **launch.keywords)
+            )
         if len(prepared) == 1:
             assert prepared[0](False)
     assert prepared[1] is already_compiled

@@ -12,20 +12,32 @@ def case_rms_norm(device):
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
     given = [random(device, 6, 96), random(device, 96)]
-    same(lambda x, w: LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False), lambda x, w: F.rms_norm(x, (96,), w, 1e-6), given)
+    same(
+        lambda x, w: LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False),
+        lambda x, w: F.rms_norm(x, (96,), w, 1e-6),
+        given,
+    )
 
 
 def case_layer_norm(device):
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction
 
     given = [random(device, 6, 96), random(device, 96), random(device, 96, seed=1)]
-    same(lambda x, w, b: LigerLayerNormFunction.apply(x, w, b, 1e-5), lambda x, w, b: F.layer_norm(x, (96,), w, b, 1e-5), given)
+    same(
+        lambda x, w, b: LigerLayerNormFunction.apply(x, w, b, 1e-5),
+        lambda x, w, b: F.layer_norm(x, (96,), w, b, 1e-5),
+        given,
+    )
 
 
 def case_swiglu(device):
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
-    same(LigerSiLUMulFunction.apply, lambda a, b: F.silu(a) * b, [random(device, 6, 96), random(device, 6, 96, seed=1)])
+    same(
+        LigerSiLUMulFunction.apply,
+        lambda a, b: F.silu(a) * b,
+        [random(device, 6, 96), random(device, 6, 96, seed=1)],
+    )
 
 
 def case_geglu(device):
@@ -45,7 +57,11 @@ def case_cross_entropy(device):
     from liger_kernel.transformers.functional import liger_cross_entropy
 
     target = torch.arange(8, device=device) * 11
-    same(lambda x: liger_cross_entropy(x, target), lambda x: F.cross_entropy(x, target), [random(device, 8, 100)])
+    same(
+        lambda x: liger_cross_entropy(x, target),
+        lambda x: F.cross_entropy(x, target),
+        [random(device, 8, 100)],
+    )
 
 
 def case_fused_linear_cross_entropy(device):
@@ -53,7 +69,12 @@ def case_fused_linear_cross_entropy(device):
 
     target = torch.arange(8, device=device) * 11
     given = [random(device, 8, 32), random(device, 100, 32)]
-    same(lambda x, w: liger_fused_linear_cross_entropy(x, w, target), lambda x, w: F.cross_entropy(x @ w.T, target), given, 2e-3)
+    same(
+        lambda x, w: liger_fused_linear_cross_entropy(x, w, target),
+        lambda x, w: F.cross_entropy(x @ w.T, target),
+        given,
+        2e-3,
+    )
 
 
 def case_kl_divergence(device):
@@ -61,11 +82,19 @@ def case_kl_divergence(device):
 
     target = torch.softmax(random(device, 8, 100, seed=1), -1)
     given = [random(device, 8, 100)]
-    same(lambda x: liger_kl_div(torch.log_softmax(x, -1), target), lambda x: F.kl_div(torch.log_softmax(x, -1), target), given)
+    same(
+        lambda x: liger_kl_div(torch.log_softmax(x, -1), target),
+        lambda x: F.kl_div(torch.log_softmax(x, -1), target),
+        given,
+    )
 
 
 def case_group_norm(device):
     from liger_kernel.transformers.functional import liger_group_norm
 
     given = [random(device, 2, 8, 16), random(device, 8), random(device, 8, seed=1)]
-    same(lambda x, w, b: liger_group_norm(x, w, b, 8, 4, 1e-5), lambda x, w, b: F.group_norm(x, 4, w, b, 1e-5), given)
+    same(
+        lambda x, w, b: liger_group_norm(x, w, b, 8, 4, 1e-5),
+        lambda x, w, b: F.group_norm(x, 4, w, b, 1e-5),
+        given,
+    )

@@ -27,5 +27,9 @@ def case_compilations_are_logged(device):
             doubled[(1,)](x, torch.empty_like(x), BLOCK=16)
         finally:
             logging.clear_logging_config()
-        lines = [line for path in Path(folder).rglob("*.ndjson*") for line in path.read_bytes().splitlines()]
+        lines = [
+            line
+            for path in Path(folder).rglob("*.ndjson*")
+            for line in path.read_bytes().splitlines()
+        ]
         assert any(b"doubled" in line for line in lines) and all(json.loads(line) for line in lines)

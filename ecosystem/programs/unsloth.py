@@ -56,8 +56,16 @@ def case_rms_norm(device):
         x, weight = given
         close(Fast_RMS_Layernorm.apply(x, weight, 1e-6, False), F.rms_norm(x, (96,), weight, 1e-6))
         # the gradient is that of the input alone: its models train adapters
-        same(lambda x: Fast_RMS_Layernorm.apply(x, weight, 1e-6, False), lambda x: F.rms_norm(x, (96,), weight, 1e-6), [x])
-        same(lambda x: Fast_RMS_Layernorm.apply(x, weight, 1e-6, True), lambda x: F.rms_norm(x, (96,), weight + 1, 1e-6), [x])
+        same(
+            lambda x: Fast_RMS_Layernorm.apply(x, weight, 1e-6, False),
+            lambda x: F.rms_norm(x, (96,), weight, 1e-6),
+            [x],
+        )
+        same(
+            lambda x: Fast_RMS_Layernorm.apply(x, weight, 1e-6, True),
+            lambda x: F.rms_norm(x, (96,), weight + 1, 1e-6),
+            [x],
+        )
 
 
 def case_layer_norm(device):
@@ -65,7 +73,11 @@ def case_layer_norm(device):
         from unsloth.kernels.layernorm import Fast_Layernorm
 
         x, weight, bias = random(device, 2, 6, 96), random(device, 96), random(device, 96, seed=1)
-        same(lambda x: Fast_Layernorm.apply(x, weight, bias, 1e-5), lambda x: F.layer_norm(x, (96,), weight, bias, 1e-5), [x])
+        same(
+            lambda x: Fast_Layernorm.apply(x, weight, bias, 1e-5),
+            lambda x: F.layer_norm(x, (96,), weight, bias, 1e-5),
+            [x],
+        )
 
 
 def gated(device, forward, backward, activation):
@@ -94,7 +106,12 @@ def case_geglu(device):
         from unsloth.kernels import geglu
 
         gated(device, geglu.geglu_exact_forward_kernel, geglu.geglu_exact_backward_kernel, F.gelu)
-        gated(device, geglu.geglu_approx_forward_kernel, geglu.geglu_approx_backward_kernel, lambda x: F.gelu(x, approximate="tanh"))
+        gated(
+            device,
+            geglu.geglu_approx_forward_kernel,
+            geglu.geglu_approx_backward_kernel,
+            lambda x: F.gelu(x, approximate="tanh"),
+        )
 
 
 def case_rope(device):
@@ -124,4 +141,8 @@ def case_cross_entropy(device):
         def expected(logits):
             return F.cross_entropy(logits.reshape(12, 100), labels.reshape(12))
 
-        same(lambda logits: fast_cross_entropy_loss(logits.clone(), labels), expected, [random(device, 2, 6, 100)])
+        same(
+            lambda logits: fast_cross_entropy_loss(logits.clone(), labels),
+            expected,
+            [random(device, 2, 6, 100)],
+        )

@@ -20,12 +20,16 @@ from corpus.contents import filled, runs_of
         ([], ()),
     ],
 )
-def test_runs_of_the_part_that_is_repeated(values: list[int], runs: tuple[tuple[int, int, int], ...]) -> None:
+def test_runs_of_the_part_that_is_repeated(
+    values: list[int], runs: tuple[tuple[int, int, int], ...]
+) -> None:
     assert runs_of(values) == runs
 
 
 def test_numbers_without_order_are_not_told() -> None:
-    assert runs_of([int(each) for each in np.random.default_rng(0).integers(0, 1 << 20, 4096)]) == ()
+    assert (
+        runs_of([int(each) for each in np.random.default_rng(0).integers(0, 1 << 20, 4096)]) == ()
+    )
 
 
 def test_runs_give_the_numbers_again() -> None:
@@ -33,4 +37,7 @@ def test_runs_give_the_numbers_again() -> None:
     for _ in range(500):
         part = random.integers(0, 3, int(random.integers(1, 12)))
         values = np.resize(part, int(random.integers(1, 40)))
-        assert filled(runs_of(values.tolist()), len(values), np.dtype("i8")).tolist() == values.tolist()
+        assert (
+            filled(runs_of(values.tolist()), len(values), np.dtype("i8")).tolist()
+            == values.tolist()
+        )

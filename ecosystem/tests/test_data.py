@@ -13,7 +13,9 @@ from corpus.launches import Argument, Launch
 LAUNCH = Launch("p", "1", "m", "k", "c", ())
 
 
-def tensor(kind: str, *shape: int, strides: tuple[int, ...] | None = None, name: str = "x") -> Argument:
+def tensor(
+    kind: str, *shape: int, strides: tuple[int, ...] | None = None, name: str = "x"
+) -> Argument:
     """An argument that is a tensor."""
     rows = strides or tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return Argument(name, kind, shape=shape, strides=rows)
@@ -74,7 +76,12 @@ def test_differences_are_by_the_largest_value() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("lock_ptr", [0, 0, 0, 0]), ("dELocks", [0, 0, 0, 0]), ("counter_ptr", [0, 0, 0, 0]), ("status_ptr", [0, 0, 0, 0])],
+    [
+        ("lock_ptr", [0, 0, 0, 0]),
+        ("dELocks", [0, 0, 0, 0]),
+        ("counter_ptr", [0, 0, 0, 0]),
+        ("status_ptr", [0, 0, 0, 0]),
+    ],
 )
 def test_what_other_kernels_leave_is_known_by_name(name: str, expected: list[int]) -> None:
     assert data.contents(LAUNCH, tensor("*i32", 4, name=name), 1 << 20).tolist() == expected
@@ -102,12 +109,18 @@ def test_codes_stand_for_numbers_in_order(name: str, least: float) -> None:
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "bf16"])
 def test_largest_values_are_positive(kind: str) -> None:
-    found = data.values(data.contents(LAUNCH, tensor(f"*{kind}", 999, name="absmax1_ptr"), 1 << 20), kind)
+    found = data.values(
+        data.contents(LAUNCH, tensor(f"*{kind}", 999, name="absmax1_ptr"), 1 << 20), kind
+    )
     assert found.min() >= 0 and found.max() > 0.1
 
 
 def test_points_of_an_interval_are_in_one_cell_of_the_grid() -> None:
-    names = [tensor("*i32", 15, 4, name="geom_feats_ptr"), tensor("*i32", 5, name="interval_starts_ptr"), tensor("*i32", 5, name="interval_lengths_ptr")]
+    names = [
+        tensor("*i32", 15, 4, name="geom_feats_ptr"),
+        tensor("*i32", 5, name="interval_starts_ptr"),
+        tensor("*i32", 5, name="interval_lengths_ptr"),
+    ]
     launch = Launch("p", "1", "m", "k", "c", tuple(names))
     points, starts, lengths = (data.contents(launch, each, 1 << 20) for each in names)
     assert starts.tolist() == [0, 3, 6, 9, 12] and set(lengths) == {3}

@@ -26,7 +26,9 @@ THEIRS = np.array([1, 2, 3, 4], "f4")
         ({}, False, "changed: [], Triton ['out']"),
     ],
 )
-def test_tensors_are_compared(tmp_path: Path, ours: dict[str, np.ndarray], right: bool, note: str) -> None:
+def test_tensors_are_compared(
+    tmp_path: Path, ours: dict[str, np.ndarray], right: bool, note: str
+) -> None:
     for compiler, tensors in (("triton", {"out": THEIRS}), ("tilewright", ours)):
         folder = tmp_path / "tensors" / compiler
         folder.mkdir(parents=True)
@@ -54,13 +56,17 @@ def test_the_page_has_the_slowest_first() -> None:
     def one(kernel: str, ours: float) -> device.Measured:
         return device.Measured(kernel, {"device": ours, "host": 5.0}, {"device": 10.0}, right=True)
 
-    text = device.page([one("fast", 5.0), one("slow", 20.0), device.Measured("bad", note="x|y")], "H100")
+    text = device.page(
+        [one("fast", 5.0), one("slow", 20.0), device.Measured("bad", note="x|y")], "H100"
+    )
     assert "- device: geometric mean 1.00 of 2, worst 0.50, 1 below 0.90" in text
     assert "- first: not measured" in text
     assert "| slow | 0.50 |  |  | 20.0 | 5.0 | right |" in text
     assert text.index("| slow |") < text.index("| fast |") < text.index("| bad |")
     assert "x\\|y" in text
-    assert "| right: the order |" in device.page([device.Measured("k", right=True, note="the order")], "H100")
+    assert "| right: the order |" in device.page(
+        [device.Measured("k", right=True, note="the order")], "H100"
+    )
 
 
 def test_witnesses_are_asked_once_and_leave_nothing(tmp_path: Path) -> None:
@@ -105,10 +111,14 @@ for line in sys.stdin:
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeviceProcess:
     (tmp_path / "stand_in.py").write_text(WORKER)
     monkeypatch.setattr(device_process, "_START", 20.0)
-    return DeviceProcess(tmp_path, tmp_path / "log", {**os.environ, "PYTHONPATH": str(tmp_path)}, "stand_in")
+    return DeviceProcess(
+        tmp_path, tmp_path / "log", {**os.environ, "PYTHONPATH": str(tmp_path)}, "stand_in"
+    )
 
 
-def test_a_process_answers_until_it_dies_and_another_takes_its_place(worker: DeviceProcess, tmp_path: Path) -> None:
+def test_a_process_answers_until_it_dies_and_another_takes_its_place(
+    worker: DeviceProcess, tmp_path: Path
+) -> None:
     first, again = (worker.ask("run", "n", {}, 20)["pid"] for _ in range(2))
     assert first == again
     assert worker.ask("run", "dies", {}, 20) == {"error": "the process ended with 3"}
@@ -121,14 +131,22 @@ def test_a_process_answers_until_it_dies_and_another_takes_its_place(worker: Dev
     assert "it begins" in (tmp_path / "log").read_text()
 
 
-def test_all_launches_are_run_then_timed_until_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_launches_are_run_then_timed_until_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "stand_in.py").write_text(WORKER)
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    monkeypatch.setattr(device, "DeviceProcess", lambda tensors, log, _: DeviceProcess(tensors, log, variables, "stand_in"))
+    monkeypatch.setattr(
+        device,
+        "DeviceProcess",
+        lambda tensors, log, _: DeviceProcess(tensors, log, variables, "stand_in"),
+    )
     launches = [Launch("p", "1", f"m{number}", "k", f"c{number}", ()) for number in range(5)]
     found = device.measure(launches, tmp_path, 2, 20, jobs=2)
     assert [each.kernel for each in found] == [each.id for each in launches]
-    assert all(each.ours == each.theirs == {"first": 1.0, "device": 2.0, "host": 3.0} for each in found)
+    assert all(
+        each.ours == each.theirs == {"first": 1.0, "device": 2.0, "host": 3.0} for each in found
+    )
     assert json.loads((tmp_path / "device.json").read_text())[4]["kernel"] == launches[4].id
     late = device.measure(launches, tmp_path, 2, 20, jobs=2, deadline=0)
     assert {each.note for each in late} == {"not reached before the deadline"}
@@ -148,7 +166,9 @@ def test_a_package_that_cannot_be_imported_is_skipped(tmp_path: Path) -> None:
     found = {launch.id: device.Measured(launch.id) for launch in launches}
     device._first_calls(launches, found, lambda compiler: Absent(), tmp_path, 1, float("inf"))
     assert Absent.asked == 3
-    assert [each.note for each in found.values()] == ["triton: ImportError"] * 3 + ["skipped: p cannot be imported"] * 3
+    assert [each.note for each in found.values()] == ["triton: ImportError"] * 3 + [
+        "skipped: p cannot be imported"
+    ] * 3
     Absent.asked = 0
     device._import(Absent(), launches, 1, float("inf"))  # type: ignore[arg-type]
     assert Absent.asked == 3

@@ -21,7 +21,9 @@ from tilewright.runtime.compiler.compile import Specialization, compile_kernel
 from tilewright.runtime.devices.device_registry import named_target
 
 _THERE = importlib.util.find_spec("rocm") is not None
-needs_disassembler = pytest.mark.skipif(not _THERE, reason="rocm-bindings-compiler is not installed")
+needs_disassembler = pytest.mark.skipif(
+    not _THERE, reason="rocm-bindings-compiler is not installed"
+)
 
 LAUNCH = Launch(
     "p", "1", "m", "k", "c",
@@ -54,7 +56,9 @@ def compiled(kernel: Any, folder: Path) -> Outcome:
     types = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
     target = named_target(backend, "gfx942")
     options = {**backend.manifest.options, "num_warps": 4}
-    code = compile_kernel(Specialization(kernel, types, {"BLOCK": 256}, options=options), backend, target).code
+    code = compile_kernel(
+        Specialization(kernel, types, {"BLOCK": 256}, options=options), backend, target
+    ).code
     place = folder / code.name
     place.with_suffix(".amdgcn").write_text(str(code.stages["amdgcn"]))
     place.with_suffix(".hsaco").write_bytes(code.binary)
@@ -88,7 +92,9 @@ def test_a_wrong_result_is_told_by_the_name_of_its_tensor(tmp_path: Path) -> Non
 def test_rows_run_apart_and_what_cannot_be_passed_is_told(tmp_path: Path) -> None:
     one = compiled(double, tmp_path)
     described = replace(LAUNCH, arguments=(Argument("x", "tensordesc<fp32[64]>"),))
-    ok, not_ok = (next(iter(execute.execute_all([row(one, one)], [launch]))) for launch in (LAUNCH, described))
+    ok, not_ok = (
+        next(iter(execute.execute_all([row(one, one)], [launch]))) for launch in (LAUNCH, described)
+    )
     assert ok.equal
     assert not_ok.note == "an argument of type tensordesc<fp32[64]> is not executed"
     assert execute.table([ok, not_ok]).startswith("gfx942: 1 executed, instructions by Triton's")

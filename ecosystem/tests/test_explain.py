@@ -42,7 +42,9 @@ def test_a_recorded_launch_has_the_roofline_of_its_sizes(target: str) -> None:
     traffic = found.roofline.traffic
     assert traffic.whole and traffic.programs == 8 and traffic.minimum == traffic.asked == 8000
     assert found.options["num_warps"] == 1
-    assert target == "cpu" or any("`n` is not known to be a multiple of" in note.text for note in found.findings)
+    assert target == "cpu" or any(
+        "`n` is not known to be a multiple of" in note.text for note in found.findings
+    )
 
 
 @tw.jit

@@ -11,7 +11,9 @@ from corpus.capture import merged
 from corpus.launches import Argument, Launch
 
 ELEMENTS = r"([iu](1|8|16|32|64)|fp16|bf16|fp32|fp64|fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp8e4b15)"
-TYPES = re.compile(rf"constexpr|tuple|\*k?{ELEMENTS}|{ELEMENTS}|tensordesc<{ELEMENTS}\[\d+(,\d+)*\]>")
+TYPES = re.compile(
+    rf"constexpr|tuple|\*k?{ELEMENTS}|{ELEMENTS}|tensordesc<{ELEMENTS}\[\d+(,\d+)*\]>"
+)
 #: Kinds of constants that are objects in JSON.
 CONSTANTS = {"dtype", "enum", "float", "function", "tuple"}
 PACKAGES = sorted(file.stem for file in launches.FOLDER.glob("*.json"))
@@ -24,13 +26,27 @@ LAUNCH = Launch(
     case="case/4096/bf16",
     arguments=(
         Argument("x", "*bf16", shape=(4096, 1), strides=(1, 0), aligned=True),
-        Argument("d", "tensordesc<bf16[64,64]>", shape=(128, 64), strides=(64, 1), block=(64, 64), padding="nan"),
+        Argument(
+            "d",
+            "tensordesc<bf16[64,64]>",
+            shape=(128, 64),
+            strides=(64, 1),
+            block=(64, 64),
+            padding="nan",
+        ),
         Argument("n", "i32", value=0),
         Argument("one", "constexpr", value=1),
         Argument("none", "constexpr"),
         Argument("flag", "constexpr", value=False),
         Argument("scale", "fp32", value={"float": "-inf"}),
-        Argument("pair", "tuple", items=(Argument("pair.0", "i64", value=16, aligned=True), Argument("pair.1", "constexpr", value={"dtype": "fp32"}))),
+        Argument(
+            "pair",
+            "tuple",
+            items=(
+                Argument("pair.0", "i64", value=16, aligned=True),
+                Argument("pair.1", "constexpr", value={"dtype": "fp32"}),
+            ),
+        ),
     ),
     options={"num_warps": 8},
     grid=(3, 2, 1),
@@ -39,17 +55,28 @@ LAUNCH = Launch(
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
-    other = dataclasses.replace(LAUNCH, kernel="_a", arguments=(), options={}, grid=(1, 1, 1), configurations=0)
+    other = dataclasses.replace(
+        LAUNCH, kernel="_a", arguments=(), options={}, grid=(1, 1, 1), configurations=0
+    )
     launches.write("package", [LAUNCH, other], tmp_path)
-    assert launches.read("package", tmp_path) == [other, LAUNCH] == list(launches.read_all(tmp_path))
+    assert (
+        launches.read("package", tmp_path) == [other, LAUNCH] == list(launches.read_all(tmp_path))
+    )
 
 
 def test_a_record_says_what_a_kernel_is_compiled_for():
-    assert LAUNCH.signature["pair"] == ("i64", "constexpr") and LAUNCH.signature["d"] == "tensordesc<bf16[64,64]>"
-    constants, attributes = load.specialization(dataclasses.replace(LAUNCH, arguments=LAUNCH.arguments[:7]))
+    assert (
+        LAUNCH.signature["pair"] == ("i64", "constexpr")
+        and LAUNCH.signature["d"] == "tensordesc<bf16[64,64]>"
+    )
+    constants, attributes = load.specialization(
+        dataclasses.replace(LAUNCH, arguments=LAUNCH.arguments[:7])
+    )
     assert constants == {(3,): 1, (4,): None, (5,): False}
     assert attributes == {(0,): [["tt.divisibility", 16]]}
-    assert load.constant({"float": "-inf"}) == -math.inf and load.constant({"tuple": [1, {"float": "inf"}]}) == (1, math.inf)
+    assert load.constant({"float": "-inf"}) == -math.inf and load.constant(
+        {"tuple": [1, {"float": "inf"}]}
+    ) == (1, math.inf)
     with pytest.raises(ValueError, match="cannot tell what a:B was"):
         load.constant({"unknown": "a:B"})
 
@@ -58,13 +85,26 @@ def test_launches_of_one_specialization_are_kept_once():
     record = launches.record_of(LAUNCH)
     facts = {name: value for name, value in record.items() if name not in ("package", "version")}
     facts["case"] = "case"
-    longer = {**facts, "arguments": [{**facts["arguments"][0], "shape": [8192, 1]}, *facts["arguments"][1:]]}
-    unaligned = {**facts, "arguments": [{**facts["arguments"][0], "aligned": False}, *facts["arguments"][1:]]}
+    longer = {
+        **facts,
+        "arguments": [{**facts["arguments"][0], "shape": [8192, 1]}, *facts["arguments"][1:]],
+    }
+    unaligned = {
+        **facts,
+        "arguments": [{**facts["arguments"][0], "aligned": False}, *facts["arguments"][1:]],
+    }
     nested = {**facts, "kernel": "make.<locals>.kernel"}
-    unknown = {**facts, "arguments": [{"name": "x", "type": "constexpr", "value": {"unknown": "package:Class"}}]}
+    unknown = {
+        **facts,
+        "arguments": [{"name": "x", "type": "constexpr", "value": {"unknown": "package:Class"}}],
+    }
     foreign = {**facts, "module": "another.kernels"}
-    kept, left = merged([facts, longer, unaligned, nested, unknown, foreign], "package", "1.2", ["package"])
-    assert [launch.case for launch in kept] == ["case/128x64/bf16", "case/128x64/bf16/2"] and kept[0].arguments == LAUNCH.arguments
+    kept, left = merged(
+        [facts, longer, unaligned, nested, unknown, foreign], "package", "1.2", ["package"]
+    )
+    assert [launch.case for launch in kept] == ["case/128x64/bf16", "case/128x64/bf16/2"] and kept[
+        0
+    ].arguments == LAUNCH.arguments
     assert [why.partition("left out: ")[2] for why in left] == [
         "it is defined within a function",
         "a constant is of type package:Class",
@@ -77,15 +117,21 @@ def test_records_are_sound_and_hold_facts_only(package):
     found = launches.read(package)
     assert found
     assert len({launch.id for launch in found}) == len(found), "two records have one id"
-    assert len({launch.specialization for launch in found}) == len(found), "two records have one specialization"
+    assert len({launch.specialization for launch in found}) == len(found), (
+        "two records have one specialization"
+    )
     for launch in found:
         assert launch.package == package and launch.version, launch.id
-        assert re.fullmatch(r"[\w.]+", launch.module) and re.fullmatch(r"[\w.]+", launch.kernel), launch.id
+        assert re.fullmatch(r"[\w.]+", launch.module) and re.fullmatch(r"[\w.]+", launch.kernel), (
+            launch.id
+        )
         assert min(launch.grid) >= 0 and launch.configurations >= 0, launch.id
         for _, argument in load.paths(launch.arguments):
             assert TYPES.fullmatch(argument.type), f"{launch.id}: {argument.type}"
             assert not argument.type.startswith("*") or argument.value is None, launch.id
-            assert (argument.shape is None) == (argument.strides is None) and (argument.block is None) == ("tensordesc" not in argument.type), launch.id
+            assert (argument.shape is None) == (argument.strides is None) and (
+                argument.block is None
+            ) == ("tensordesc" not in argument.type), launch.id
             check_constant(launch, argument.value)
         for value in launch.options.values():
             check_constant(launch, value)

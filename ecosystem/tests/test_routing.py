@@ -10,11 +10,20 @@ from corpus.routing import Routing
 
 
 def tensor(name: str, *shape: int, kind: str = "*i32") -> Argument:
-    return Argument(name, kind, shape=shape, strides=tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))))
+    return Argument(
+        name,
+        kind,
+        shape=shape,
+        strides=tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))),
+    )
 
 
 def contents(launch: Launch) -> dict[str, np.ndarray]:
-    return {each.name: data.contents(launch, each, 1 << 30) for each in launch.arguments if each.shape is not None and each.type[1:2] == "i"}
+    return {
+        each.name: data.contents(launch, each, 1 << 30)
+        for each in launch.arguments
+        if each.shape is not None and each.type[1:2] == "i"
+    }
 
 
 def launch_of(*arguments: Argument) -> Launch:
@@ -47,17 +56,28 @@ def test_sorted_rows_of_tokens() -> None:
 
 
 def test_routes_have_places_of_their_own() -> None:
-    names = [tensor("LocalPos", 10), tensor("ExpStart", 4), tensor("ExpEnd", 4), tensor("Counts", 4), tensor("BlockEnd", 4)]
+    names = [
+        tensor("LocalPos", 10),
+        tensor("ExpStart", 4),
+        tensor("ExpEnd", 4),
+        tensor("Counts", 4),
+        tensor("BlockEnd", 4),
+    ]
     found = contents(launch_of(*names, Argument("BLOCK_SIZE_M", "constexpr", 2)))
     assert found["LocalPos"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
     assert found["ExpStart"].tolist() == [0, 3, 6, 8] and found["ExpEnd"].tolist() == [3, 6, 8, 10]
     assert found["Counts"].tolist() == [3, 3, 2, 2] and found["BlockEnd"].tolist() == [2, 4, 5, 6]
-    assert contents(launch_of(*names[:1], names[3]))["Counts"].tolist() == [0, 0, 0, 0], "a kernel that counts begins at 0"
+    assert contents(launch_of(*names[:1], names[3]))["Counts"].tolist() == [0, 0, 0, 0], (
+        "a kernel that counts begins at 0"
+    )
 
 
 def test_rows_of_a_matrix_are_routes_where_no_index_tells() -> None:
     launch = launch_of(
-        tensor("post_act_ptr", 12, 8, kind="*bf16"), tensor("expert_start_ptr", 4), tensor("tile_row_start_ptr", 3), Argument("BLOCK_M", "constexpr", 4)
+        tensor("post_act_ptr", 12, 8, kind="*bf16"),
+        tensor("expert_start_ptr", 4),
+        tensor("tile_row_start_ptr", 3),
+        Argument("BLOCK_M", "constexpr", 4),
     )
     assert contents(launch)["tile_row_start_ptr"].tolist() == [0, 4, 8]
 
@@ -67,16 +87,31 @@ def test_tiles_cover_each_row_once(shape: tuple[int, int, int, int]) -> None:
     found = Routing(*shape)
     count = int(found.tiles[-1]) + 3
     start, expert = found.start_of_tiles(count), found.expert_of_tiles(count)
-    rows = [row for first, each in zip(start, expert, strict=True) for row in range(first, min(first + found.tile, found.starts[each + 1]))]
+    rows = [
+        row
+        for first, each in zip(start, expert, strict=True)
+        for row in range(first, min(first + found.tile, found.starts[each + 1]))
+    ]
     assert rows == list(range(found.routes))
 
 
 @pytest.mark.parametrize("launch", launches.read("liger-kernel"), ids=lambda launch: launch.id)
 def test_records_have_room_for_the_tiles_and_rows_that_their_indices_name(launch: Launch) -> None:
-    found = contents(launch) if any(name in {each.name for each in launch.arguments} for name in ("tile_row_start_ptr", "x_gather_idx_ptr")) else {}
+    found = (
+        contents(launch)
+        if any(
+            name in {each.name for each in launch.arguments}
+            for name in ("tile_row_start_ptr", "x_gather_idx_ptr")
+        )
+        else {}
+    )
     if (tiles := found.get("tile_row_start_ptr")) is not None and "x_ptr" in found:
         assert len(set(tiles)) == len(tiles) == launch.grid[0]
-    rows = {each.name: each.shape[0] for each in launch.arguments if each.shape is not None and len(each.shape) == 2}
+    rows = {
+        each.name: each.shape[0]
+        for each in launch.arguments
+        if each.shape is not None and len(each.shape) == 2
+    }
     for name in ("x_ptr", "dO_ptr", "dout_ptr"):
         if name in rows and "x_gather_idx_ptr" in found:
             assert found["x_gather_idx_ptr"].max() < rows[name]

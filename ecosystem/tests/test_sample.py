@@ -36,8 +36,12 @@ def test_no_code_of_the_sample_is_worse_than_accepted(tmp_path: Path) -> None:
         pytest.skip(f"the figures are of llvmlite {baseline.versions['llvmlite']}")
     launches, absent = present(LAUNCHES[name] for name in SAMPLE)
     if not launches:
-        pytest.skip(f"{absent[0]}: pip install --no-deps -r ecosystem/corpus/requirements-sample.txt")
-    wanted = [(launch, [SAMPLE[launch.id]]) for launch in launches if _can_be_read(launch, baseline)]
+        pytest.skip(
+            f"{absent[0]}: pip install --no-deps -r ecosystem/corpus/requirements-sample.txt"
+        )
+    wanted = [
+        (launch, [SAMPLE[launch.id]]) for launch in launches if _can_be_read(launch, baseline)
+    ]
     outcomes = compile_all(wanted, "tilewright", tmp_path)
     found = changes(baseline, outcomes)
     assert found.compared == len(wanted)

@@ -74,7 +74,10 @@ def test_figures_survive_json() -> None:
 
 def outcomes(**kernels: Figures | str) -> dict[str, dict[str, Outcome]]:
     """Outcomes for sm_90a: figures, or an error."""
-    return {name: {"sm_90a": Outcome(error=each) if isinstance(each, str) else Outcome(figures=each)} for name, each in kernels.items()}
+    return {
+        name: {"sm_90a": Outcome(error=each) if isinstance(each, str) else Outcome(figures=each)}
+        for name, each in kernels.items()
+    }
 
 
 def test_changes_are_told_against_the_baseline(tmp_path: Path) -> None:
@@ -101,13 +104,19 @@ def test_the_committed_page_is_what_the_baseline_gives() -> None:
 
 
 def test_the_page_sorts_by_how_far_behind() -> None:
-    ours = outcomes(level=FIGURES, behind=loop(instructions=200), fails="ValueError: a|b", ours=FIGURES)
+    ours = outcomes(
+        level=FIGURES, behind=loop(instructions=200), fails="ValueError: a|b", ours=FIGURES
+    )
     theirs = outcomes(level=FIGURES, behind=FIGURES, fails=FIGURES, ours="E: x")
     found = rows(ours, theirs)
     assert [row.word for row in found] == ["fails", "behind", "level", "only ours"]
     text = page(found, {"triton": "3.7.1"})
     assert "| sm_90a | 4 | 1 | 1 | 1 |  | 1 |  |  |" in text
-    assert text.index("| fails | ✗ |") < text.index("| behind | **+1.0** |") < text.index("| level | +0.0 |")
+    assert (
+        text.index("| fails | ✗ |")
+        < text.index("| behind | **+1.0** |")
+        < text.index("| level | +0.0 |")
+    )
     assert "- fails (sm_90a): fails: ValueError: a\\|b" in text
 
 
@@ -120,6 +129,12 @@ def test_the_page_sums_up_each_package() -> None:
 
 def test_the_page_explains_no_more_than_a_hundred_kernels() -> None:
     names = [f"package/{number}" for number in range(103)]
-    text = page(rows(outcomes(**dict.fromkeys(names, loop(instructions=200))), outcomes(**dict.fromkeys(names, FIGURES))), {})
+    text = page(
+        rows(
+            outcomes(**dict.fromkeys(names, loop(instructions=200))),
+            outcomes(**dict.fromkeys(names, FIGURES)),
+        ),
+        {},
+    )
     assert text.count("\n- package/") == 100
     assert "\n3 more are omitted" in text

@@ -19,7 +19,9 @@ def attention_kernel(
     rows = start_m + tl.arange(0, BLOCK_M)
     dims = tl.arange(0, HEAD)
     row_inside = rows < length
-    q = tl.load(q_ptr + base + rows[:, None] * HEAD + dims[None, :], mask=row_inside[:, None], other=0.0)
+    q = tl.load(
+        q_ptr + base + rows[:, None] * HEAD + dims[None, :], mask=row_inside[:, None], other=0.0
+    )
 
     highest = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
@@ -29,11 +31,21 @@ def attention_kernel(
     for start_n in range(0, end, BLOCK_N):
         columns = start_n + tl.arange(0, BLOCK_N)
         column_inside = columns < length
-        k = tl.load(k_ptr + base + columns[:, None] * HEAD + dims[None, :], mask=column_inside[:, None], other=0.0)
-        v = tl.load(v_ptr + base + columns[:, None] * HEAD + dims[None, :], mask=column_inside[:, None], other=0.0)
+        k = tl.load(
+            k_ptr + base + columns[:, None] * HEAD + dims[None, :],
+            mask=column_inside[:, None],
+            other=0.0,
+        )
+        v = tl.load(
+            v_ptr + base + columns[:, None] * HEAD + dims[None, :],
+            mask=column_inside[:, None],
+            other=0.0,
+        )
         scores = tl.dot(q, tl.trans(k)) * log2_scale
         if CAUSAL:
-            scores = tl.where((rows[:, None] >= columns[None, :]) & column_inside[None, :], scores, -float("inf"))
+            scores = tl.where(
+                (rows[:, None] >= columns[None, :]) & column_inside[None, :], scores, -float("inf")
+            )
         else:
             scores = tl.where(column_inside[None, :], scores, -float("inf"))
         new_highest = tl.maximum(highest, tl.max(scores, axis=1))
@@ -50,9 +62,29 @@ def attention_kernel(
     tl.store(out_ptrs, accumulator.to(out_ptr.dtype.element_ty), mask=row_inside[:, None])
 
 
-def attention(q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool = False, block: tuple[int, int] = (64, 64)) -> Any:
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    causal: bool = False,
+    block: tuple[int, int] = (64, 64),
+) -> Any:
     """Attention of C-contiguous ``q``, ``k``, ``v`` of shape [heads, length, head dimension]; ``lse`` [heads, length] gets log2 of the row sums."""
     heads, length, head = q.shape
     grid = (tw.cdiv(length, block[0]), heads)
-    attention_kernel[grid](q, k, v, out, lse, head**-0.5, length, CAUSAL=causal, BLOCK_M=block[0], BLOCK_N=block[1], HEAD=head)
+    attention_kernel[grid](
+        q,
+        k,
+        v,
+        out,
+        lse,
+        head**-0.5,
+        length,
+        CAUSAL=causal,
+        BLOCK_M=block[0],
+        BLOCK_N=block[1],
+        HEAD=head,
+    )
     return out

@@ -14,12 +14,20 @@ import tilewright.language as tl
 @tw.jit
 def load_rows(ptr, rows, length, HEAD: tl.constexpr):
     """Rows of a matrix [length, HEAD]; zeros past its end."""
-    return tl.load(ptr + rows[:, None] * HEAD + tl.arange(0, HEAD)[None, :], mask=rows[:, None] < length, other=0.0)
+    return tl.load(
+        ptr + rows[:, None] * HEAD + tl.arange(0, HEAD)[None, :],
+        mask=rows[:, None] < length,
+        other=0.0,
+    )
 
 
 @tw.jit
 def store_rows(ptr, rows, values, length, HEAD: tl.constexpr):
-    tl.store(ptr + rows[:, None] * HEAD + tl.arange(0, HEAD)[None, :], values.to(ptr.dtype.element_ty), mask=rows[:, None] < length)
+    tl.store(
+        ptr + rows[:, None] * HEAD + tl.arange(0, HEAD)[None, :],
+        values.to(ptr.dtype.element_ty),
+        mask=rows[:, None] < length,
+    )
 
 
 @tw.jit
@@ -90,7 +98,11 @@ def queries_kernel(
         v = load_rows(v_ptr + base, columns, length, HEAD)
         weights = tl.exp2(tl.dot(q, tl.trans(k)) * log2_scale - lse[:, None])
         # a key past the end has the score 0, whose weight may be infinite
-        kept = (rows[:, None] >= columns[None, :]) & (columns[None, :] < length) if CAUSAL else columns[None, :] < length
+        kept = (
+            (rows[:, None] >= columns[None, :]) & (columns[None, :] < length)
+            if CAUSAL
+            else columns[None, :] < length
+        )
         weights = tl.where(kept, weights, 0.0)
         dscores = weights * (tl.dot(dout, tl.trans(v)) - delta[:, None])
         dq = tl.dot(dscores.to(k.dtype), k, dq)
@@ -98,7 +110,18 @@ def queries_kernel(
 
 
 def attention_backward(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any, dq: Any, dk: Any, dv: Any, delta: Any, causal: bool = False, block: tuple[int, int] = (64, 64)
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    dout: Any,
+    dq: Any,
+    dk: Any,
+    dv: Any,
+    delta: Any,
+    causal: bool = False,
+    block: tuple[int, int] = (64, 64),
 ) -> None:
     """Gradients of attention: ``out`` and ``lse`` are what :func:`kernels.attention.attention` left, ``dout`` is the gradient of ``out``.
 
@@ -110,5 +133,7 @@ def attention_backward(
     blocks = {"BLOCK_M": block_m, "BLOCK_N": block_n, "HEAD": head}
     rows, columns = (tw.cdiv(length, block_m), heads), (tw.cdiv(length, block_n), heads)
     delta_kernel[rows](out, dout, delta, length, BLOCK=block_m, HEAD=head)
-    keys_and_values_kernel[columns](q, k, v, dout, lse, delta, dk, dv, head**-0.5, length, CAUSAL=causal, **blocks)
+    keys_and_values_kernel[columns](
+        q, k, v, dout, lse, delta, dk, dv, head**-0.5, length, CAUSAL=causal, **blocks
+    )
     queries_kernel[rows](q, k, v, dout, lse, delta, dq, head**-0.5, length, CAUSAL=causal, **blocks)

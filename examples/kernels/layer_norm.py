@@ -9,7 +9,9 @@ import tilewright.language as tl
 
 
 @tw.jit
-def layer_norm_kernel(x_ptr, out_ptr, weight_ptr, bias_ptr, mean_ptr, rstd_ptr, stride, n, eps, BLOCK: tl.constexpr):
+def layer_norm_kernel(
+    x_ptr, out_ptr, weight_ptr, bias_ptr, mean_ptr, rstd_ptr, stride, n, eps, BLOCK: tl.constexpr
+):
     row = tl.program_id(0)
     x_ptr += row * stride
     out_ptr += row * stride
@@ -39,7 +41,16 @@ def layer_norm_kernel(x_ptr, out_ptr, weight_ptr, bias_ptr, mean_ptr, rstd_ptr, 
         tl.store(out_ptr + columns, (x - mean) * rstd * weight + bias, mask=inside)
 
 
-def layer_norm(x: Any, weight: Any, bias: Any, out: Any, mean: Any, rstd: Any, eps: float = 1e-5, block: int = 1024) -> Any:
+def layer_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    out: Any,
+    mean: Any,
+    rstd: Any,
+    eps: float = 1e-5,
+    block: int = 1024,
+) -> Any:
     """Normalise the rows of the C-contiguous matrix ``x`` into ``out``; ``mean`` and ``rstd`` (one f32 a row) are kept."""
     rows, columns = x.shape
     layer_norm_kernel[(rows,)](x, out, weight, bias, mean, rstd, columns, columns, eps, BLOCK=block)

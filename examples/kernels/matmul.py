@@ -50,7 +50,14 @@ def matmul_kernel(
     tl.store(c_ptrs, accumulator.to(c_ptr.dtype.element_ty), mask=row_inside & column_inside)
 
 
-def matmul(a: Any, b: Any, c: Any, activation: str = "", block: tuple[int, int, int] = (128, 128, 64), group: int = 8) -> Any:
+def matmul(
+    a: Any,
+    b: Any,
+    c: Any,
+    activation: str = "",
+    block: tuple[int, int, int] = (128, 128, 64),
+    group: int = 8,
+) -> Any:
     """``c = activation(a @ b)`` for C-contiguous matrices ``a`` [M, K], ``b`` [K, N], ``c`` [M, N]."""
     (m, k), n = a.shape, b.shape[1]
     block_m, block_n, block_k = block

@@ -28,11 +28,23 @@ def part_kernel(
     each = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT) * BLOCK_K
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(part * each, min(K, (part + 1) * each), BLOCK_K):
-        a = tl.load(a_ptr + rows[:, None] * K + start + k[None, :], mask=row_inside & (start + k[None, :] < K), other=0.0)
-        b = tl.load(b_ptr + (start + k[:, None]) * N + columns[None, :], mask=(start + k[:, None] < K) & column_inside, other=0.0)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + start + k[None, :],
+            mask=row_inside & (start + k[None, :] < K),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + (start + k[:, None]) * N + columns[None, :],
+            mask=(start + k[:, None] < K) & column_inside,
+            other=0.0,
+        )
         accumulator = tl.dot(a, b, accumulator)
     places = part.to(tl.int64) * M * N + rows[:, None] * N + columns[None, :]
-    tl.store(parts_ptr + places, accumulator.to(parts_ptr.dtype.element_ty), mask=row_inside & column_inside)
+    tl.store(
+        parts_ptr + places,
+        accumulator.to(parts_ptr.dtype.element_ty),
+        mask=row_inside & column_inside,
+    )
 
 
 @tw.jit
@@ -45,18 +57,29 @@ def sum_kernel(parts_ptr, c_ptr, size, SPLIT: tl.constexpr, BLOCK: tl.constexpr)
     tl.store(c_ptr + offsets, total.to(c_ptr.dtype.element_ty), mask=inside)
 
 
-def parts_of(m: int, n: int, k: int, processors: int, block: tuple[int, int, int] = (128, 128, 64), most: int = 16) -> int:
+def parts_of(
+    m: int,
+    n: int,
+    k: int,
+    processors: int,
+    block: tuple[int, int, int] = (128, 128, 64),
+    most: int = 16,
+) -> int:
     """Into how many parts to split K for so many processors: the number, up to ``most``, with which the busiest of them has the fewest steps."""
     block_m, block_n, block_k = block
     blocks, steps = tw.cdiv(m, block_m) * tw.cdiv(n, block_n), tw.cdiv(k, block_k)
 
     def busiest(split: int) -> int:
-        return tw.cdiv(blocks * split, processors) * (tw.cdiv(steps, split) + (_OVERHEAD if split > 1 else 0))
+        return tw.cdiv(blocks * split, processors) * (
+            tw.cdiv(steps, split) + (_OVERHEAD if split > 1 else 0)
+        )
 
     return min(range(1, min(most, steps) + 1), key=busiest)
 
 
-def split_k_matmul(a: Any, b: Any, c: Any, parts: Any, block: tuple[int, int, int] = (128, 128, 64)) -> Any:
+def split_k_matmul(
+    a: Any, b: Any, c: Any, parts: Any, block: tuple[int, int, int] = (128, 128, 64)
+) -> Any:
     """``c = a @ b`` for C-contiguous matrices ``a`` [M, K], ``b`` [K, N], ``c`` [M, N].
 
     ``parts`` is scratch memory, float32 [number of parts, M, N]; see :func:`parts_of`. With one part it is not used.
@@ -64,7 +87,18 @@ def split_k_matmul(a: Any, b: Any, c: Any, parts: Any, block: tuple[int, int, in
     (m, k), n, split = a.shape, b.shape[1], parts.shape[0]
     block_m, block_n, block_k = block
     grid = (tw.cdiv(m, block_m) * tw.cdiv(n, block_n), split)
-    part_kernel[grid](a, b, parts if split > 1 else c, m, n, k, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, SPLIT=split)
+    part_kernel[grid](
+        a,
+        b,
+        parts if split > 1 else c,
+        m,
+        n,
+        k,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        SPLIT=split,
+    )
     if split > 1:
         sum_kernel[(tw.cdiv(m * n, 1024),)](parts, c, m * n, SPLIT=split, BLOCK=1024)
     return c

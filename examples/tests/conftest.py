@@ -23,7 +23,12 @@ LIMIT = 1 << 23
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--emulate", default="", metavar="TARGET", help="run the examples' kernels on an emulated AMD GPU, as gfx942 or gfx942:lockstep")
+    parser.addoption(
+        "--emulate",
+        default="",
+        metavar="TARGET",
+        help="run the examples' kernels on an emulated AMD GPU, as gfx942 or gfx942:lockstep",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +42,9 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     from tilewright_amd_emulator.hip.emulation import emulate
     from tilewright_amd_emulator.hip.host_arrays import host_arrays
 
-    os.environ["TILEWRIGHT_BACKEND"] = "amd"  # of kernels without arrays, and of what asks for the device's properties
+    os.environ["TILEWRIGHT_BACKEND"] = (
+        "amd"  # of kernels without arrays, and of what asks for the device's properties
+    )
     device = emulate(target, schedule, shared=True, limit=LIMIT)
     with host_arrays(device):
         yield device
@@ -56,8 +63,17 @@ def on_the_emulated_device(emulated: Any) -> Iterator[None]:
 
 
 def completed(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=3600, check=False, env=settings)
+    settings = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    } | environment
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+        env=settings,
+    )
 
 
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
@@ -84,12 +100,26 @@ class Environment:
 
     def python(self, *arguments: object, code: int = 0, path: Path | str = "") -> str:
         """Run Python with some arguments, and modules of ``path``; what it printed, where it ends with ``code``."""
-        done = completed(self.programs / "python", *arguments, TILEWRIGHT_CACHE_DIR=str(self.folder / "cache"), PYTHONPATH=str(path))
+        done = completed(
+            self.programs / "python",
+            *arguments,
+            TILEWRIGHT_CACHE_DIR=str(self.folder / "cache"),
+            PYTHONPATH=str(path),
+        )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     def pip(self, *arguments: object) -> None:
-        done = completed(sys.executable, "-m", "pip", "--python", self.programs / "python", "--quiet", "--disable-pip-version-check", *arguments)
+        done = completed(
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            self.programs / "python",
+            "--quiet",
+            "--disable-pip-version-check",
+            *arguments,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def install(self, *what: object) -> None:
@@ -98,13 +128,28 @@ class Environment:
 
     def backends(self) -> dict[str, Any]:
         """The report of ``tilewright backends``."""
-        report: dict[str, Any] = json.loads(self.python("-m", "tilewright.tools.cli", "backends", "--json"))
+        report: dict[str, Any] = json.loads(
+            self.python("-m", "tilewright.tools.cli", "backends", "--json")
+        )
         return report
 
-    def conformance(self, *arguments: object, code: int = 0, path: Path | str = "") -> dict[str, Any]:
+    def conformance(
+        self, *arguments: object, code: int = 0, path: Path | str = ""
+    ) -> dict[str, Any]:
         """Run the conformance suite with two processes; its report, where it ends with ``code``."""
         folder = self.folder / "report"
-        self.python("-m", "tilewright_conformance", "run", "-j", 2, "--report", folder, *arguments, code=code, path=path)
+        self.python(
+            "-m",
+            "tilewright_conformance",
+            "run",
+            "-j",
+            2,
+            "--report",
+            folder,
+            *arguments,
+            code=code,
+            path=path,
+        )
         report: dict[str, Any] = json.loads((folder / "report.json").read_text())
         return report
 
@@ -122,7 +167,9 @@ def wheel_of(shared: Path) -> Callable[[Path], Path]:
 
     def build(project: Path) -> Path:
         def make(out: Path) -> None:
-            done = completed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, project)
+            done = completed(
+                sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, project
+            )
             assert done.returncode == 0, done.stdout + done.stderr
 
         (built,) = made_once(shared / f"wheel of {project.name}", make).glob("*.whl")
@@ -161,4 +208,9 @@ def two_of_each_subject() -> list[str]:
     found: dict[str, list[str]] = {}
     for case in catalogue().select(profiles=["core"], quick=True):
         found.setdefault(case.subject, []).append(case.id)
-    return [part for cases in found.values() for case in dict.fromkeys((cases[0], cases[-1])) for part in ("--case", case)]
+    return [
+        part
+        for cases in found.values()
+        for case in dict.fromkeys((cases[0], cases[-1]))
+        for part in ("--case", case)
+    ]

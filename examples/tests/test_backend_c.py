@@ -31,10 +31,18 @@ PACKAGE = ROOT / "examples" / "backend_c"
 #: started for each kernel.
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
 QUICK = () if FULL else ("--quick",)
-PROFILES = ("core", "math", "memory", "control", "matmul", "descriptors", "fp8", "launch", "autotune") if FULL else ("core",)
+PROFILES = (
+    ("core", "math", "memory", "control", "matmul", "descriptors", "fp8", "launch", "autotune")
+    if FULL
+    else ("core",)
+)
 
 #: Cases with each elementwise operation in a type or two: what is not lowered is not lowered in any.
-ONE_OF_EACH = tuple(part for types in ("f32*", "i32/*", "i1*", "0_1*", "axis*") for part in ("--case", f"elementwise/*/{types}"))
+ONE_OF_EACH = tuple(
+    part
+    for types in ("f32*", "i32/*", "i1*", "0_1*", "axis*")
+    for part in ("--case", f"elementwise/*/{types}")
+)
 
 
 SCRIPT = """
@@ -93,7 +101,9 @@ def broken_project(folder: Path) -> Path:
     project = folder / "broken"
     (project / "tilewright_broken").mkdir(parents=True)
     (project / "tilewright_broken" / "__init__.py").write_text("")
-    (project / "tilewright_broken" / "plugin.py").write_text('raise OSError("the vendor\'s library is missing")\n')
+    (project / "tilewright_broken" / "plugin.py").write_text(
+        'raise OSError("the vendor\'s library is missing")\n'
+    )
     (project / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "tilewright-broken"\nversion = "0.0.1"\n'
@@ -116,7 +126,9 @@ def test_it_lowers_no_operation_that_is_taken_apart(lower: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(environment: Any, wheel_of: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(
+    environment: Any, wheel_of: Callable[[Path], Path], tmp_path: Path
+) -> None:
     environment.install(wheel_of(PACKAGE))
     listed = {entry["name"]: entry for entry in environment.backends()["backends"]}
     assert set(listed) == {"reference", "c"}
@@ -137,32 +149,53 @@ def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(envi
 
 
 @pytest.mark.slow
-def test_the_installed_backend_conforms(environment: Any, wheel_of: Callable[[Path], Path], two_of_each_subject: list[str]) -> None:
+def test_the_installed_backend_conforms(
+    environment: Any, wheel_of: Callable[[Path], Path], two_of_each_subject: list[str]
+) -> None:
     environment.install(wheel_of(PACKAGE))
     selected = [part for profile in PROFILES for part in ("--profile", profile)]
-    report = environment.conformance("--backend", "c", *selected, *QUICK, *(() if FULL else two_of_each_subject))
+    report = environment.conformance(
+        "--backend", "c", *selected, *QUICK, *(() if FULL else two_of_each_subject)
+    )
     assert {result["verdict"] for result in report["results"]} == {"good"}
     assert Counter(result["status"] for result in report["results"])["passed"] > 150
-    assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (list(PROFILES) if FULL else [])
+    assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (
+        list(PROFILES) if FULL else []
+    )
 
 
 @pytest.mark.slow
 def test_without_two_lowerings_exactly_these_operations_fail(
-    environment: Any, wheel_of: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environment: Any,
+    wheel_of: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     missing = {"rem", "num_programs"}  # nothing that is taken apart becomes one of them
     environment.install(wheel_of(PACKAGE))
     (tmp_path / "without.py").write_text(WITHOUT.format(operations=sorted(missing)))
     selected = ("--profile", "core") if FULL else ONE_OF_EACH
-    report = environment.conformance("--backend", "c", "--load", "without", *selected, *QUICK, code=1, path=tmp_path)
-    failing = {result["case"]: result for result in report["results"] if result["verdict"] != "good"}
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "audit"))  # what a cache holds is not lowered, and so not seen
+    report = environment.conformance(
+        "--backend", "c", "--load", "without", *selected, *QUICK, code=1, path=tmp_path
+    )
+    failing = {
+        result["case"]: result for result in report["results"] if result["verdict"] != "good"
+    }
+    monkeypatch.setenv(
+        "TILEWRIGHT_CACHE_DIR", str(tmp_path / "audit")
+    )  # what a cache holds is not lowered, and so not seen
     cases = catalogue()
-    wanted = {result["case"]: used(cases[result["case"]]).operations & missing for result in report["results"]}
+    wanted = {
+        result["case"]: used(cases[result["case"]]).operations & missing
+        for result in report["results"]
+    }
     assert failing.keys() == {case for case, operations in wanted.items() if operations}
     assert set().union(*wanted.values()) == missing
     for case, result in failing.items():
-        assert any(f"does not lower {operation} yet (at " in result["message"] for operation in wanted[case])
+        assert any(
+            f"does not lower {operation} yet (at " in result["message"]
+            for operation in wanted[case]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -181,16 +214,26 @@ def lower(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("operation", ["atomic_load", "atomic_store"])
 def test_what_is_not_lowered_is_refused_with_its_place(lower: Any, operation: str) -> None:
-    with pytest.raises(LoweringError, match=rf"backend 'c' does not lower {operation} yet \(at samples.py:2:4 in {operation}/.*: write a function for it"):
+    with pytest.raises(
+        LoweringError,
+        match=rf"backend 'c' does not lower {operation} yet \(at samples.py:2:4 in {operation}/.*: write a function for it",
+    ):
         lower(next(iter(samples(operation))).module)
 
 
 def test_large_tiles_are_on_the_heap(lower: Any) -> None:
     module = next(sample.module for sample in samples("arange") if "0_1024" in sample.name)
     source = lower(module).code.stages["c"]
-    tiles = [value.type for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)]
+    tiles = [
+        value.type
+        for operation in module.walk()
+        for value in operation.results
+        if isinstance(value.type, TileType)
+    ]
     assert tiles and "malloc(sizeof *t)" in source
-    assert source.count(f"[{tiles[0].numel}];") == source.partition("char end; };")[0].count(f"[{tiles[0].numel}];")
+    assert source.count(f"[{tiles[0].numel}];") == source.partition("char end; };")[0].count(
+        f"[{tiles[0].numel}];"
+    )
 
 
 @tilewright.jit
@@ -226,18 +269,27 @@ def _expected(x: Any, program: int, k: int, s: float, count: int) -> Any:
 
 
 @pytest.mark.parametrize("longest", [1, 4, 30])
-def test_parts_of_a_kernel_share_what_they_compute(lower: Any, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_kernel_share_what_they_compute(
+    lower: Any, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tilewright_c.lower.LONG", 0)
     monkeypatch.setattr("tilewright_c.lower.LONGEST", longest)
     types = {"x": "*fp32", "out": "*fp32", "k": "i32", "s": "fp32", "COUNT": "constexpr"}
     artifact = lower(compile_function(_scaled, types, {"COUNT": 9}))
     parts = artifact.code.stages["c"].count("static __attribute__((noinline)) void part")
     assert parts > 40 / longest
-    x, out = np.random.default_rng(longest).random(16, dtype=np.float32), np.zeros((3, 16), np.float32)
+    x, out = (
+        np.random.default_rng(longest).random(16, dtype=np.float32),
+        np.zeros((3, 16), np.float32),
+    )
     from tilewright_c.plugin import tilewright_launcher, tilewright_load
 
-    tilewright_launcher(tilewright_load(artifact.code), artifact.parameters)((3, 1, 1), None, (x, out, 3, 0.5))
-    np.testing.assert_allclose(out, [_expected(x, program, 3, 0.5, 9) for program in range(3)], rtol=1e-5)
+    tilewright_launcher(tilewright_load(artifact.code), artifact.parameters)(
+        (3, 1, 1), None, (x, out, 3, 0.5)
+    )
+    np.testing.assert_allclose(
+        out, [_expected(x, program, 3, 0.5, 9) for program in range(3)], rtol=1e-5
+    )
 
 
 def test_code_of_a_long_kernel_has_no_long_function(lower: Any) -> None:

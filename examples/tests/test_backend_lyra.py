@@ -15,7 +15,22 @@ PACKAGE = ROOT / "examples" / "backend_lyra"
 
 #: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims hold; else a part of profile core is run.
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
-PROFILES = ("core", "math", "memory", "control", "matmul", "atomics", "descriptors", "fp8", "launch", "autotune") if FULL else ("core",)
+PROFILES = (
+    (
+        "core",
+        "math",
+        "memory",
+        "control",
+        "matmul",
+        "atomics",
+        "descriptors",
+        "fp8",
+        "launch",
+        "autotune",
+    )
+    if FULL
+    else ("core",)
+)
 
 SCRIPT = """
 import numpy as np
@@ -56,7 +71,9 @@ def test_the_package_is_small() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_installs_and_multiplies_by_its_own_instruction(installed: Any, tmp_path: Path) -> None:
+def test_the_wheel_installs_and_multiplies_by_its_own_instruction(
+    installed: Any, tmp_path: Path
+) -> None:
     listed = {entry["name"]: entry for entry in installed.backends()["backends"]}
     assert listed["lyra"]["devices"] and not listed["lyra"]["status"]
     script = tmp_path / "script.py"
@@ -67,7 +84,13 @@ def test_the_wheel_installs_and_multiplies_by_its_own_instruction(installed: Any
 @pytest.mark.slow
 def test_the_installed_backend_conforms(installed: Any, two_of_each_subject: list[str]) -> None:
     selected = [part for profile in PROFILES for part in ("--profile", profile)]
-    report = installed.conformance("--backend", "lyra", *selected, *(() if FULL else ("--quick", *two_of_each_subject)))
+    report = installed.conformance(
+        "--backend", "lyra", *selected, *(() if FULL else ("--quick", *two_of_each_subject))
+    )
     assert {result["verdict"] for result in report["results"]} == {"good"}
-    assert Counter(result["status"] for result in report["results"])["passed"] > (5000 if FULL else 150)
-    assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (list(PROFILES) if FULL else [])
+    assert Counter(result["status"] for result in report["results"])["passed"] > (
+        5000 if FULL else 150
+    )
+    assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (
+        list(PROFILES) if FULL else []
+    )

@@ -111,7 +111,13 @@ def test_the_wheel_installs_and_runs(installed: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_installed_backend_conforms(installed: Any, two_of_each_subject: list[str]) -> None:
     selected = [part for profile in PROFILES for part in ("--profile", profile)]
-    report = installed.conformance("--backend", "opencl", *selected, *(() if FULL else ("--quick", *two_of_each_subject)))
+    report = installed.conformance(
+        "--backend", "opencl", *selected, *(() if FULL else ("--quick", *two_of_each_subject))
+    )
     assert {result["verdict"] for result in report["results"]} == {"good"}
-    assert Counter(result["status"] for result in report["results"])["passed"] > (4000 if FULL else 150)
-    assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (list(PROFILES) if FULL else [])
+    assert Counter(result["status"] for result in report["results"])["passed"] > (
+        4000 if FULL else 150
+    )
+    assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (
+        list(PROFILES) if FULL else []
+    )

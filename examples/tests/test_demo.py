@@ -27,7 +27,13 @@ sys.exit(demo.main(sys.argv[2:]))
 
 def demo(seconds: float, change: str = "", *options: str) -> tuple[int, list[str]]:
     """The exit code and the lines of the demo."""
-    command = [sys.executable, "-c", _PROGRAM.format(seconds=seconds, change=change), str(EXAMPLES), *options]
+    command = [
+        sys.executable,
+        "-c",
+        _PROGRAM.format(seconds=seconds, change=change),
+        str(EXAMPLES),
+        *options,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert not done.stderr
     return done.returncode, done.stdout.splitlines()
@@ -65,7 +71,13 @@ def test_what_it_proposes_to_try_next_can_be_tried(slow: tuple[int, list[str]]) 
     own = [words[1:] for words in commands if words[0].endswith("tilewright")]
     assert [words[0] for words in own] == ["inspect", "backends"]
     for words in own:
-        done = subprocess.run([sys.executable, "-m", "tilewright.tools.cli", *words], capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "tilewright.tools.cli", *words],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
     places = [words[0] for words in commands if len(words) == 1]
     assert places and all((EXAMPLES.parent / place).exists() for place in places)

@@ -19,7 +19,9 @@ from kernels.softmax import softmax
 from kernels.split_k_matmul import parts_of, split_k_matmul
 from kernels.vector_add import add
 
-sys.path.remove(str(Path(__file__).resolve().parents[1]))  # the folder triton in there is not the module
+sys.path.remove(
+    str(Path(__file__).resolve().parents[1])
+)  # the folder triton in there is not the module
 
 import tilewright as tw
 from tilewright_conformance.oracles import attention as attention_oracle
@@ -64,7 +66,14 @@ def test_softmax(wrap: Any, rows: int, columns: int) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 7), (2, 1024), (3, 1500)])
 def test_layer_norm(wrap: Any, rows: int, columns: int) -> None:
-    x, weight, bias, out, mean, rstd = normal(rows, columns) + 2, normal(columns), normal(columns), poisoned(rows, columns), poisoned(rows), poisoned(rows)
+    x, weight, bias, out, mean, rstd = (
+        normal(rows, columns) + 2,
+        normal(columns),
+        normal(columns),
+        poisoned(rows, columns),
+        poisoned(rows),
+        poisoned(rows),
+    )
     layer_norm(*map(wrap, (x, weight, bias, out, mean, rstd)))
     exact, exact_mean, exact_rstd = rows_oracle.layer_norm(x, weight, bias, 1e-5)
     assert np.abs(out - exact).max() < 1e-4
@@ -83,7 +92,9 @@ def test_matmul(wrap: Any, m: int, n: int, k: int, activation: str) -> None:
     assert np.abs(c - exact).max() < 1e-4
 
 
-@pytest.mark.parametrize(("m", "n", "k", "split"), [(33, 70, 300, 3), (1, 5, 129, 4), (64, 64, 64, 1), (40, 40, 500, 16)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "split"), [(33, 70, 300, 3), (1, 5, 129, 4), (64, 64, 64, 1), (40, 40, 500, 16)]
+)
 def test_split_k_matmul(wrap: Any, m: int, n: int, k: int, split: int) -> None:
     a, b, c, parts = normal(m, k), normal(k, n), poisoned(m, n), poisoned(split, m, n)
     split_k_matmul(wrap(a), wrap(b), wrap(c), wrap(parts), block=(32, 32, 32))
@@ -111,24 +122,44 @@ def test_attention(wrap: Any, heads: int, length: int, head: int, causal: bool) 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("heads", "length", "head"), [(1, 1, 16), (2, 64, 32), (2, 100, 16)])
 @pytest.mark.parametrize("block", [(32, 32), (32, 16), (16, 64)])
-def test_attention_backward(wrap: Any, heads: int, length: int, head: int, causal: bool, block: tuple[int, int]) -> None:
+def test_attention_backward(
+    wrap: Any, heads: int, length: int, head: int, causal: bool, block: tuple[int, int]
+) -> None:
     q, k, v, dout = (normal(heads, length, head) for _ in range(4))
-    out, lse, delta = poisoned(heads, length, head), poisoned(heads, length), poisoned(heads, length)
+    out, lse, delta = (
+        poisoned(heads, length, head),
+        poisoned(heads, length),
+        poisoned(heads, length),
+    )
     dq, dk, dv = (poisoned(heads, length, head) for _ in range(3))
     attention(*map(wrap, (q, k, v, out, lse)), causal=causal, block=(32, 32))
-    attention_backward(*map(wrap, (q, k, v, out, lse, dout, dq, dk, dv, delta)), causal=causal, block=block)
-    for found, exact in zip((dq, dk, dv), attention_oracle.gradients(q, k, v, dout, head**-0.5, causal), strict=True):
+    attention_backward(
+        *map(wrap, (q, k, v, out, lse, dout, dq, dk, dv, delta)), causal=causal, block=block
+    )
+    for found, exact in zip(
+        (dq, dk, dv), attention_oracle.gradients(q, k, v, dout, head**-0.5, causal), strict=True
+    ):
         assert np.abs(found - exact).max() < 1e-4
 
 
 def test_attention_backward_far_below_zero() -> None:
     """The weight of a key past the end, whose score is 0, would be infinite beside such scores."""
     length, head = 20, 16
-    q, k, v, dout = np.full((1, length, head), 8, np.float32), np.full((1, length, head), -8, np.float32), normal(1, length, head), normal(1, length, head)
-    out, lse, delta, dq, dk, dv = (poisoned(1, length, head) if i in (0, 3, 4, 5) else poisoned(1, length) for i in range(6))
+    q, k, v, dout = (
+        np.full((1, length, head), 8, np.float32),
+        np.full((1, length, head), -8, np.float32),
+        normal(1, length, head),
+        normal(1, length, head),
+    )
+    out, lse, delta, dq, dk, dv = (
+        poisoned(1, length, head) if i in (0, 3, 4, 5) else poisoned(1, length) for i in range(6)
+    )
     attention(q, k, v, out, lse, block=(32, 32))
     attention_backward(q, k, v, out, lse, dout, dq, dk, dv, delta, block=(32, 32))
     assert np.abs(dv - dout.mean(axis=1, keepdims=True)).max() < 1e-5
-    dscores = ((dout @ v.transpose(0, 2, 1)) - (v.mean(axis=1, keepdims=True) * dout).sum(axis=-1, keepdims=True)) / length
+    dscores = (
+        (dout @ v.transpose(0, 2, 1))
+        - (v.mean(axis=1, keepdims=True) * dout).sum(axis=-1, keepdims=True)
+    ) / length
     assert np.abs(dq - dscores @ k * head**-0.5).max() < 1e-4
     assert np.abs(dk - dscores.transpose(0, 2, 1) @ q * head**-0.5).max() < 1e-4

@@ -35,13 +35,24 @@ def test_it_is_listed_with_what_to_do_first(environment: Any, project: Path) -> 
 @pytest.mark.slow
 def test_it_passes_nothing_and_says_what_is_missing(environment: Any, project: Path) -> None:
     expectations = ("--expectations", project / "expectations.toml")
-    report = environment.conformance("--backend", "vega", "--case", "elementwise/*", "--quick", *expectations, code=1)
+    report = environment.conformance(
+        "--backend", "vega", "--case", "elementwise/*", "--quick", *expectations, code=1
+    )
     assert len(report["results"]) > 100
-    assert {(result["status"], result["verdict"], result["exception"]) for result in report["results"] if "f64" not in result["case"]} == {
-        ("error", "bad", "LoweringError")
-    }
-    assert {result["status"] for result in report["results"]} == {"error", "not-supported"}  # f64 is not declared
-    assert all("write a function for it, marked @lowers(" in result["message"] for result in report["results"] if result["status"] == "error")
+    assert {
+        (result["status"], result["verdict"], result["exception"])
+        for result in report["results"]
+        if "f64" not in result["case"]
+    } == {("error", "bad", "LoweringError")}
+    assert {result["status"] for result in report["results"]} == {
+        "error",
+        "not-supported",
+    }  # f64 is not declared
+    assert all(
+        "write a function for it, marked @lowers(" in result["message"]
+        for result in report["results"]
+        if result["status"] == "error"
+    )
     assert not any(claim["holds"] for claim in report["claims"])
 
 
@@ -53,13 +64,28 @@ def test_its_own_tests_pass(environment: Any, project: Path) -> None:
 @pytest.mark.slow
 def test_its_files_are_clean(tmp_path: Path) -> None:
     for name in NAMES:
-        subprocess.run([sys.executable, "-m", "tilewright.tools.cli", "new-backend", name], cwd=tmp_path, check=True, capture_output=True)
-    for command in (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", ".")):
+        subprocess.run(
+            [sys.executable, "-m", "tilewright.tools.cli", "new-backend", name],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
+    for command in (
+        ("ruff", "check", "--no-cache", "."),
+        ("ruff", "format", "--no-cache", "--check", "."),
+    ):
         clean(tmp_path, command)
     for name in NAMES:  # what they import is known from the first one on
         clean(tmp_path / f"tilewright-{name}", ("mypy", "--cache-dir", tmp_path / "mypy"))
 
 
 def clean(folder: Path, command: tuple[object, ...]) -> None:
-    done = subprocess.run([sys.executable, "-m", *map(str, command)], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

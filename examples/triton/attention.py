@@ -28,17 +28,31 @@ def set_blocks(arguments: dict[str, Any]) -> None:
 
 def forward_configurations() -> list[triton.Config]:
     sizes = [(128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (64, 32, 4, 4)]
-    return [triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=w, num_stages=s, pre_hook=set_blocks) for m, n, w, s in sizes]
+    return [
+        triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=w, num_stages=s, pre_hook=set_blocks)
+        for m, n, w, s in sizes
+    ]
 
 
 def backward_configurations() -> list[triton.Config]:
-    sizes = [(32, 128, 4, 3), (64, 64, 4, 2), (32, 32, 4, 3)]  # the block that stays, the block that goes by
-    return [triton.Config({"BLOCK_HELD": held, "BLOCK_STEP": step}, num_warps=w, num_stages=s) for step, held, w, s in sizes]
+    sizes = [
+        (32, 128, 4, 3),
+        (64, 64, 4, 2),
+        (32, 32, 4, 3),
+    ]  # the block that stays, the block that goes by
+    return [
+        triton.Config({"BLOCK_HELD": held, "BLOCK_STEP": step}, num_warps=w, num_stages=s)
+        for step, held, w, s in sizes
+    ]
 
 
-def sensible(configs: list[triton.Config], arguments: dict[str, Any], **_: Any) -> list[triton.Config]:
+def sensible(
+    configs: list[triton.Config], arguments: dict[str, Any], **_: Any
+) -> list[triton.Config]:
     """Without the configurations whose query block is mostly past the end of short sequences."""
-    return [config for config in configs if config.kwargs["BLOCK_M"] <= max(64, arguments["length"])]
+    return [
+        config for config in configs if config.kwargs["BLOCK_M"] <= max(64, arguments["length"])
+    ]
 
 
 @triton.jit
@@ -47,7 +61,9 @@ def descriptor_of(x, matrices, length, HEAD: tl.constexpr, BLOCK: tl.constexpr):
     if isinstance(x, tl.tensor_descriptor):
         return x
     else:
-        return tl.make_tensor_descriptor(x, [matrices, length, HEAD], [length * HEAD, HEAD, 1], [1, BLOCK, HEAD])
+        return tl.make_tensor_descriptor(
+            x, [matrices, length, HEAD], [length * HEAD, HEAD, 1], [1, BLOCK, HEAD]
+        )
 
 
 @triton.jit
@@ -76,7 +92,11 @@ def attend(
     return weighted, total, highest
 
 
-@triton.autotune(configs=forward_configurations(), key=["length", "HEAD", "CAUSAL"], prune_configs_by={"early_config_prune": sensible})
+@triton.autotune(
+    configs=forward_configurations(),
+    key=["length", "HEAD", "CAUSAL"],
+    prune_configs_by={"early_config_prune": sensible},
+)
 @triton.jit
 def forward_kernel(
     q, k, v, out, lse_ptr, scale, matrices, length,
@@ -93,15 +113,49 @@ def forward_kernel(
     log2_scale = scale * 1.4426950408889634
 
     zero = tl.zeros([BLOCK_M, HEAD], dtype=tl.float32)
-    state = (zero, tl.zeros([BLOCK_M], dtype=tl.float32), tl.full([BLOCK_M], -float("inf"), dtype=tl.float32))
+    state = (
+        zero,
+        tl.zeros([BLOCK_M], dtype=tl.float32),
+        tl.full([BLOCK_M], -float("inf"), dtype=tl.float32),
+    )
     if CAUSAL:
         whole = start_m // BLOCK_N * BLOCK_N
         end = tl.minimum(start_m + BLOCK_M, length)
     else:
         whole = length // BLOCK_N * BLOCK_N
         end = length
-    state = attend(state, queries, k, v, matrix, rows, 0, whole, length, log2_scale, CAUSAL, False, BLOCK_N, HEAD)
-    state = attend(state, queries, k, v, matrix, rows, whole, end, length, log2_scale, CAUSAL, True, BLOCK_N, HEAD)
+    state = attend(
+        state,
+        queries,
+        k,
+        v,
+        matrix,
+        rows,
+        0,
+        whole,
+        length,
+        log2_scale,
+        CAUSAL,
+        False,
+        BLOCK_N,
+        HEAD,
+    )
+    state = attend(
+        state,
+        queries,
+        k,
+        v,
+        matrix,
+        rows,
+        whole,
+        end,
+        length,
+        log2_scale,
+        CAUSAL,
+        True,
+        BLOCK_N,
+        HEAD,
+    )
     weighted, total, highest = state
 
     tl.store(lse_ptr + matrix * length + rows, highest + tl.math.log2(total), mask=rows < length)
@@ -143,9 +197,15 @@ def keys_backward_kernel(
     for row in range(first, length, BLOCK_STEP):
         rows = row + tl.arange(0, BLOCK_STEP)
         inside = rows < length
-        q = tl.load(q_ptr + base + rows[:, None] * HEAD + dims[None, :], mask=inside[:, None], other=0.0)
-        dout = tl.load(dout_ptr + base + rows[:, None] * HEAD + dims[None, :], mask=inside[:, None], other=0.0)
-        lse = tl.load(lse_ptr + matrix * length + rows, mask=inside, other=0.0)  # rows past the end add nothing: their dout is 0
+        q = tl.load(
+            q_ptr + base + rows[:, None] * HEAD + dims[None, :], mask=inside[:, None], other=0.0
+        )
+        dout = tl.load(
+            dout_ptr + base + rows[:, None] * HEAD + dims[None, :], mask=inside[:, None], other=0.0
+        )
+        lse = tl.load(
+            lse_ptr + matrix * length + rows, mask=inside, other=0.0
+        )  # rows past the end add nothing: their dout is 0
         delta = tl.load(delta_ptr + matrix * length + rows, mask=inside, other=0.0)
         weights = tl.math.exp2(tl.dot(k, q.T) * log2_scale - lse[None, :])
         if CAUSAL:
@@ -153,7 +213,11 @@ def keys_backward_kernel(
         dv = tl.dot(weights.to(dout.dtype), dout, dv)
         dscores = weights * (tl.dot(v, dout.T) - delta[None, :])
         dk = tl.dot(dscores.to(q.dtype), q, dk)
-    tl.store(dk_ptr + base + held, (dk * scale).to(dk_ptr.dtype.element_ty), mask=columns[:, None] < length)
+    tl.store(
+        dk_ptr + base + held,
+        (dk * scale).to(dk_ptr.dtype.element_ty),
+        mask=columns[:, None] < length,
+    )
     tl.store(dv_ptr + base + held, dv.to(dv_ptr.dtype.element_ty), mask=columns[:, None] < length)
 
 
@@ -180,13 +244,23 @@ def queries_backward_kernel(
     end = tl.minimum(start + BLOCK_HELD, length) if CAUSAL else length
     for column in range(0, end, BLOCK_STEP):
         columns = column + tl.arange(0, BLOCK_STEP)
-        k = tl.load(k_ptr + base + columns[:, None] * HEAD + dims[None, :], mask=columns[:, None] < length, other=0.0)
-        v = tl.load(v_ptr + base + columns[:, None] * HEAD + dims[None, :], mask=columns[:, None] < length, other=0.0)
+        k = tl.load(
+            k_ptr + base + columns[:, None] * HEAD + dims[None, :],
+            mask=columns[:, None] < length,
+            other=0.0,
+        )
+        v = tl.load(
+            v_ptr + base + columns[:, None] * HEAD + dims[None, :],
+            mask=columns[:, None] < length,
+            other=0.0,
+        )
         weights = tl.math.exp2(tl.dot(q, k.T) * log2_scale - lse[:, None])
         seen = columns[None, :] < length
         if CAUSAL:
             seen = seen & (rows[:, None] >= columns[None, :])
-        weights = tl.where(seen, weights, 0.0)  # a key past the end has the score 0, whose weight may be infinite
+        weights = tl.where(
+            seen, weights, 0.0
+        )  # a key past the end has the score 0, whose weight may be infinite
         dscores = weights * (tl.dot(dout, v.T) - delta[:, None])
         dq = tl.dot(dscores.to(k.dtype), k, dq)
     tl.store(dq_ptr + base + held, (dq * scale).to(dq_ptr.dtype.element_ty), mask=inside[:, None])
@@ -202,7 +276,15 @@ class Attention(torch.autograd.Function):
     """Attention of ``q``, ``k``, ``v`` [batch, heads, length, head dimension], the last a power of two from 16."""
 
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float, host_descriptors: bool | None = None) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        causal: bool,
+        scale: float,
+        host_descriptors: bool | None = None,
+    ) -> torch.Tensor:
         batch, heads, length, head = q.shape
         q, k, v = (tensor.contiguous() for tensor in (q, k, v))
         out = torch.empty_like(q)
@@ -211,9 +293,18 @@ class Attention(torch.autograd.Function):
         operands: list[Any] = [q, k, v, out]
         if makes_descriptors_on_the_host() if host_descriptors is None else host_descriptors:
             # the blocks are set before a launch, when the configuration is known
-            operands = [TensorDescriptor(tensor, [matrices, length, head], [length * head, head, 1], [1, 1, 1]) for tensor in operands]
+            operands = [
+                TensorDescriptor(
+                    tensor, [matrices, length, head], [length * head, head, 1], [1, 1, 1]
+                )
+                for tensor in operands
+            ]
         else:
-            triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device=lse.device, dtype=torch.int8))
+            triton.set_allocator(
+                lambda size, alignment, stream: torch.empty(
+                    size, device=lse.device, dtype=torch.int8
+                )
+            )
         grid = lambda meta: (triton.cdiv(length, meta["BLOCK_M"]), matrices)  # noqa: E731
         forward_kernel[grid](*operands, lse, scale, matrices, length, CAUSAL=causal, HEAD=head)
         ctx.save_for_backward(q, k, v, out, lse)
@@ -228,21 +319,31 @@ class Attention(torch.autograd.Function):
         dout = gradients[0].contiguous()
         dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
         delta = torch.empty_like(lse)
-        products_kernel[(triton.cdiv(length, 64), matrices)](out, dout, delta, length, HEAD=head, BLOCK=64)
+        products_kernel[(triton.cdiv(length, 64), matrices)](
+            out, dout, delta, length, HEAD=head, BLOCK=64
+        )
         grid = lambda meta: (triton.cdiv(length, meta["BLOCK_HELD"]), matrices)  # noqa: E731
-        keys_backward_kernel[grid](q, k, v, dout, dk, dv, lse, delta, ctx.scale, length, CAUSAL=ctx.causal, HEAD=head)
-        queries_backward_kernel[grid](q, k, v, dout, dq, lse, delta, ctx.scale, length, CAUSAL=ctx.causal, HEAD=head)
+        keys_backward_kernel[grid](
+            q, k, v, dout, dk, dv, lse, delta, ctx.scale, length, CAUSAL=ctx.causal, HEAD=head
+        )
+        queries_backward_kernel[grid](
+            q, k, v, dout, dq, lse, delta, ctx.scale, length, CAUSAL=ctx.causal, HEAD=head
+        )
         return dq, dk, dv, None, None, None
 
 
 attention = Attention.apply
 
 
-def exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> torch.Tensor:
+def exact_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
+) -> torch.Tensor:
     """Attention by its definition, in the type of the operands."""
     scores = q @ k.transpose(-2, -1) * scale
     if causal:
-        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril(), float("-inf"))
+        scores = scores.masked_fill(
+            ~torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril(), float("-inf")
+        )
     return torch.softmax(scores, -1) @ v
 
 
@@ -255,7 +356,9 @@ def compare_of(shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None
         return attention(q, k, v, causal, 0.125)
 
     def rival() -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=0.125)
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, scale=0.125
+        )
 
     def gradient(out: torch.Tensor, place: int) -> torch.Tensor:
         return torch.autograd.grad(out, inputs, dout, retain_graph=True)[place][:1, :2]
@@ -267,7 +370,12 @@ def compare_of(shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None
     out, other = mine(), rival()
     wanted = torch.autograd.grad(exact, wide, dout[:1, :2].double())
     for place, operand in enumerate(("dq", "dk", "dv")):
-        compare(f"  its backward pass, {operand}", partial(gradient, out, place), partial(gradient, other, place), wanted[place])
+        compare(
+            f"  its backward pass, {operand}",
+            partial(gradient, out, place),
+            partial(gradient, other, place),
+            wanted[place],
+        )
 
 
 def main() -> None:

@@ -46,8 +46,12 @@ def block_scaled_kernel(
     for step in tl.range(0, tl.cdiv(K, BLOCK_K), num_stages=STAGES):
         left = a.load([row, step * a_width])
         right = b.load([column, step * b_width])
-        left_scales = ordered_scales(a_scales.load([0, row // 128, step * (groups // 4), 0, 0]), BLOCK_M, groups)
-        right_scales = ordered_scales(b_scales.load([0, column // 128, step * (groups // 4), 0, 0]), BLOCK_N, groups)
+        left_scales = ordered_scales(
+            a_scales.load([0, row // 128, step * (groups // 4), 0, 0]), BLOCK_M, groups
+        )
+        right_scales = ordered_scales(
+            b_scales.load([0, column // 128, step * (groups // 4), 0, 0]), BLOCK_N, groups
+        )
         total = tl.dot_scaled(left, left_scales, A_FORMAT, right.T, right_scales, B_FORMAT, total)
     c.store([row, column], total.to(c.dtype))
 
@@ -90,7 +94,9 @@ def quantise(x: torch.Tensor, name: str) -> Scaled:
     format_, group, greatest = FORMATS[name]
     rows, columns = x.shape
     groups = x.float().reshape(rows, columns // group, group)
-    wanted = groups.abs().amax(-1).clamp_min(1e-6) / greatest  # the scale at which nothing is cut off
+    wanted = (
+        groups.abs().amax(-1).clamp_min(1e-6) / greatest
+    )  # the scale at which nothing is cut off
     if name == "nvfp4":
         scales = wanted.to(torch.float8_e4m3fn)
         factors = scales.float().clamp_min(2.0**-9)
@@ -126,7 +132,9 @@ def block_scaled_matmul(a: Scaled, b: Scaled, dtype: torch.dtype = torch.float16
     def described(x: Scaled, rows: int) -> tuple[TensorDescriptor, TensorDescriptor]:
         width = block_k // 2 if x.format == "e2m1" else block_k
         tiles = [1, rows // 128, block_k // x.group // 4, 2, 256]
-        return TensorDescriptor.from_tensor(x.elements, [rows, width]), TensorDescriptor.from_tensor(x.tiles, tiles)
+        return TensorDescriptor.from_tensor(
+            x.elements, [rows, width]
+        ), TensorDescriptor.from_tensor(x.tiles, tiles)
 
     grid = (triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     block_scaled_kernel[grid](
@@ -143,7 +151,12 @@ def main() -> None:
         a, b = operands(x, y, name)
         exact = a.values.double() @ b.values.double().T
         rival = partial(torch.matmul, a.values.half(), b.values.half().T)
-        compare(f"{name} product of {size} (torch: fp16)", partial(block_scaled_matmul, a, b), rival, exact)
+        compare(
+            f"{name} product of {size} (torch: fp16)",
+            partial(block_scaled_matmul, a, b),
+            rival,
+            exact,
+        )
 
 
 if __name__ == "__main__":

@@ -38,12 +38,20 @@ def worst(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found - exact).abs().max() / exact.abs().max().clamp_min(1e-300))
 
 
-def compare(what: str, kernel: Callable[[], Any], rival: Callable[[], Any], exact: torch.Tensor | None = None) -> None:
+def compare(
+    what: str,
+    kernel: Callable[[], Any],
+    rival: Callable[[], Any],
+    exact: torch.Tensor | None = None,
+) -> None:
     """Print how far the kernel's result is from ``exact`` (the rival's, where it is None) and what both take."""
     reference = rival() if exact is None else exact
     print(f"{what:<52} error {worst(kernel(), reference):8.1e}", end="")
     if "--check" in sys.argv:
         print()
         return
-    ours, theirs = (triton.testing.do_bench(call, warmup=10, rep=40, return_mode="median") for call in (kernel, rival))
+    ours, theirs = (
+        triton.testing.do_bench(call, warmup=10, rep=40, return_mode="median")
+        for call in (kernel, rival)
+    )
     print(f"   kernel {ours:9.4f} ms   torch {theirs:9.4f} ms   {theirs / ours:6.2f}x")

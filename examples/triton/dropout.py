@@ -43,21 +43,27 @@ def row_seeded_dropout_kernel(x_ptr, seeds_ptr, out_ptr, columns, p, BLOCK: tl.c
 def masked_dropout(x: torch.Tensor, keep: torch.Tensor, p: float) -> torch.Tensor:
     """``x / (1 - p)`` where ``keep`` is not 0, else 0; all contiguous."""
     out = torch.empty_like(x)
-    masked_dropout_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, keep, out, x.numel(), p, BLOCK=1024)
+    masked_dropout_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](
+        x, keep, out, x.numel(), p, BLOCK=1024
+    )
     return out
 
 
 def seeded_dropout(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
     """Elements are dropped with probability ``p``; the same seed drops the same ones."""
     out = torch.empty_like(x)
-    seeded_dropout_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), p, seed, BLOCK=1024)
+    seeded_dropout_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](
+        x, out, x.numel(), p, seed, BLOCK=1024
+    )
     return out
 
 
 def row_seeded_dropout(x: torch.Tensor, p: float, seeds: torch.Tensor) -> torch.Tensor:
     """Dropout of a contiguous matrix, one int32 seed a row."""
     out = torch.empty_like(x)
-    row_seeded_dropout_kernel[(x.shape[0],)](x, seeds, out, x.shape[1], p, BLOCK=triton.next_power_of_2(x.shape[1]))
+    row_seeded_dropout_kernel[(x.shape[0],)](
+        x, seeds, out, x.shape[1], p, BLOCK=triton.next_power_of_2(x.shape[1])
+    )
     return out
 
 
@@ -77,16 +83,30 @@ class Dropout(torch.autograd.Function):
 def main() -> None:
     x = torch.randn(1 << 20, device=device(), requires_grad=True)
     first, again, other = (Dropout.apply(x, 0.3, seed) for seed in (17, 17, 18))
-    print(f"the same seed drops the same elements: {torch.equal(first, again)}; another seed the same: {torch.equal(first, other)}")
+    print(
+        f"the same seed drops the same elements: {torch.equal(first, again)}; another seed the same: {torch.equal(first, other)}"
+    )
     print(f"dropped {float((first == 0).double().mean()):.4f} of the elements for p = 0.3")
     first.sum().backward()
     keep = first.detach() != 0
     assert x.grad is not None
-    print(f"the gradient is 0 exactly where an element was dropped: {torch.equal(x.grad.ne(0), keep)}")
+    print(
+        f"the gradient is 0 exactly where an element was dropped: {torch.equal(x.grad.ne(0), keep)}"
+    )
     values, mask = x.detach(), keep.to(torch.int32)
     exact = torch.where(keep, values / 0.7, 0.0)
-    compare("dropout by a seed", lambda: seeded_dropout(values, 0.3, 17), lambda: torch.nn.functional.dropout(values, 0.3), exact)
-    compare("dropout by a mask", lambda: masked_dropout(values, mask, 0.3), lambda: torch.where(keep, values / 0.7, 0.0), exact)
+    compare(
+        "dropout by a seed",
+        lambda: seeded_dropout(values, 0.3, 17),
+        lambda: torch.nn.functional.dropout(values, 0.3),
+        exact,
+    )
+    compare(
+        "dropout by a mask",
+        lambda: masked_dropout(values, mask, 0.3),
+        lambda: torch.where(keep, values / 0.7, 0.0),
+        exact,
+    )
 
 
 if __name__ == "__main__":

@@ -48,20 +48,33 @@ def asin(x: torch.Tensor) -> torch.Tensor:
 def two_argument(function: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """``"hypot"``, ``"atan2"`` or ``"copysign"`` of two contiguous tensors."""
     out = torch.empty_like(x)
-    two_argument_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), FUNCTION=function, BLOCK=1024)
+    two_argument_kernel[(triton.cdiv(x.numel(), 1024),)](
+        x, y, out, x.numel(), FUNCTION=function, BLOCK=1024
+    )
     return out
 
 
 #: name -> PyTorch's function of the same name
-RIVALS: dict[str, Callable[..., Any]] = {"hypot": torch.hypot, "atan2": torch.atan2, "copysign": torch.copysign}
+RIVALS: dict[str, Callable[..., Any]] = {
+    "hypot": torch.hypot,
+    "atan2": torch.atan2,
+    "copysign": torch.copysign,
+}
 
 
 def main() -> None:
     for dtype in (torch.float32, torch.float64):
         x, y = (torch.rand(98_432, device=device(), dtype=dtype) * 2 - 1 for _ in range(2))
-        compare(f"asin of {dtype}", partial(asin, x), partial(torch.asin, x), torch.asin(x.double()))
+        compare(
+            f"asin of {dtype}", partial(asin, x), partial(torch.asin, x), torch.asin(x.double())
+        )
         for name, rival in RIVALS.items():
-            compare(f"{name} of {dtype}", partial(two_argument, name, x, y), partial(rival, x, y), rival(x.double(), y.double()))
+            compare(
+                f"{name} of {dtype}",
+                partial(two_argument, name, x, y),
+                partial(rival, x, y),
+                rival(x.double(), y.double()),
+            )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ from comparison import compare, device, processors
 def configurations(programs: tuple[int, ...]) -> list[triton.Config]:
     shapes = [(128, 128, 32, 4, 3), (64, 64, 32, 4, 3)]
     return [
-        triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "PROGRAMS": count}, num_warps=w, num_stages=s)
+        triton.Config(
+            {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "PROGRAMS": count}, num_warps=w, num_stages=s
+        )
         for m, n, k, w, s in shapes
         for count in programs
     ]
@@ -49,8 +51,16 @@ def grouped_kernel(
             b_row = tl.load(strides_ptr + 3 * group + 1)
             c_row = tl.load(strides_ptr + 3 * group + 2)
             if ALIGNED:
-                a_ptr, b_ptr, c_ptr = tl.multiple_of(a_ptr, 16), tl.multiple_of(b_ptr, 16), tl.multiple_of(c_ptr, 16)
-                a_row, b_row, c_row = tl.multiple_of(a_row, 16), tl.multiple_of(b_row, 16), tl.multiple_of(c_row, 16)
+                a_ptr, b_ptr, c_ptr = (
+                    tl.multiple_of(a_ptr, 16),
+                    tl.multiple_of(b_ptr, 16),
+                    tl.multiple_of(c_ptr, 16),
+                )
+                a_row, b_row, c_row = (
+                    tl.multiple_of(a_row, 16),
+                    tl.multiple_of(b_row, 16),
+                    tl.multiple_of(c_row, 16),
+                )
             rows = (block - before) // blocks_n * BLOCK_M + tl.arange(0, BLOCK_M)
             columns = (block - before) % blocks_n * BLOCK_N + tl.arange(0, BLOCK_N)
             k = tl.arange(0, BLOCK_K)
@@ -65,7 +75,11 @@ def grouped_kernel(
                 total = tl.dot(a, b, total)
                 a_ptrs += BLOCK_K
                 b_ptrs += BLOCK_K * b_row
-            tl.store(c_ptr + rows[:, None] * c_row + columns[None, :], total.to(TYPE), mask=row_inside & column_inside)
+            tl.store(
+                c_ptr + rows[:, None] * c_row + columns[None, :],
+                total.to(TYPE),
+                mask=row_inside & column_inside,
+            )
             block += PROGRAMS
         before += blocks
 
@@ -119,26 +133,47 @@ def grouped_descriptor_kernel(
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
-def grouped_gemm(lefts: list[torch.Tensor], rights: list[torch.Tensor], descriptors: bool = False) -> list[torch.Tensor]:
+def grouped_gemm(
+    lefts: list[torch.Tensor], rights: list[torch.Tensor], descriptors: bool = False
+) -> list[torch.Tensor]:
     """``[a @ b for a, b in zip(lefts, rights)]`` of one type, columns side by side.
 
     With ``descriptors`` the rights are [N, K], and all extents but the numbers of rows are multiples of 16 bytes.
     """
     place, dtype = lefts[0].device, lefts[0].dtype
     wide = 0 if descriptors else 1
-    results = [torch.empty((a.shape[0], b.shape[wide]), device=place, dtype=dtype) for a, b in zip(lefts, rights, strict=True)]
+    results = [
+        torch.empty((a.shape[0], b.shape[wide]), device=place, dtype=dtype)
+        for a, b in zip(lefts, rights, strict=True)
+    ]
     triples = list(zip(lefts, rights, results, strict=True))
-    addresses = torch.tensor([[tensor.data_ptr() for tensor in triple] for triple in triples], device=place)
-    sizes = torch.tensor([[*c.shape, a.shape[1]] for a, _, c in triples], dtype=torch.int32, device=place)
-    strides = torch.tensor([[tensor.stride(0) for tensor in triple] for triple in triples], dtype=torch.int64, device=place)
+    addresses = torch.tensor(
+        [[tensor.data_ptr() for tensor in triple] for triple in triples], device=place
+    )
+    sizes = torch.tensor(
+        [[*c.shape, a.shape[1]] for a, _, c in triples], dtype=torch.int32, device=place
+    )
+    strides = torch.tensor(
+        [[tensor.stride(0) for tensor in triple] for triple in triples],
+        dtype=torch.int64,
+        device=place,
+    )
     grid = lambda meta: (meta["PROGRAMS"],)  # noqa: E731
     if descriptors:
         # descriptors made in a kernel live in memory that the launch asks for
-        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device=place, dtype=torch.int8))
+        triton.set_allocator(
+            lambda size, alignment, stream: torch.empty(size, device=place, dtype=torch.int8)
+        )
         grouped_descriptor_kernel[grid](addresses, sizes, strides, len(triples), TYPE=TYPES[dtype])
     else:
-        aligned = all(tensor.data_ptr() % 16 == tensor.stride(0) % 16 == tensor.shape[1] % 16 == 0 for triple in triples for tensor in triple)
-        grouped_kernel[grid](addresses, sizes, strides, len(triples), TYPE=TYPES[dtype], ALIGNED=aligned)
+        aligned = all(
+            tensor.data_ptr() % 16 == tensor.stride(0) % 16 == tensor.shape[1] % 16 == 0
+            for triple in triples
+            for tensor in triple
+        )
+        grouped_kernel[grid](
+            addresses, sizes, strides, len(triples), TYPE=TYPES[dtype], ALIGNED=aligned
+        )
     return results
 
 
@@ -154,8 +189,15 @@ def main() -> None:
 
     exact = flat([a.double() @ b.double() for a, b in zip(lefts, rights, strict=True)])
     rival = lambda: flat([a @ b for a, b in zip(lefts, rights, strict=True)])  # noqa: E731
-    compare("grouped products through pointers", lambda: flat(grouped_gemm(lefts, rights)), rival, exact)
-    compare("grouped products through descriptors", lambda: flat(grouped_gemm(lefts, turned, descriptors=True)), rival, exact)
+    compare(
+        "grouped products through pointers", lambda: flat(grouped_gemm(lefts, rights)), rival, exact
+    )
+    compare(
+        "grouped products through descriptors",
+        lambda: flat(grouped_gemm(lefts, turned, descriptors=True)),
+        rival,
+        exact,
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from comparison import compare, device
 
 
 @triton.jit
-def forward_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, rstd_ptr, stride, N, eps, BLOCK: tl.constexpr):
+def forward_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, rstd_ptr, stride, N, eps, BLOCK: tl.constexpr
+):
     """A row a program, in blocks: once for the mean, once for the variance, once to write."""
     row = tl.program_id(0)
     x_ptr += row * stride
@@ -69,7 +71,11 @@ def rows_backward_kernel(
     gradient = tl.where(inside, weight * dy, 0.0)
     along_x = tl.sum(normal * gradient, axis=0) / N
     along_one = tl.sum(gradient, axis=0) / N
-    tl.store(dx_ptr + row * stride + places, (gradient - along_one - normal * along_x) * rstd, mask=inside)
+    tl.store(
+        dx_ptr + row * stride + places,
+        (gradient - along_one - normal * along_x) * rstd,
+        mask=inside,
+    )
 
     dweight = dy * normal
     dbias = dy
@@ -118,16 +124,32 @@ class LayerNorm(torch.autograd.Function):
     """Layer normalisation over the last axis."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5
+    ) -> torch.Tensor:
         y = torch.empty_like(x)
         rows = x.reshape(-1, x.shape[-1])
         count, columns = rows.shape
         if columns * x.element_size() > 65536:
-            raise ValueError(f"rows of {columns} elements of {x.dtype} do not fit in a program of the backward pass")
+            raise ValueError(
+                f"rows of {columns} elements of {x.dtype} do not fit in a program of the backward pass"
+            )
         block = triton.next_power_of_2(columns)
         num_warps = min(max(block // 256, 1), 8)
         mean, rstd = (torch.empty(count, dtype=torch.float32, device=x.device) for _ in range(2))
-        forward_kernel[(count,)](rows, weight, bias, y, mean, rstd, rows.stride(0), columns, eps, BLOCK=block, num_warps=num_warps)
+        forward_kernel[(count,)](
+            rows,
+            weight,
+            bias,
+            y,
+            mean,
+            rstd,
+            rows.stride(0),
+            columns,
+            eps,
+            BLOCK=block,
+            num_warps=num_warps,
+        )
         ctx.save_for_backward(x, weight, mean, rstd)
         ctx.block, ctx.num_warps = block, num_warps
         return y
@@ -140,7 +162,9 @@ class LayerNorm(torch.autograd.Function):
         count, columns = rows.shape
         groups = groups_of(columns)
         locks = torch.zeros(2 * groups, dtype=torch.int32, device=x.device)
-        partial_dweight, partial_dbias = (torch.empty((groups, columns), dtype=torch.float32, device=x.device) for _ in range(2))
+        partial_dweight, partial_dbias = (
+            torch.empty((groups, columns), dtype=torch.float32, device=x.device) for _ in range(2)
+        )
         dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
         dx = torch.empty_like(dy)
         rows_backward_kernel[(count,)](
@@ -149,7 +173,9 @@ class LayerNorm(torch.autograd.Function):
         )  # fmt: skip
         used = min(groups, count)
         grid = lambda meta: (triton.cdiv(columns, meta["BLOCK_N"]),)  # noqa: E731
-        columns_backward_kernel[grid](partial_dweight, partial_dbias, dweight, dbias, used, columns, BLOCK_M=32, BLOCK_N=128)
+        columns_backward_kernel[grid](
+            partial_dweight, partial_dbias, dweight, dbias, used, columns, BLOCK_M=32, BLOCK_N=128
+        )
         return dx, dweight, dbias, None
 
 
@@ -158,7 +184,9 @@ layer_norm = LayerNorm.apply
 
 def compare_of(rows: int, columns: int, dtype: torch.dtype) -> None:
     """Print the comparison of both passes in one type."""
-    weight, bias = (torch.rand(columns, device=device(), dtype=dtype, requires_grad=True) for _ in range(2))
+    weight, bias = (
+        torch.rand(columns, device=device(), dtype=dtype, requires_grad=True) for _ in range(2)
+    )
     x = (torch.randn(rows, columns, device=device(), dtype=dtype) * 0.5 - 2).requires_grad_()
     dy = torch.randn_like(x) * 0.1
 
@@ -171,11 +199,21 @@ def compare_of(rows: int, columns: int, dtype: torch.dtype) -> None:
     wide = [tensor.detach().double().requires_grad_() for tensor in (x, weight, bias)]
     exact = rival(*wide)
     what = f"layer norm of {rows} x {columns} {str(dtype)[6:]}"
-    compare(what, lambda: layer_norm(x, weight, bias, 1e-5).detach(), lambda: rival(x, weight, bias).detach(), exact.detach())
+    compare(
+        what,
+        lambda: layer_norm(x, weight, bias, 1e-5).detach(),
+        lambda: rival(x, weight, bias).detach(),
+        exact.detach(),
+    )
     y, other = layer_norm(x, weight, bias, 1e-5), rival(x, weight, bias)
     wanted = torch.autograd.grad(exact, wide, dy.double())
     for place, name in enumerate(("dx", "dweight", "dbias")):
-        compare(f"  its backward pass, {name}", partial(gradient, y, place), partial(gradient, other, place), wanted[place])
+        compare(
+            f"  its backward pass, {name}",
+            partial(gradient, y, place),
+            partial(gradient, other, place),
+            wanted[place],
+        )
 
 
 def main() -> None:

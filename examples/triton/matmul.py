@@ -10,8 +10,19 @@ from comparison import compare, device
 
 def configurations() -> list[triton.Config]:
     """(rows, columns, depth) of blocks, then warps and stages: large blocks for large products, small ones for those that would leave processors idle."""
-    shapes = [(128, 256, 64, 8, 3), (128, 128, 32, 4, 4), (64, 128, 32, 4, 4), (64, 64, 64, 4, 4), (32, 64, 32, 2, 5)]
-    return [triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8}, num_warps=w, num_stages=s) for m, n, k, w, s in shapes]
+    shapes = [
+        (128, 256, 64, 8, 3),
+        (128, 128, 32, 4, 4),
+        (64, 128, 32, 4, 4),
+        (64, 64, 64, 4, 4),
+        (32, 64, 32, 2, 5),
+    ]
+    return [
+        triton.Config(
+            {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8}, num_warps=w, num_stages=s
+        )
+        for m, n, k, w, s in shapes
+    ]
 
 
 @triton.jit
@@ -38,7 +49,9 @@ def matmul_kernel(
 ):  # fmt: skip
     tl.assume(a_row > 0)
     tl.assume(b_column > 0)
-    block_m, block_n = grouped_block(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP)
+    block_m, block_n = grouped_block(
+        tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP
+    )
     m = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
     n = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
@@ -65,9 +78,13 @@ def matmul(a: torch.Tensor, b: torch.Tensor, activation: str = "") -> torch.Tens
     """``activation(a @ b)`` for matrices of any strides; fp8 operands give fp16, others their own type."""
     (m, k), (other_k, n) = a.shape, b.shape
     assert k == other_k and a.dtype == b.dtype
-    c = torch.empty((m, n), device=a.device, dtype=torch.float16 if a.dtype.itemsize == 1 else a.dtype)
+    c = torch.empty(
+        (m, n), device=a.device, dtype=torch.float16 if a.dtype.itemsize == 1 else a.dtype
+    )
     grid = lambda meta: (triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)  # noqa: E731
-    matmul_kernel[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), ACTIVATION=activation)
+    matmul_kernel[grid](
+        a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), ACTIVATION=activation
+    )
     return c
 
 
@@ -77,10 +94,20 @@ def main() -> None:
     exact = a.double() @ b.double()
     compare(f"matmul of {size} fp16", lambda: matmul(a, b), lambda: a @ b, exact)
     leaky = torch.nn.functional.leaky_relu
-    compare(f"matmul of {size} fp16, leaky ReLU", lambda: matmul(a, b, "leaky_relu"), lambda: leaky(a @ b), leaky(exact))
+    compare(
+        f"matmul of {size} fp16, leaky ReLU",
+        lambda: matmul(a, b, "leaky_relu"),
+        lambda: leaky(a @ b),
+        leaky(exact),
+    )
     # products of fp8 run on matrix units that read the right operand by columns
     a8, b8 = a.to(torch.float8_e5m2), b.T.to(torch.float8_e5m2).T
-    compare(f"matmul of {size} fp8 (torch: as fp16)", lambda: matmul(a8, b8), lambda: a8.half() @ b8.half(), a8.double() @ b8.double())
+    compare(
+        f"matmul of {size} fp8 (torch: as fp16)",
+        lambda: matmul(a8, b8),
+        lambda: a8.half() @ b8.half(),
+        a8.double() @ b8.double(),
+    )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,18 @@ def set_blocks(arguments: dict[str, Any]) -> None:
 def configurations(hook: Any = None, halves: bool = False) -> list[triton.Config]:
     shapes = [(128, 256, 64, 8, 3), (128, 128, 64, 4, 3), (64, 64, 64, 4, 3)]
     return [
-        triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, **({"HALVES": half} if halves else {})}, num_warps=w, num_stages=s, pre_hook=hook)
+        triton.Config(
+            {
+                "BLOCK_M": m,
+                "BLOCK_N": n,
+                "BLOCK_K": k,
+                "GROUP": 8,
+                **({"HALVES": half} if halves else {}),
+            },
+            num_warps=w,
+            num_stages=s,
+            pre_hook=hook,
+        )
         for m, n, k, w, s in shapes
         for half in ((False, True) if halves else (False,))
     ]
@@ -72,7 +83,11 @@ def pointer_kernel(
             b = tl.load(b_ptr + b_rows[:, None] * b_row + depth[None, :], mask=inside, other=0.0)
             total = tl.dot(a, b.T, total)
         places = rows[:, None] * c_row + columns[None, :]
-        tl.store(c_ptr + places, total.to(c_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+        tl.store(
+            c_ptr + places,
+            total.to(c_ptr.dtype.element_ty),
+            mask=(rows[:, None] < M) & (columns[None, :] < N),
+        )
 
 
 @triton.jit
@@ -86,7 +101,9 @@ def descriptor_loop(
     steps = tl.cdiv(K, BLOCK_K)
     # a counter of its own for the stores: kept apart from the loads', it need not live through the inner loop
     stored = tl.program_id(0) - PROGRAMS
-    for block in tl.range(tl.program_id(0), blocks_m * blocks_n, PROGRAMS, flatten=True, warp_specialize=SPECIALIZE):
+    for block in tl.range(
+        tl.program_id(0), blocks_m * blocks_n, PROGRAMS, flatten=True, warp_specialize=SPECIALIZE
+    ):
         block_m, block_n = grouped_block(block, blocks_m, blocks_n, GROUP)
         total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for step in range(steps):
@@ -111,7 +128,9 @@ def host_descriptor_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    descriptor_loop(a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PROGRAMS, HALVES, SPECIALIZE)
+    descriptor_loop(
+        a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PROGRAMS, HALVES, SPECIALIZE
+    )
 
 
 @triton.autotune(configs=configurations(halves=True), key=["M", "N", "K", "SPECIALIZE"])
@@ -122,29 +141,45 @@ def device_descriptor_kernel(
     SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     width: tl.constexpr = BLOCK_N // 2 if HALVES else BLOCK_N
-    a = tl.make_tensor_descriptor(a_ptr, shape=[M, K], strides=[K, 1], block_shape=[BLOCK_M, BLOCK_K])
-    b = tl.make_tensor_descriptor(b_ptr, shape=[N, K], strides=[K, 1], block_shape=[BLOCK_N, BLOCK_K])
+    a = tl.make_tensor_descriptor(
+        a_ptr, shape=[M, K], strides=[K, 1], block_shape=[BLOCK_M, BLOCK_K]
+    )
+    b = tl.make_tensor_descriptor(
+        b_ptr, shape=[N, K], strides=[K, 1], block_shape=[BLOCK_N, BLOCK_K]
+    )
     c = tl.make_tensor_descriptor(c_ptr, shape=[M, N], strides=[N, 1], block_shape=[BLOCK_M, width])
-    descriptor_loop(a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PROGRAMS, HALVES, SPECIALIZE)
+    descriptor_loop(
+        a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PROGRAMS, HALVES, SPECIALIZE
+    )
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor, way: str = "pointers", specialize: bool = False) -> torch.Tensor:
+def matmul(
+    a: torch.Tensor, b: torch.Tensor, way: str = "pointers", specialize: bool = False
+) -> torch.Tensor:
     """``a @ b.T`` for contiguous ``a`` [M, K] and ``b`` [N, K]; fp8 operands give fp16, others their own type.
 
     ``way``: ``"pointers"``, ``"host"`` or ``"device"`` descriptors; rows take multiples of 16 bytes for descriptors.
     """
     (m, k), (n, other_k) = a.shape, b.shape
     assert k == other_k and a.dtype == b.dtype and a.is_contiguous() and b.is_contiguous()
-    c = torch.empty((m, n), device=a.device, dtype=torch.float16 if a.dtype.itemsize == 1 else a.dtype)
+    c = torch.empty(
+        (m, n), device=a.device, dtype=torch.float16 if a.dtype.itemsize == 1 else a.dtype
+    )
     programs = processors()
-    grid = lambda meta: (min(programs, triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"])),)  # noqa: E731
+    grid = lambda meta: (  # noqa: E731
+        min(programs, triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"])),
+    )
     if way == "pointers":
-        pointer_kernel[grid](a, b, c, m, n, k, a.stride(0), b.stride(0), c.stride(0), PROGRAMS=programs)
+        pointer_kernel[grid](
+            a, b, c, m, n, k, a.stride(0), b.stride(0), c.stride(0), PROGRAMS=programs
+        )
     elif way == "host":
         described = [TensorDescriptor.from_tensor(tensor, [1, 1]) for tensor in (a, b, c)]
         host_descriptor_kernel[grid](*described, m, n, k, PROGRAMS=programs, SPECIALIZE=specialize)
     elif way == "device":
-        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device=a.device, dtype=torch.int8))
+        triton.set_allocator(
+            lambda size, alignment, stream: torch.empty(size, device=a.device, dtype=torch.int8)
+        )
         device_descriptor_kernel[grid](a, b, c, m, n, k, PROGRAMS=programs, SPECIALIZE=specialize)
     else:
         raise ValueError(f"way must be pointers, host or device, not {way!r}")
@@ -156,11 +191,21 @@ def main() -> None:
     a, b = (torch.randn(size, size, device=device(), dtype=torch.float16) for _ in range(2))
     exact = a.double() @ b.double().T
     for way in ("pointers", "host", "device"):
-        compare(f"persistent matmul of {size} fp16, {way}", partial(matmul, a, b, way), lambda: a @ b.T, exact)
+        compare(
+            f"persistent matmul of {size} fp16, {way}",
+            partial(matmul, a, b, way),
+            lambda: a @ b.T,
+            exact,
+        )
     a8, b8 = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
     exact = a8.double() @ b8.double().T
     for way in ("pointers", "host", "device"):
-        compare(f"persistent matmul of {size} fp8 (torch: fp16), {way}", partial(matmul, a8, b8, way), lambda: a8.half() @ b8.half().T, exact)
+        compare(
+            f"persistent matmul of {size} fp8 (torch: fp16), {way}",
+            partial(matmul, a8, b8, way),
+            lambda: a8.half() @ b8.half().T,
+            exact,
+        )
 
 
 if __name__ == "__main__":

@@ -21,8 +21,12 @@ def softmax_kernel(
     places = tl.arange(0, BLOCK)
     inside = places < columns
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        values = tl.load(in_ptr + row * in_stride + places, mask=inside, other=-float("inf")).to(tl.float32)
-        raised = tl.exp(values - tl.max(values, axis=0))  # the greatest exponent is 0, so that nothing overflows
+        values = tl.load(in_ptr + row * in_stride + places, mask=inside, other=-float("inf")).to(
+            tl.float32
+        )
+        raised = tl.exp(
+            values - tl.max(values, axis=0)
+        )  # the greatest exponent is 0, so that nothing overflows
         shares = raised / tl.sum(raised, axis=0)
         tl.store(out_ptr + row * out_stride + places, shares, mask=inside)
 
@@ -55,7 +59,12 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 def main() -> None:
     for rows, columns in ((1823, 781), (4096, 1024), (512, 12_345)):
         x = torch.randn(rows, columns, device=device())
-        compare(f"softmax of {rows} x {columns} fp32", partial(softmax, x), partial(torch.softmax, x, 1), torch.softmax(x.double(), 1))
+        compare(
+            f"softmax of {rows} x {columns} fp32",
+            partial(softmax, x),
+            partial(torch.softmax, x, 1),
+            torch.softmax(x.double(), 1),
+        )
 
 
 if __name__ == "__main__":

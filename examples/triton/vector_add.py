@@ -25,7 +25,9 @@ def add(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     result = torch.empty_like(left)
     length = result.numel()
     # the grid may depend on what the launch (or an autotuner) chose for the constants
-    add_kernel[lambda meta: (triton.cdiv(length, meta["BLOCK"]),)](left, right, result, length, BLOCK=1024)
+    add_kernel[lambda meta: (triton.cdiv(length, meta["BLOCK"]),)](
+        left, right, result, length, BLOCK=1024
+    )
     return result
 
 

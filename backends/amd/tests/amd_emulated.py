@@ -48,7 +48,14 @@ class Launch:
             self.wholes[id(whole)] = whole, self.arena.put(np.pad(data, (0, -len(data) % 4)))
         return self.wholes[id(whole)][1] + array.ctypes.data - whole.ctypes.data
 
-    def run(self, code: CodeObject, values: Sequence[bytes | int], grid: Sequence[int], schedule: str, seed: int) -> Coverage:
+    def run(
+        self,
+        code: CodeObject,
+        values: Sequence[bytes | int],
+        grid: Sequence[int],
+        schedule: str,
+        seed: int,
+    ) -> Coverage:
         listing = code.stages["amdgcn"]
         assert isinstance(listing, str)
         (lanes,) = map(int, re.findall(r"^    \.wavefront_size: +(\d+)$", listing, re.M))
@@ -66,28 +73,54 @@ class Launch:
             if number:
                 raise AssertionFailed(assertions[number - 1]) from error
             raise
-        assert not self.arena.get(told, np.uint32, 1)[0], "the kernel tells of an assertion, and goes on"
+        assert not self.arena.get(told, np.uint32, 1)[0], (
+            "the kernel tells of an assertion, and goes on"
+        )
         for whole, address in self.wholes.values():
             if whole.flags.writeable and whole.nbytes:
                 whole[...] = self.arena.get(address, whole.dtype, whole.shape)
         return covered
 
 
-def launched(code: CodeObject, arguments: Sequence[Any], grid: Sequence[int] = (1,), *, schedule: str = "lockstep", seed: int = 0) -> Coverage:
+def launched(
+    code: CodeObject,
+    arguments: Sequence[Any],
+    grid: Sequence[int] = (1,),
+    *,
+    schedule: str = "lockstep",
+    seed: int = 0,
+) -> Coverage:
     """Run a kernel on arrays, integers and f32 numbers; arrays are changed in place by what it stores."""
     launch = Launch()
     values = [
-        launch.address(value) if isinstance(value, np.ndarray) else struct.pack("<f", value) if isinstance(value, float) else value for value in arguments
+        launch.address(value)
+        if isinstance(value, np.ndarray)
+        else struct.pack("<f", value)
+        if isinstance(value, float)
+        else value
+        for value in arguments
     ]
     return launch.run(code, values, grid, schedule, seed)
 
 
 def run_module(
-    module: Module, arguments: Sequence[Any], grid: Sequence[int], arch: str, *, schedule: str = "lockstep", seed: int = 0, **options: Any
+    module: Module,
+    arguments: Sequence[Any],
+    grid: Sequence[int],
+    arch: str,
+    *,
+    schedule: str = "lockstep",
+    seed: int = 0,
+    **options: Any,
 ) -> Coverage:
     """Lower a module of Tile IR for an architecture, and run it; arrays, also those under descriptors, are changed in place."""
     backend = registry().get("amd")
-    code = lower(module, named_target(backend, arch), {**backend.manifest.options, "math": "strict", "enable_fp_fusion": False, **options}, assembly_only=True)
+    code = lower(
+        module,
+        named_target(backend, arch),
+        {**backend.manifest.options, "math": "strict", "enable_fp_fusion": False, **options},
+        assembly_only=True,
+    )
     launch = Launch()
     values: list[bytes | int] = []
     for argument, value in zip(module.kernel.arguments, arguments, strict=True):

@@ -11,12 +11,18 @@ from tilewright.language.extra import libdevice
 def add(x, y, z, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
-    tl.store(z + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
+    tl.store(
+        z + offsets,
+        tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside),
+        mask=inside,
+    )
 
 
 @tw.jit
 def where_programs_are(out):
-    place = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+    place = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(
+        0
+    ) + tl.program_id(0)
     tl.store(out + place, place)
 
 
@@ -62,7 +68,10 @@ def checks(x, n):
 
 @tw.jit
 def called_by_mistake(x, out):
-    tl.store(out, tl.inline_asm_elementwise("v_nothing $0, $1", "=v,v", [tl.load(x)], tl.float32, True, 1))
+    tl.store(
+        out,
+        tl.inline_asm_elementwise("v_nothing $0, $1", "=v,v", [tl.load(x)], tl.float32, True, 1),
+    )
 
 
 @tw.jit
@@ -74,7 +83,10 @@ def gathered(x, places, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @tw.jit
 def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr):
     rows, columns, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-    left, right = tl.load(a + rows[:, None] * K + k[None, :]), tl.load(b + k[:, None] * N + columns[None, :])
+    left, right = (
+        tl.load(a + rows[:, None] * K + k[None, :]),
+        tl.load(b + k[:, None] * N + columns[None, :]),
+    )
     total = tl.dot(left, right, out_dtype=c.dtype.element_ty, input_precision=PRECISION)
     tl.store(c + rows[:, None] * N + columns[None, :], total)
 
@@ -143,7 +155,10 @@ def converted(x, out, N: tl.constexpr):
 def clamped(x, out, BOUND: tl.constexpr, PROPAGATE: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)
     nan: tl.constexpr = tl.PropagateNan.ALL if PROPAGATE else tl.PropagateNan.NONE
-    tl.store(out + at, tl.clamp(tl.load(x + at), -BOUND, BOUND, propagate_nan=nan).to(out.dtype.element_ty))
+    tl.store(
+        out + at,
+        tl.clamp(tl.load(x + at), -BOUND, BOUND, propagate_nan=nan).to(out.dtype.element_ty),
+    )
 
 
 @tw.jit
@@ -174,9 +189,13 @@ def scaled(
         right = tl.load(b + (i * OF_B + tl.arange(0, OF_B))[:, None] * N + columns[None, :])
         left_scale, right_scale = None, None
         if SCALES[0]:
-            left_scale = tl.load(a_scale + rows[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :])
+            left_scale = tl.load(
+                a_scale + rows[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :]
+            )
         if SCALES[1]:
-            right_scale = tl.load(b_scale + columns[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :])
+            right_scale = tl.load(
+                b_scale + columns[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :]
+            )
         sums = tl.dot_scaled(left, left_scale, A, right, right_scale, B, sums)
     tl.store(out + rows[:, None] * N + columns[None, :], sums)
 
@@ -190,25 +209,58 @@ def scaled_otherwise(a, a_scale, b, out, A: tl.constexpr, PACKED: tl.constexpr):
     else:
         left = tl.load(a + tl.arange(0, 16)[:, None] * 128 + ks[None, :])
         scale = tl.load(a_scale + rows[:, None] * 4 + tl.arange(0, 4)[None, :])
-        product = tl.dot_scaled(left, scale, A, left.T, scale, A, lhs_k_pack=False, rhs_k_pack=False)
+        product = tl.dot_scaled(
+            left, scale, A, left.T, scale, A, lhs_k_pack=False, rhs_k_pack=False
+        )
     tl.store(out + rows[:, None] * 32 + rows[None, :], product)
 
 
 @tw.jit
-def assembly(x, y, out, ASSEMBLY: tl.constexpr, CONSTRAINTS: tl.constexpr, ELEMENT: tl.constexpr, PACK: tl.constexpr, N: tl.constexpr):
+def assembly(
+    x,
+    y,
+    out,
+    ASSEMBLY: tl.constexpr,
+    CONSTRAINTS: tl.constexpr,
+    ELEMENT: tl.constexpr,
+    PACK: tl.constexpr,
+    N: tl.constexpr,
+):
     each: tl.constexpr = 32 // ELEMENT.primitive_bitwidth
     offsets = tl.arange(0, N * each)
-    a, b = tl.load(x.to(tl.pointer_type(ELEMENT)) + offsets), tl.load(y.to(tl.pointer_type(ELEMENT)) + offsets)
-    found = tl.inline_asm_elementwise(ASSEMBLY, CONSTRAINTS, [a, b], dtype=ELEMENT, is_pure=True, pack=PACK)
+    a, b = (
+        tl.load(x.to(tl.pointer_type(ELEMENT)) + offsets),
+        tl.load(y.to(tl.pointer_type(ELEMENT)) + offsets),
+    )
+    found = tl.inline_asm_elementwise(
+        ASSEMBLY, CONSTRAINTS, [a, b], dtype=ELEMENT, is_pure=True, pack=PACK
+    )
     tl.store(out.to(tl.pointer_type(ELEMENT)) + offsets, found)
 
 
 @tw.jit
 def scalar_assembly(out, n):
-    tl.store(out, tl.inline_asm_elementwise("s_mul_i32 $0, $1, 3", "=s,s", [n], dtype=tl.int32, is_pure=True, pack=1))
-    lanes = tl.inline_asm_elementwise("v_mov_b32 v3, 1\nv_readlane_b32 $0, v3, 0\ns_lshl_b32 $0, $0, 5", "=s,~{v3}", [], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(
+        out,
+        tl.inline_asm_elementwise(
+            "s_mul_i32 $0, $1, 3", "=s,s", [n], dtype=tl.int32, is_pure=True, pack=1
+        ),
+    )
+    lanes = tl.inline_asm_elementwise(
+        "v_mov_b32 v3, 1\nv_readlane_b32 $0, v3, 0\ns_lshl_b32 $0, $0, 5",
+        "=s,~{v3}",
+        [],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
     tl.store(out + 1, lanes)
-    tl.store(out + 2, tl.inline_asm_elementwise("v_not_b32 $0, $1", "=v,v", [n], dtype=tl.int32, is_pure=True, pack=1))
+    tl.store(
+        out + 2,
+        tl.inline_asm_elementwise(
+            "v_not_b32 $0, $1", "=v,v", [n], dtype=tl.int32, is_pure=True, pack=1
+        ),
+    )
 
 
 @tw.jit
@@ -219,7 +271,10 @@ def ticks(out):
 @tw.jit
 def meets(count, seen):
     """A barrier of all programs of the grid; each says how many it saw come."""
-    p, n = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0), tl.num_programs(0) * tl.num_programs(1)
+    p, n = (
+        tl.program_id(1) * tl.num_programs(0) + tl.program_id(0),
+        tl.num_programs(0) * tl.num_programs(1),
+    )
     tl.atomic_add(count, 1, sem="acq_rel")
     come = tl.atomic_add(count, 0, sem="acquire")
     while come < n:
@@ -242,14 +297,19 @@ def rounded_product(x, y, out, N: tl.constexpr):
 @tw.jit
 def product_and_sum_rounded_down(x, y, z, out, N: tl.constexpr):
     places = tl.arange(0, N)
-    tl.store(out + places, libdevice.add_rd(tl.load(x + places) * tl.load(y + places), tl.load(z + places)))
+    tl.store(
+        out + places,
+        libdevice.add_rd(tl.load(x + places) * tl.load(y + places), tl.load(z + places)),
+    )
 
 
 @tw.jit
 def row_sums(x, z, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n
-    tl.atomic_add(z + offsets, tl.load(x + tl.program_id(0) * BLOCK + offsets, mask=inside), mask=inside)
+    tl.atomic_add(
+        z + offsets, tl.load(x + tl.program_id(0) * BLOCK + offsets, mask=inside), mask=inside
+    )
 
 
 @tw.jit

@@ -39,15 +39,40 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def compiled(kernel: JITFunction, signature: str, arch: str, constants: Mapping[str, Any] | None = None, **options: Any) -> CodeObject:
+def compiled(
+    kernel: JITFunction,
+    signature: str,
+    arch: str,
+    constants: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> CodeObject:
     """A kernel's code for an architecture; ``signature`` names the runtime parameters, as ``tilewright inspect`` takes it. What was compiled lately is not
     compiled again: schedules and sizes are tried with the same code. See :func:`forget`."""
-    return _compiled(kernel, signature, arch, tuple(sorted((constants or {}).items())), tuple(sorted(options.items())))
+    return _compiled(
+        kernel,
+        signature,
+        arch,
+        tuple(sorted((constants or {}).items())),
+        tuple(sorted(options.items())),
+    )
 
 
-def listed(kernel: JITFunction, signature: str, arch: str, constants: Mapping[str, Any] | None = None, **options: Any) -> CodeObject:
+def listed(
+    kernel: JITFunction,
+    signature: str,
+    arch: str,
+    constants: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> CodeObject:
     """As :func:`compiled`, but the assembly alone: for tests that read it or run it on emulated waves. LLVM generates code once, not twice."""
-    return _compiled(kernel, signature, arch, tuple(sorted((constants or {}).items())), tuple(sorted(options.items())), True)
+    return _compiled(
+        kernel,
+        signature,
+        arch,
+        tuple(sorted((constants or {}).items())),
+        tuple(sorted(options.items())),
+        True,
+    )
 
 
 def forget() -> None:
@@ -74,7 +99,9 @@ def _compiled(
     else:
         code = lower_module(module, specialization.options, backend, target).code
     if "inline_asm" not in str(code.stages["tileir"]):
-        assert not has_inline_assembly(str(code.stages["llir"])), "a kernel without inline assembly must compile without an assembler"
+        assert not has_inline_assembly(str(code.stages["llir"])), (
+            "a kernel without inline assembly must compile without an assembler"
+        )
     return code
 
 
@@ -84,7 +111,10 @@ def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:
     _, count, names = struct.unpack_from("<HHH", data, 58)
     rows = [struct.unpack_from("<IIQQQQIIQQ", data, headers + 64 * i) for i in range(count)]
     table = data[rows[names][4] : rows[names][4] + rows[names][5]]
-    return {table[row[0] : table.index(0, row[0])].decode(): (row[1], row[3], row[4], row[5]) for row in rows}
+    return {
+        table[row[0] : table.index(0, row[0])].decode(): (row[1], row[3], row[4], row[5])
+        for row in rows
+    }
 
 
 def waits_that_are_too_short(listing: str) -> list[str]:
@@ -128,7 +158,13 @@ def listing_of(code: CodeObject) -> str:
 def loop_of(code: CodeObject) -> str:
     """The text of the innermost loop with matrix instructions."""
     lines = listing_of(code).splitlines()
-    labels = {line.split(":")[0]: place for place, line in enumerate(lines) if line.startswith(".LBB")}
-    branches = [(labels.get(line.split()[-1], place), place) for place, line in enumerate(lines) if re.match(r"\ts_c?branch", line)]
+    labels = {
+        line.split(":")[0]: place for place, line in enumerate(lines) if line.startswith(".LBB")
+    }
+    branches = [
+        (labels.get(line.split()[-1], place), place)
+        for place, line in enumerate(lines)
+        if re.match(r"\ts_c?branch", line)
+    ]
     loops = ["\n".join(lines[first : last + 1]) for first, last in branches if first < last]
     return min((loop for loop in loops if "v_mfma" in loop), key=len)

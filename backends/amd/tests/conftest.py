@@ -20,4 +20,8 @@ def _no_code_of_another_compiler(request: pytest.FixtureRequest) -> Iterator[Non
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every-device", action="store_true", help="run every example on every emulated device, not each on one")
+    parser.addoption(
+        "--every-device",
+        action="store_true",
+        help="run every example on every emulated device, not each on one",
+    )

@@ -34,7 +34,10 @@ stand_in = emulate(arch)
 backend = registry().get("amd")
 assert backend.manifest.status == "", backend.manifest.status
 (device,) = backend.call("tilewright_devices")
-assert isinstance(device, Device) and (device.name, device.properties["arch"]) == ("emulated waves", arch)
+assert isinstance(device, Device) and (device.name, device.properties["arch"]) == (
+    "emulated waves",
+    arch,
+)
 memory = backend.call("tilewright_memory", device=device)
 
 
@@ -44,7 +47,9 @@ class Array:
     def __init__(self, data: np.ndarray[Any, Any]) -> None:
         self.dtype, self.shape, self.device = data.dtype, data.shape, "hip:0"
         self.buffer = memory.allocate(data.nbytes, 256)
-        memory.copy_to_device(self.buffer, memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+        memory.copy_to_device(
+            self.buffer, memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+        )
 
     def data_ptr(self) -> int:
         return int(self.buffer.data_ptr())
@@ -73,7 +78,10 @@ places = Array(np.zeros(24, np.int32))
 kernels.where_programs_are[(2, 3, 4)](places)
 np.testing.assert_array_equal(places.numpy(), np.arange(24))
 
-a, b = rng.integers(-3, 4, (64, 96)).astype(np.float16), rng.integers(-3, 4, (96, 64)).astype(np.float16)
+a, b = (
+    rng.integers(-3, 4, (64, 96)).astype(np.float16),
+    rng.integers(-3, 4, (96, 64)).astype(np.float16),
+)
 product = Array(np.zeros((64, 64), np.float16))
 example("matmul").matmul(Array(a), Array(b), product, block=(64, 64, 32))
 np.testing.assert_array_equal(product.numpy(), a.astype(np.float32) @ b.astype(np.float32))
@@ -100,11 +108,18 @@ def printed(grid: tuple[int, ...], value: int, limit: int, **options: Any) -> li
     return text.getvalue().splitlines()
 
 
-assert sorted(printed((2,), 5, 9)) == ["pid (0, 0, 0) idx () found: 5", "pid (1, 0, 0) idx () found: 5"]
+assert sorted(printed((2,), 5, 9)) == [
+    "pid (0, 0, 0) idx () found: 5",
+    "pid (1, 0, 0) idx () found: 5",
+]
 with patch.object(prints, "BYTES", 3 * 5 * 8 + 8):  # three records of five words
     lines = printed((7,), 6, 9)
-    assert len(set(lines[:3])) == 3 and all(line.endswith("idx () found: 6") for line in lines[:3]), lines
-    assert lines[3:] == ["4 lines that kernel says_and_checks printed are lost: 3 fit. Print in fewer programs, or fewer elements"], lines
+    assert len(set(lines[:3])) == 3 and all(
+        line.endswith("idx () found: 6") for line in lines[:3]
+    ), lines
+    assert lines[3:] == [
+        "4 lines that kernel says_and_checks printed are lost: 3 fit. Print in fewer programs, or fewer elements"
+    ], lines
 assert printed((1,), -5, 9) == ["pid (0, 0, 0) idx () found: -5"], "the lost lines come after"
 with patch.object(prints, "_CAPTURING", DriverCall("capturing", lambda hip, stream: (0, 1))):
     try:
@@ -113,17 +128,26 @@ with patch.object(prints, "_CAPTURING", DriverCall("capturing", lambda hip, stre
         assert "it prints, for which its launch waits" in str(error), error
     else:
         raise AssertionError("a launch that prints was captured")
-assert printed((1,), 50, 9, debug=True, num_warps=1) == ["pid (0, 0, 0) idx () found: 50"], "what a failed kernel printed is lost"
+assert printed((1,), 50, 9, debug=True, num_warps=1) == ["pid (0, 0, 0) idx () found: 50"], (
+    "what a failed kernel printed is lost"
+)
 stand_in.recover()
 try:
     kernels.checks[(1,)](Array(np.array([7], np.int32)), 7, debug=True)
     memory.synchronize()
 except KernelError as error:
-    assert "an assertion failed: too great (" in str(error) and "amd_kernels.py:" in str(error) and "s_trap" in str(stand_in.error), (error, stand_in.error)
+    assert (
+        "an assertion failed: too great (" in str(error)
+        and "amd_kernels.py:" in str(error)
+        and "s_trap" in str(stand_in.error)
+    ), (error, stand_in.error)
 else:
     raise AssertionError("a failed assertion went unseen")
 
-for name, value, message in (("limit", 100, "the kernel seems not to end"), ("seed", None, "the emulator failed: TypeError")):
+for name, value, message in (
+    ("limit", 100, "the kernel seems not to end"),
+    ("seed", None, "the emulator failed: TypeError"),
+):
     stand_in.recover()
     good = getattr(stand_in, name)
     setattr(stand_in, name, value)

@@ -23,7 +23,18 @@ from tilewright_amd.target import TRIPLE
 from tilewright_amd.toolchain.resources import usage_of
 
 #: Targets of one instruction set each, RDNA 3 or 4.
-RDNA = ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201")
+RDNA = (
+    "gfx1100",
+    "gfx1101",
+    "gfx1102",
+    "gfx1103",
+    "gfx1150",
+    "gfx1151",
+    "gfx1152",
+    "gfx1153",
+    "gfx1200",
+    "gfx1201",
+)
 
 
 def test_is_listed_with_its_targets_and_a_reason_it_cannot_run() -> None:
@@ -37,10 +48,16 @@ def test_finds_no_devices() -> None:
     assert list(registry().get("amd").call("tilewright_devices")) == []
 
 
-@pytest.mark.parametrize(("arch", "lanes", "shared"), [("gfx90a", 64, 64), ("gfx950", 64, 160), ("gfx1151", 32, 64)])
+@pytest.mark.parametrize(
+    ("arch", "lanes", "shared"), [("gfx90a", 64, 64), ("gfx950", 64, 160), ("gfx1151", 32, 64)]
+)
 def test_targets_say_what_the_machine_has(arch: str, lanes: int, shared: int) -> None:
     target = named_target(registry().get("amd"), arch)
-    assert (target.warp_size, target.limits["shared_memory"], target.kind) == (lanes, shared << 10, "hip")
+    assert (target.warp_size, target.limits["shared_memory"], target.kind) == (
+        lanes,
+        shared << 10,
+        "hip",
+    )
 
 
 def test_a_gpu_outside_the_list_is_named() -> None:
@@ -56,7 +73,12 @@ def test_a_gpu_that_is_there_and_not_served_is_named(monkeypatch: pytest.MonkeyP
 
         def __call__(self, entry: Any, *arguments: Any) -> Any:
             name = entry if isinstance(entry, str) else entry.name
-            return {"hipGetDeviceCount": 1, "hipDeviceGet": 0, "hipDeviceGetName": "AMD Radeon RX 6800", "hipGetDeviceProperties": "gfx1030"}[name]
+            return {
+                "hipGetDeviceCount": 1,
+                "hipDeviceGet": 0,
+                "hipDeviceGetName": "AMD Radeon RX 6800",
+                "hipGetDeviceProperties": "gfx1030",
+            }[name]
 
     monkeypatch.setattr(devices, "driver", Hip)
     monkeypatch.setattr(devices, "why_not", str)

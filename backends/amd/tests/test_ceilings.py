@@ -22,11 +22,16 @@ from tilewright_amd.host.driver_table import TABLE
 def test_usual_gpus_have_the_rates_of_their_data_sheets(arch, f16, f32, bandwidth):
     found = ceilings(target_of(architecture(arch)), None)
     assert found.bandwidth == bandwidth and found.unit == "CU"
-    assert found.matmuls["f16"] == found.matmuls["bf16"] == pytest.approx(f16, rel=0.01) and found.arithmetic["f32"] == pytest.approx(f32, rel=0.01)
+    assert found.matmuls["f16"] == found.matmuls["bf16"] == pytest.approx(
+        f16, rel=0.01
+    ) and found.arithmetic["f32"] == pytest.approx(f32, rel=0.01)
 
 
 def test_an_architecture_without_a_row_has_no_ceilings():
-    assert RATES.keys() < ARCHITECTURES.keys() and ceilings(target_of(architecture("gfx1103")), None) is None
+    assert (
+        RATES.keys() < ARCHITECTURES.keys()
+        and ceilings(target_of(architecture("gfx1103")), None) is None
+    )
 
 
 def test_a_device_has_the_rates_of_its_clock_and_the_bandwidth_of_the_usual_gpu_alone(monkeypatch):
@@ -36,6 +41,10 @@ def test_a_device_has_the_rates_of_its_clock_and_the_bandwidth_of_the_usual_gpu_
     monkeypatch.setattr("tilewright_amd.host.driver.driver", lambda: hip)
     device = Device("amd", "hip", 0, "a GPU")
     found = ceilings(target_of(architecture("gfx942")), device)
-    assert (found.source, found.bandwidth, found.matmuls["f16"]) == ("a GPU, by its driver", 5300e9, 2048 * 304 * 2e9)
+    assert (found.source, found.bandwidth, found.matmuls["f16"]) == (
+        "a GPU, by its driver",
+        5300e9,
+        2048 * 304 * 2e9,
+    )
     bindings.settings.attributes["processors"] = 228
     assert ceilings(target_of(architecture("gfx942")), device).bandwidth is None

@@ -14,12 +14,20 @@ SIGNATURE = "counter=*i32:16, out=*i32:16"
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
-@pytest.mark.parametrize(("count", "chiplets"), [(64, 8), (37, 8), (5, 8), (1, 8), (20, 6), (20, 0)])
+@pytest.mark.parametrize(
+    ("count", "chiplets"), [(64, 8), (37, 8), (5, 8), (1, 8), (20, 6), (20, 0)]
+)
 def test_neighbours_are_on_one_chiplet(arch: str, count: int, chiplets: int) -> None:
     code = compiled(kernels.in_order_of_places, SIGNATURE, arch, chiplets=chiplets, num_warps=1)
     counter, out = np.zeros(1, np.int32), np.full(count, -1, np.int32)
-    launched(code, [counter, out], (count,))  # in lockstep, programs count in the order of their places
-    places = np.arange(count) if not chiplets else np.concatenate([np.arange(first, count, chiplets) for first in range(chiplets)])
+    launched(
+        code, [counter, out], (count,)
+    )  # in lockstep, programs count in the order of their places
+    places = (
+        np.arange(count)
+        if not chiplets
+        else np.concatenate([np.arange(first, count, chiplets) for first in range(chiplets)])
+    )
     np.testing.assert_array_equal(out[places], np.arange(count))
 
 

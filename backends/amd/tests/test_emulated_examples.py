@@ -39,7 +39,10 @@ PROGRAMS = (
 
 _modules = ("rocm", "torch")
 _lacking = not all(map(importlib.util.find_spec, _modules)) or shutil.which("cc") is None
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(_lacking, reason="rocm-bindings-hip, PyTorch and a C compiler are needed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(_lacking, reason="rocm-bindings-hip, PyTorch and a C compiler are needed"),
+]
 
 
 @pytest.mark.parametrize("place", range(len(DEVICES)))
@@ -53,7 +56,26 @@ def test_examples(place: int, request: pytest.FixtureRequest) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--durations=5", f"--emulate={DEVICES[place]}"]
-    done = subprocess.run([*command, *(f"examples/tests/{name}" for name in chosen)], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "--durations=5",
+        f"--emulate={DEVICES[place]}",
+    ]
+    done = subprocess.run(
+        [*command, *(f"examples/tests/{name}" for name in chosen)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        cwd=ROOT,
+    )
     print(done.stdout)
-    assert done.returncode == 0 and f"{len(chosen)} passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and f"{len(chosen)} passed" in done.stdout, (
+        done.stdout + done.stderr
+    )

@@ -32,13 +32,24 @@ def code_of(kernel: Any, signature: str, arch: str, **constants: Any) -> CodeObj
     return listed(kernel, signature, arch, constants)
 
 
-def agrees(code: CodeObject, arguments: Sequence[Any], expected: np.ndarray[Any, Any], grid: tuple[int, ...], schedule: str, seed: int) -> bool:
+def agrees(
+    code: CodeObject,
+    arguments: Sequence[Any],
+    expected: np.ndarray[Any, Any],
+    grid: tuple[int, ...],
+    schedule: str,
+    seed: int,
+) -> bool:
     """Whether the last array of the arguments holds what is expected after a run, and nothing went wrong on the way."""
     try:
         launched(code, arguments, grid, schedule=schedule, seed=seed)
     except WaveError:
         return False
-    return bool(np.array_equal([value for value in arguments if isinstance(value, np.ndarray)][-1], expected))
+    return bool(
+        np.array_equal(
+            [value for value in arguments if isinstance(value, np.ndarray)][-1], expected
+        )
+    )
 
 
 def add(arch: str, schedule: str, seed: int) -> bool:
@@ -62,24 +73,64 @@ def turned(arch: str, schedule: str, seed: int) -> bool:
 
 def product(arch: str, schedule: str, seed: int) -> bool:
     """A loop whose loads go through registers, two iterations deep in LDS."""
-    sizes = ", ".join(f"{name}=i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm"))
-    constants = {"stride_ak": 1, "stride_bn": 1, "stride_cn": 1, "BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 1, "ACTIVATION": ""}
-    code = code_of(example("matmul").matmul_kernel, f"a_ptr=*fp16:16, b_ptr=*fp16:16, c_ptr=*fp16:16, {sizes}", arch, **constants)
+    sizes = ", ".join(
+        f"{name}=i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm")
+    )
+    constants = {
+        "stride_ak": 1,
+        "stride_bn": 1,
+        "stride_cn": 1,
+        "BLOCK_M": 32,
+        "BLOCK_N": 32,
+        "BLOCK_K": 32,
+        "GROUP_M": 1,
+        "ACTIVATION": "",
+    }
+    code = code_of(
+        example("matmul").matmul_kernel,
+        f"a_ptr=*fp16:16, b_ptr=*fp16:16, c_ptr=*fp16:16, {sizes}",
+        arch,
+        **constants,
+    )
     rng = np.random.default_rng(1)
-    a, b = rng.integers(-3, 4, (32, 128)).astype(np.float16), rng.integers(-3, 4, (128, 32)).astype(np.float16)
-    return agrees(code, [a, b, np.zeros((32, 32), np.float16), 32, 32, 128, 128, 32, 32], a @ b, (1,), schedule, seed)
+    a, b = (
+        rng.integers(-3, 4, (32, 128)).astype(np.float16),
+        rng.integers(-3, 4, (128, 32)).astype(np.float16),
+    )
+    return agrees(
+        code,
+        [a, b, np.zeros((32, 32), np.float16), 32, 32, 128, 128, 32, 32],
+        a @ b,
+        (1,),
+        schedule,
+        seed,
+    )
 
 
 def passed_on(arch: str, schedule: str, seed: int) -> bool:
     """What one part of a program stores, another reads behind a barrier."""
     code = code_of(kernels.passed_on, "scratch=*i32:16, out=*i32:16", arch, BLOCK=64)
-    return agrees(code, [np.zeros((6, 64), np.int32), np.zeros((6, 64), np.int32)], np.tile(np.arange(64)[::-1] + 1, (6, 1)), (6,), schedule, seed)
+    return agrees(
+        code,
+        [np.zeros((6, 64), np.int32), np.zeros((6, 64), np.int32)],
+        np.tile(np.arange(64)[::-1] + 1, (6, 1)),
+        (6,),
+        schedule,
+        seed,
+    )
 
 
 def taken_in_turn(arch: str, schedule: str, seed: int) -> bool:
     """One program at a time changes data that all share."""
     code = code_of(kernels.taken_in_turn, "lock=*i32:16, data=*i32:16", arch, BLOCK=128)
-    return agrees(code, [np.zeros(1, np.int32), np.zeros(128, np.int32)], np.full(128, 2**4 - 1), (4,), schedule, seed)
+    return agrees(
+        code,
+        [np.zeros(1, np.int32), np.zeros(128, np.int32)],
+        np.full(128, 2**4 - 1),
+        (4,),
+        schedule,
+        seed,
+    )
 
 
 def _nothing(*arguments: Any, **named: Any) -> None:
@@ -107,20 +158,49 @@ def _lane(self: GcnThreads, w: Any) -> str:
     return str(w.emit(f"and i32 {_LANE(self, w)}, 31"))
 
 
-_LANE, _EXCHANGE, _STORE, _EMIT = GcnThreads.lane, cross_lane.exchange, GcnGlobalMemory.store, _Product.emit
+_LANE, _EXCHANGE, _STORE, _EMIT = (
+    GcnThreads.lane,
+    cross_lane.exchange,
+    GcnGlobalMemory.store,
+    _Product.emit,
+)
 
 
-def _moved_store(self: GcnGlobalMemory, w: Any, pointer: str, element: Any, values: Sequence[str], predicate: str | None, access: Any) -> None:
-    _STORE(self, w, str(w.emit(f"getelementptr i8, ptr {pointer}, i64 4")), element, values, predicate, access)
+def _moved_store(
+    self: GcnGlobalMemory,
+    w: Any,
+    pointer: str,
+    element: Any,
+    values: Sequence[str],
+    predicate: str | None,
+    access: Any,
+) -> None:
+    _STORE(
+        self,
+        w,
+        str(w.emit(f"getelementptr i8, ptr {pointer}, i64 4")),
+        element,
+        values,
+        predicate,
+        access,
+    )
 
 
-def _late(context: SimtContext, product: _Product, a: list[str], b: list[str], c: list[str]) -> list[str]:
+def _late(
+    context: SimtContext, product: _Product, a: list[str], b: list[str], c: list[str]
+) -> list[str]:
     return _EMIT(product, context, a[1:] + a[:1], b, c)
 
 
 def _stage(name: str, run: Callable[[Function, SimtTarget], None]) -> tuple[Any, ...]:
     return tuple(
-        stages.Stage(one.name, lambda module, machine, options: run(stages.kernel_of(module), machine), one.meaning) if one.name == name else one
+        stages.Stage(
+            one.name,
+            lambda module, machine, options: run(stages.kernel_of(module), machine),
+            one.meaning,
+        )
+        if one.name == name
+        else one
         for one in stages.STAGES
     )
 
@@ -131,22 +211,44 @@ MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
     "no barrier between layouts": (turned, GcnThreads, "barrier", _nothing),
     "barriers that order nothing": (sums, GcnThreads, "barrier", _no_fences),
     "barriers that order nothing in a loop": (product, GcnThreads, "barrier", _no_fences),
-    "the first barrier of a loop is missing": (product, stages, "STAGES", _stage("barriers", _one_barrier_less(0))),
+    "the first barrier of a loop is missing": (
+        product,
+        stages,
+        "STAGES",
+        _stage("barriers", _one_barrier_less(0)),
+    ),
     "the barrier of a reduction is missing": (sums, GcnThreads, "barrier", all_barriers_but(0)),
     "the barrier of a conversion is missing": (turned, GcnThreads, "barrier", all_barriers_but(0)),
     "loads pass barriers": (passed_on, memory_access, "KEEP", ""),
     "others' stores are not waited for": (taken_in_turn, waitcnt, "MFMA_MEMORY", 0xCF7F),
     "half of the lanes": (add, GcnThreads, "lane", _lane),
-    "an exchange with the next lane, always": (sums, cross_lane, "exchange", lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1)),
+    "an exchange with the next lane, always": (
+        sums,
+        cross_lane,
+        "exchange",
+        lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1),
+    ),
     "stores one element late": (add, GcnGlobalMemory, "store", _moved_store),
     "stores of all lanes": (
         add,
         GcnGlobalMemory,
         "store",
-        lambda self, w, pointer, element, values, predicate, access: _STORE(self, w, pointer, element, values, None, access),
+        lambda self, w, pointer, element, values, predicate, access: _STORE(
+            self, w, pointer, element, values, None, access
+        ),
     ),
-    "operands of a product that are one element late": (product, _Product, "emit", lambda self, context, a, b, c: _late(context, self, a, b, c)),
-    "operands of a product in each other's place": (product, _Product, "emit", lambda self, context, a, b, c: _EMIT(self, context, b, a, c)),
+    "operands of a product that are one element late": (
+        product,
+        _Product,
+        "emit",
+        lambda self, context, a, b, c: _late(context, self, a, b, c),
+    ),
+    "operands of a product in each other's place": (
+        product,
+        _Product,
+        "emit",
+        lambda self, context, a, b, c: _EMIT(self, context, b, a, c),
+    ),
 }
 
 ALL = (add, sums, turned, product, passed_on, taken_in_turn)
@@ -163,11 +265,15 @@ def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run, owner, attribute, value = MUTANTS[name]
     arch = "gfx1100" if name == "loads pass barriers" else "gfx942"
     monkeypatch.setattr(owner, attribute, value)
-    assert not all(run(arch, schedule, seed) for schedule in ("lockstep", "random") for seed in (0, 1)), f"{name}: nothing was seen"
+    assert not all(
+        run(arch, schedule, seed) for schedule in ("lockstep", "random") for seed in (0, 1)
+    ), f"{name}: nothing was seen"
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
-def test_every_wait_of_a_loop_that_is_missing_is_found(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_wait_of_a_loop_that_is_missing_is_found(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each wait for loads or for LDS, by itself."""
     code = code_of(kernels.sum_of_rows, "x=*fp32:16, out=*fp32:16", arch, ROWS=2, COLUMNS=2048)
     listing = str(code.stages["amdgcn"])
@@ -175,7 +281,11 @@ def test_every_wait_of_a_loop_that_is_missing_is_found(arch: str, monkeypatch: p
     assert len(waits) >= 4
     for wait in waits:
         changed = listing[: wait.start()] + listing[wait.end() :]
-        mutant = CodeObject(code.name, code.binary, {**code.stages, "amdgcn": changed}, code.metadata, code.timings)
+        mutant = CodeObject(
+            code.name, code.binary, {**code.stages, "amdgcn": changed}, code.metadata, code.timings
+        )
         monkeypatch.setattr(sys.modules[__name__], "listed", lambda *given, mutant=mutant: mutant)
         line = listing[: wait.start()].count("\n")
-        assert not all(sums(arch, schedule, seed) for schedule in ("lockstep", "random") for seed in (0, 1)), f"line {line}: nothing was seen"
+        assert not all(
+            sums(arch, schedule, seed) for schedule in ("lockstep", "random") for seed in (0, 1)
+        ), f"line {line}: nothing was seen"

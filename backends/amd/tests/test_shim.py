@@ -40,5 +40,12 @@ print("all right")
 def test_a_program_for_triton_finds_its_amd_backend(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, "-X", "faulthandler", "-m", "tilewright.compat.triton", str(program)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "all right", done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-m", "tilewright.compat.triton", str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "all right", (
+        done.stdout + done.stderr
+    )

@@ -36,7 +36,11 @@ def counted(arch: str, name: str) -> tuple[Figures, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("arch", "name"), [*(("gfx942", name) for name in NAMES), *((arch, name) for arch in ("gfx950", "gfx1100", "gfx1201") for name in PRODUCTS)]
+    ("arch", "name"),
+    [
+        *(("gfx942", name) for name in NAMES),
+        *((arch, name) for arch in ("gfx950", "gfx1100", "gfx1201") for name in PRODUCTS),
+    ],
 )
 def test_nothing_spills(arch: str, name: str) -> None:
     one, _ = counted(arch, name)
@@ -63,8 +67,15 @@ def test_rows_of_attention_stay_in_their_wave(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 def test_loads_in_turn_have_products_to_arrive_in(arch: str, name: str) -> None:
     """Each load is under way during half of the products: neither is it started late, nor are products put off until what it brings is stored."""
-    letters = {"global_load_b128": "g", "ds_store_b128": "s", "ds_store_b32": "s", "ds_store_b64": "s"}
-    done = "".join("w" if one.startswith("v_wmma") else letters.get(one, "") for one in counted(arch, name)[1])
+    letters = {
+        "global_load_b128": "g",
+        "ds_store_b128": "s",
+        "ds_store_b32": "s",
+        "ds_store_b64": "s",
+    }
+    done = "".join(
+        "w" if one.startswith("v_wmma") else letters.get(one, "") for one in counted(arch, name)[1]
+    )
     parts = re.fullmatch("(g+)(w+)(?:(?:s+)(g+)|(g+)(?:s+))(w+)s+", done)
     assert parts is not None and len(parts[2]) == len(parts[5]) == 32
 
@@ -87,12 +98,24 @@ def test_every_fp8_number_is_widened(kind: str, result: str) -> None:
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "fp32", "fp64"])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100"])
-@pytest.mark.parametrize("form", ["difference", "sum", "sum from zero", "product", "fused", "fused with one"])
+@pytest.mark.parametrize(
+    "form", ["difference", "sum", "sum from zero", "product", "fused", "fused with one"]
+)
 def test_zero_less_zero_is_zero(form: str, arch: str, kind: str) -> None:
     """The code generator would negate: the sign of a zero would be another."""
-    code = compiled(from_zero, f"x=*{kind}:16, out=*{kind}:16", arch, {"N": 64, "FORM": form}, enable_fp_fusion=False)
+    code = compiled(
+        from_zero,
+        f"x=*{kind}:16, out=*{kind}:16",
+        arch,
+        {"N": 64, "FORM": form},
+        enable_fp_fusion=False,
+    )
     numbers = np.resize(np.array([0.0, -0.0, 1.5, -2.0, np.inf], np.float32), 64)
-    x = (numbers.view(np.uint32) >> 16).astype(np.uint16) if kind == "bf16" else numbers.astype(f"f{int(kind[2:]) // 8}")
+    x = (
+        (numbers.view(np.uint32) >> 16).astype(np.uint16)
+        if kind == "bf16"
+        else numbers.astype(f"f{int(kind[2:]) // 8}")
+    )
     out = np.zeros_like(x)
     launched(code, [x, out])
     found = (out.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else out
@@ -118,4 +141,11 @@ def test_figures_of_a_listing() -> None:
     .vgpr_spill_count: 3
 """
     one = figures(text, 64)
-    assert (one.loop, one.matrix, one.work, one.vector, one.spilled, one.lds) == (3, 1, 32 * 32 * 8, 20, 3, 64)
+    assert (one.loop, one.matrix, one.work, one.vector, one.spilled, one.lds) == (
+        3,
+        1,
+        32 * 32 * 8,
+        20,
+        3,
+        64,
+    )

@@ -25,7 +25,13 @@ _GUARD = 128
 class CompiledModule:
     """A module's kernel in this process; call it with arguments in the kernel's order, and a grid."""
 
-    def __init__(self, module: Module, options: dict[str, Any] | None = None, imports: dict[str, int] | None = None, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        options: dict[str, Any] | None = None,
+        imports: dict[str, int] | None = None,
+        target: Target | None = None,
+    ) -> None:
         from tilewright.llvm.codegen.link import load_object
         from tilewright_cpu.lower import lower
         from tilewright_cpu.target import host
@@ -34,7 +40,9 @@ class CompiledModule:
         self.code = lower(module, target or host(), options or {})
         symbol = self.code.metadata["kernel"]
         self.loaded = load_object(self.code.binary, [symbol], imports or {})
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(self.loaded.address(symbol))
+        self._function = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+        )(self.loaded.address(symbol))
         self.status = np.zeros(16, np.int32)
 
     def pack(self, arguments: Sequence[Any], grid: tuple[int, int, int]) -> np.ndarray:
@@ -44,7 +52,11 @@ class CompiledModule:
             if isinstance(argument.type, DescriptorType):
                 slots += [value.base.ctypes.data, *value.shape, *value.strides]
             else:
-                slots.append(value.ctypes.data if isinstance(argument.type, PointerType) else bits_of(value, argument.type))
+                slots.append(
+                    value.ctypes.data
+                    if isinstance(argument.type, PointerType)
+                    else bits_of(value, argument.type)
+                )
         for position in self.code.metadata.get("bounds", ()):
             array = _bare(arguments[position])
             slots += [array.ctypes.data, array.nbytes]
@@ -78,7 +90,9 @@ def _bare(value: Any) -> np.ndarray | None:
     return base if isinstance(base, np.ndarray) else None
 
 
-def run_guarded(kernel: CompiledModule, arguments: Sequence[Any], grid: tuple[int, int, int]) -> list[Any]:
+def run_guarded(
+    kernel: CompiledModule, arguments: Sequence[Any], grid: tuple[int, int, int]
+) -> list[Any]:
     """Launch with copies of the arrays that lie between guards; the copies, or an assertion about what was written beside them."""
     copies, memories = [], []
     for value in arguments:
@@ -88,11 +102,17 @@ def run_guarded(kernel: CompiledModule, arguments: Sequence[Any], grid: tuple[in
             continue
         copy, memory = _guarded(array)
         memories.append((copy, memory))
-        copies.append(copy if isinstance(value, np.ndarray) else interpreter.DescriptorValue(copy, value.shape, value.strides, value.padding))
+        copies.append(
+            copy
+            if isinstance(value, np.ndarray)
+            else interpreter.DescriptorValue(copy, value.shape, value.strides, value.padding)
+        )
     kernel(copies, grid)
     for copy, memory in memories:
         start = copy.ctypes.data - memory.ctypes.data
-        assert (memory[:start] == 0xA5).all() and (memory[start + copy.nbytes :] == 0xA5).all(), "the kernel wrote beside an array"
+        assert (memory[:start] == 0xA5).all() and (memory[start + copy.nbytes :] == 0xA5).all(), (
+            "the kernel wrote beside an array"
+        )
     return copies
 
 
@@ -113,10 +133,18 @@ def agree() -> Callable[..., list[Any]]:
     """``agree(sample, seed=0)``: run a sample here and on the reference, with outputs poisoned, and compare; the arguments after the run here."""
 
     def check(sample: Sample, seed: int = 0, arguments: Sequence[Any] | None = None) -> list[Any]:
-        given = list(arguments) if arguments is not None else sample.make_arguments(np.random.default_rng(seed))
+        given = (
+            list(arguments)
+            if arguments is not None
+            else sample.make_arguments(np.random.default_rng(seed))
+        )
         for position in sample.outputs:
             array = _bare(given[position])
-            if array is not None and sample.arguments[position].draw.array is not None and not array.any():
+            if (
+                array is not None
+                and sample.arguments[position].draw.array is not None
+                and not array.any()
+            ):
                 array.view(np.uint8)[...] = 1 if array.dtype == np.bool_ else 0xA5
         expected = []
         for value in given:
@@ -124,7 +152,11 @@ def agree() -> Callable[..., list[Any]]:
             if array is None or isinstance(value, np.ndarray):
                 expected.append(value if array is None else array.copy())
             else:
-                expected.append(interpreter.DescriptorValue(array.copy(), value.shape, value.strides, value.padding))
+                expected.append(
+                    interpreter.DescriptorValue(
+                        array.copy(), value.shape, value.strides, value.padding
+                    )
+                )
         interpreter.run(sample.module, expected, sample.grid)
         found = run_guarded(CompiledModule(sample.module), given, sample.grid)
         check_outputs(sample, expected, found)
@@ -140,16 +172,32 @@ def same_as_reference() -> Callable[..., list[Any]]:
     from tilewright.ir.parser import parse_module
     from tilewright.ir.verifier import verify
 
-    def check(kernel: Module | str, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, relative: float = 0.0, **options: Any) -> list[Any]:
+    def check(
+        kernel: Module | str,
+        arguments: Sequence[Any],
+        grid: tuple[int, int, int] = (1, 1, 1),
+        *,
+        relative: float = 0.0,
+        **options: Any,
+    ) -> list[Any]:
         module = parse_module(f"tilewright.ir 1.0\n{kernel}") if isinstance(kernel, str) else kernel
         verify(module)
         expected = [value.copy() if isinstance(value, np.ndarray) else value for value in arguments]
         with np.errstate(all="ignore"):
             interpreter.run(module, expected, grid)
-        found = run_guarded(CompiledModule(module, {"enable_fp_fusion": False, **options}), arguments, grid)
+        found = run_guarded(
+            CompiledModule(module, {"enable_fp_fusion": False, **options}), arguments, grid
+        )
         for position, (right, ours) in enumerate(zip(expected, found, strict=True)):
             if isinstance(right, np.ndarray):
-                np.testing.assert_allclose(ours, right, rtol=relative, atol=relative, equal_nan=True, err_msg=f"argument {position}")
+                np.testing.assert_allclose(
+                    ours,
+                    right,
+                    rtol=relative,
+                    atol=relative,
+                    equal_nan=True,
+                    err_msg=f"argument {position}",
+                )
         return found
 
     return check
@@ -200,12 +248,21 @@ def module_of() -> Callable[..., Module]:
         extents: dict[int, int] | None = None,
         **constants: Any,
     ) -> Module:
-        signature = {**signature_of(fn, arguments, types or {}), **dict.fromkeys(constants, "constexpr")}
+        signature = {
+            **signature_of(fn, arguments, types or {}),
+            **dict.fromkeys(constants, "constexpr"),
+        }
         module = compile_function(fn, signature, constants, None, language)
         if extents:
             text = print_module(module, locations=False)
             numbers = "|".join(map(str, extents))
-            module = parse_module(re.sub(rf"(?<![%\d])(?:(?<=\dx)|(?<!\w))({numbers})(?=x|\b)", lambda found: str(extents[int(found[1])]), text))
+            module = parse_module(
+                re.sub(
+                    rf"(?<![%\d])(?:(?<=\dx)|(?<!\w))({numbers})(?=x|\b)",
+                    lambda found: str(extents[int(found[1])]),
+                    text,
+                )
+            )
         if optimise:
             pipeline.run(module, pipeline.STANDARD)
         return module
@@ -214,16 +271,29 @@ def module_of() -> Callable[..., Module]:
 
 
 @pytest.fixture(scope="session")
-def kernel_agrees(module_of: Callable[..., Module], same_as_reference: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+def kernel_agrees(
+    module_of: Callable[..., Module], same_as_reference: Callable[..., list[Any]]
+) -> Callable[..., list[Any]]:
     """``kernel_agrees(kernel, arguments, grid=(1, 1, 1), relative=0.0, types={}, **constexprs)``: a kernel of the language against the reference (see
     ``same_as_reference``), as the frontend wrote it and after the standard passes; the arguments after the latter run."""
 
     def check(
-        fn: Any, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, relative: float = 0.0, types: dict[str, str] | None = None, **meta: Any
+        fn: Any,
+        arguments: Sequence[Any],
+        grid: tuple[int, int, int] = (1, 1, 1),
+        *,
+        relative: float = 0.0,
+        types: dict[str, str] | None = None,
+        **meta: Any,
     ) -> list[Any]:
         found: list[Any] = []
         for optimise in (False, True):
-            found = same_as_reference(module_of(fn, arguments, types, optimise=optimise, **meta), arguments, grid, relative=relative)
+            found = same_as_reference(
+                module_of(fn, arguments, types, optimise=optimise, **meta),
+                arguments,
+                grid,
+                relative=relative,
+            )
         return found
 
     return check

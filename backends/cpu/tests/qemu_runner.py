@@ -81,7 +81,14 @@ class Toolchain:
 
     def missing(self) -> str:
         """The commands that this system lacks, as one reason to skip a test; empty where all are there."""
-        return ", ".join(name for name, path in ((self.compiler, shutil.which(self.compiler)), (self.emulator, self._emulator())) if path is None)
+        return ", ".join(
+            name
+            for name, path in (
+                (self.compiler, shutil.which(self.compiler)),
+                (self.emulator, self._emulator()),
+            )
+            if path is None
+        )
 
     def _emulator(self) -> str | None:
         return shutil.which(f"{self.emulator}-static") or shutil.which(self.emulator)
@@ -92,7 +99,9 @@ class Toolchain:
 
 TOOLCHAINS = {
     "aarch64": Toolchain("aarch64-linux-gnu-gcc", "qemu-aarch64", "max"),
-    "riscv64": Toolchain("riscv64-linux-gnu-gcc", "qemu-riscv64", "rv64,v=true,vlen=128,vext_spec=v1.0"),
+    "riscv64": Toolchain(
+        "riscv64-linux-gnu-gcc", "qemu-riscv64", "rv64,v=true,vlen=128,vext_spec=v1.0"
+    ),
 }
 
 
@@ -126,21 +135,37 @@ def run_on(target: Target, launches: Sequence[Launch], directory: Path) -> list[
         table.append(str(code.metadata["kernel"]))
         memory.append(f"{{{code.metadata['memory_bytes']}, {code.metadata['cleared_bytes']}}}")
     declared = "".join(f"extern kernel_t {name};\n" for name in table)
-    type_ = "#include <stdint.h>\ntypedef void kernel_t(const uint64_t *, int64_t, int64_t, void *);\n"
+    type_ = (
+        "#include <stdint.h>\ntypedef void kernel_t(const uint64_t *, int64_t, int64_t, void *);\n"
+    )
     listed = f"{type_}{declared}kernel_t *const kernels[] = {{{', '.join(table)}}};\nconst uint64_t memory[][2] = {{{', '.join(memory)}}};\n"
     (directory / "main.c").write_text(_MAIN)
     (directory / "table.c").write_text(listed)
     (directory / "objects").write_text("\n".join(objects))
-    link = [tools.compiler, "-static", "-O1", "main.c", "table.c", "@objects", "-lm", "-o", "kernels"]
+    link = [
+        tools.compiler,
+        "-static",
+        "-O1",
+        "main.c",
+        "table.c",
+        "@objects",
+        "-lm",
+        "-o",
+        "kernels",
+    ]
     linked = subprocess.run(link, cwd=directory, capture_output=True, text=True, check=False)
     assert linked.returncode == 0, linked.stderr[-4000:]
     packed = [_pack(number, launch) for number, launch in enumerate(launches)]
     request = struct.pack("<Q", len(launches)) + b"".join(data for data, _ in packed)
-    done = subprocess.run(tools.command(directory / "kernels"), input=request, capture_output=True, check=False)
+    done = subprocess.run(
+        tools.command(directory / "kernels"), input=request, capture_output=True, check=False
+    )
     reply, results = memoryview(done.stdout), []
     for launch, (_, sizes) in zip(launches, packed, strict=True):
         size = 20 + sum(sizes)
-        assert len(reply) >= size, f"{target.cpu}: launch {len(results)} ended the program with status {done.returncode}: {done.stderr.decode()[-2000:]}"
+        assert len(reply) >= size, (
+            f"{target.cpu}: launch {len(results)} ended the program with status {done.returncode}: {done.stderr.decode()[-2000:]}"
+        )
         results.append(_unpack(launch, sizes, reply[:size]))
         reply = reply[size:]
     return results
@@ -177,13 +202,19 @@ def bits_of(value: Any, type_: Type) -> int:
     if isinstance(type_, IntType):
         return int(value)
     assert isinstance(type_, FloatType)
-    bits = encode(np.asarray([value], np.float64), type_) if numpy_dtype(type_).kind == "u" else np.array([value], numpy_dtype(type_))
+    bits = (
+        encode(np.asarray([value], np.float64), type_)
+        if numpy_dtype(type_).kind == "u"
+        else np.array([value], numpy_dtype(type_))
+    )
     return int(bits.view(f"u{type_.bits // 8}")[0])
 
 
 def _unpack(launch: Launch, sizes: list[int], reply: memoryview) -> list[Any]:
     status = np.frombuffer(reply[:20], np.int32)
-    assert not status[0], f"assertion {status[1]} of kernel {launch.module.kernel.name} failed in program {tuple(status[2:])}"
+    assert not status[0], (
+        f"assertion {status[1]} of kernel {launch.module.kernel.name} failed in program {tuple(status[2:])}"
+    )
     reply, found, remaining = reply[20:], [], iter(sizes)
     for value in launch.arguments:
         array = _bare(value)
@@ -193,7 +224,13 @@ def _unpack(launch: Launch, sizes: list[int], reply: memoryview) -> list[Any]:
         size = next(remaining)
         memory = np.frombuffer(reply[:size], np.uint8)
         reply = reply[size:]
-        assert (memory[:GUARD] == 0xA5).all() and (memory[size - GUARD :] == 0xA5).all(), "the kernel wrote beside an array"
+        assert (memory[:GUARD] == 0xA5).all() and (memory[size - GUARD :] == 0xA5).all(), (
+            "the kernel wrote beside an array"
+        )
         copy = memory[GUARD : size - GUARD].view(array.dtype).reshape(array.shape)
-        found.append(copy if isinstance(value, np.ndarray) else interpreter.DescriptorValue(copy, value.shape, value.strides, value.padding))
+        found.append(
+            copy
+            if isinstance(value, np.ndarray)
+            else interpreter.DescriptorValue(copy, value.shape, value.strides, value.padding)
+        )
     return found

@@ -37,8 +37,20 @@ def run(tmp_path, code, *options, **environment):
     file.write_text(KERNELS + code)
     import os
 
-    settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "TILEWRIGHT_NUM_THREADS": "2", **environment}
-    done = subprocess.run([sys.executable, *options, str(file)], capture_output=True, text=True, timeout=GUARD, env=settings, check=False)
+    settings = {
+        **os.environ,
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+        "TILEWRIGHT_NUM_THREADS": "2",
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, *options, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=GUARD,
+        env=settings,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -50,12 +62,19 @@ WILD = "fine[(1,)](x); wild[({programs},)](x, 1 << 45, BLOCK=64)"
 def test_a_wild_store_names_its_kernel(tmp_path, programs, pool):
     code, _, err = run(tmp_path, WILD.format(programs=programs), TILEWRIGHT_CPU_POOL=pool)
     assert code == -signal.SIGSEGV
-    assert err.count("tilewright: kernel wild was running when a fault ended the process") == 1 and "fine" not in err
+    assert (
+        err.count("tilewright: kernel wild was running when a fault ended the process") == 1
+        and "fine" not in err
+    )
 
 
 def test_who_handled_faults_before_still_does(tmp_path):
     code, _, err = run(tmp_path, WILD.format(programs=1), "-X", "faulthandler")
-    assert code == -signal.SIGSEGV and "kernel wild was running" in err and "Fatal Python error: Segmentation fault" in err
+    assert (
+        code == -signal.SIGSEGV
+        and "kernel wild was running" in err
+        and "Fatal Python error: Segmentation fault" in err
+    )
 
 
 def test_a_fault_elsewhere_names_no_kernel(tmp_path):
@@ -64,5 +83,7 @@ def test_a_fault_elsewhere_names_no_kernel(tmp_path):
 
 
 def test_a_signal_that_is_sent_still_ends_the_process(tmp_path):
-    code, out, _ = run(tmp_path, "fine[(1,)](x); os.kill(os.getpid(), signal.SIGSEGV); print('alive')")
+    code, out, _ = run(
+        tmp_path, "fine[(1,)](x); os.kill(os.getpid(), signal.SIGSEGV); print('alive')"
+    )
     assert (code, out) == (-signal.SIGSEGV, "")

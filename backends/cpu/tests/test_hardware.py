@@ -44,10 +44,46 @@ def write_cache(root: Path, number: int, **files: str) -> None:
 
 def test_caches_are_read_from_the_system(tmp_path: Path) -> None:
     usual = {"coherency_line_size": "64"}
-    write_cache(tmp_path, 0, level="1", type="Data", size="48K", ways_of_associativity="12", shared_cpu_list="0,64", **usual)
-    write_cache(tmp_path, 1, level="1", type="Instruction", size="32K", ways_of_associativity="8", shared_cpu_list="0,64", **usual)
-    write_cache(tmp_path, 2, level="2", type="Unified", size="2048K", ways_of_associativity="16", shared_cpu_list="0,64", **usual)
-    write_cache(tmp_path, 3, level="3", type="Unified", size="105M", ways_of_associativity="15", shared_cpu_list="0-31,64-95", **usual)
+    write_cache(
+        tmp_path,
+        0,
+        level="1",
+        type="Data",
+        size="48K",
+        ways_of_associativity="12",
+        shared_cpu_list="0,64",
+        **usual,
+    )
+    write_cache(
+        tmp_path,
+        1,
+        level="1",
+        type="Instruction",
+        size="32K",
+        ways_of_associativity="8",
+        shared_cpu_list="0,64",
+        **usual,
+    )
+    write_cache(
+        tmp_path,
+        2,
+        level="2",
+        type="Unified",
+        size="2048K",
+        ways_of_associativity="16",
+        shared_cpu_list="0,64",
+        **usual,
+    )
+    write_cache(
+        tmp_path,
+        3,
+        level="3",
+        type="Unified",
+        size="105M",
+        ways_of_associativity="15",
+        shared_cpu_list="0-31,64-95",
+        **usual,
+    )
     write_cache(tmp_path, 4, level="4", type="Unified", size="unknown", **usual)
     found = target.caches(tmp_path)
     assert [(cache.level, cache.bytes, cache.ways, cache.sharing) for cache in found] == [
@@ -56,7 +92,14 @@ def test_caches_are_read_from_the_system(tmp_path: Path) -> None:
         (3, 105 << 20, 15, 64),
     ]
     limits = target.cache_limits(found)
-    assert limits == {"l1d_bytes": 48 << 10, "l1d_ways": 12, "l2_bytes": 2 << 20, "l2_ways": 16, "l3_bytes": 105 << 20, "line_bytes": 64}
+    assert limits == {
+        "l1d_bytes": 48 << 10,
+        "l1d_ways": 12,
+        "l2_bytes": 2 << 20,
+        "l2_ways": 16,
+        "l3_bytes": 105 << 20,
+        "line_bytes": 64,
+    }
 
 
 def test_what_the_system_does_not_tell_is_usual(tmp_path: Path) -> None:
@@ -65,7 +108,9 @@ def test_what_the_system_does_not_tell_is_usual(tmp_path: Path) -> None:
     assert target.cache_limits(target.caches(tmp_path)) == {**USUAL_CACHES, "l1d_bytes": 64 << 10}
 
 
-@pytest.mark.parametrize(("text", "count"), [("0", 1), ("0-3", 4), ("0-1,8-9", 4), ("", 1), ("0,2,4", 3)])
+@pytest.mark.parametrize(
+    ("text", "count"), [("0", 1), ("0-3", 4), ("0-1,8-9", 4), ("", 1), ("0,2,4", 3)]
+)
 def test_lists_of_processors(text: str, count: int) -> None:
     assert target.processors(text) == count
 
@@ -76,16 +121,24 @@ def test_decisions_for_every_named_processor_fit_it(name: str) -> None:
     rows, vectors = found.block
     assert rows * vectors + vectors + 1 <= found.registers
     assert rows * vectors >= 8 and vectors * found.vector_bytes <= 4 * found.limit("line_bytes")
-    assert found.panel_bytes < found.limit("l1d_bytes") and found.packed_bytes < found.limit("l2_bytes")
+    assert found.panel_bytes < found.limit("l1d_bytes") and found.packed_bytes < found.limit(
+        "l2_bytes"
+    )
     assert found.column_rows <= found.limit("l1d_ways")
     assert found.can("fused") == (name not in ("x86-64", "x86-64-v2"))
 
 
 def test_decisions_move_with_the_quantities() -> None:
-    milan, sapphire, apple = (hardware_of(row_target(name)) for name in ("znver3", "sapphirerapids", "apple-m1"))
+    milan, sapphire, apple = (
+        hardware_of(row_target(name)) for name in ("znver3", "sapphirerapids", "apple-m1")
+    )
     assert milan.block == (6, 2) and sapphire.block == (6, 4)
     assert milan.far_bytes == sapphire.far_bytes == 1024 and apple.far_bytes == 4096
-    assert (milan.panel_bytes, sapphire.panel_bytes, apple.panel_bytes) == (16 << 10, 24 << 10, 64 << 10)
+    assert (milan.panel_bytes, sapphire.panel_bytes, apple.panel_bytes) == (
+        16 << 10,
+        24 << 10,
+        64 << 10,
+    )
     assert (milan.packed_bytes, sapphire.packed_bytes) == (256 << 10, 1 << 20)
     assert not milan.can("ldexp") and sapphire.can("ldexp") and not apple.can("ldexp")
 
@@ -93,16 +146,24 @@ def test_decisions_move_with_the_quantities() -> None:
 def test_a_processor_is_a_target_by_its_name() -> None:
     backend = registry().get("cpu")
     found = named_target(backend, "neoverse-v1")
-    assert found.arch == "aarch64" and found.cpu == "neoverse-v1" and found.limits["l1d_bytes"] == 64 << 10
+    assert (
+        found.arch == "aarch64"
+        and found.cpu == "neoverse-v1"
+        and found.limits["l1d_bytes"] == 64 << 10
+    )
     assert target.llvm_target(found)[0] == "aarch64-unknown-linux-gnu"
     with pytest.raises(BackendError, match="has no target 'z80'; it has x86-64, x86-64-v2"):
         named_target(backend, "z80")
 
 
 def test_code_for_another_processor_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = parse_module("tilewright.ir 1.0\nkernel @one(%x: ptr<i32>, %v: i32) {\n  store %x, %v\n  return\n}\n")
+    module = parse_module(
+        "tilewright.ir 1.0\nkernel @one(%x: ptr<i32>, %v: i32) {\n  store %x, %v\n  return\n}\n"
+    )
     other = "aarch64" if target.host().arch == "x86-64" else "x86-64"
-    with pytest.raises(BackendError, match=f"kernel one is compiled for {other}, and this machine is"):
+    with pytest.raises(
+        BackendError, match=f"kernel one is compiled for {other}, and this machine is"
+    ):
         load(lower(module, row_target(other), {}))
     code = lower(module, target.host(), {})
     assert load(code).function

@@ -10,8 +10,12 @@ from tilewright.errors import KernelError
 
 
 @tw.jit
-def decode(packed, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
-    found = vnni_decode(tl.load(packed + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]))
+def decode(
+    packed, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, N: tl.constexpr
+):
+    found = vnni_decode(
+        tl.load(packed + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
+    )
     tl.store(out + tl.arange(0, K)[:, None] * N + tl.arange(0, N)[None, :], found)
 
 
@@ -20,7 +24,9 @@ def pack_pairs(matrix):
     return np.stack((matrix[0::2], matrix[1::2]), axis=2).reshape(matrix.shape[0] // 2, -1)
 
 
-@pytest.mark.parametrize(("dtype", "times"), [(np.int16, 1), (np.float16, 1), (np.int8, 2), (np.uint8, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "times"), [(np.int16, 1), (np.float16, 1), (np.int8, 2), (np.uint8, 2)]
+)
 @pytest.mark.parametrize(("k", "n"), [(8, 4), (16, 1), (4, 32)])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_packed_matrices_are_unpacked(backend, dtype, times, k, n):
@@ -35,7 +41,15 @@ def test_packed_matrices_are_unpacked(backend, dtype, times, k, n):
 
 def test_wide_elements_are_refused():
     with pytest.raises(tw.CompilationError, match="Expected 8-bit or 16-bit values"):
-        decode[(1,)](np.zeros((2, 8), np.float32), np.zeros((4, 4), np.float32), 2, 8, 4, 4, backend="reference")
+        decode[(1,)](
+            np.zeros((2, 8), np.float32),
+            np.zeros((4, 4), np.float32),
+            2,
+            8,
+            4,
+            4,
+            backend="reference",
+        )
 
 
 @tw.jit
@@ -59,5 +73,8 @@ def test_a_loop_whose_step_is_not_positive_stops_the_kernel(backend, kernel, ste
     out = np.zeros(10, np.int32)
     kernel[(1,)](out, 10, 3, backend=backend)
     assert out.tolist() == [0, 0, 0, 3, 0, 0, 6, 0, 0, 9]
-    with pytest.raises(KernelError, match="the step of a range must be positive where it is known at run time alone"):
+    with pytest.raises(
+        KernelError,
+        match="the step of a range must be positive where it is known at run time alone",
+    ):
         kernel[(1,)](out, 10, step, backend=backend)

@@ -133,7 +133,10 @@ def echo(types, values, monkeypatch, grid=(2, 3, 2)):
     """What the kernel finds in its slots, by both launchers."""
     words = 3 + sum(1 if "desc" not in type_ else 1 + 2 * type_.count("x") for type_ in types)
     kernel = loaded(ECHO.replace("WORDS", str(words)), "echo")
-    parameters = [Parameter("out", "ptr<i64>"), *(Parameter(f"a{i}", type_) for i, type_ in enumerate(types))]
+    parameters = [
+        Parameter("out", "ptr<i64>"),
+        *(Parameter(f"a{i}", type_) for i, type_ in enumerate(types)),
+    ]
     results = []
     for launch in launchers(kernel, parameters, monkeypatch):
         out = np.zeros((math.prod(grid), words), np.uint64)
@@ -152,7 +155,18 @@ def bits(code, value):
 def test_numbers_reach_their_slots(monkeypatch):
     types = ["i32", "i8", "u32", "i64", "u64", "i1", "i1", "f32", "f64", "i32"]
     values = [-5, -128, 2**32 - 1, -(2**63), 2**64 - 1, True, False, 0.1, 0.1, 7]
-    expected = [-5 % 2**64, -128 % 2**64, 2**32 - 1, 2**63, 2**64 - 1, 1, 0, bits("<f", 0.1), bits("<d", 0.1), 7]
+    expected = [
+        -5 % 2**64,
+        -128 % 2**64,
+        2**32 - 1,
+        2**63,
+        2**64 - 1,
+        1,
+        0,
+        bits("<f", 0.1),
+        bits("<d", 0.1),
+        7,
+    ]
     assert echo(types, values, monkeypatch) == expected
 
 
@@ -172,7 +186,12 @@ def test_special_floats(monkeypatch):
 
 
 def test_narrow_floats(monkeypatch):
-    assert echo(["f16", "bf16", "f8e4m3fn", "f8e5m2fnuz"], [1.5, 1.5, 1.5, -1.5], monkeypatch) == [0x3E00, 0x3FC0, 0x3C, 0xC2]
+    assert echo(["f16", "bf16", "f8e4m3fn", "f8e5m2fnuz"], [1.5, 1.5, 1.5, -1.5], monkeypatch) == [
+        0x3E00,
+        0x3FC0,
+        0x3C,
+        0xC2,
+    ]
 
 
 class Pointed:
@@ -193,22 +212,39 @@ def test_arrays_and_objects_with_data_ptr(monkeypatch):
 
     values = [array, array[3:], array.view(Subclass)[1:], Pointed(2**63 + 5), Pointed(0), 12345]
     start = array.ctypes.data
-    assert echo(["ptr<f32>"] * 6, values, monkeypatch) == [start, start + 12, start + 4, 2**63 + 5, 0, 12345]
+    assert echo(["ptr<f32>"] * 6, values, monkeypatch) == [
+        start,
+        start + 12,
+        start + 4,
+        2**63 + 5,
+        0,
+        12345,
+    ]
 
 
 def test_read_only_arrays_are_refused_where_the_kernel_may_store(monkeypatch, tmp_path):
     kernel = loaded(ECHO.replace("WORDS", "5"), "echo")
-    parameters = [Parameter("out", "ptr<i64>"), Parameter("a", "ptr<f32>", stored=False), Parameter("b", "ptr<f32>", stored=True)]
+    parameters = [
+        Parameter("out", "ptr<i64>"),
+        Parameter("a", "ptr<f32>", stored=False),
+        Parameter("b", "ptr<f32>", stored=True),
+    ]
     array, frozen = np.zeros(64, np.float32), np.zeros(64, np.float32)
     frozen.flags.writeable = False
     array.tofile(tmp_path / "m")
-    mapped, private = np.memmap(tmp_path / "m", np.float32, "r"), np.memmap(tmp_path / "m", np.float32, "c")
+    mapped, private = (
+        np.memmap(tmp_path / "m", np.float32, "r"),
+        np.memmap(tmp_path / "m", np.float32, "c"),
+    )
     for launch in launchers(kernel, parameters, monkeypatch):
         for a in (array, frozen, mapped, frozen[3:]):
             for b in (array, private, array[1:], 4096, Pointed(4096)):
                 out = np.zeros(5, np.uint64)
                 launch((1, 1, 1), None, (out, a, b))
-                assert out[3:].tolist() == [a.ctypes.data, b.ctypes.data if isinstance(b, np.ndarray) else 4096]
+                assert out[3:].tolist() == [
+                    a.ctypes.data,
+                    b.ctypes.data if isinstance(b, np.ndarray) else 4096,
+                ]
             for b, what in (
                 (frozen, "a read-only ndarray"),
                 (frozen[1:], "a read-only ndarray"),
@@ -216,17 +252,24 @@ def test_read_only_arrays_are_refused_where_the_kernel_may_store(monkeypatch, tm
                 (mapped[2:], "a memmap"),
             ):
                 out = np.zeros(5, np.uint64)
-                with pytest.raises(LaunchError, match=rf"echo: argument 'b' is {what}.*, and the kernel may store to it"):
+                with pytest.raises(
+                    LaunchError,
+                    match=rf"echo: argument 'b' is {what}.*, and the kernel may store to it",
+                ):
                     launch((1, 1, 1), None, (out, a, b))
                 assert not out.any()
 
 
 def test_a_writable_array_of_any_kind_is_taken_natively(monkeypatch, tmp_path):
     kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
-    _, *native = launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("b", "ptr<f32>")], monkeypatch)
+    _, *native = launchers(
+        kernel, [Parameter("out", "ptr<i64>"), Parameter("b", "ptr<f32>")], monkeypatch
+    )
     if not native:
         pytest.skip("this interpreter has no native launcher")
-    monkeypatch.setattr(PythonLauncher, "__call__", lambda *arguments: pytest.fail("the Python launcher was called"))
+    monkeypatch.setattr(
+        PythonLauncher, "__call__", lambda *arguments: pytest.fail("the Python launcher was called")
+    )
     mapped = np.memmap(tmp_path / "m", np.float32, "w+", shape=(8,))
     for value in (np.zeros(8), mapped, Pointed(4096)):
         native[0]((1, 1, 1), None, (np.zeros(4, np.uint64), value))
@@ -239,7 +282,14 @@ def test_torch_tensors(monkeypatch):
     class Subclass(torch.Tensor):
         pass
 
-    values = [tensor, tensor[2:], torch.nn.Parameter(tensor), tensor.as_subclass(Subclass), torch.zeros(0), tensor.T]
+    values = [
+        tensor,
+        tensor[2:],
+        torch.nn.Parameter(tensor),
+        tensor.as_subclass(Subclass),
+        torch.zeros(0),
+        tensor.T,
+    ]
     found = echo(["ptr<f32>"] * 6, values, monkeypatch)
     assert found == [value.data_ptr() for value in values]
 
@@ -247,7 +297,14 @@ def test_torch_tensors(monkeypatch):
 def test_descriptors(monkeypatch):
     array = np.zeros((16, 32), np.float32)
     descriptor = TensorDescriptor.from_tensor(array, [4, 8])
-    assert echo(["desc<4x8xf32>", "i32"], [descriptor, 3], monkeypatch) == [array.ctypes.data, 16, 32, 32, 1, 3]
+    assert echo(["desc<4x8xf32>", "i32"], [descriptor, 3], monkeypatch) == [
+        array.ctypes.data,
+        16,
+        32,
+        32,
+        1,
+        3,
+    ]
 
 
 def test_empty_grids_launch_nothing(monkeypatch):
@@ -273,14 +330,18 @@ def test_empty_grids_launch_nothing(monkeypatch):
 )
 def test_misfits_name_the_argument(monkeypatch, type_, value, message):
     kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
-    for launch in launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("a", type_)], monkeypatch):
+    for launch in launchers(
+        kernel, [Parameter("out", "ptr<i64>"), Parameter("a", type_)], monkeypatch
+    ):
         with pytest.raises(LaunchError, match=message):
             launch((1, 1, 1), None, (np.zeros(4, np.int64), value))
 
 
 def test_what_is_no_array_is_an_error_of_the_argument(monkeypatch):
     kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
-    for launch in launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("a", "ptr<f32>")], monkeypatch):
+    for launch in launchers(
+        kernel, [Parameter("out", "ptr<i64>"), Parameter("a", "ptr<f32>")], monkeypatch
+    ):
         with pytest.raises(ArgumentError, match="echo: argument 'a': cannot pass a object"):
             launch((1, 1, 1), None, (np.zeros(4, np.int64), object()))
 
@@ -307,7 +368,10 @@ def test_failed_assertions_raise_with_message_and_program(monkeypatch):
     for launch in launchers(kernel, [Parameter("skip", "i64")], monkeypatch):
         launch((2, 1, 1), None, (0,))
         for _ in range(20):
-            with pytest.raises(KernelError, match=r"kernel checked: device-side assertion failed: x is odd at kernel.py:12:4; program \(1, 2, 0\)"):
+            with pytest.raises(
+                KernelError,
+                match=r"kernel checked: device-side assertion failed: x is odd at kernel.py:12:4; program \(1, 2, 0\)",
+            ):
                 launch((2, 3, 1), None, (0,))
             launch((2, 3, 1), None, (1,))
 
@@ -320,13 +384,18 @@ def test_prints_come_in_the_order_of_programs(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     expected = []
     for pid in range(40):
-        expected += [f"pid ({pid}, 0, 0) idx ({i}) value: {text}" for i, text in (("3,  4", "2.500000"), ("", "-2"), ("", "0xfffe"), ("", "1.500000"))]
+        expected += [
+            f"pid ({pid}, 0, 0) idx ({i}) value: {text}"
+            for i, text in (("3,  4", "2.500000"), ("", "-2"), ("", "0xfffe"), ("", "1.500000"))
+        ]
     assert lines == expected
 
 
 def test_launches_from_threads_do_not_share_slots(monkeypatch):
     kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
-    for launch in launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("n", "i32")], monkeypatch):
+    for launch in launchers(
+        kernel, [Parameter("out", "ptr<i64>"), Parameter("n", "i32")], monkeypatch
+    ):
 
         def work(seed, launch=launch):
             for i in range(2000):
@@ -340,13 +409,22 @@ def test_launches_from_threads_do_not_share_slots(monkeypatch):
 def test_the_native_launcher_keeps_reference_counts(monkeypatch):
     found = launchers(
         loaded(ECHO.replace("WORDS", "6"), "echo"),
-        [Parameter("out", "ptr<i64>"), *(Parameter(f"a{i}", t) for i, t in enumerate(["ptr<f32>", "i64", "f32"]))],
+        [
+            Parameter("out", "ptr<i64>"),
+            *(Parameter(f"a{i}", t) for i, t in enumerate(["ptr<f32>", "i64", "f32"])),
+        ],
         monkeypatch,
     )
     if len(found) == 1:
         pytest.skip("no native launcher here")
     launch = found[1]
-    out, other, number, real, grid = np.zeros((2, 6), np.int64), Pointed(64), 123456789, 1.25, (2, 1, 1)
+    out, other, number, real, grid = (
+        np.zeros((2, 6), np.int64),
+        Pointed(64),
+        123456789,
+        1.25,
+        (2, 1, 1),
+    )
     objects = [out, other, number, real, grid, None, Pointed, np.ndarray]
     values = (out, other, number, real)
     launch(grid, None, values)
@@ -367,7 +445,9 @@ def test_errors_of_an_argument_do_not_leak_into_the_next_launch(monkeypatch):
         def data_ptr(self):
             raise RuntimeError("gone")
 
-    for launch in launchers(loaded(ECHO.replace("WORDS", "3"), "echo"), [Parameter("out", "ptr<i64>")], monkeypatch):
+    for launch in launchers(
+        loaded(ECHO.replace("WORDS", "3"), "echo"), [Parameter("out", "ptr<i64>")], monkeypatch
+    ):
         with pytest.raises((LaunchError, RuntimeError)):
             launch((1, 1, 1), None, (Broken(),))
         out = np.zeros(3, np.int64)
@@ -377,7 +457,9 @@ def test_errors_of_an_argument_do_not_leak_into_the_next_launch(monkeypatch):
 
 def test_kernels_outlive_nothing_that_launches_them(monkeypatch):
     """The launcher keeps the code mapped after everything else let go of it."""
-    (_, *native) = launchers(loaded(ECHO.replace("WORDS", "3"), "echo"), [Parameter("out", "ptr<i64>")], monkeypatch)
+    (_, *native) = launchers(
+        loaded(ECHO.replace("WORDS", "3"), "echo"), [Parameter("out", "ptr<i64>")], monkeypatch
+    )
     gc.collect()
     for launch in native:
         out = np.zeros((70, 3), np.int64)

@@ -28,13 +28,23 @@ def test_the_registry_finds_the_backend():
     assert backend.manifest.device_kinds == ("cpu",) and not backend.manifest.status
     (device,) = backend.call("tilewright_devices")
     assert backend.call("tilewright_target", device=device).backend == "cpu"
-    for hook in ("tilewright_lower", "tilewright_load", "tilewright_launcher", "tilewright_memory", "tilewright_timer", "tilewright_prune", "tilewright_cost"):
+    for hook in (
+        "tilewright_lower",
+        "tilewright_load",
+        "tilewright_launcher",
+        "tilewright_memory",
+        "tilewright_timer",
+        "tilewright_prune",
+        "tilewright_cost",
+    ):
         assert backend.implements(hook), hook
 
 
 def test_the_manifest_is_cheap_and_touches_no_compiler():
     script = "import sys; from tilewright_cpu.plugin import tilewright_backend as b; b(); print('llvmlite' in sys.modules, 'torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=900).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=900
+    ).stdout
     assert out.split() == ["False", "False"]
 
 
@@ -79,15 +89,27 @@ def test_the_target_is_the_hosts_unless_a_level_is_named(monkeypatch):
         pytest.skip("levels are of x86-64")
     monkeypatch.setenv("TILEWRIGHT_CPU_LEVEL", "x86-64-v2")
     narrow = target.host()
-    assert narrow.limits["vector_bits"] == 128 and narrow.key != native.key and "+avx" not in narrow.features
+    assert (
+        narrow.limits["vector_bits"] == 128
+        and narrow.key != native.key
+        and "+avx" not in narrow.features
+    )
     monkeypatch.setenv("TILEWRIGHT_CPU_LEVEL", "pentium")
-    with pytest.raises(VariableError, match="TILEWRIGHT_CPU_LEVEL must be one of x86-64, x86-64-v2"):
+    with pytest.raises(
+        VariableError, match="TILEWRIGHT_CPU_LEVEL must be one of x86-64, x86-64-v2"
+    ):
         target.host()
 
 
 def test_a_level_the_machine_lacks_is_refused(monkeypatch):
-    features = ",".join(f"-{name}" if name.startswith("avx512") else f"+{name}" for name in target.LEVELS["x86-64-v4"])
-    monkeypatch.setattr("tilewright.llvm.codegen.compile.host_target", lambda: ("x86_64-unknown-linux-gnu", "haswell", features))
+    features = ",".join(
+        f"-{name}" if name.startswith("avx512") else f"+{name}"
+        for name in target.LEVELS["x86-64-v4"]
+    )
+    monkeypatch.setattr(
+        "tilewright.llvm.codegen.compile.host_target",
+        lambda: ("x86_64-unknown-linux-gnu", "haswell", features),
+    )
     target._host.cache_clear()
     try:
         assert target._host("x86-64-v3").limits["vector_bits"] == 256
@@ -98,7 +120,15 @@ def test_a_level_the_machine_lacks_is_refused(monkeypatch):
 
 
 def test_architectures_are_named_alike():
-    assert [target.architecture(t) for t in ("x86_64-unknown-linux-gnu", "arm64-apple-darwin", "aarch64-linux-gnu", "riscv64-linux")] == [
+    assert [
+        target.architecture(t)
+        for t in (
+            "x86_64-unknown-linux-gnu",
+            "arm64-apple-darwin",
+            "aarch64-linux-gnu",
+            "riscv64-linux",
+        )
+    ] == [
         "x86-64",
         "aarch64",
         "aarch64",
@@ -108,16 +138,27 @@ def test_architectures_are_named_alike():
 
 # ---- tuning
 
-MATMUL = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
+MATMUL = {
+    "BLOCK_M": 64,
+    "BLOCK_N": 64,
+    "BLOCK_K": 32,
+    "GROUP_M": 8,
+    "num_warps": 4,
+    "num_stages": 3,
+}
 
 
 def here():
-    return target.Target("cpu", "x86-64", kind="cpu", limits={"l1d_bytes": 32 << 10, "l2_bytes": 1 << 20})
+    return target.Target(
+        "cpu", "x86-64", kind="cpu", limits={"l1d_bytes": 32 << 10, "l2_bytes": 1 << 20}
+    )
 
 
 def test_block_sizes_are_distinguished_from_other_constants():
     assert tuning.block_sizes(MATMUL) == [64, 64, 32]
-    assert tuning.block_sizes({"BLOCK_SIZE": 1000, "EVEN": True, "SCALE": 0.5, "num_warps": 16, "STAGES": 2}) == [1000]
+    assert tuning.block_sizes(
+        {"BLOCK_SIZE": 1000, "EVEN": True, "SCALE": 0.5, "num_warps": 16, "STAGES": 2}
+    ) == [1000]
     assert tuning.block_sizes({"num_warps": 8}) == []
 
 
@@ -160,7 +201,9 @@ kernel @highest(%x: ptr<f16>, %value: f16) {
     wanted = r"atomic_rmw at a.py:3:4 in highest: backend 'cpu' does not declare atomic max on f16; on f16 it has add, cas, xchg, and atomic max on f32"
     with pytest.raises(LoweringError, match=wanted):
         lower_module(parse_module(text), backend.manifest.options, backend, target)
-    assert lower_module(parse_module(text.replace("f16", "f32")), backend.manifest.options, backend, target).code.binary
+    assert lower_module(
+        parse_module(text.replace("f16", "f32")), backend.manifest.options, backend, target
+    ).code.binary
 
 
 @tw.jit
@@ -168,7 +211,11 @@ def looped_product(x, y, out, n, BLOCK: tl.constexpr):
     rows, total = tl.arange(0, BLOCK), tl.zeros([BLOCK, BLOCK], tl.float32)
     for start in tl.range(0, n, BLOCK, num_stages=2):
         columns = start + rows
-        total = tl.dot(tl.load(x + rows[:, None] * n + columns[None, :]), tl.load(y + columns[:, None] * BLOCK + rows[None, :]), total)
+        total = tl.dot(
+            tl.load(x + rows[:, None] * n + columns[None, :]),
+            tl.load(y + columns[:, None] * BLOCK + rows[None, :]),
+            total,
+        )
     tl.store(out + rows[:, None] * BLOCK + rows[None, :], total)
 
 
@@ -180,6 +227,11 @@ def test_ignored_options_change_nothing_in_the_code(option):
     made = []
     for value in (1, 8):
         options = {**backend.manifest.options, option: value}
-        artifact = compile_kernel(Specialization(looped_product, types, {"BLOCK": 32}, {}, options), backend, here, anew=True)
+        artifact = compile_kernel(
+            Specialization(looped_product, types, {"BLOCK": 32}, {}, options),
+            backend,
+            here,
+            anew=True,
+        )
         made.append((artifact.code.binary, artifact.code.stages["llir"], artifact.code.metadata))
     assert made[0] == made[1]

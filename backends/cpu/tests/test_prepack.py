@@ -16,19 +16,45 @@ RNG = np.random.default_rng(7)
 
 
 @tw.jit
-def product(a_ptr, b_ptr, c_ptr, M, N, K, sbk, sbn, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr):
+def product(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    sbk,
+    sbn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SUM: tl.constexpr,
+    WIDE: tl.constexpr,
+):
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     for start in range(0, K, BLOCK_K):
         here = start + k
-        a = tl.load(a_ptr + rows[:, None] * K + here[None, :], mask=(rows[:, None] < M) & (here[None, :] < K), other=0)
-        b = tl.load(b_ptr + here[:, None] * sbk + columns[None, :] * sbn, mask=(here[:, None] < K) & (columns[None, :] < N), other=0)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + here[None, :],
+            mask=(rows[:, None] < M) & (here[None, :] < K),
+            other=0,
+        )
+        b = tl.load(
+            b_ptr + here[:, None] * sbk + columns[None, :] * sbn,
+            mask=(here[:, None] < K) & (columns[None, :] < N),
+            other=0,
+        )
         if WIDE:
             a, b = a.to(tl.float32), b.to(tl.float32)
         total = tl.dot(a, b, total)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c_ptr + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 def multiplied(a, b, shape, strides, block=(32, 64, 16), wide=False, sums=np.float32):
@@ -37,14 +63,18 @@ def multiplied(a, b, shape, strides, block=(32, 64, 16), wide=False, sums=np.flo
     c = np.full((m, n), 77, sums)
     names = {np.float32: tl.float32, np.float64: tl.float64, np.int32: tl.int32}
     blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), block, strict=True))
-    product[tw.cdiv(m, block[0]), tw.cdiv(n, block[1])](a, b, c, m, n, k, *strides, **blocks, SUM=names[sums], WIDE=wide)
+    product[tw.cdiv(m, block[0]), tw.cdiv(n, block[1])](
+        a, b, c, m, n, k, *strides, **blocks, SUM=names[sums], WIDE=wide
+    )
     return c
 
 
 def matrices(kind, shape):
     """A matrix as kernels get it, and as float64 or int64."""
     if kind in ("bf16", "fp8e5", "fp8e4nv"):
-        format_ = {"bf16": BF16, "fp8e5": FloatType("f8e5m2"), "fp8e4nv": FloatType("f8e4m3fn")}[kind]
+        format_ = {"bf16": BF16, "fp8e5": FloatType("f8e5m2"), "fp8e4nv": FloatType("f8e4m3fn")}[
+            kind
+        ]
         raw = np.ascontiguousarray(encode(RNG.standard_normal(shape, dtype=np.float32), format_))
         return raw, decode(raw, format_).astype(np.float64)
     if kind in ("int8", "uint8"):
@@ -81,7 +111,9 @@ def test_results_are_those_of_the_matrix_itself(kind, transposed):
         found = multiplied(left, packed, (k, n), strides, sums=sums)
         assert np.array_equal(found, plain)
         exact = exact_a @ exact_b
-        assert np.allclose(found, exact, rtol=1e-5, atol=1e-4 * np.abs(exact_a).max() * np.abs(exact_b).max())
+        assert np.allclose(
+            found, exact, rtol=1e-5, atol=1e-4 * np.abs(exact_a).max() * np.abs(exact_b).max()
+        )
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "bf16", "int8"])
@@ -138,7 +170,10 @@ def test_several_packed_matrices_and_many_launches():
     packed = [tw.cpu.prepack(b) for b in many]
     for b, p in [*zip(many, packed, strict=True)] * 3:
         # the left operand may be one as well: it is read as the matrix it is
-        assert np.array_equal(multiplied(a, p, b.shape, (2048, 1)), multiplied(tw.cpu.prepack(a), b, b.shape, (2048, 1)))
+        assert np.array_equal(
+            multiplied(a, p, b.shape, (2048, 1)),
+            multiplied(tw.cpu.prepack(a), b, b.shape, (2048, 1)),
+        )
 
 
 def test_a_kernel_may_not_store_to_a_packed_matrix():
@@ -146,7 +181,21 @@ def test_a_kernel_may_not_store_to_a_packed_matrix():
     a, _ = matrices("float32", (32, 32))
     b, _ = matrices("float32", (32, 64))
     with pytest.raises(LaunchError, match="argument 'c_ptr' is a read-only PackedMatrix"):
-        product[1, 2](a, b, tw.cpu.prepack(c), 32, 64, 32, 64, 1, BLOCK_M=32, BLOCK_N=32, BLOCK_K=16, SUM=tl.float32, WIDE=False)
+        product[1, 2](
+            a,
+            b,
+            tw.cpu.prepack(c),
+            32,
+            64,
+            32,
+            64,
+            1,
+            BLOCK_M=32,
+            BLOCK_N=32,
+            BLOCK_K=16,
+            SUM=tl.float32,
+            WIDE=False,
+        )
 
 
 def test_tensors_are_packed():

@@ -40,8 +40,13 @@ _kernel:
 
 
 def test_frames_are_what_is_pushed_and_what_is_taken() -> None:
-    assert {name: frame_bytes(body, "x86-64") for name, body in functions(X86)} == {"kernel": 27152, "kernel.part0": 16}
-    assert {name: frame_bytes(body, "aarch64") for name, body in functions(ARM)} == {"kernel": 160 + 6 * 4096 + 48}
+    assert {name: frame_bytes(body, "x86-64") for name, body in functions(X86)} == {
+        "kernel": 27152,
+        "kernel.part0": 16,
+    }
+    assert {name: frame_bytes(body, "aarch64") for name, body in functions(ARM)} == {
+        "kernel": 160 + 6 * 4096 + 48
+    }
 
 
 @tw.jit
@@ -64,8 +69,13 @@ def reversed_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("arch", ["x86-64", "x86-64-v4", "aarch64"])
 def test_a_tile_in_stack_memory_is_part_of_the_frame(arch: str) -> None:
-    small, large = (tw.explain(kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch=arch).facts for kernel in (fill_kernel, reversed_kernel))
-    bytes_of = [int(re.fullmatch(r"(\d+) bytes a thread", facts["stack"])[1]) for facts in (small, large)]  # type: ignore[index]
+    small, large = (
+        tw.explain(kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch=arch).facts
+        for kernel in (fill_kernel, reversed_kernel)
+    )
+    bytes_of = [
+        int(re.fullmatch(r"(\d+) bytes a thread", facts["stack"])[1]) for facts in (small, large)
+    ]  # type: ignore[index]
     assert bytes_of[0] < 512
     assert bytes_of[1] >= 4096
     used, there = (int(number) for number in re.findall(r"\d+", large["vector registers"]))
@@ -74,6 +84,13 @@ def test_a_tile_in_stack_memory_is_part_of_the_frame(arch: str) -> None:
 
 
 def test_heap_memory_is_reported_and_other_architectures_have_no_frame() -> None:
-    facts = tw.explain(reversed_kernel, "*fp32, *fp32", BLOCK=1 << 18, backend="cpu", arch="x86-64").facts
+    facts = tw.explain(
+        reversed_kernel, "*fp32, *fp32", BLOCK=1 << 18, backend="cpu", arch="x86-64"
+    ).facts
     assert int(facts["heap"].split()[0]) >= 1 << 20
-    assert "stack" not in tw.explain(copy_kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch="riscv64").facts
+    assert (
+        "stack"
+        not in tw.explain(
+            copy_kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch="riscv64"
+        ).facts
+    )

@@ -43,8 +43,16 @@ def test_the_timer_measures_each_repetition():
 
 
 def test_a_launch_without_memory_for_its_tiles_says_so():
-    kernel = load(CodeObject("k", compiled("define void @k(ptr %s, i64 %l, i64 %h) {\n  ret void\n}"), {}, {"kernel": "k", "arena_bytes": 4096}))
+    kernel = load(
+        CodeObject(
+            "k",
+            compiled("define void @k(ptr %s, i64 %l, i64 %h) {\n  ret void\n}"),
+            {},
+            {"kernel": "k", "arena_bytes": 4096},
+        )
+    )
     with pytest.raises(
-        KernelError, match=r"kernel k: there is no memory for its large tiles, 4096 bytes for each thread: take smaller blocks; program \(1, 2, 3\)"
+        KernelError,
+        match=r"kernel k: there is no memory for its large tiles, 4096 bytes for each thread: take smaller blocks; program \(1, 2, 3\)",
     ):
         kernel.raise_failure(OUT_OF_MEMORY, 0, 1, 2, 3)

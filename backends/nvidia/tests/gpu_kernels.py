@@ -20,7 +20,12 @@ from measured_kernels import softmax as softmax
 @tw.jit
 def copy(x, z, BLOCK: tl.constexpr, CACHE: tl.constexpr, EVICT: tl.constexpr, STORE: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(z + offsets, tl.load(x + offsets, cache_modifier=CACHE, eviction_policy=EVICT), cache_modifier=STORE, eviction_policy=EVICT)
+    tl.store(
+        z + offsets,
+        tl.load(x + offsets, cache_modifier=CACHE, eviction_policy=EVICT),
+        cache_modifier=STORE,
+        eviction_policy=EVICT,
+    )
 
 
 @tw.jit
@@ -47,29 +52,52 @@ def left_out(x, z, n, BLOCK: tl.constexpr, SEEN: tl.constexpr):
 
 
 @tw.jit
-def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr = "ieee"):
+def matmul(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
+):
     program, rows, columns = tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN)
     group = program // (GROUP * columns)
     height = tl.minimum(rows - group * GROUP, GROUP)
-    pm, pn = group * GROUP + (program % (GROUP * columns)) % height, (program % (GROUP * columns)) // height
+    pm, pn = (
+        group * GROUP + (program % (GROUP * columns)) % height,
+        (program % (GROUP * columns)) // height,
+    )
     rm, rn, rk = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN), tl.arange(0, BK)
     a_pointers = a + rm[:, None] * K + rk[None, :]
     b_pointers = b + rk[:, None] * N + rn[None, :]
-    accumulator = tl.zeros((BM, BN), c.dtype.element_ty if c.dtype.element_ty == tl.int32 else tl.float32)
+    accumulator = tl.zeros(
+        (BM, BN), c.dtype.element_ty if c.dtype.element_ty == tl.int32 else tl.float32
+    )
     for k in range(tl.cdiv(K, BK)):
         left = tl.load(a_pointers, mask=(rm[:, None] < M) & (rk[None, :] < K - k * BK), other=0.0)
         right = tl.load(b_pointers, mask=(rk[:, None] < K - k * BK) & (rn[None, :] < N), other=0.0)
         accumulator = tl.dot(left, right, accumulator, input_precision=PRECISION)
         a_pointers += BK
         b_pointers += BK * N
-    tl.store(c + rm[:, None] * N + rn[None, :], accumulator.to(c.dtype.element_ty), mask=(rm[:, None] < M) & (rn[None, :] < N))
+    tl.store(
+        c + rm[:, None] * N + rn[None, :],
+        accumulator.to(c.dtype.element_ty),
+        mask=(rm[:, None] < M) & (rn[None, :] < N),
+    )
 
 
 @tw.jit
 def assembly(x, z, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     values = tl.load(x + offsets)
-    shifted = tl.inline_asm_elementwise("shl.b32 $0, $1, 3;", "=r,r", [values], dtype=tl.int32, is_pure=True, pack=1)
+    shifted = tl.inline_asm_elementwise(
+        "shl.b32 $0, $1, 3;", "=r,r", [values], dtype=tl.int32, is_pure=True, pack=1
+    )
     tl.store(z + offsets, shifted)
 
 
@@ -77,7 +105,9 @@ def assembly(x, z, BLOCK: tl.constexpr):
 def packed_assembly(x, z, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     values = tl.load(x + offsets)
-    inverted = tl.inline_asm_elementwise("not.b32 $0, $1;", "=r,r", [values], dtype=tl.int8, is_pure=True, pack=4)
+    inverted = tl.inline_asm_elementwise(
+        "not.b32 $0, $1;", "=r,r", [values], dtype=tl.int8, is_pure=True, pack=4
+    )
     tl.store(z + offsets, inverted)
 
 
@@ -124,7 +154,10 @@ def handshake(flag, data, z, BLOCK: tl.constexpr, SCOPE: tl.constexpr):
         tl.atomic_store(flag, 1, scope=SCOPE)
         tl.atomic_store(z + offsets, 5, mask=offsets > 3, sem="relaxed", scope=SCOPE)
     elif tl.atomic_poll(flag, 1, scope=SCOPE, timeout_ns=1_000_000_000):
-        tl.store(z + offsets, tl.load(data + offsets) + tl.atomic_load(z + offsets, offsets > 1, sem="relaxed"))
+        tl.store(
+            z + offsets,
+            tl.load(data + offsets) + tl.atomic_load(z + offsets, offsets > 1, sem="relaxed"),
+        )
 
 
 @tw.jit
@@ -179,10 +212,23 @@ def tile_sums(x, z, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.
 def split_product(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """Each program adds the product of a part of the columns of a and rows of b."""
     rows, columns, depth = tl.arange(0, M), tl.arange(0, N), tl.program_id(0) * K + tl.arange(0, K)
-    x = tl.load(a + rows[:, None] * k + depth[None, :], mask=(rows[:, None] < m) & (depth[None, :] < k), other=0.0)
-    y = tl.load(b + depth[:, None] * n + columns[None, :], mask=(depth[:, None] < k) & (columns[None, :] < n), other=0.0)
+    x = tl.load(
+        a + rows[:, None] * k + depth[None, :],
+        mask=(rows[:, None] < m) & (depth[None, :] < k),
+        other=0.0,
+    )
+    y = tl.load(
+        b + depth[:, None] * n + columns[None, :],
+        mask=(depth[:, None] < k) & (columns[None, :] < n),
+        other=0.0,
+    )
     inside = (rows[:, None] < m) & (columns[None, :] < n)
-    tl.atomic_add(c + rows[:, None] * n + columns[None, :], tl.dot(x, y).to(c.dtype.element_ty), mask=inside, sem="relaxed")
+    tl.atomic_add(
+        c + rows[:, None] * n + columns[None, :],
+        tl.dot(x, y).to(c.dtype.element_ty),
+        mask=inside,
+        sem="relaxed",
+    )
 
 
 @tw.jit
@@ -190,6 +236,8 @@ def published_sums(x, z, ready, seen, n, BLOCK: tl.constexpr):
     """The program that comes last reads what all have added: each adds its row, and then itself, by a release and an acquire."""
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n
-    tl.atomic_add(z + offsets, tl.load(x + tl.program_id(0) * n + offsets, mask=inside), mask=inside)
+    tl.atomic_add(
+        z + offsets, tl.load(x + tl.program_id(0) * n + offsets, mask=inside), mask=inside
+    )
     if tl.atomic_add(ready, 1) == tl.num_programs(0) - 1:
         tl.store(seen + offsets, tl.load(z + offsets, mask=inside), mask=inside)

@@ -49,18 +49,31 @@ def gpu_is_there() -> bool:
     return not found.manifest.status and bool(found.call("tilewright_devices"))
 
 
-def prepare(module: Module, *, index: int = 0, cuda: Any = None, **options: Any) -> tuple[Any, DeviceMemory]:
+def prepare(
+    module: Module, *, index: int = 0, cuda: Any = None, **options: Any
+) -> tuple[Any, DeviceMemory]:
     """The launcher of a module's kernel, loaded on a device, and the device's memory. ``cuda`` is the driver that both talk to."""
     backend = registry().get("nvidia")
     resolved = {**backend.manifest.options, **EXACT, **options}
     target = backend.call("tilewright_target", device=backend.call("tilewright_devices")[0])
     code = backend.call("tilewright_lower", module=module, target=target, options=resolved)
-    parameters = [Parameter(argument.name, str(argument.type)) for argument in module.kernel.arguments]
+    parameters = [
+        Parameter(argument.name, str(argument.type)) for argument in module.kernel.arguments
+    ]
     cuda = cuda or driver()
-    return make_launcher(LoadedKernel(code, index, cuda), parameters, resolved), DeviceMemory(index, cuda)
+    return make_launcher(LoadedKernel(code, index, cuda), parameters, resolved), DeviceMemory(
+        index, cuda
+    )
 
 
-def launch_on_gpu(launch: Any, memory: DeviceMemory, arguments: Sequence[Any], grid: tuple[int, int, int], index: int = 0, stream: Any = None) -> None:
+def launch_on_gpu(
+    launch: Any,
+    memory: DeviceMemory,
+    arguments: Sequence[Any],
+    grid: tuple[int, int, int],
+    index: int = 0,
+    stream: Any = None,
+) -> None:
     """Copy arrays among ``arguments``, or under descriptors, to the device, launch, wait, and copy them back."""
     copies: dict[int, OnDevice] = {}
 
@@ -72,14 +85,18 @@ def launch_on_gpu(launch: Any, memory: DeviceMemory, arguments: Sequence[Any], g
         if made is None:
             made = copies[id(root)] = OnDevice(memory, root, index)
         view = object.__new__(OnDevice)
-        view.__dict__.update(made.__dict__, array=array, offset=array.ctypes.data - root.ctypes.data)
+        view.__dict__.update(
+            made.__dict__, array=array, offset=array.ctypes.data - root.ctypes.data
+        )
         return view
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return on_device(value)
         if isinstance(getattr(value, "base", None), np.ndarray):
-            return SimpleNamespace(base=on_device(value.base), shape=value.shape, strides=value.strides)
+            return SimpleNamespace(
+                base=on_device(value.base), shape=value.shape, strides=value.strides
+            )
         return value
 
     launch(grid, stream, tuple(convert(value) for value in arguments))
@@ -88,6 +105,8 @@ def launch_on_gpu(launch: Any, memory: DeviceMemory, arguments: Sequence[Any], g
         copy.copy_back()
 
 
-def run_on_gpu(module: Module, arguments: Sequence[Any], grid: tuple[int, int, int], **options: Any) -> None:
+def run_on_gpu(
+    module: Module, arguments: Sequence[Any], grid: tuple[int, int, int], **options: Any
+) -> None:
     """Run a module's kernel on the first GPU; arrays among ``arguments``, or under descriptors, are changed in place."""
     launch_on_gpu(*prepare(module, **options), arguments, grid)

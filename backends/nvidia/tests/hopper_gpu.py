@@ -40,7 +40,10 @@ def within_patience(what: str, action: Callable[[], None]) -> None:
     thread.start()
     thread.join(PATIENCE)
     if thread.is_alive():
-        os.write(2, f"\n{what} has not ended after {PATIENCE} s: an mbarrier's phase, or a barrier of threads, does not end\n".encode())
+        os.write(
+            2,
+            f"\n{what} has not ended after {PATIENCE} s: an mbarrier's phase, or a barrier of threads, does not end\n".encode(),
+        )
         os._exit(70)
     if failed:
         raise failed[0]
@@ -59,25 +62,35 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
 
 def differences(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
     """Where two arrays of numbers differ, the first ones, and where what was found stands in what was expected."""
-    same = (found == expected) | (np.isnan(found.astype(np.float64)) & np.isnan(expected.astype(np.float64)))
+    same = (found == expected) | (
+        np.isnan(found.astype(np.float64)) & np.isnan(expected.astype(np.float64))
+    )
     wrong = np.argwhere(~same)
     lines = [f"{len(wrong)} of {found.size} elements differ"]
     for point in wrong[:12]:
         at = tuple(int(i) for i in point)
-        lines.append(f"  {at}: {found[at]!r} for {expected[at]!r}; that stands at {[tuple(map(int, p)) for p in np.argwhere(expected == found[at])[:3]]}")
+        lines.append(
+            f"  {at}: {found[at]!r} for {expected[at]!r}; that stands at {[tuple(map(int, p)) for p in np.argwhere(expected == found[at])[:3]]}"
+        )
     return "\n".join(lines)
 
 
 def agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
-    assert np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"), differences(found, expected)
+    assert np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"), differences(
+        found, expected
+    )
 
 
-def operand(rng: np.random.Generator, shape: tuple[int, int], element: str, transposed: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def operand(
+    rng: np.random.Generator, shape: tuple[int, int], element: str, transposed: bool
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(what is in memory, the operand in float64): small integers, whose products are exact."""
     values = rng.integers(0 if element == "u8" else -4, 5, shape)
     memory = values.T if transposed else values
     if element == "bf16":
-        bits = (np.ascontiguousarray(memory.astype(np.float32)).view(np.uint32) >> 16).astype(np.uint16)
+        bits = (np.ascontiguousarray(memory.astype(np.float32)).view(np.uint32) >> 16).astype(
+            np.uint16
+        )
         return bits, values.astype(np.float64)
     if element.startswith("f8"):
         mantissa, bias = (3, 7) if element == "f8e4m3fn" else (2, 15)
@@ -85,8 +98,14 @@ def operand(rng: np.random.Generator, shape: tuple[int, int], element: str, tran
         for value in range(-4, 5):
             size = abs(value)
             exponent = size.bit_length() - 1
-            code = 0 if not size else exponent + bias << mantissa | (size << mantissa >> exponent) - (1 << mantissa)
+            code = (
+                0
+                if not size
+                else exponent + bias << mantissa | (size << mantissa >> exponent) - (1 << mantissa)
+            )
             codes[value] = code | (0x80 if value < 0 else 0)
-        return np.ascontiguousarray(np.vectorize(codes.get)(memory).astype(np.uint8)), values.astype(np.float64)
+        return np.ascontiguousarray(
+            np.vectorize(codes.get)(memory).astype(np.uint8)
+        ), values.astype(np.float64)
     dtype = {"f16": np.float16, "f32": np.float32, "i8": np.int8, "u8": np.uint8}[element]
     return np.ascontiguousarray(memory.astype(dtype)), values.astype(np.float64)

@@ -41,17 +41,36 @@ class Text:
     parameters: tuple[Parameter, ...]
 
 
-def kernel(arguments: Sequence[tuple[str, str, dict[str, Any]]], body: str, warps: int = 4, **layouts: LinearLayout | SharedLayout) -> Text:
+def kernel(
+    arguments: Sequence[tuple[str, str, dict[str, Any]]],
+    body: str,
+    warps: int = 4,
+    **layouts: LinearLayout | SharedLayout,
+) -> Text:
     """A kernel of arguments (name, type, facts), the parts of descriptors behind them; layouts are named by their letters: ``#L0``, ``#S1``."""
     listed = []
     for name, type_text, facts in arguments:
-        known = " {" + ", ".join(f"{key} = {f'{value!r}'.replace(chr(39), chr(34))}" for key, value in facts.items()) + "}" if facts else ""
+        known = (
+            " {"
+            + ", ".join(
+                f"{key} = {f'{value!r}'.replace(chr(39), chr(34))}" for key, value in facts.items()
+            )
+            + "}"
+            if facts
+            else ""
+        )
         listed.append(f"%{name}: {type_text}{known}")
         type_ = parse_type(type_text)
         if isinstance(type_, DescriptorType):
             listed.append(f"%{name}.base: ptr<{type_.element}>")
-            listed += [f"%{name}.{part}{axis}: i64" for part in ("extent", "stride") for axis in range(type_.rank)]
-    named = "\n".join(f"#{name} = {layout.keyword}<{layout.text()}>" for name, layout in layouts.items())
+            listed += [
+                f"%{name}.{part}{axis}: i64"
+                for part in ("extent", "stride")
+                for axis in range(type_.rank)
+            ]
+    named = "\n".join(
+        f"#{name} = {layout.keyword}<{layout.text()}>" for name, layout in layouts.items()
+    )
     text = f"tilewright.ir 1.0\n{named}\n\nkernel @k({', '.join(listed)}) attributes {{warps = {warps}}} {{\n{body}\n  return\n}}\n"
     return Text(text, tuple(Parameter(name, type_) for name, type_, _ in arguments))
 
@@ -66,7 +85,11 @@ def compiled(kernel_text: Text) -> CodeObject:
     llir, state = written.text(), written.state
     assert isinstance(state, KernelState)
     ptx = to_ptx(llir, TARGET)
-    source: Any = SimpleNamespace(arguments=[SimpleNamespace(type=parse_type(parameter.type)) for parameter in kernel_text.parameters])
+    source: Any = SimpleNamespace(
+        arguments=[
+            SimpleNamespace(type=parse_type(parameter.type)) for parameter in kernel_text.parameters
+        ]
+    )
     metadata = {
         "kernel": function.name,
         "num_warps": function.attributes[WARPS],
@@ -75,7 +98,9 @@ def compiled(kernel_text: Text) -> CodeObject:
         "format": "ptx",
         "configuration": "",
     }
-    return CodeObject(function.name, ptx.encode(), {"simt": str(module), "llir": llir, "ptx": ptx}, metadata, {})
+    return CodeObject(
+        function.name, ptx.encode(), {"simt": str(module), "llir": llir, "ptx": ptx}, metadata, {}
+    )
 
 
 # ---- pieces of bodies
@@ -99,7 +124,9 @@ def stored(pointer: str, tile: str, elements: int, element: str, layout: str) ->
   store %places, %{tile}"""
 
 
-def described_block(block: tuple[int, ...], element: str, slabs: SwizzleAtoms) -> tuple[str, SharedLayout]:
+def described_block(
+    block: tuple[int, ...], element: str, slabs: SwizzleAtoms
+) -> tuple[str, SharedLayout]:
     """The text of a descriptor's type, and where its block's elements lie."""
     shared = swizzled_layout(block, size_of(parse_type(element)), slabs)
     assert shared is not None
@@ -133,14 +160,22 @@ def barrier_kernel(arrivals: int) -> Text:
     for arrival in range(arrivals):
         which = int(arrival % 3 == 2)
         name = ("zero", "one")[which]
-        lines += [f"  simt.arrive %b, %{name}", f"  simt.await %b, %{name}, %{('no', 'yes')[done[which] % 2]}"]
+        lines += [
+            f"  simt.arrive %b, %{name}",
+            f"  simt.await %b, %{name}, %{('no', 'yes')[done[which] % 2]}",
+        ]
         done[which] += 1
     layout = flat_layout(256, 4)
-    lines.append("  %numbers = arange {start = 7, end = 263} : tile<256xi32, #L0>" + stored("out", "numbers", 256, "i32", "L0"))
+    lines.append(
+        "  %numbers = arange {start = 7, end = 263} : tile<256xi32, #L0>"
+        + stored("out", "numbers", 256, "i32", "L0")
+    )
     return kernel([("out", "ptr<i32>", {})], "\n".join(lines), L0=layout)
 
 
-def load_kernel(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, padding: str = "zero") -> Text:
+def load_kernel(
+    block: tuple[int, ...], element: str, slabs: SwizzleAtoms, padding: str = "zero"
+) -> Text:
     """A block of a descriptor by one copy, read out again in row-major order."""
     text, shared = described_block(block, element, slabs)
     elements, axes = math.prod(block), range(len(block))
@@ -156,7 +191,10 @@ def load_kernel(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, paddi
   simt.await %full, %zero, %no
   %flat = simt.view %slot : slot<{elements}x{element}, #S1>
   %tile = simt.load %flat : tile<{elements}x{element}, #L0>{stored("out", "tile", elements, element, "L0")}"""
-    arguments: list[tuple[str, str, dict[str, Any]]] = [("x", text, {"padding": padding} if padding != "zero" else {}), ("out", f"ptr<{element}>", {})]
+    arguments: list[tuple[str, str, dict[str, Any]]] = [
+        ("x", text, {"padding": padding} if padding != "zero" else {}),
+        ("out", f"ptr<{element}>", {}),
+    ]
     arguments += [(f"i{axis}", "i32", {}) for axis in axes]
     return kernel(arguments, body, L0=flat_layout(elements, 4), S0=shared, S1=flat_shared(shared))
 
@@ -179,12 +217,23 @@ def store_kernel(block: tuple[int, ...], element: str, slabs: SwizzleAtoms) -> T
   simt.block_store_start %slot, %out, offsets=[{", ".join(f"%i{axis}" for axis in axes)}] {{by = "tma"}}
   %token = simt.commit : token<stores>
   simt.wait tokens=[%token]"""
-    arguments: list[tuple[str, str, dict[str, Any]]] = [("out", text, {}), ("x", f"ptr<{element}>", {})]
+    arguments: list[tuple[str, str, dict[str, Any]]] = [
+        ("out", text, {}),
+        ("x", f"ptr<{element}>", {}),
+    ]
     arguments += [(f"i{axis}", "i32", {}) for axis in axes]
     return kernel(arguments, body, L0=flat_layout(elements, 4), S0=shared, S1=flat_shared(shared))
 
 
-def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", warps: int = 4, kind: str = "ss") -> MatmulPlan:
+def plan_of(
+    shape: tuple[int, int],
+    k: int,
+    a: str,
+    b: str,
+    sums: str = "f32",
+    warps: int = 4,
+    kind: str = "ss",
+) -> MatmulPlan:
     """The plan of warpgroups for a product: both operands in shared memory (``ss``), or the first in registers (``rs``)."""
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
@@ -221,12 +270,16 @@ def product_kernel(
     arguments: list[tuple[str, str, dict[str, Any]]] = []
     layouts: dict[str, LinearLayout | SharedLayout] = {}
     head, copies, size = [], [], 0
-    for number, (name, tile, element, operand) in enumerate((("x", (m, k), a, x), ("y", (k, n), b, y))):
+    for number, (name, tile, element, operand) in enumerate(
+        (("x", (m, k), a, x), ("y", (k, n), b, y))
+    ):
         block = tile[::-1] if operand.transposed else tile
         text = f"desc<{block[0]}x{block[1]}x{element}>"
         bits = size_of(parse_type(element))
         in_memory = swizzled_layout(block, bits, SwizzleAtoms(1, operand.span))
-        seen = swizzled_layout(tile, bits, SwizzleAtoms(0 if operand.transposed else 1, operand.span))
+        seen = swizzled_layout(
+            tile, bits, SwizzleAtoms(0 if operand.transposed else 1, operand.span)
+        )
         assert in_memory is not None and seen is not None
         layouts |= {f"S{2 * number}": in_memory, f"S{2 * number + 1}": seen}
         arguments.append((name, text, {}))
@@ -236,7 +289,9 @@ def product_kernel(
             f"  %s{name} = simt.slot %b{name}, %zero : slot<{block[0]}x{block[1]}x{element}, #S{2 * number}>",
             f"  %v{name} = simt.view %s{name} : slot<{tile[0]}x{tile[1]}x{element}, #S{2 * number + 1}>",
         ]
-        copies.append(f'  simt.block_load_start %s{name}, %{name}, offsets=[%zero, %zero], %full, %zero {{by = "tma"}}')
+        copies.append(
+            f'  simt.block_load_start %s{name}, %{name}, offsets=[%zero, %zero], %full, %zero {{by = "tma"}}'
+        )
     attributes = f'plan = "{plan.name}"' + (', precision = "tf32"' if a == "f32" else "")
     tile_type = f"tile<{m}x{n}x{sums}, #L0>"
     if kind == "ss":
@@ -245,7 +300,10 @@ def product_kernel(
             f"  %e = simt.wait tokens=[%token], tiles=[%d] : {tile_type}",
         ]
     else:
-        product = [f"  %rx = simt.load %vx : tile<{m}x{k}x{a}, #L2>", f"  %e = simt.dot %rx, %vy, %c {{{attributes}}} : {tile_type}"]
+        product = [
+            f"  %rx = simt.load %vx : tile<{m}x{k}x{a}, #L2>",
+            f"  %e = simt.dot %rx, %vy, %c {{{attributes}}} : {tile_type}",
+        ]
         layouts["L2"] = plan.a
     body = "\n".join(
         [
@@ -277,7 +335,11 @@ def shifted(x: Any, y: Any, shift: Any) -> None:
 def shifted_module(divisor: int) -> Module:
     """:func:`shifted` for blocks of 64x64 f16, where the shift is known to be a multiple of a number."""
     type_, aligned = "tensordesc<fp16[64,64]>", {"divisibility": 16}
-    facts = {"x": aligned, "y": {**aligned, "extent_divisibility": 8}} | ({"shift": {"divisibility": divisor}} if divisor > 1 else {})
-    module = compile_function(device_function(shifted), {"x": type_, "y": type_, "shift": "i32"}, {}, facts)
+    facts = {"x": aligned, "y": {**aligned, "extent_divisibility": 8}} | (
+        {"shift": {"divisibility": divisor}} if divisor > 1 else {}
+    )
+    module = compile_function(
+        device_function(shifted), {"x": type_, "y": type_, "shift": "i32"}, {}, facts
+    )
     pipeline.run(module)
     return module

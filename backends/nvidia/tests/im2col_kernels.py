@@ -14,7 +14,21 @@ from tilewright.passes import pipeline
 
 
 @device_function
-def window(x, out, n, h, w, c, P: tl.constexpr, C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr, OTHER: tl.constexpr):
+def window(
+    x,
+    out,
+    n,
+    h,
+    w,
+    c,
+    P: tl.constexpr,
+    C: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    LOW: tl.constexpr,
+    HIGH: tl.constexpr,
+    OTHER: tl.constexpr,
+):
     """``out`` [R * S, P, C]: of each place of a window, the pixels from one on; an odd one out in a smaller box, of a map of its own."""
     at = tl.arange(0, P)[:, None] * C + tl.arange(0, C)[None, :]
     for r in range(R):
@@ -37,22 +51,43 @@ CASES: tuple[tuple[Any, ...], ...] = (
 def module_of(element: str, case: tuple[Any, ...], divisibility: int = 16) -> Module:
     """The kernel for a case."""
     _, _, pixels, channels, (r, s), lower, upper, other = case
-    constants = {"P": pixels, "C": channels, "R": r, "S": s, "LOW": lower, "HIGH": upper, "OTHER": other}
-    types = {"x": f"tensordesc<{element}[1,1,1,{channels}]>", "out": f"*{element}", **dict.fromkeys("nhwc", "i32")}
-    module = compile_function(window, {**types, **dict.fromkeys(constants, "constexpr")}, constants, {"x": {"divisibility": divisibility}})
+    constants = {
+        "P": pixels,
+        "C": channels,
+        "R": r,
+        "S": s,
+        "LOW": lower,
+        "HIGH": upper,
+        "OTHER": other,
+    }
+    types = {
+        "x": f"tensordesc<{element}[1,1,1,{channels}]>",
+        "out": f"*{element}",
+        **dict.fromkeys("nhwc", "i32"),
+    }
+    module = compile_function(
+        window,
+        {**types, **dict.fromkeys(constants, "constexpr")},
+        constants,
+        {"x": {"divisibility": divisibility}},
+    )
     pipeline.run(module, pipeline.STANDARD)
     return module
 
 
 def expected(images: np.ndarray[Any, Any], case: tuple[Any, ...]) -> np.ndarray[Any, Any]:
     """What the kernel writes."""
-    (count, height, width, depth), (n, h, w, c), pixels, channels, (r, s), lower, upper, other = case
+    (count, height, width, depth), (n, h, w, c), pixels, channels, (r, s), lower, upper, other = (
+        case
+    )
     found = np.zeros((r * s + 1, pixels, channels), images.dtype)
     for place in range(r * s + 1):
         down, right = divmod(place, s) if place < r * s else (0, 0)
         high = upper if place < r * s else other
         rows, columns = height + high - lower, width + high - lower
-        assert 0 <= h - lower < rows and 0 <= w - lower < columns, "the machine ends a kernel that begins outside of the box"
+        assert 0 <= h - lower < rows and 0 <= w - lower < columns, (
+            "the machine ends a kernel that begins outside of the box"
+        )
         first = ((n * rows) + h - lower) * columns + w - lower
         for pixel in range(pixels):
             rest, column = divmod(first + pixel, columns)

@@ -43,7 +43,11 @@ class Case:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
-        size = "x".join(str(value) for value in self.constants.values() if isinstance(value, int) and not isinstance(value, bool))
+        size = "x".join(
+            str(value)
+            for value in self.constants.values()
+            if isinstance(value, int) and not isinstance(value, bool)
+        )
         return f"{Path(self.file).parent.name}-{Path(self.file).stem}-{self.kernel}-{size}"
 
 
@@ -61,18 +65,39 @@ def row(kernel: str, signature: str, block: int, warps: int) -> Case:
 
 def product(bm: int, bn: int, bk: int, warps: int, stages: int) -> Case:
     constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 8}
-    return Case(BENCHMARKS, "matmul", f"{pointers('a b c', 'fp16')}, {sizes('M N K')}", constants, {"num_warps": warps, "num_stages": stages})
+    return Case(
+        BENCHMARKS,
+        "matmul",
+        f"{pointers('a b c', 'fp16')}, {sizes('M N K')}",
+        constants,
+        {"num_warps": warps, "num_stages": stages},
+    )
 
 
 def attention(bm: int, bn: int, d: int, causal: bool, warps: int, stages: int) -> Case:
     constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
-    return Case(BENCHMARKS, "attention", f"{pointers('q k v out', 'fp16')}, {sizes('n')}, scale=fp32", constants, {"num_warps": warps, "num_stages": stages})
+    return Case(
+        BENCHMARKS,
+        "attention",
+        f"{pointers('q k v out', 'fp16')}, {sizes('n')}, scale=fp32",
+        constants,
+        {"num_warps": warps, "num_stages": stages},
+    )
 
 
 def attention_blocks(bm: int, bn: int, d: int, causal: bool, warps: int, stages: int) -> Case:
-    blocks = ", ".join(f"{name}=tensordesc<fp16[{rows},{d}]>:16" for name, rows in (("q", bm), ("k", bn), ("v", bn), ("out", bm)))
+    blocks = ", ".join(
+        f"{name}=tensordesc<fp16[{rows},{d}]>:16"
+        for name, rows in (("q", bm), ("k", bn), ("v", bn), ("out", bm))
+    )
     constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
-    return Case(BENCHMARKS, "attention_blocks", f"{blocks}, lse=*fp32:16, {sizes('n')}, scale=fp32", constants, {"num_warps": warps, "num_stages": stages})
+    return Case(
+        BENCHMARKS,
+        "attention_blocks",
+        f"{blocks}, lse=*fp32:16, {sizes('n')}, scale=fp32",
+        constants,
+        {"num_warps": warps, "num_stages": stages},
+    )
 
 
 #: As the scripts of benchmarks/nvidia launch them.
@@ -86,7 +111,12 @@ BENCHMARKED = (
     row("layer_norm", f"{pointers('x w b z', 'fp16')}, {sizes('columns')}, eps=fp32", 8192, 8),
     row("rms_norm", f"{pointers('x w z', 'fp16')}, {sizes('columns')}, eps=fp32", 4096, 8),
     row("dropout", f"{pointers('x z', 'fp32')}, {sizes('n')}, p=fp32, seed=i32", 1024, 4),
-    row("cross_entropy", f"{pointers('logits', 'fp16')}, {pointers('labels', 'i64')}, {pointers('losses', 'fp32')}, {sizes('columns')}", 32768, 16),
+    row(
+        "cross_entropy",
+        f"{pointers('logits', 'fp16')}, {pointers('labels', 'i64')}, {pointers('losses', 'fp32')}, {sizes('columns')}",
+        32768,
+        16,
+    ),
     product(128, 128, 64, 4, 3),
     product(128, 128, 64, 8, 3),
     product(128, 128, 32, 4, 4),
@@ -110,8 +140,18 @@ _ATTENTION = f"{pointers('q_ptr k_ptr v_ptr out_ptr', 'fp16')}, {pointers('lse_p
 _GRADIENTS = f"{pointers('q_ptr k_ptr v_ptr dout_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
 
 OTHERS = (
-    Case("examples/kernels/vector_add.py", "add_kernel", f"{pointers('x_ptr y_ptr out_ptr', 'fp32')}, {sizes('n')}", {"BLOCK": 1024}),
-    Case("examples/kernels/softmax.py", "softmax_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('x_stride out_stride n_columns', 1)}", {"BLOCK": 1024}),
+    Case(
+        "examples/kernels/vector_add.py",
+        "add_kernel",
+        f"{pointers('x_ptr y_ptr out_ptr', 'fp32')}, {sizes('n')}",
+        {"BLOCK": 1024},
+    ),
+    Case(
+        "examples/kernels/softmax.py",
+        "softmax_kernel",
+        f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('x_stride out_stride n_columns', 1)}",
+        {"BLOCK": 1024},
+    ),
     Case(
         "examples/kernels/layer_norm.py",
         "layer_norm_kernel",
@@ -139,9 +179,25 @@ OTHERS = (
         f"{pointers('a_ptr b_ptr', 'fp16')}, {pointers('parts_ptr', 'fp32')}, {sizes('M N K')}",
         {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "SPLIT": 4},
     ),
-    Case("examples/kernels/split_k_matmul.py", "sum_kernel", f"{pointers('parts_ptr c_ptr', 'fp32')}, {sizes('size')}", {"SPLIT": 4, "BLOCK": 1024}),
-    Case("examples/kernels/attention.py", "attention_kernel", _ATTENTION, {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64}),
-    Case("examples/kernels/attention.py", "attention_kernel", _ATTENTION, {"CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64, "HEAD": 64}, {"num_warps": 8}),
+    Case(
+        "examples/kernels/split_k_matmul.py",
+        "sum_kernel",
+        f"{pointers('parts_ptr c_ptr', 'fp32')}, {sizes('size')}",
+        {"SPLIT": 4, "BLOCK": 1024},
+    ),
+    Case(
+        "examples/kernels/attention.py",
+        "attention_kernel",
+        _ATTENTION,
+        {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64},
+    ),
+    Case(
+        "examples/kernels/attention.py",
+        "attention_kernel",
+        _ATTENTION,
+        {"CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64, "HEAD": 64},
+        {"num_warps": 8},
+    ),
     Case(
         "examples/kernels/attention_backward.py",
         "delta_kernel",
@@ -160,17 +216,47 @@ OTHERS = (
         f"{_GRADIENTS}, {pointers('dq_ptr', 'fp16')}",
         {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 32, "HEAD": 64},
     ),
-    Case(TESTS, "copy", pointers("x z", "bf16"), {"BLOCK": 2048, "CACHE": "", "EVICT": "evict_first", "STORE": ""}),
+    Case(
+        TESTS,
+        "copy",
+        pointers("x z", "bf16"),
+        {"BLOCK": 2048, "CACHE": "", "EVICT": "evict_first", "STORE": ""},
+    ),
     Case(TESTS, "volatile_copy", pointers("x z", "fp32")),
     Case(TESTS, "masked_with_other", f"{pointers('x z', 'fp32')}, n=i32", {"BLOCK": 512}),
-    Case(BENCHMARKS, "layer_norm", f"{pointers('x w b z', 'bf16')}, {sizes('columns')}, eps=fp32", {"BLOCK": 2048}),
-    Case(TESTS, "matmul", f"{pointers('a b', 'fp8e5')}, {pointers('c', 'fp16')}, {sizes('M N K')}", {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4}),
-    Case(TESTS, "matmul", f"{pointers('a b c', 'fp32')}, {sizes('M N K')}", {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": "tf32x3"}),
-    Case(BENCHMARKS, "dropout", f"{pointers('x z', 'fp32')}, n=i32, p=fp32, seed=i32", {"BLOCK": 1024}),
+    Case(
+        BENCHMARKS,
+        "layer_norm",
+        f"{pointers('x w b z', 'bf16')}, {sizes('columns')}, eps=fp32",
+        {"BLOCK": 2048},
+    ),
+    Case(
+        TESTS,
+        "matmul",
+        f"{pointers('a b', 'fp8e5')}, {pointers('c', 'fp16')}, {sizes('M N K')}",
+        {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4},
+    ),
+    Case(
+        TESTS,
+        "matmul",
+        f"{pointers('a b c', 'fp32')}, {sizes('M N K')}",
+        {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": "tf32x3"},
+    ),
+    Case(
+        BENCHMARKS,
+        "dropout",
+        f"{pointers('x z', 'fp32')}, n=i32, p=fp32, seed=i32",
+        {"BLOCK": 1024},
+    ),
     Case(TESTS, "assembly", pointers("x z", "i32"), {"BLOCK": 128}),
     Case(TESTS, "packed_assembly", pointers("x z", "i8"), {"BLOCK": 512}),
     Case(TESTS, "says", f"{pointers('x', 'fp32')}, n=i32", {}, {"debug": True}),
-    Case(TESTS, "sums", f"{pointers('x z', 'bf16')}, n=i32", {"BLOCK": 128, "ORDER": "acq_rel", "SCOPE": "gpu"}),
+    Case(
+        TESTS,
+        "sums",
+        f"{pointers('x z', 'bf16')}, n=i32",
+        {"BLOCK": 128, "ORDER": "acq_rel", "SCOPE": "gpu"},
+    ),
     Case(TESTS, "extremes", pointers("x z", "fp32"), {"BLOCK": 128}),
     Case(
         ROWS,
@@ -178,9 +264,24 @@ OTHERS = (
         f"{pointers('x_ptr w_ptr y_ptr rstd_ptr', 'fp32')}, {sizes('stride columns', 1)}, eps=fp32",
         {"BLOCK": 256},
     ),
-    Case(ROWS, "dropout", f"{pointers('x_ptr y_ptr', 'fp32')}, n=i32, p=fp32, seed=i32", {"BLOCK": 256}),
-    Case(ROWS, "top_k", f"{pointers('x_ptr values_ptr', 'fp32')}, {pointers('places_ptr', 'i32')}, columns=i32", {"K": 8, "BLOCK": 128}),
-    Case(ROWS, "bitonic_rows", f"{pointers('x_ptr y_ptr', 'fp32')}, columns=i32", {"DESCENDING": True, "ROWS": 4, "BLOCK": 64}),
+    Case(
+        ROWS,
+        "dropout",
+        f"{pointers('x_ptr y_ptr', 'fp32')}, n=i32, p=fp32, seed=i32",
+        {"BLOCK": 256},
+    ),
+    Case(
+        ROWS,
+        "top_k",
+        f"{pointers('x_ptr values_ptr', 'fp32')}, {pointers('places_ptr', 'i32')}, columns=i32",
+        {"K": 8, "BLOCK": 128},
+    ),
+    Case(
+        ROWS,
+        "bitonic_rows",
+        f"{pointers('x_ptr y_ptr', 'fp32')}, columns=i32",
+        {"DESCENDING": True, "ROWS": 4, "BLOCK": 64},
+    ),
     Case(
         ROWS,
         "selective_scan",
@@ -195,9 +296,19 @@ OTHERS = (
     ),
     Case(ATOMICS, "copy", f"{pointers('x out', 'fp16')}, n=i32", {"BLOCK": 32}),
     Case(ATOMICS, "message", pointers("flag data out", "i32"), {"BLOCK": 64}),
-    Case(ATOMICS, "swap", pointers("target compare value old", "i16"), {"SEM": "acq_rel", "SCOPE": "gpu", "BLOCK": 128}),
+    Case(
+        ATOMICS,
+        "swap",
+        pointers("target compare value old", "i16"),
+        {"SEM": "acq_rel", "SCOPE": "gpu", "BLOCK": 128},
+    ),
     Case(REDUCTIONS, "moments", pointers("x_ptr out", "fp32"), {"ROWS": 4, "COLUMNS": 64}),
-    Case(SCANS, "recurrence", pointers("x_ptr y_ptr out", "i32"), {"SHAPE": (8, 32), "AXIS": 0, "REVERSE": True}),
+    Case(
+        SCANS,
+        "recurrence",
+        pointers("x_ptr y_ptr out", "i32"),
+        {"SHAPE": (8, 32), "AXIS": 0, "REVERSE": True},
+    ),
     Case(SORTING, "in_order", pointers("x_ptr up down", "bf16"), {"SHAPE": (4, 64)}),
     Case(
         REDUCTIONS,
@@ -205,7 +316,12 @@ OTHERS = (
         f"{pointers('x_ptr y_ptr', 'fp16')}, {pointers('index_ptr', 'i32')}, {pointers('flipped gathered joined stacked turned', 'fp16')}",
         {"R": 8, "C": 16, "AXIS": 1},
     ),
-    Case(REDUCTIONS, "mapped", f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, {pointers('quotients remainders', 'u32')}", {"N": 256}),
+    Case(
+        REDUCTIONS,
+        "mapped",
+        f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, {pointers('quotients remainders', 'u32')}",
+        {"N": 256},
+    ),
     Case(
         MATRICES,
         "attention_forward",
@@ -238,21 +354,47 @@ DESCRIBED = "benchmarks/nvidia/descriptor_kernels.py"
 def described(configuration: tuple[Any, ...], element: str) -> Case:
     """A product by descriptors in one of the benchmark's configurations."""
     bm, bn, bk, warps, stages, divided, store, persistent, cluster = configuration
-    result = pointers("c", element) if store == "pointers" else descriptors("c", element, bm, bn // 2 if store == "halves" else bn)
-    constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 16, "DIVIDED": divided, "STORE": store, **({"PROGRAMS": 132} if persistent else {})}
+    result = (
+        pointers("c", element)
+        if store == "pointers"
+        else descriptors("c", element, bm, bn // 2 if store == "halves" else bn)
+    )
+    constants = {
+        "BM": bm,
+        "BN": bn,
+        "BK": bk,
+        "GROUP": 16,
+        "DIVIDED": divided,
+        "STORE": store,
+        **({"PROGRAMS": 132} if persistent else {}),
+    }
     signature = f"{descriptors('a', element, bm, bk)}, {descriptors('b', element, bk, bn)}, {result}, {sizes('M N K')}"
     options = {"num_warps": warps, "num_stages": stages, "num_ctas": cluster, "asynchronous": True}
-    return Case(DESCRIBED, "persistent_matmul" if persistent else "matmul", signature, constants, options)
+    return Case(
+        DESCRIBED, "persistent_matmul" if persistent else "matmul", signature, constants, options
+    )
 
 
 def scaled(a_format: str, b_format: str, group: int) -> Case:
     """A product of block-scaled operands in blocks of 128, 128, 128."""
-    scale, tiles = ("u8", (1, 1, 128 // group // 4, 2, 256)) if group == 32 else ("fp8e4nv", (1, 1, 2, 2, 256))
+    scale, tiles = (
+        ("u8", (1, 1, 128 // group // 4, 2, 256)) if group == 32 else ("fp8e4nv", (1, 1, 2, 2, 256))
+    )
     parts = [
-        descriptors(name, *(("u8", 128, 64) if format_ == "e2m1" else ("fp8e4nv", 128, 128))) + ", " + descriptors(f"{name}_scales", scale, *tiles)
+        descriptors(name, *(("u8", 128, 64) if format_ == "e2m1" else ("fp8e4nv", 128, 128)))
+        + ", "
+        + descriptors(f"{name}_scales", scale, *tiles)
         for name, format_ in (("a", a_format), ("b", b_format))
     ]
-    constants = {"A_FORMAT": a_format, "B_FORMAT": b_format, "GROUP": group, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "STAGES": 2}
+    constants = {
+        "A_FORMAT": a_format,
+        "B_FORMAT": b_format,
+        "GROUP": group,
+        "BLOCK_M": 128,
+        "BLOCK_N": 128,
+        "BLOCK_K": 128,
+        "STAGES": 2,
+    }
     return Case(
         f"{TRITON}block_scaled_matmul.py",
         "block_scaled_kernel",
@@ -262,16 +404,38 @@ def scaled(a_format: str, b_format: str, group: int) -> Case:
     )
 
 
-def triton_matmul(element: str, result: str, m: int, n: int, k: int, warps: int, stages: int, strides: str) -> Case:
-    constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, "ACTIVATION": "leaky_relu", "a_column": 1, "c_column": 1, strides: 1}
+def triton_matmul(
+    element: str, result: str, m: int, n: int, k: int, warps: int, stages: int, strides: str
+) -> Case:
+    constants = {
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        "BLOCK_K": k,
+        "GROUP": 8,
+        "ACTIVATION": "leaky_relu",
+        "a_column": 1,
+        "c_column": 1,
+        strides: 1,
+    }
     other = {"b_row": "b_column", "b_column": "b_row"}[strides]
     signature = f"{pointers('a_ptr b_ptr', element)}, {pointers('c_ptr', result)}, {sizes(f'M N K a_row {other} c_row')}"
-    return Case(f"{TRITON}matmul.py", "matmul_kernel", signature, constants, {"num_warps": warps, "num_stages": stages})
+    return Case(
+        f"{TRITON}matmul.py",
+        "matmul_kernel",
+        signature,
+        constants,
+        {"num_warps": warps, "num_stages": stages},
+    )
 
 
 #: The kernels written for Triton, as their host functions launch them.
 TRITON_EXAMPLES = (
-    Case(f"{TRITON}vector_add.py", "add_kernel", f"{pointers('left_ptr right_ptr sum_ptr', 'fp32')}, {sizes('length')}", {"BLOCK": 1024}),
+    Case(
+        f"{TRITON}vector_add.py",
+        "add_kernel",
+        f"{pointers('left_ptr right_ptr sum_ptr', 'fp32')}, {sizes('length')}",
+        {"BLOCK": 1024},
+    ),
     Case(
         f"{TRITON}softmax.py",
         "softmax_kernel",
@@ -294,7 +458,12 @@ TRITON_EXAMPLES = (
         f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('keep_ptr', 'i32')}, {sizes('length')}, p=fp32",
         {"BLOCK": 1024},
     ),
-    Case(f"{TRITON}dropout.py", "seeded_dropout_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}, p=fp32, seed=i32", {"BLOCK": 1024}),
+    Case(
+        f"{TRITON}dropout.py",
+        "seeded_dropout_kernel",
+        f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}, p=fp32, seed=i32",
+        {"BLOCK": 1024},
+    ),
     Case(
         f"{TRITON}dropout.py",
         "row_seeded_dropout_kernel",
@@ -357,8 +526,18 @@ TRITON_EXAMPLES = (
         _BACKWARD,
         {"num_stages": 2},
     ),
-    Case(f"{TRITON}extern_functions.py", "asin_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}", {"BLOCK": 1024}),
-    Case(f"{TRITON}extern_functions.py", "asin_kernel", f"{pointers('x_ptr out_ptr', 'fp64')}, {sizes('length')}", {"BLOCK": 1024}),
+    Case(
+        f"{TRITON}extern_functions.py",
+        "asin_kernel",
+        f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}",
+        {"BLOCK": 1024},
+    ),
+    Case(
+        f"{TRITON}extern_functions.py",
+        "asin_kernel",
+        f"{pointers('x_ptr out_ptr', 'fp64')}, {sizes('length')}",
+        {"BLOCK": 1024},
+    ),
     Case(
         f"{TRITON}extern_functions.py",
         "two_argument_kernel",
@@ -429,11 +608,17 @@ def kernel_of(case: Case) -> JITFunction:
     """The kernel of a file; those for Triton are read through the shim."""
     if case.file not in modules:
         path = ROOT / case.file
-        spec = importlib.util.spec_from_file_location(f"assembled_{path.parent.name}_{path.stem}", path)
+        spec = importlib.util.spec_from_file_location(
+            f"assembled_{path.parent.name}_{path.stem}", path
+        )
         assert spec is not None and spec.loader is not None
         module = modules[case.file] = importlib.util.module_from_spec(spec)
         sys.modules[module.__name__] = module
-        with written_for_triton(path.parent) if case.file.startswith(TRITON) else contextlib.nullcontext():
+        with (
+            written_for_triton(path.parent)
+            if case.file.startswith(TRITON)
+            else contextlib.nullcontext()
+        ):
             spec.loader.exec_module(module)
     kernel = getattr(modules[case.file], case.kernel)
     return getattr(kernel, "base_kernel", kernel)

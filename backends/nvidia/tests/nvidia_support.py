@@ -32,17 +32,41 @@ def module_of(
     """Tile IR of a kernel after the standard passes. ``signature`` has the runtime parameters; all of them are multiples of 16 where ``aligned``."""
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
     ordered = {name: types[name] for name in kernel.arg_names}
-    attributes = {name: ALIGNED for name, type_ in signature.items() if aligned and (type_[0] == "*" or type_ in ("i32", "i64"))}
+    attributes = {
+        name: ALIGNED
+        for name, type_ in signature.items()
+        if aligned and (type_[0] == "*" or type_ in ("i32", "i64"))
+    }
     target = dataclasses.replace(target_of(ARCHITECTURES[arch]), capabilities=CAPABILITIES)
-    module = compile_function(kernel, ordered, constants, attributes, Options(target=target, num_warps=num_warps, debug=debug))
+    module = compile_function(
+        kernel,
+        ordered,
+        constants,
+        attributes,
+        Options(target=target, num_warps=num_warps, debug=debug),
+    )
     pipeline.run(module, pipeline.STANDARD)
     return module
 
 
 def compile_kernel(
-    kernel: Any, signature: Mapping[str, str], arch: str = "sm_90a", *, aligned: bool = True, constants: Mapping[str, Any] | None = None, **options: Any
+    kernel: Any,
+    signature: Mapping[str, str],
+    arch: str = "sm_90a",
+    *,
+    aligned: bool = True,
+    constants: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> CodeObject:
     """PTX of a kernel for an architecture."""
     resolved = {**PORTABLE_OPTIONS, **OPTIONS, **options}
-    module = module_of(kernel, signature, constants or {}, arch=arch, aligned=aligned, num_warps=resolved["num_warps"], debug=resolved["debug"])
+    module = module_of(
+        kernel,
+        signature,
+        constants or {},
+        arch=arch,
+        aligned=aligned,
+        num_warps=resolved["num_warps"],
+        debug=resolved["debug"],
+    )
     return lower(module, target_of(ARCHITECTURES[arch]), resolved)

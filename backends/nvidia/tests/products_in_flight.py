@@ -15,8 +15,14 @@ def overwritten(ptx: str) -> list[str]:
     """The instructions that write an operand's registers while a product that reads them is in flight: in the text from its beginning, and in each loop gone
     through twice."""
     lines = [line.strip() for line in ptx.splitlines()]
-    labels = {found[1]: number for number, line in enumerate(lines) if (found := _LABEL.match(line))}
-    loops = [(labels[found[1]], number) for number, line in enumerate(lines) if (found := _BRANCH.search(line)) and labels[found[1]] < number]
+    labels = {
+        found[1]: number for number, line in enumerate(lines) if (found := _LABEL.match(line))
+    }
+    loops = [
+        (labels[found[1]], number)
+        for number, line in enumerate(lines)
+        if (found := _BRANCH.search(line)) and labels[found[1]] < number
+    ]
     wrong = _followed(lines)
     for first, last in loops:
         body = lines[first : last + 1]
@@ -37,7 +43,11 @@ def _followed(lines: list[str]) -> list[str]:
             current = set()
         elif (waited := _WAIT.search(line)) is not None:
             groups = groups[len(groups) - int(waited[1]) :] if int(waited[1]) else []
-        elif (written := _WRITES.match(line)) is not None and not line.startswith("st.") and _names(written[1]) & current.union(*groups):
+        elif (
+            (written := _WRITES.match(line)) is not None
+            and not line.startswith("st.")
+            and _names(written[1]) & current.union(*groups)
+        ):
             wrong.append(line)
     return wrong
 

@@ -22,23 +22,62 @@ def scaled_kernel(
     rows, columns, groups = tl.arange(0, M), tl.arange(0, N), tl.arange(0, GROUPS)
     sums = tl.load(c + rows[:, None] * N + columns[None, :])
     for i in range(trips):
-        left = tl.load(a + tl.arange(0, ROWS)[:, None] * (TRIPS * OF_A) + i * OF_A + tl.arange(0, OF_A)[None, :])
-        right = tl.load(b + tl.arange(0, COLUMNS)[:, None] * (TRIPS * OF_B) + i * OF_B + tl.arange(0, OF_B)[None, :])
+        left = tl.load(
+            a
+            + tl.arange(0, ROWS)[:, None] * (TRIPS * OF_A)
+            + i * OF_A
+            + tl.arange(0, OF_A)[None, :]
+        )
+        right = tl.load(
+            b
+            + tl.arange(0, COLUMNS)[:, None] * (TRIPS * OF_B)
+            + i * OF_B
+            + tl.arange(0, OF_B)[None, :]
+        )
         left_scale, right_scale = None, None
         if SCALES[0]:
-            left_scale = tl.load(a_scale + rows[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :])
+            left_scale = tl.load(
+                a_scale + rows[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :]
+            )
         if SCALES[1]:
-            right_scale = tl.load(b_scale + columns[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :])
-        sums = tl.dot_scaled(left, left_scale, A, right.T, right_scale, B, sums, lhs_k_pack=PACKED, rhs_k_pack=PACKED)
+            right_scale = tl.load(
+                b_scale + columns[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :]
+            )
+        sums = tl.dot_scaled(
+            left, left_scale, A, right.T, right_scale, B, sums, lhs_k_pack=PACKED, rhs_k_pack=PACKED
+        )
     tl.store(out + rows[:, None] * N + columns[None, :], sums)
 
 
-SIGNATURE = {"a": "*u8", "a_scale": "*u8", "b": "*u8", "b_scale": "*u8", "c": "*fp32", "out": "*fp32", "trips": "i32"}
+SIGNATURE = {
+    "a": "*u8",
+    "a_scale": "*u8",
+    "b": "*u8",
+    "b_scale": "*u8",
+    "c": "*fp32",
+    "out": "*fp32",
+    "trips": "i32",
+}
 
 
 ARGUMENTS = tuple(SIGNATURE)
 
 
-def constants(formats: tuple[str, str], shape: tuple[int, int, int], scales: tuple[bool, bool] = (True, True), trips: int = 1, packed: bool = True) -> Any:
+def constants(
+    formats: tuple[str, str],
+    shape: tuple[int, int, int],
+    scales: tuple[bool, bool] = (True, True),
+    trips: int = 1,
+    packed: bool = True,
+) -> Any:
     m, n, k = shape
-    return {"A": formats[0], "B": formats[1], "M": m, "N": n, "K": k, "SCALES": scales, "TRIPS": trips, "PACKED": packed}
+    return {
+        "A": formats[0],
+        "B": formats[1],
+        "M": m,
+        "N": n,
+        "K": k,
+        "SCALES": scales,
+        "TRIPS": trips,
+        "PACKED": packed,
+    }

@@ -38,12 +38,22 @@ class FakeBindings(StandInBindings):
     def __init__(self) -> None:
         super().__init__(TABLE)
         self.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = "dynamic"
-        self.settings.attributes.update(capability_major=9, capability_minor=0, shared_memory=227 << 10, processors=132, cache_bytes=50 << 20)
+        self.settings.attributes.update(
+            capability_major=9,
+            capability_minor=0,
+            shared_memory=227 << 10,
+            processors=132,
+            cache_bytes=50 << 20,
+        )
         self.log = "ptxas info    : 0 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads"
         self.error_log = ""
 
     def _cuGetErrorName(self, code: int) -> bytes:
-        return {700: b"CUDA_ERROR_ILLEGAL_ADDRESS", 701: b"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", 2: b"CUDA_ERROR_OUT_OF_MEMORY"}.get(code, b"CUDA_ERROR_X")
+        return {
+            700: b"CUDA_ERROR_ILLEGAL_ADDRESS",
+            701: b"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            2: b"CUDA_ERROR_OUT_OF_MEMORY",
+        }.get(code, b"CUDA_ERROR_X")
 
     def _cuGetErrorString(self, code: int) -> bytes:
         return b"what the driver says"
@@ -51,7 +61,10 @@ class FakeBindings(StandInBindings):
     def _cuModuleLoadDataEx(self, image: bytes, count: int, options: Any, values: Any) -> int:
         assert count == len(options) == len(values)
         given = dict(zip(options, values, strict=True))
-        for option, text in ((self.CUjit_option.CU_JIT_INFO_LOG_BUFFER, self.log), (self.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, self.error_log)):
+        for option, text in (
+            (self.CUjit_option.CU_JIT_INFO_LOG_BUFFER, self.log),
+            (self.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, self.error_log),
+        ):
             if option in given:
                 given[option][: len(text)] = text.encode()
         return self.module_load(image)

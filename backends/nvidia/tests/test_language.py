@@ -25,7 +25,10 @@ from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 def test_its_functions_are_operations_of_the_ir() -> None:
     module = ir.Module()
     function = module.add(ir.Function("f", ()))
-    semantic = Semantic(ir.Builder.at_end(function.body), Options(target=target_of(ARCHITECTURES["sm_90a"]), num_warps=8))
+    semantic = Semantic(
+        ir.Builder.at_end(function.body),
+        Options(target=target_of(ARCHITECTURES["sm_90a"]), num_warps=8),
+    )
 
     def call(builtin: Any, *args: Any) -> Any:
         return builtin(*args, _semantic=semantic)
@@ -35,15 +38,31 @@ def test_its_functions_are_operations_of_the_ir() -> None:
     assert call(cuda.globaltimer).type is tl.int64
     half = tl.float16.unflatten(iter([function.body.add_argument(tl.float16.ir_type, "x")]))
     function.argument_attributes.append({})
-    for convert in (cuda.convert_custom_float8, cuda.convert_custom_float8_sm80, cuda.convert_custom_float8_sm70):
+    for convert in (
+        cuda.convert_custom_float8,
+        cuda.convert_custom_float8_sm80,
+        cuda.convert_custom_float8_sm70,
+    ):
         assert call(convert, half, tl.float8e4b15).dtype is tl.float8e4b15
     assert call(cuda.gdc_wait) is None and call(cuda.gdc_launch_dependents) is None
     semantic.builder.return_([])
     ir.verify(module)
-    assert re.findall(r'"(mov\.\S+|griddepcontrol\.\w+)', str(module)) == ["mov.u32", "mov.u64", "griddepcontrol.wait", "griddepcontrol.launch_dependents"]
+    assert re.findall(r'"(mov\.\S+|griddepcontrol\.\w+)', str(module)) == [
+        "mov.u32",
+        "mov.u64",
+        "griddepcontrol.wait",
+        "griddepcontrol.launch_dependents",
+    ]
 
 
-@pytest.mark.parametrize("path", ["tilewright.language.extra.cuda", "tilewright.language.extra.cuda.libdevice", "tilewright_nvidia.language"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tilewright.language.extra.cuda",
+        "tilewright.language.extra.cuda.libdevice",
+        "tilewright_nvidia.language",
+    ],
+)
 def test_it_is_imported_without_driver_and_compiler(path: str) -> None:
     program = f"import sys, {path}; assert not [name for name in ('llvmlite', 'cuda.bindings', 'torch') if name in sys.modules]"
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -53,7 +72,12 @@ def test_it_is_imported_without_driver_and_compiler(path: str) -> None:
 def asks(out):
     target: tl.constexpr = tl.target_info.current_target()
     tl.static_assert(target.backend == "cuda")
-    tl.store(out, target.warp_size * 100 + tl.target_info.is_cuda() * 10 + tl.target_info.cuda_capability_geq(9))
+    tl.store(
+        out,
+        target.warp_size * 100
+        + tl.target_info.is_cuda() * 10
+        + tl.target_info.cuda_capability_geq(9),
+    )
     tl.store(out + 1, tl.extra.cuda.smid())
 
 
@@ -61,15 +85,30 @@ def asks(out):
 def test_an_architecture_without_a_device_answers_for_itself(arch: str, stored: int) -> None:
     backend = registry().get("nvidia")
     kernel = Specialization(asks, {"out": "*i32"}, options=backend.manifest.options)
-    artifact = compile_kernel(kernel, backend, device_registry.named_target(backend, arch), anew=True)
+    artifact = compile_kernel(
+        kernel, backend, device_registry.named_target(backend, arch), anew=True
+    )
     ptx = str(artifact.code.stages["ptx"])
     assert f".target {arch}" in ptx and "%smid" in ptx
     assert re.search(rf"\b{stored}\b", ptx)
 
 
-def test_inspect_answers_for_the_architecture_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_answers_for_the_architecture_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def shown(arch: str) -> str:
-        arguments = ["inspect", f"{__file__}:asks", "--signature", "*i32", "--backend", "nvidia", "--arch", arch, "--stage", "frontend"]
+        arguments = [
+            "inspect",
+            f"{__file__}:asks",
+            "--signature",
+            "*i32",
+            "--backend",
+            "nvidia",
+            "--arch",
+            arch,
+            "--stage",
+            "frontend",
+        ]
         assert cli.main(arguments) == 0
         return capsys.readouterr().out
 

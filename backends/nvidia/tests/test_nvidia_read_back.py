@@ -26,7 +26,11 @@ def test_text_of_every_stage_compiles_to_the_same_code(arch: str, kernel: JITFun
 
 
 def test_kernels_have_loops_matmuls_gathers_and_descriptors_of_every_kind() -> None:
-    names = {operation.name for kernel in SIGNATURES for operation in tile_ir(kernel, "nvidia", "sm_90a")[0].walk()}
+    names = {
+        operation.name
+        for kernel in SIGNATURES
+        for operation in tile_ir(kernel, "nvidia", "sm_90a")[0].walk()
+    }
     assert {"for", "dot", "dot_scaled", "gather", "make_descriptor"} <= names
     assert {"descriptor_load", "descriptor_store", "descriptor_gather"} <= names
 
@@ -38,7 +42,10 @@ def test_a_target_that_answers_otherwise_is_found() -> None:
     def new_target() -> PtxTarget:
         return PtxTarget(target, {**options, "math": next(kinds, "strict")})
 
-    with pytest.raises(AssertionError, match=r"sm_90a: kernel attention compiles to other code where .* after stage prepare, "):
+    with pytest.raises(
+        AssertionError,
+        match=r"sm_90a: kernel attention compiles to other code where .* after stage prepare, ",
+    ):
         check_read_back(module, new_target, options)
 
 

@@ -17,9 +17,18 @@ from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.target import PtxTarget
 
 #: Each kernel of the benchmarks and examples, in the first of the forms that it is launched in.
-KERNELS = list({(case.file, case.kernel): case for case in reversed((*BENCHMARKED, *OTHERS, *TRITON_EXAMPLES)) if "tests" not in case.file}.values())
+KERNELS = list(
+    {
+        (case.file, case.kernel): case
+        for case in reversed((*BENCHMARKED, *OTHERS, *TRITON_EXAMPLES))
+        if "tests" not in case.file
+    }.values()
+)
 #: Kernels that are also compiled on from each stage's text.
-SAMPLE = [next(case for case in BENCHMARKED if case.kernel == name) for name in ("softmax", "matmul", "attention")]
+SAMPLE = [
+    next(case for case in BENCHMARKED if case.kernel == name)
+    for name in ("softmax", "matmul", "attention")
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -33,15 +33,32 @@ def usual_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @tw.jit
-def persistent(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PROGRAMS: tl.constexpr):
+def persistent(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+):
     a = tl.make_tensor_descriptor(a_ptr, shape=[M, K], strides=[K, 1], block_shape=[BM, BK])
     b = tl.make_tensor_descriptor(b_ptr, shape=[N, K], strides=[K, 1], block_shape=[BN, BK])
     c = tl.make_tensor_descriptor(c_ptr, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
     across = tl.cdiv(N, BN)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, PROGRAMS, flatten=True, warp_specialize=True):
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(M, BM) * across, PROGRAMS, flatten=True, warp_specialize=True
+    ):
         total = tl.zeros((BM, BN), dtype=tl.float32)
         for step in range(tl.cdiv(K, BK)):
-            total = tl.dot(a.load([tile // across * BM, step * BK]), b.load([tile % across * BN, step * BK]).T, total)
+            total = tl.dot(
+                a.load([tile // across * BM, step * BK]),
+                b.load([tile % across * BN, step * BK]).T,
+                total,
+            )
         c.store([tile // across * BM, tile % across * BN], total.to(tl.float16))
 
 
@@ -49,7 +66,13 @@ def hopper(arch: str = "sm_90a") -> Target:
     return registry().get("nvidia").completed(target_of(ARCHITECTURES[arch]))
 
 
-def work(kernel: Any, shape: tuple[int, int, int], tile: tuple[int, int, int], arch: str = "sm_90a", **options: Any) -> Work:
+def work(
+    kernel: Any,
+    shape: tuple[int, int, int],
+    tile: tuple[int, int, int],
+    arch: str = "sm_90a",
+    **options: Any,
+) -> Work:
     """The work of a product of f16 matrices; options as at a launch, those of Hopper among them."""
     backend, (m, n, k), (bm, bn, bk) = registry().get("nvidia"), shape, tile
     tiles = -(-m // bm) * -(-n // bn)
@@ -58,9 +81,14 @@ def work(kernel: Any, shape: tuple[int, int, int], tile: tuple[int, int, int], a
     if kernel is persistent:
         constants["PROGRAMS"] = min(PROCESSORS, tiles)
         grid = (constants["PROGRAMS"], 1, 1)
-    signature = {name: "constexpr" if name in constants else "i32" if name in "MNK" else "*fp16" for name in kernel.arg_names}
+    signature = {
+        name: "constexpr" if name in constants else "i32" if name in "MNK" else "*fp16"
+        for name in kernel.arg_names
+    }
     given = {**backend.manifest.options, "asynchronous": arch == "sm_90a", **options}
-    module = build_module(Specialization(kernel, signature, constants, {}, given), backend, hopper(arch))
+    module = build_module(
+        Specialization(kernel, signature, constants, {}, given), backend, hopper(arch)
+    )
     return work_of(module, {"M": m, "N": n, "K": k}, given, lambda: grid)
 
 
@@ -73,8 +101,16 @@ def cycles(*of: Any, **options: Any) -> float:
 
 MEASURED: Mapping[str, tuple[tuple[int, int, int], tuple[int, int], tuple[int, int]]] = {
     # shape, (columns, stages) of the faster, of the slower
-    "2.42 waves of 256 columns, 4.85 of 128: 0.94 and 0.90": ((8192, 1280, 8192), (128, 4), (256, 4)),
-    "32 tiles of 256 columns for 132 processors: 0.92 and 0.46": ((1024, 1024, 4096), (64, 8), (256, 4)),
+    "2.42 waves of 256 columns, 4.85 of 128: 0.94 and 0.90": (
+        (8192, 1280, 8192),
+        (128, 4),
+        (256, 4),
+    ),
+    "32 tiles of 256 columns for 132 processors: 0.92 and 0.46": (
+        (1024, 1024, 4096),
+        (64, 8),
+        (256, 4),
+    ),
     "64 tiles of 128 columns are too few, too": ((1024, 1024, 4096), (64, 8), (128, 4)),
     "128 tiles of 128 columns, 64 of 256: 1.03": ((512, 4096, 4096), (128, 4), (256, 4)),
     "10.4 waves: 1.052": ((4096, 11008, 4096), (256, 4), (128, 4)),
@@ -86,14 +122,22 @@ MEASURED: Mapping[str, tuple[tuple[int, int, int], tuple[int, int], tuple[int, i
 @pytest.mark.parametrize("case", MEASURED)
 def test_estimates_order_tiles_as_they_were_measured(case: str) -> None:
     shape, *tiles = MEASURED[case]
-    faster, slower = (cycles(persistent, shape, (128, columns, 64), num_warps=8, num_stages=stages) for columns, stages in tiles)
+    faster, slower = (
+        cycles(persistent, shape, (128, columns, 64), num_warps=8, num_stages=stages)
+        for columns, stages in tiles
+    )
     assert faster < slower
 
 
 def test_estimates_are_near_the_counters() -> None:
     """284,576 cycles for 4096 cubed; tiles of 64 and 256 columns at 1024 x 1024 x 4096 are twice apart."""
-    assert cycles(persistent, (4096,) * 3, (128, 256, 64), num_warps=8, num_stages=4) == pytest.approx(284_576, rel=0.1)
-    narrow, wide = (cycles(persistent, (1024, 1024, 4096), (128, n, 64), num_warps=8, num_stages=s) for n, s in ((64, 8), (256, 4)))
+    assert cycles(
+        persistent, (4096,) * 3, (128, 256, 64), num_warps=8, num_stages=4
+    ) == pytest.approx(284_576, rel=0.1)
+    narrow, wide = (
+        cycles(persistent, (1024, 1024, 4096), (128, n, 64), num_warps=8, num_stages=s)
+        for n, s in ((64, 8), (256, 4))
+    )
     assert wide / narrow == pytest.approx(0.92 / 0.46, rel=0.2)
 
 
@@ -101,7 +145,10 @@ def test_products_of_warpgroups_beat_those_of_warps() -> None:
     """703 against 452 TFLOP/s with 128x256 tiles and 421 with 128x128, at 4096 cubed."""
     shape = (4096,) * 3
     grouped = cycles(persistent, shape, (128, 256, 64), num_warps=8, num_stages=4)
-    wide, square = (cycles(plain, shape, (128, n, 64), num_warps=w, num_stages=3, asynchronous=False) for n, w in ((256, 8), (128, 4)))
+    wide, square = (
+        cycles(plain, shape, (128, n, 64), num_warps=w, num_stages=3, asynchronous=False)
+        for n, w in ((256, 8), (128, 4))
+    )
     assert grouped < wide <= square
     assert wide / grouped == pytest.approx(703 / 452, rel=0.2)
 
@@ -109,19 +156,33 @@ def test_products_of_warpgroups_beat_those_of_warps() -> None:
 @pytest.mark.parametrize("stages", [2, 3])
 def test_deeper_pipelines_bring_more(stages: int) -> None:
     tile = (128, 64, 64)
-    deeper, shallow = (cycles(persistent, (1024, 1024, 4096), tile, num_warps=4, num_stages=s) for s in (stages + 1, stages))
+    deeper, shallow = (
+        cycles(persistent, (1024, 1024, 4096), tile, num_warps=4, num_stages=s)
+        for s in (stages + 1, stages)
+    )
     assert deeper < shallow
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_few_warps_spill_and_are_slow(asynchronous: bool) -> None:
-    few, enough = (estimate(work(plain, (4096,) * 3, (128, 256, 64), num_warps=warps, asynchronous=asynchronous), hopper()) for warps in (4, 8))
+    few, enough = (
+        estimate(
+            work(plain, (4096,) * 3, (128, 256, 64), num_warps=warps, asynchronous=asynchronous),
+            hopper(),
+        )
+        for warps in (4, 8)
+    )
     assert few.spilled > 0 == enough.spilled and few.cycles > 2 * enough.cycles
     assert enough.by_warpgroups is asynchronous and not few.by_warpgroups
 
 
 def test_programs_that_share_a_multiprocessor_hide_waits() -> None:
-    alone, shared = (estimate(work(plain, (4096, 4096, 512), (128, 128, 64), num_warps=4, num_stages=s), hopper()) for s in (5, 3))
+    alone, shared = (
+        estimate(
+            work(plain, (4096, 4096, 512), (128, 128, 64), num_warps=4, num_stages=s), hopper()
+        )
+        for s in (5, 3)
+    )
     assert (alone.resident, shared.resident) == (1, 2) and shared.cycles < alone.cycles
 
 
@@ -155,7 +216,12 @@ def space() -> list[tuple[dict[str, Any], Work]]:
     found = []
     for n, k, stages, warps in itertools.product((128, 256), (64, 128), (2, 3, 4), (4, 8)):
         configuration = {"BM": 128, "BN": n, "BK": k, "num_warps": warps, "num_stages": stages}
-        found.append((configuration, work(persistent, (4096,) * 3, (128, n, k), num_warps=warps, num_stages=stages)))
+        found.append(
+            (
+                configuration,
+                work(persistent, (4096,) * 3, (128, n, k), num_warps=warps, num_stages=stages),
+            )
+        )
     return found
 
 
@@ -164,16 +230,22 @@ def test_pruning_leaves_what_may_be_the_best() -> None:
     kept = prune(configurations, hopper(), works)
     assert 4 <= len(kept) <= 16
     assert {"BM": 128, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 4} in kept
-    assert not any(one["BN"] == 256 and one["num_warps"] == 4 for one in kept)  # 256 accumulators a thread
+    assert not any(
+        one["BN"] == 256 and one["num_warps"] == 4 for one in kept
+    )  # 256 accumulators a thread
     deepest = [one["num_stages"] for one in kept if one["BN"] == 256 and one["BK"] == 128]
     assert deepest == [2]  # no more fit, so that three and four stages are the same code
 
 
 def test_pruning_leaves_one_at_least() -> None:
     spilling = {"num_warps": 1}
-    assert prune([spilling], hopper(), [work(plain, (512,) * 3, (256, 256, 64), num_warps=1)]) == [spilling]
+    assert prune([spilling], hopper(), [work(plain, (512,) * 3, (256, 256, 64), num_warps=1)]) == [
+        spilling
+    ]
     assert prune([{"num_warps": 64}], hopper(), [None]) == [{"num_warps": 64}]
-    assert prune([{"num_warps": 64}, {"num_warps": 4}], hopper(), [None, None]) == [{"num_warps": 4}]
+    assert prune([{"num_warps": 64}, {"num_warps": 4}], hopper(), [None, None]) == [
+        {"num_warps": 4}
+    ]
 
 
 def test_the_least_estimate_is_of_the_tile_that_was_the_fastest() -> None:
@@ -195,15 +267,30 @@ def test_kernels_without_configurations_get_some() -> None:
     assert products and all(set(row) == {"num_warps", "num_stages"} for row in products)
 
 
-@pytest.mark.parametrize(("tile", "depths"), [((128, 256, 64), {3, 4, 5}), ((128, 64, 64), {3, 4, 5, 6, 8})])
-def test_hopper_tries_its_ways_and_deep_pipelines_of_narrow_tiles(tile: tuple[int, int, int], depths: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("tile", "depths"), [((128, 256, 64), {3, 4, 5}), ((128, 64, 64), {3, 4, 5, 6, 8})]
+)
+def test_hopper_tries_its_ways_and_deep_pipelines_of_narrow_tiles(
+    tile: tuple[int, int, int], depths: set[int]
+) -> None:
     backend = registry().get("nvidia")
     constants = dict(zip(("BM", "BN", "BK"), tile, strict=True))
-    signature = {name: "constexpr" if name in constants else "i32" if name in "MNK" else "*fp16" for name in plain.arg_names}
-    module = build_module(Specialization(plain, signature, constants, {}, dict(backend.manifest.options)), backend, hopper())
+    signature = {
+        name: "constexpr" if name in constants else "i32" if name in "MNK" else "*fp16"
+        for name in plain.arg_names
+    }
+    module = build_module(
+        Specialization(plain, signature, constants, {}, dict(backend.manifest.options)),
+        backend,
+        hopper(),
+    )
     found = tuning_space(module, hopper())
     assert {row["num_stages"] for row in found if row["asynchronous"]} == depths
-    assert {(row["asynchronous"], row.get("warp_specialize", False)) for row in found} == {(False, False), (True, False), (True, True)}
+    assert {(row["asynchronous"], row.get("warp_specialize", False)) for row in found} == {
+        (False, False),
+        (True, False),
+        (True, True),
+    }
     assert {row["num_warps"] for row in found} == {4, 8}
     assert all(set(row) <= set(backend.manifest.options) for row in found)
 

@@ -30,7 +30,12 @@ def updated(x: Any, y: Any, KIND: tl.constexpr) -> None:
 def updated_module(kind: str, element: str) -> Any:
     type_ = f"tensordesc<{element}[32,64]>"
     types = {"x": type_, "y": type_, "KIND": "constexpr"}
-    module = compile_function(device_function(updated), types, {"KIND": kind}, {name: {"divisibility": 16, "extent_divisibility": 16} for name in "xy"})
+    module = compile_function(
+        device_function(updated),
+        types,
+        {"KIND": kind},
+        {name: {"divisibility": 16, "extent_divisibility": 16} for name in "xy"},
+    )
     pipeline.run(module)
     return module
 

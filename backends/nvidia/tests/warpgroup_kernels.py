@@ -33,7 +33,9 @@ def multiply(
             y = b.load([n, k]).T
         else:
             y = b.load([k, n])
-        acc = tl.dot(x, y, acc, max_num_imprecise_acc=IMPRECISE, out_dtype=SUMS, input_precision=PRECISION)
+        acc = tl.dot(
+            x, y, acc, max_num_imprecise_acc=IMPRECISE, out_dtype=SUMS, input_precision=PRECISION
+        )
     tl.store(out + (m + tl.arange(0, BM))[:, None] * N + (n + tl.arange(0, BN))[None, :], acc)
 
 
@@ -57,7 +59,12 @@ def matmul_module(
     types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{other or dtype}[{second}]>"}
     facts = {"divisibility": 16}
     signature = {**types, "out": f"*{sums}", "K": "i32", **dict.fromkeys(constants, "constexpr")}
-    module = compile_function(device_function(multiply), signature, constants, {"a": facts, "b": facts, "out": {"divisibility": 16}})
+    module = compile_function(
+        device_function(multiply),
+        signature,
+        constants,
+        {"a": facts, "b": facts, "out": {"divisibility": 16}},
+    )
     pipeline.run(module)
     return module
 
@@ -81,11 +88,23 @@ SIZES = {"fp16": 2, "bf16": 2, "fp32": 4, "i8": 1, "u8": 1, "fp8e4nv": 1, "fp8e5
 
 
 def persistent(
-    a: Any, b: Any, c: Any, M: Any, N: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HALVES: tl.constexpr, FLATTEN: tl.constexpr
+    a: Any,
+    b: Any,
+    c: Any,
+    M: Any,
+    N: Any,
+    K: Any,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    HALVES: tl.constexpr,
+    FLATTEN: tl.constexpr,
 ) -> None:
     """Each program walks the blocks of the result, which it stores by blocks, in two halves where they should be."""
     across = tl.cdiv(N, BN)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0), flatten=FLATTEN):
+    for tile in tl.range(
+        tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0), flatten=FLATTEN
+    ):
         m, n = tile // across * BM, tile % across * BN
         acc = tl.zeros((BM, BN), dtype=tl.float32)
         for k in range(0, K, BK):
@@ -104,17 +123,34 @@ def persistent_module(block: tuple[int, int, int], halves: bool, flatten: bool) 
     shapes = {"a": [bm, bk], "b": [bk, bn], "c": [bm, bn // 2 if halves else bn]}
     types = {name: f"tensordesc<fp16{shape}>" for name, shape in shapes.items()}
     signature = {**types, **dict.fromkeys("MNK", "i32"), **dict.fromkeys(constants, "constexpr")}
-    module = compile_function(device_function(persistent), signature, constants, {name: {"divisibility": 16, "extent_divisibility": 8} for name in types})
+    module = compile_function(
+        device_function(persistent),
+        signature,
+        constants,
+        {name: {"divisibility": 16, "extent_divisibility": 8} for name in types},
+    )
     pipeline.run(module)
     return module
 
 
-def scaled_product(a: Any, a_scales: Any, b: Any, b_scales: Any, out: Any, K: Any, BLOCK: tl.constexpr, FORMAT: tl.constexpr, PACKED: tl.constexpr) -> None:
+def scaled_product(
+    a: Any,
+    a_scales: Any,
+    b: Any,
+    b_scales: Any,
+    out: Any,
+    K: Any,
+    BLOCK: tl.constexpr,
+    FORMAT: tl.constexpr,
+    PACKED: tl.constexpr,
+) -> None:
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     rows, groups = tl.arange(0, BLOCK)[:, None] * (K // 32), tl.arange(0, BLOCK // 32)[None, :]
     for k in range(0, K, BLOCK):
         x, y = a.load([0, k // PACKED]), b.load([0, k // PACKED])
         at = rows + k // 32 + groups
-        acc = tl.dot_scaled(x, tl.load(a_scales + at), FORMAT, y.T, tl.load(b_scales + at), FORMAT, acc)
+        acc = tl.dot_scaled(
+            x, tl.load(a_scales + at), FORMAT, y.T, tl.load(b_scales + at), FORMAT, acc
+        )
     at = tl.arange(0, BLOCK)
     tl.store(out + at[:, None] * BLOCK + at[None, :], acc)

@@ -47,7 +47,11 @@ Array = np.ndarray[Any, Any]
 
 def extents(sample: Sample) -> list[int]:
     """The numbers of elements of a sample's tiles; empty where GPUs do not take them."""
-    types = [value.type for operation in sample.module.kernel.walk() for value in (*operation.results, *operation.operands)]
+    types = [
+        value.type
+        for operation in sample.module.kernel.walk()
+        for value in (*operation.results, *operation.operands)
+    ]
     shapes = [shape for shape in (getattr(type_, "shape", ()) for type_ in types) if shape]
     if any(extent & (extent - 1) for shape in shapes for extent in shape):
         return []
@@ -81,7 +85,9 @@ class OnDevice(ArrayView):
         buffer = self.memory.allocate(array.nbytes, 256)
         self.memory.copy_to_device(buffer, memoryview(array.reshape(-1).view(np.uint8)))
         strides = tuple(stride // array.itemsize for stride in array.strides)
-        super().__init__(buffer, buffer.data_ptr(), _NAMES[array.dtype.name], array.shape, strides, ("cuda", 0))
+        super().__init__(
+            buffer, buffer.data_ptr(), _NAMES[array.dtype.name], array.shape, strides, ("cuda", 0)
+        )
 
     def host(self) -> Array:
         """What it holds when all kernels have ended."""
@@ -120,7 +126,9 @@ def softmax(num_warps: int) -> None:
 
 def layer_norm(num_warps: int) -> None:
     x, w, b, z = normal(5, 300), normal(300), normal(300), poisoned(5, 300)
-    gpu_kernels.layer_norm[(5,)](OnDevice(x), OnDevice(w), OnDevice(b), z, 300, 1e-5, BLOCK=512, num_warps=num_warps)
+    gpu_kernels.layer_norm[(5,)](
+        OnDevice(x), OnDevice(w), OnDevice(b), z, 300, 1e-5, BLOCK=512, num_warps=num_warps
+    )
     close(z.host(), rowwise.layer_norm(x, w, b, 1e-5)[0], 1e-4)
 
 
@@ -136,37 +144,72 @@ def dropout(num_warps: int) -> None:
 _ALIGNED, _ODD = (100, 144, 208), (100, 137, 203)
 
 
-def matmul(num_warps: int, num_stages: int, dtype: str, precision: str = "ieee", sizes: tuple[int, int, int] = _ALIGNED) -> None:
+def matmul(
+    num_warps: int,
+    num_stages: int,
+    dtype: str,
+    precision: str = "ieee",
+    sizes: tuple[int, int, int] = _ALIGNED,
+) -> None:
     m, n, k = sizes
-    a, b = (normal(*shape, dtype=dtype) if dtype[0] == "f" else _RNG.integers(-9, 9, shape).astype(dtype) for shape in ((m, k), (k, n)))
+    a, b = (
+        normal(*shape, dtype=dtype)
+        if dtype[0] == "f"
+        else _RNG.integers(-9, 9, shape).astype(dtype)
+        for shape in ((m, k), (k, n))
+    )
     c = poisoned(m, n, dtype="float32" if dtype[0] == "f" else "int32")
     blocks = {"BM": 64, "BN": 64, "BK": 32, "GROUP": 2, "PRECISION": precision}
-    gpu_kernels.matmul[(2 * 3,)](OnDevice(a), OnDevice(b), c, m, n, k, **blocks, num_warps=num_warps, num_stages=num_stages)
+    gpu_kernels.matmul[(2 * 3,)](
+        OnDevice(a), OnDevice(b), c, m, n, k, **blocks, num_warps=num_warps, num_stages=num_stages
+    )
     close(c.host(), a.astype(float) @ b.astype(float), 1e-2 if precision == "tf32" else 1e-4)
 
 
 def forward(num_warps: int, dtype: str, depth: int) -> None:
     q, k, v = (normal(2, 100, depth, dtype=dtype) for _ in range(3))
     out, lse = poisoned(2, 100, depth, dtype=dtype), poisoned(2, 100)
-    gpu_kernels.attention_forward[(2, 2)](*map(OnDevice, (q, k, v)), out, lse, 100, depth**-0.5, D=depth, BM=64, BN=32, CAUSAL=False, num_warps=num_warps)
+    gpu_kernels.attention_forward[(2, 2)](
+        *map(OnDevice, (q, k, v)),
+        out,
+        lse,
+        100,
+        depth**-0.5,
+        D=depth,
+        BM=64,
+        BN=32,
+        CAUSAL=False,
+        num_warps=num_warps,
+    )
     close(out.host(), exact_attention.forward(q, k, v, depth**-0.5, causal=False)[0], 5e-3)
 
 
 def backward(dtype: str) -> None:
     heads, length, depth = 2, 100, 32
     q, k, v, dout = (normal(heads, length, depth, dtype=dtype) for _ in range(4))
-    placed, (out, dq, dk, dv) = [OnDevice(x) for x in (q, k, v)], (poisoned(heads, length, depth, dtype=dtype) for _ in range(4))
+    placed, (out, dq, dk, dv) = (
+        [OnDevice(x) for x in (q, k, v)],
+        (poisoned(heads, length, depth, dtype=dtype) for _ in range(4)),
+    )
     lse, delta = poisoned(heads, length), poisoned(heads, length)
     attention(*placed, out, lse, causal=True, block=(32, 32))
-    attention_backward(*placed, out, lse, OnDevice(dout), dq, dk, dv, delta, causal=True, block=(32, 32))
+    attention_backward(
+        *placed, out, lse, OnDevice(dout), dq, dk, dv, delta, causal=True, block=(32, 32)
+    )
     close(out.host(), exact_attention.forward(q, k, v, depth**-0.5, causal=True)[0], 5e-3)
-    for found, exact in zip((dq, dk, dv), exact_attention.gradients(q, k, v, dout, depth**-0.5, causal=True), strict=True):
+    for found, exact in zip(
+        (dq, dk, dv),
+        exact_attention.gradients(q, k, v, dout, depth**-0.5, causal=True),
+        strict=True,
+    ):
         close(found.host(), exact, 1e-2)
 
 
 def atomics(num_warps: int) -> None:
     x, z = normal(512), OnDevice(np.zeros(4, np.float32))
-    gpu_kernels.sums[(1,)](OnDevice(x), z, 500, BLOCK=512, ORDER="relaxed", SCOPE="gpu", num_warps=num_warps)
+    gpu_kernels.sums[(1,)](
+        OnDevice(x), z, 500, BLOCK=512, ORDER="relaxed", SCOPE="gpu", num_warps=num_warps
+    )
     x[500:] = 0
     close(z.host(), x.reshape(-1, 4).astype(float).sum(0), 1e-4)
 
@@ -177,9 +220,13 @@ def assembly(num_warps: int) -> None:
     assert np.array_equal(z.host(), x << 3)
 
 
-def works(warps: Sequence[int], count: int, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], None]]]:
+def works(
+    warps: Sequence[int], count: int, names: Sequence[str]
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """Everything there is to run, by name."""
-    for name in (spec.name for spec in TABLE if spec.name not in _APART and (not names or spec.name in names)):
+    for name in (
+        spec.name for spec in TABLE if spec.name not in _APART and (not names or spec.name in names)
+    ):
         for n in warps:
             yield f"{name}, {n} warps", lambda name=name, n=n: operation(name, n, count)
     if names:
@@ -188,11 +235,17 @@ def works(warps: Sequence[int], count: int, names: Sequence[str]) -> Iterator[tu
         for kernel in (add, softmax, layer_norm, dropout, atomics, assembly):
             yield f"{kernel.__name__}, {n} warps", lambda kernel=kernel, n=n: kernel(n)
         for stages in (1, 2, 3, 4):
-            yield f"matmul f16, {n} warps, {stages} stages", lambda n=n, stages=stages: matmul(n, stages, "float16")
+            yield (
+                f"matmul f16, {n} warps, {stages} stages",
+                lambda n=n, stages=stages: matmul(n, stages, "float16"),
+            )
         yield f"matmul f16, {n} warps, odd sizes", lambda n=n: matmul(n, 3, "float16", sizes=_ODD)
         yield f"matmul i8, {n} warps", lambda n=n: matmul(n, 3, "int8")
         for precision in ("ieee", "tf32"):
-            yield f"matmul f32 {precision}, {n} warps", lambda n=n, precision=precision: matmul(n, 3, "float32", precision)
+            yield (
+                f"matmul f32 {precision}, {n} warps",
+                lambda n=n, precision=precision: matmul(n, 3, "float32", precision),
+            )
         for dtype in ("float16", "float32"):
             yield f"attention {dtype}, {n} warps", lambda n=n, dtype=dtype: forward(n, dtype, 32)
     for dtype in ("float16", "float32"):
@@ -203,7 +256,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="kernels for compute-sanitizer to watch")
     parser.add_argument("--warps", type=int, nargs="*", default=[1, 4, 8])
     parser.add_argument("--samples", type=int, default=1, help="how many samples of each operation")
-    parser.add_argument("--only", nargs="*", default=[], metavar="OPERATION", help="these operations and nothing else")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=[],
+        metavar="OPERATION",
+        help="these operations and nothing else",
+    )
     options = parser.parse_args()
     start, wrong, count = time.perf_counter(), [], 0
     for name, work in works(options.warps, options.samples, options.only):
@@ -213,7 +272,9 @@ def main() -> int:
         except (TilewrightError, AssertionError):
             wrong.append(name)
             print(f"{name}:\n{traceback.format_exc()}", flush=True)
-    print(f"{count} kernels or operations, {len(wrong)} wrong, {time.perf_counter() - start:.0f} s{': ' + '; '.join(wrong) if wrong else ''}")
+    print(
+        f"{count} kernels or operations, {len(wrong)} wrong, {time.perf_counter() - start:.0f} s{': ' + '; '.join(wrong) if wrong else ''}"
+    )
     return bool(wrong) or not count
 
 

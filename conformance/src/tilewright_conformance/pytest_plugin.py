@@ -32,13 +32,44 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
     if not any(argument.partition("::")[0].partition(".")[0] == _PACKAGE for argument in args):
         return
     group = parser.getgroup("tilewright conformance")
-    group.addoption("--backend", dest="conformance_backend", metavar="NAME", help="the backend to test")
-    group.addoption("--profile", dest="conformance_profile", action="append", default=[], help="run the cases of this profile; may be repeated")
-    group.addoption("--case", dest="conformance_patterns", action="append", default=[], metavar="PATTERN", help="run the cases that match; may be repeated")
-    group.addoption("--quick", dest="conformance_quick", action="store_true", help="run a part of the cases")
-    group.addoption("--expectations", dest="conformance_expectations", metavar="FILE", help="the vendor's list of what the backend does not do")
-    group.addoption("--seed", dest="conformance_seed", type=int, default=0, help="of the random numbers")
-    group.addoption("--load", dest="conformance_load", action="append", default=[], metavar="MODULE", help="a plugin module to register as the backend")
+    group.addoption(
+        "--backend", dest="conformance_backend", metavar="NAME", help="the backend to test"
+    )
+    group.addoption(
+        "--profile",
+        dest="conformance_profile",
+        action="append",
+        default=[],
+        help="run the cases of this profile; may be repeated",
+    )
+    group.addoption(
+        "--case",
+        dest="conformance_patterns",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="run the cases that match; may be repeated",
+    )
+    group.addoption(
+        "--quick", dest="conformance_quick", action="store_true", help="run a part of the cases"
+    )
+    group.addoption(
+        "--expectations",
+        dest="conformance_expectations",
+        metavar="FILE",
+        help="the vendor's list of what the backend does not do",
+    )
+    group.addoption(
+        "--seed", dest="conformance_seed", type=int, default=0, help="of the random numbers"
+    )
+    group.addoption(
+        "--load",
+        dest="conformance_load",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a plugin module to register as the backend",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,9 +80,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     option = metafunc.config.option
     if not getattr(option, "conformance_backend", None):
-        raise pytest.UsageError(f"the conformance suite needs a backend: pytest --pyargs {_PACKAGE} --backend NAME")
+        raise pytest.UsageError(
+            f"the conformance suite needs a backend: pytest --pyargs {_PACKAGE} --backend NAME"
+        )
     try:
-        cases = catalogue().select(profiles=option.conformance_profile, patterns=option.conformance_patterns, quick=option.conformance_quick)
+        cases = catalogue().select(
+            profiles=option.conformance_profile,
+            patterns=option.conformance_patterns,
+            quick=option.conformance_quick,
+        )
     except CatalogueError as error:
         raise pytest.UsageError(str(error)) from None
     metafunc.parametrize(_CASE, cases, ids=[case.id for case in cases])
@@ -65,7 +102,12 @@ def conformance_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
     from tilewright_conformance.suite.engine.setup import Setup
 
     option = request.config.option
-    setup = Setup(option.conformance_backend, seed=option.conformance_seed, quick=option.conformance_quick, load=tuple(option.conformance_load))
+    setup = Setup(
+        option.conformance_backend,
+        seed=option.conformance_seed,
+        quick=option.conformance_quick,
+        load=tuple(option.conformance_load),
+    )
     with fresh_caches() as environment:
         try:
             lane = Lane(setup, environment)
@@ -79,7 +121,11 @@ def conformance_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
 def conformance_expectations(request: pytest.FixtureRequest) -> Expectations:
     """The vendor's list; empty where none is given."""
     from tilewright_conformance.suite.catalogue import catalogue
-    from tilewright_conformance.suite.expectations import ExpectationError, Expectations, read_expectations
+    from tilewright_conformance.suite.expectations import (
+        ExpectationError,
+        Expectations,
+        read_expectations,
+    )
 
     path = request.config.option.conformance_expectations
     try:

@@ -10,6 +10,11 @@ from tilewright_conformance.suite.engine.pool import Lane
 from tilewright_conformance.suite.expectations import Expectations
 
 
-def test_conformance(conformance_case: Case, conformance_lane: Lane, conformance_expectations: Expectations, record_property: Any) -> None:
+def test_conformance(
+    conformance_case: Case,
+    conformance_lane: Lane,
+    conformance_expectations: Expectations,
+    record_property: Any,
+) -> None:
     """A case of the suite."""
     run_as_test(conformance_case, conformance_lane, conformance_expectations, record_property)

@@ -17,8 +17,24 @@ from tilewright.language.extra import libdevice
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import device_registry
 from tilewright.tools import cli
-from tilewright_conformance.api_coverage.examine import ABSENT, COMPILES, DECLARED, FAILS, OUTSIDE, WORKS, examine, is_absent, machines_of, run_probe
-from tilewright_conformance.api_coverage.probes import BackendMachine, Machine, TargetMachine, all_probes
+from tilewright_conformance.api_coverage.examine import (
+    ABSENT,
+    COMPILES,
+    DECLARED,
+    FAILS,
+    OUTSIDE,
+    WORKS,
+    examine,
+    is_absent,
+    machines_of,
+    run_probe,
+)
+from tilewright_conformance.api_coverage.probes import (
+    BackendMachine,
+    Machine,
+    TargetMachine,
+    all_probes,
+)
 from tilewright_conformance.api_coverage.public_names import names, resolve
 from tilewright_conformance.api_coverage.shim import shim
 
@@ -88,7 +104,9 @@ def test_every_name_is_there_and_is_shown_by_a_probe() -> None:
             try:
                 found = resolve(name)
             except LookupError as error:
-                if "is outside what" not in str(error) and not is_absent(error):  # the shim says why it has none
+                if "is outside what" not in str(error) and not is_absent(
+                    error
+                ):  # the shim says why it has none
                     wrong.append(str(error))
                 continue
             if name.alias and found is not resolve(names()[name.alias]):
@@ -102,9 +120,15 @@ def test_probes_name_what_is_in_the_table() -> None:
     assert {full for probe in PROBES.values() for full in probe.names} - set(names()) == set()
 
 
-@pytest.mark.parametrize(("module", "prefix"), [(tl, "tl."), (libdevice, "tl.extra.libdevice."), (tw, "tilewright.")], ids=["tl", "libdevice", "tilewright"])
+@pytest.mark.parametrize(
+    ("module", "prefix"),
+    [(tl, "tl."), (libdevice, "tl.extra.libdevice."), (tw, "tilewright.")],
+    ids=["tl", "libdevice", "tilewright"],
+)
 def test_what_a_module_makes_public_is_in_the_table(module: Any, prefix: str) -> None:
-    public = {f"{prefix}{name}" for name in module.__all__} - {f"tilewright.{name}" for name in ("__version__", "errors", "ir", "language", "testing")}
+    public = {f"{prefix}{name}" for name in module.__all__} - {
+        f"tilewright.{name}" for name in ("__version__", "errors", "ir", "language", "testing")
+    }
     assert public - set(names()) - {"tl.libdevice"} == set()
 
 
@@ -131,7 +155,11 @@ def test_a_probe_uses_what_it_claims_to_show(title: str) -> None:
     module = inspect.getmodule(PROBES[title].body)
     assert module is not None
     claims = ('"t', "@probe", '"operator', '"python', '"syntax')
-    source = "\n".join(line for line in inspect.getsource(module).splitlines() if not line.lstrip().startswith(claims))
+    source = "\n".join(
+        line
+        for line in inspect.getsource(module).splitlines()
+        if not line.lstrip().startswith(claims)
+    )
     for full in PROBES[title].names:
         last = full.removeprefix("operator ").rpartition(".")[2]
         assert _SPELLED.get(last, last) in source or last in getattr(module, "PREDICATES", ()), full
@@ -155,7 +183,9 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["surface", "--json", "--backend", "reference", "--family", "Loops"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["machines"] == ["reference"] and report["counts"]["reference"]["works"] == 3
-    assert report["names"][0]["states"] == {"reference": "works"} and report["names"][0]["probes"] == ["iteration.range_hints"]
+    assert report["names"][0]["states"] == {"reference": "works"} and report["names"][0][
+        "probes"
+    ] == ["iteration.range_hints"]
 
 
 @tw.jit
@@ -176,13 +206,17 @@ def compiled_anew() -> Iterator[None]:
         kernel.clear_cache()
 
 
-def test_a_function_that_is_wrong_or_gone_is_found(compiled_anew: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_is_wrong_or_gone_is_found(
+    compiled_anew: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tl, "flip", flips_nothing)
     monkeypatch.delattr(tl, "unsqueeze")
     monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", "0")
     assert cli.main(["surface", "--missing", "--backend", "reference", "--family", "Shape"]) == 1
     text = capsys.readouterr().out
-    failed = {line.split()[0]: line.split()[2] for line in text.splitlines() if line.startswith("  tl.")}
+    failed = {
+        line.split()[0]: line.split()[2] for line in text.splitlines() if line.startswith("  tl.")
+    }
     assert failed == {"tl.flip": "FAILS", "tl.unsqueeze": "MISSING", "tl.squeeze": "FAILS"}
     assert "shapes.flip: AssertionError" in text
 
@@ -197,8 +231,14 @@ def test_an_unknown_family_or_target_is_a_wrong_usage(capsys: pytest.CaptureFixt
 def test_a_probe_without_the_feature_it_needs_is_declared() -> None:
     machine = BackendMachine("reference")
     assert "inline_asm" not in machine.features
-    states = {state.name.full: state for state in examine({"reference": machine}, wanted={"tl.inline_asm_elementwise"})}
-    assert states["tl.inline_asm_elementwise"].columns == {"reference": DECLARED} and states["tl.inline_asm_elementwise"].good
+    states = {
+        state.name.full: state
+        for state in examine({"reference": machine}, wanted={"tl.inline_asm_elementwise"})
+    }
+    assert (
+        states["tl.inline_asm_elementwise"].columns == {"reference": DECLARED}
+        and states["tl.inline_asm_elementwise"].good
+    )
     assert {WORKS, DECLARED, OUTSIDE, COMPILES} & {FAILS} == set()
 
 
@@ -208,16 +248,32 @@ def test_machines_are_all_that_have_a_device() -> None:
     assert found["reference"].kind == "cpu"
 
 
-def test_language_of_a_backend_that_is_not_installed_is_absent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_of_a_backend_that_is_not_installed_is_absent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = registry().languages()
-    monkeypatch.setattr(registry(), "languages", lambda: {name: found for name, found in known.items() if name != "cuda"})
+    monkeypatch.setattr(
+        registry(),
+        "languages",
+        lambda: {name: found for name, found in known.items() if name != "cuda"},
+    )
     backend_modules.install().forget()
     try:
-        assert cli.main(["surface", "--json", "--backend", "reference", "--family", "maker's targets"]) == 0
+        assert (
+            cli.main(["surface", "--json", "--backend", "reference", "--family", "maker's targets"])
+            == 0
+        )
     finally:
         monkeypatch.undo()
-    found = {row["name"]: row["states"]["reference"] for row in json.loads(capsys.readouterr().out)["names"]}
-    assert {name for name, state in found.items() if state == ABSENT} == {name for name in found if name.startswith("tl.extra.cuda.")} != set()
+    found = {
+        row["name"]: row["states"]["reference"]
+        for row in json.loads(capsys.readouterr().out)["names"]
+    }
+    assert (
+        {name for name, state in found.items() if state == ABSENT}
+        == {name for name in found if name.startswith("tl.extra.cuda.")}
+        != set()
+    )
     verdict, error = run_probe(PROBES["assembly.cuda_sizes"], BackendMachine("reference"))
     assert (verdict == ABSENT) == ("cuda" not in known) and not error
 

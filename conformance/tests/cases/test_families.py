@@ -25,17 +25,27 @@ _GRANTED = Needs(frozenset({"i1", "i32", "i64"}))
 def _sampled(family: str) -> list[Case]:
     """A dozen quick cases, spread over the family, of those that the reference can run."""
     features = reference_backend.CAPABILITIES.features
-    quick = [case for case in catalogue().family(family).values() if case.quick and case.needs.features <= features]
+    quick = [
+        case
+        for case in catalogue().family(family).values()
+        if case.quick and case.needs.features <= features
+    ]
     return quick[:: max(1, len(quick) // 12)]
 
 
 @pytest.mark.parametrize("family", catalogue().families)
-def test_cases_declare_what_their_kernels_use(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_declare_what_their_kernels_use(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     sampled = _sampled(family)
     assert sampled, f"family {family} has no quick cases"
     for case in sampled:
-        found = [text for text in undeclared(case, used(case)) if text.removeprefix("dtype ") not in _GRANTED.dtypes]
+        found = [
+            text
+            for text in undeclared(case, used(case))
+            if text.removeprefix("dtype ") not in _GRANTED.dtypes
+        ]
         assert not found, f"{case.id} uses, and does not declare, {', '.join(found)}"
 
 
@@ -51,7 +61,9 @@ def _case(id_: str) -> Case:
         ([], "has no cases"),
     ],
 )
-def test_families_that_break_a_rule(monkeypatch: pytest.MonkeyPatch, ids: list[str], message: str) -> None:
+def test_families_that_break_a_rule(
+    monkeypatch: pytest.MonkeyPatch, ids: list[str], message: str
+) -> None:
     module = types.ModuleType("families.own")
     module.cases = lambda: iter([_case(id_) for id_ in ids])  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "families.own", module)
@@ -64,7 +76,9 @@ def test_families_that_break_a_rule(monkeypatch: pytest.MonkeyPatch, ids: list[s
 def test_looking_cases_up() -> None:
     found = catalogue()
     assert found["elementwise/add/i8/scalar"].subject == "add"
-    assert [case.id for case in found.matching("elementwise/add/i8/scalar")] == ["elementwise/add/i8/scalar"]
+    assert [case.id for case in found.matching("elementwise/add/i8/scalar")] == [
+        "elementwise/add/i8/scalar"
+    ]
     assert {case.subject for case in found.matching("elementwise/add/")} == {"add"}
     assert {case.subject for case in found.matching("*/add/i8/*")} >= {"add"}
     with pytest.raises(CatalogueError, match="the suite has no case 'elementwise/nothing'"):
@@ -75,7 +89,10 @@ def test_looking_cases_up() -> None:
     assert quick and len(quick) < len(found.select()) and all(case.quick for case in quick)
 
 
-@pytest.mark.parametrize(("id_", "profile"), [("elementwise", "core"), ("a/b c", "core"), ("a//b", "core"), ("a/b", "best")])
+@pytest.mark.parametrize(
+    ("id_", "profile"),
+    [("elementwise", "core"), ("a/b c", "core"), ("a//b", "core"), ("a/b", "best")],
+)
 def test_ids_and_profiles_have_a_form(id_: str, profile: str) -> None:
     with pytest.raises(ValueError, match=r"the id of a case is words|the profile must be one of"):
         Case(id_, profile, "add", lambda session: None)
@@ -91,12 +108,20 @@ def test_a_case_that_uses_more_than_it_declares_is_found() -> None:
 def test_functions_of_a_bitcode_library_need_no_others() -> None:
     """A backend that takes libraries is judged by the case of them also where it has no functions of the C library."""
     case = catalogue()["control/extern/bitcode"]
-    calls = Used(Needs(dtypes=case.needs.dtypes, features=frozenset({"extern"})), frozenset({"extern"}))
-    without = dataclasses.replace(reference_backend.CAPABILITIES, features=reference_backend.CAPABILITIES.features - {"extern"} | {"extern_libraries"})
+    calls = Used(
+        Needs(dtypes=case.needs.dtypes, features=frozenset({"extern"})), frozenset({"extern"})
+    )
+    without = dataclasses.replace(
+        reference_backend.CAPABILITIES,
+        features=reference_backend.CAPABILITIES.features - {"extern"} | {"extern_libraries"},
+    )
 
     assert case.needs.missing(without) == ()
     assert undeclared(case, calls) == []
-    assert undeclared(Case("a/b", "core", "extern_elementwise", case.run, needs=Needs(dtypes=case.needs.dtypes)), calls) == ["feature extern"]
+    assert undeclared(
+        Case("a/b", "core", "extern_elementwise", case.run, needs=Needs(dtypes=case.needs.dtypes)),
+        calls,
+    ) == ["feature extern"]
 
 
 @tw.jit
@@ -104,7 +129,9 @@ def accumulate(out):
     tl.atomic_add(out + tl.arange(0, 2), 1.5)
 
 
-def test_kernels_of_the_language_are_audited_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_the_language_are_audited_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
 
     def run(session: Session) -> None:

@@ -47,7 +47,9 @@ def test_a_tiny_addend_settles_a_tie_of_bf16(run: Callable[..., None]) -> None:
     c = np.array([2.0**-133, -(2.0**-133), 0.0, 2.0**-60, -(2.0**-100), -0.0, -1.0, np.nan])
     out = np.zeros(8, np.uint16)
     run(parse_module(_FMA), [np.asarray(encode(a, BF16)), np.asarray(encode(c, BF16)), out])
-    np.testing.assert_array_equal(decode(out, BF16), np.array([72.5, 72.0, 72.0, 72.5, 72.0, 0.0, np.inf, np.nan], np.float32))
+    np.testing.assert_array_equal(
+        decode(out, BF16), np.array([72.5, 72.0, 72.0, 72.5, 72.0, 0.0, np.inf, np.nan], np.float32)
+    )
 
 
 _THREE = """tilewright.ir 1.0

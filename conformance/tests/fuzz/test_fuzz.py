@@ -40,7 +40,13 @@ def only_installed_backends() -> Iterator[None]:
 
 
 def _run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, timeout=900, check=False)
+    return subprocess.run(
+        [sys.executable, str(path), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
 
 
 def test_a_backend_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,17 +60,52 @@ def test_a_backend_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("switch", "seed"), [("shift-swapped", 13), ("descriptor-load-inside", 2), ("atomic-not-atomic", 26), ("store-last-element-lost", 1)], ids=str
+    ("switch", "seed"),
+    [
+        ("shift-swapped", 13),
+        ("descriptor-load-inside", 2),
+        ("atomic-not-atomic", 26),
+        ("store-last-element-lost", 1),
+    ],
+    ids=str,
 )
-def test_a_planted_bug_is_found_and_made_small(switch: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_planted_bug_is_found_and_made_small(
+    switch: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = mutation.backend_name(switch)
-    assert main(["--backend", name, "--count", "300", "--seed", str(seed), "--out", str(tmp_path), "--stop-after", "1", "--shrink", "100"]) == 1
+    assert (
+        main(
+            [
+                "--backend",
+                name,
+                "--count",
+                "300",
+                "--seed",
+                str(seed),
+                "--out",
+                str(tmp_path),
+                "--stop-after",
+                "1",
+                "--shrink",
+                "100",
+            ]
+        )
+        == 1
+    )
     assert f"seed {seed}" in capsys.readouterr().out
     (path,) = tmp_path.glob("failure_*.py")
     text = path.read_text()
-    assert "tilewright_conformance" not in text.replace(mutation.load_reference(name), "")  # nothing is needed but Tilewright, NumPy and the backend
-    module = next(node.value.value for node in ast.parse(text).body if isinstance(node, ast.Assign) and node.targets[0].id == "MODULE")
-    made = [line for line in module.splitlines() if line.startswith("  ") and 'loc("guard"' not in line]
+    assert "tilewright_conformance" not in text.replace(
+        mutation.load_reference(name), ""
+    )  # nothing is needed but Tilewright, NumPy and the backend
+    module = next(
+        node.value.value
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "MODULE"
+    )
+    made = [
+        line for line in module.splitlines() if line.startswith("  ") and 'loc("guard"' not in line
+    ]
     assert len(made) <= 18, module
     broken = _run(path)
     assert broken.returncode == 1, broken.stderr
@@ -77,7 +118,12 @@ def test_the_same_seed_gives_the_same_programs() -> None:
     drawn: list[list[tuple[str, int]]] = []
     for seed in (5, 5, 6):
         seen: list[tuple[str, int]] = []
-        search = Search(Differential("cpu"), before=lambda program, known, seen=seen: seen.append((str(program.module), program.seed)))
+        search = Search(
+            Differential("cpu"),
+            before=lambda program, known, seen=seen: seen.append(
+                (str(program.module), program.seed)
+            ),
+        )
         assert list(search.run(5, seed)) == []
         drawn.append(seen)
     assert drawn[0] == drawn[1] != drawn[2]
@@ -86,17 +132,28 @@ def test_the_same_seed_gives_the_same_programs() -> None:
 
 def _program(divisor: int, element: object = I32) -> Program:
     """Eight elements divided by a number, added to twice themselves, stored, and stored once more as they are."""
-    function = Function("program", [PointerType(element), PointerType(element), PointerType(element)], argument_names=["x", "out0", "out1"])
+    function = Function(
+        "program",
+        [PointerType(element), PointerType(element), PointerType(element)],
+        argument_names=["x", "out0", "out1"],
+    )
     b = Builder.at_end(function.body, Location("program", 1))
     offsets = b.arange(start=0, end=8)
-    x, first, second = (b.addptr(b.splat(argument, result=TileType((8,), argument.type)), offsets) for argument in function.arguments)
+    x, first, second = (
+        b.addptr(b.splat(argument, result=TileType((8,), argument.type)), offsets)
+        for argument in function.arguments
+    )
     value = b.load(x)
     b.store(first, b.add(b.div(value, b.constant_like(value.type, divisor)), b.add(value, value)))
     b.store(second, b.sub(b.neg(value), b.mul(value, value)))
     b.return_()
     module = Module()
     module.add(function)
-    parameters = (ArrayArgument(element, 8), ArrayArgument(element, 8, "poison"), ArrayArgument(element, 8, "poison"))
+    parameters = (
+        ArrayArgument(element, 8),
+        ArrayArgument(element, 8, "poison"),
+        ArrayArgument(element, 8, "poison"),
+    )
     return Program(module, (1, 1, 1), parameters, (Output(1, element), Output(2, element)), 3)
 
 
@@ -133,9 +190,20 @@ kernel @program(%flag: ptr<i32>) {
 def test_programs_that_need_what_is_not_declared_are_thrown_out() -> None:
     def manifest(healthy: Healthy) -> Manifest:
         whole = healthy("tilewright_backend")
-        return dataclasses.replace(whole, capabilities=dataclasses.replace(whole.capabilities, dtypes=whole.capabilities.dtypes - {"f64"}))
+        return dataclasses.replace(
+            whole,
+            capabilities=dataclasses.replace(
+                whole.capabilities, dtypes=whole.capabilities.dtypes - {"f64"}
+            ),
+        )
 
-    registry().register(BrokenBackend(Switch("less", "capabilities", "f64 is not declared", {"tilewright_backend": manifest}), "less"), "less")
+    registry().register(
+        BrokenBackend(
+            Switch("less", "capabilities", "f64 is not declared", {"tilewright_backend": manifest}),
+            "less",
+        ),
+        "less",
+    )
     try:
         differential = Differential("less")
         assert differential.judge(_program(3, F64)).kind == "undeclared"
@@ -156,12 +224,21 @@ def test_exceptions_of_any_kind_are_failures(monkeypatch: pytest.MonkeyPatch) ->
         mutation.register(mutation.backend_name(switch))
         verdict = Differential(mutation.backend_name(switch)).judge(_program(3))
         assert (verdict.kind, verdict.fails) == ("error", True)
-        assert ("none of Tilewright's" if switch == "foreign-exception" else "LaunchError: a launch that is refused") in verdict.message
+        assert (
+            "none of Tilewright's"
+            if switch == "foreign-exception"
+            else "LaunchError: a launch that is refused"
+        ) in verdict.message
 
 
-def test_a_backend_that_declares_nothing_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_backend_that_declares_nothing_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("tilewright_conformance.fuzz.search._HOPELESS", 10)
-    monkeypatch.setattr("tilewright_conformance.fuzz.differential.needs_of", lambda module: Needs(dtypes=frozenset({"f8e9"})))
+    monkeypatch.setattr(
+        "tilewright_conformance.fuzz.differential.needs_of",
+        lambda module: Needs(dtypes=frozenset({"f8e9"})),
+    )
     assert main(["--backend", "cpu", "--count", "5", "--out", str(tmp_path)]) == 2
     assert "no program could be run" in capsys.readouterr().err
 
@@ -194,7 +271,9 @@ def test_a_reproducer_keeps_every_bit(tmp_path: Path) -> None:
     verdict = Differential("cpu").judge(program)
     path = tmp_path / "one.py"
     message = 'a "quoted" message \\ with """ quotes"""'
-    path.write_text(reproducer(program, verdict.expected, backend="cpu", title="A program.", message=message))
+    path.write_text(
+        reproducer(program, verdict.expected, backend="cpu", title="A program.", message=message)
+    )
     assert _run(path).returncode == 0
     wrong = [value.copy() if isinstance(value, np.ndarray) else value for value in verdict.expected]
     wrong[2].view(np.uint8)[0] ^= 1  # the last bit of a fraction
@@ -204,9 +283,20 @@ def test_a_reproducer_keeps_every_bit(tmp_path: Path) -> None:
     assert "argument 2[0]" in found.stdout
 
 
-def test_a_backend_that_ends_the_process_leaves_its_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_ends_the_process_leaves_its_program_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(disruptive.ENVIRONMENT, "add")
-    options = ["--backend", "broken-crash-on-launch", "--count", "20", "--seed", "3", "--out", str(tmp_path)]
+    options = [
+        "--backend",
+        "broken-crash-on-launch",
+        "--count",
+        "20",
+        "--seed",
+        "3",
+        "--out",
+        str(tmp_path),
+    ]
     command = [sys.executable, "-m", "tilewright_conformance.fuzz", *options]
     found = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode < 0
@@ -216,10 +306,27 @@ def test_a_backend_that_ends_the_process_leaves_its_program_behind(tmp_path: Pat
     assert _run(path, "cpu").returncode == 0
 
 
-def test_a_backend_that_hangs_leaves_its_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_hangs_leaves_its_program_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(disruptive.ENVIRONMENT, "add")
-    options = ["--backend", "broken-hang-on-launch", "--count", "20", "--out", str(tmp_path), "--time-limit", "3"]
-    found = subprocess.run([sys.executable, "-m", "tilewright_conformance.fuzz", *options], capture_output=True, text=True, timeout=900, check=False)
+    options = [
+        "--backend",
+        "broken-hang-on-launch",
+        "--count",
+        "20",
+        "--out",
+        str(tmp_path),
+        "--time-limit",
+        "3",
+    ]
+    found = subprocess.run(
+        [sys.executable, "-m", "tilewright_conformance.fuzz", *options],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert found.returncode == 1
     assert "Timeout" in found.stderr
     assert _run(tmp_path / "running_0.py", "cpu").returncode == 0
@@ -238,13 +345,19 @@ def test_a_reproducer_has_every_kind_of_argument(number: int, tmp_path: Path) ->
     differential = Differential("cpu")
     program = next(
         found
-        for found in (random_program(number * 1000 + offset, differential.capabilities) for offset in range(200))
-        if {str(output.element) for output in found.outputs} & {"bf16", "f8e5m2", "f8e4m3fn"} and any(output.ulp for output in found.outputs)
+        for found in (
+            random_program(number * 1000 + offset, differential.capabilities)
+            for offset in range(200)
+        )
+        if {str(output.element) for output in found.outputs} & {"bf16", "f8e5m2", "f8e4m3fn"}
+        and any(output.ulp for output in found.outputs)
     )
     verdict = differential.judge(program)
     assert verdict.kind == "agrees"
     path = tmp_path / "one.py"
-    path.write_text(reproducer(program, verdict.expected, backend="cpu", title="A program.", message="nothing"))
+    path.write_text(
+        reproducer(program, verdict.expected, backend="cpu", title="A program.", message="nothing")
+    )
     for name in ("cpu", "reference"):
         found = _run(path, name)
         assert (found.returncode, found.stdout) == (0, f"{name}: agrees\n"), found.stderr

@@ -37,9 +37,19 @@ def test_a_bug_is_found(switch: str) -> None:
     try:
         differential = Differential(name)
         numbers = range(SWITCHES[switch], SWITCHES[switch] + PROGRAMS)
-        found = next((number for number in numbers if differential.judge(random_program(number, differential.capabilities)).fails), None)
+        found = next(
+            (
+                number
+                for number in numbers
+                if differential.judge(random_program(number, differential.capabilities)).fails
+            ),
+            None,
+        )
     finally:
         mutation.unregister(name)
     assert found is not None, f"{switch} was not found in {PROGRAMS} programs"
     # the program alone does it: the backend without the bug agrees
-    assert Differential("cpu").judge(random_program(found, Differential("cpu").capabilities)).kind == "agrees"
+    assert (
+        Differential("cpu").judge(random_program(found, Differential("cpu").capabilities)).kind
+        == "agrees"
+    )

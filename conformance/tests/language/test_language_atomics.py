@@ -62,7 +62,10 @@ def hand_on(flags, order, BLOCK: tl.constexpr):
 
 def test_waiting_for_a_whole_tile(launch: Run) -> None:
     programs, block = 6, 16
-    flags, order = np.full((programs + 1, block), -1, np.int32), np.zeros((programs, block), np.int8)
+    flags, order = (
+        np.full((programs + 1, block), -1, np.int32),
+        np.zeros((programs, block), np.int8),
+    )
     flags[0] = np.arange(block)
     launch(hand_on, (programs,), flags, order, BLOCK=block)
     assert order.all()

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from tilewright.errors import CompilationError
-from tilewright_conformance.cases.core.operators.kernels import PAIRS, common, limited, meet, not_numbers, one_division, usual
+from tilewright_conformance.cases.core.operators.kernels import (
+    PAIRS,
+    common,
+    limited,
+    meet,
+    not_numbers,
+    one_division,
+    usual,
+)
 from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, SIGNED, UNSIGNED, kind
 
 Run = Callable[..., None]
@@ -23,13 +31,21 @@ def draw(name: str, seed: int) -> Any:
     return usual(np.random.default_rng(seed), name, BLOCK)
 
 
-@pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in SOME if {a, b} <= set(INTEGERS) and (a in SIGNED) != (b in SIGNED)])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(a, b) for a, b in SOME if {a, b} <= set(INTEGERS) and (a in SIGNED) != (b in SIGNED)],
+)
 def test_signed_and_unsigned_are_not_divided(launch: Run, a: str, b: str) -> None:
-    with pytest.raises(CompilationError, match=r"Cannot use /, // or % with .* because they have different signedness"):
+    with pytest.raises(
+        CompilationError,
+        match=r"Cannot use /, // or % with .* because they have different signedness",
+    ):
         launch(one_division, (1,), draw(a, 3), draw(b, 4), np.zeros(1, np.float32))
 
 
-@pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in SOME if common(a, b) not in UNSIGNED and b not in UNSIGNED])
+@pytest.mark.parametrize(
+    ("a", "b"), [(a, b) for a, b in SOME if common(a, b) not in UNSIGNED and b not in UNSIGNED]
+)
 def test_limits_of_another_type(launch: Run, a: str, b: str) -> None:
     name = common(a, b)
     x, y = draw(a, 7), np.abs(draw(b, 8))

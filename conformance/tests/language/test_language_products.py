@@ -34,7 +34,11 @@ def draw(name: str, *shape: int) -> Any:
         ("bfloat16", "float32"),
         ("float32", "float32"),
         ("float64", "float64"),
-        *((name, "float32") for name in FORMATS if name.startswith("float8") and name != "float8e4b15"),
+        *(
+            (name, "float32")
+            for name in FORMATS
+            if name.startswith("float8") and name != "float8e4b15"
+        ),
         ("float8e5", "float16"),
     ],
 )
@@ -42,6 +46,21 @@ def test_every_type(launch: Run, name: str, result: str, shape: tuple[int, int, 
     m, n, k = shape
     a, b, c = draw(name, m, k), draw(name, k, n), draw("int8", m, n).astype(result)
     found = np.zeros((2, m, n), result)
-    launch(product, (1,), a, b, c, found, BATCHES=[], M=m, N=n, K=k, OUT=tl.float16 if result == "float16" else None, PRECISION=None, rtol=0, atol=0)
+    launch(
+        product,
+        (1,),
+        a,
+        b,
+        c,
+        found,
+        BATCHES=[],
+        M=m,
+        N=n,
+        K=k,
+        OUT=tl.float16 if result == "float16" else None,
+        PRECISION=None,
+        rtol=0,
+        atol=0,
+    )
     wanted = np.matmul(a.astype(np.float64), b.astype(np.float64))
     np.testing.assert_array_equal(found.astype(np.float64), [wanted + c.astype(np.float64), wanted])

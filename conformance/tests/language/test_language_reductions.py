@@ -19,7 +19,11 @@ from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, kind
 Run = Callable[..., None]
 RNG = np.random.default_rng(41)
 #: The fixture has no state of its own, so that one will do for all examples.
-EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+EXAMPLES = settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def draw(name: str, *shape: int) -> Any:
@@ -33,7 +37,16 @@ def draw(name: str, *shape: int) -> Any:
 
 
 @tw.jit
-def extremes(x_ptr, high, low, first_high, first_low, ROWS: tl.constexpr, COLUMNS: tl.constexpr, AXIS: tl.constexpr):
+def extremes(
+    x_ptr,
+    high,
+    low,
+    first_high,
+    first_low,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    AXIS: tl.constexpr,
+):
     x = tl.load(x_ptr + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
     biggest, place = tl.max(x, AXIS, return_indices=True)
     at = tl.arange(0, biggest.numel)
@@ -73,11 +86,22 @@ def test_narrow_floats_are_summed_in_fp32_and_rounded_once(launch: Run, name: st
     x[0] = 1
     out = np.zeros(1, kind(name))
     launch(total, (1,), x, out, N=1024)
-    assert out[0] == x.astype(np.float64).sum().astype(np.float32).astype(kind(name)) and out[0] > 1.4
+    assert (
+        out[0] == x.astype(np.float64).sum().astype(np.float32).astype(kind(name)) and out[0] > 1.4
+    )
 
 
 @tw.jit
-def three_axes(x_ptr, sums, tops, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr, KEEP: tl.constexpr):
+def three_axes(
+    x_ptr,
+    sums,
+    tops,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    C: tl.constexpr,
+    AXIS: tl.constexpr,
+    KEEP: tl.constexpr,
+):
     x = tl.load(x_ptr + tl.arange(0, A * B * C).reshape(A, B, C))
     total = tl.sum(x, AXIS, keep_dims=KEEP)
     top = tl.max(x, axis=AXIS, keep_dims=KEEP)
@@ -151,7 +175,19 @@ def test_running_sums_and_products(launch: Run, x: Any, reverse: bool) -> None:
 
 
 @tw.jit
-def moved(x_ptr, y_ptr, index_ptr, flipped, gathered, joined, stacked, turned, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr):
+def moved(
+    x_ptr,
+    y_ptr,
+    index_ptr,
+    flipped,
+    gathered,
+    joined,
+    stacked,
+    turned,
+    R: tl.constexpr,
+    C: tl.constexpr,
+    AXIS: tl.constexpr,
+):
     at = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
     x, y, index = tl.load(x_ptr + at), tl.load(y_ptr + at), tl.load(index_ptr + at)
     tl.store(flipped + at, tl.flip(x, AXIS))
@@ -163,14 +199,22 @@ def moved(x_ptr, y_ptr, index_ptr, flipped, gathered, joined, stacked, turned, R
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("name", ["int8", "uint16", "int32", "float16", "bfloat16", "float32", "int64"])
+@pytest.mark.parametrize(
+    "name", ["int8", "uint16", "int32", "float16", "bfloat16", "float32", "int64"]
+)
 def test_elements_move(launch: Run, name: str, axis: int) -> None:
     x, y = draw(name, 8, 16), draw(name, 8, 16)
     index = RNG.integers(0, x.shape[axis], (8, 16)).astype(np.int32)
     found = [np.zeros(size, kind(name)) for size in (128, 128, 256, 256, 128)]
     launch(moved, (1,), x, y, index, *found, R=8, C=16, AXIS=axis)
     turned = np.stack([x[:, 1::2], x[:, ::2]], -1).transpose(2, 1, 0)
-    wanted = [np.flip(x, axis), np.take_along_axis(x, index, axis), np.stack([x, y], -1), np.concatenate([x, y], axis), turned]
+    wanted = [
+        np.flip(x, axis),
+        np.take_along_axis(x, index, axis),
+        np.stack([x, y], -1),
+        np.concatenate([x, y], axis),
+        turned,
+    ]
     for a, b in zip(found, wanted, strict=True):
         assert np.array_equal(a, b.ravel())
 
@@ -203,7 +247,11 @@ def mapped(x_ptr, y_ptr, orders, quotients, remainders, N: tl.constexpr):
 @EXAMPLES
 @given(hnp.arrays(np.uint32, 32), hnp.arrays(np.uint32, 32, elements=st.integers(1, 2**32 - 1)))
 def test_functions_run_on_every_element(launch: Run, x: Any, y: Any) -> None:
-    orders, quotients, remainders = np.zeros(32, np.int32), np.zeros(32, np.uint32), np.zeros(32, np.uint32)
+    orders, quotients, remainders = (
+        np.zeros(32, np.int32),
+        np.zeros(32, np.uint32),
+        np.zeros(32, np.uint32),
+    )
     launch(mapped, (1,), x, y, orders, quotients, remainders, N=32)
     assert np.array_equal(orders, np.sign(x.astype(np.int64) - y.astype(np.int64)))
     assert np.array_equal(quotients, x // y)

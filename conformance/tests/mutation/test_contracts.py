@@ -67,7 +67,14 @@ def _accepts_features(backend: str) -> bool:
     return all(
         (
             _accepts(backend, lambda kernel: kernel.b.print([kernel.load(I32)], prefix="x")),
-            _accepts(backend, lambda kernel: kernel.store(kernel.b.descriptor_load(kernel.descriptor(I32, (8,), (8,)), [kernel.constant(I32, 0)]))),
+            _accepts(
+                backend,
+                lambda kernel: kernel.store(
+                    kernel.b.descriptor_load(
+                        kernel.descriptor(I32, (8,), (8,)), [kernel.constant(I32, 0)]
+                    )
+                ),
+            ),
         )
     )
 
@@ -87,7 +94,9 @@ def _copies_are_whole(backend: str) -> bool:
 
 def _memory_is_aligned(backend: str) -> bool:
     memory = _memory(backend)
-    return all(memory.allocate(10, alignment).data_ptr() % alignment == 0 for alignment in (16, 64, 256)) and _copies_are_whole(backend)
+    return all(
+        memory.allocate(10, alignment).data_ptr() % alignment == 0 for alignment in (16, 64, 256)
+    ) and _copies_are_whole(backend)
 
 
 #: switch -> the case of the suite whose demands it breaks
@@ -122,7 +131,9 @@ def healthy(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_switch_has_a_witness_or_a_scene() -> None:
-    assert set(SWITCHES) == {name for name in SWITCHES if witness(name) is not None} | set(SCENES) | set(CASES)
+    assert set(SWITCHES) == {name for name in SWITCHES if witness(name) is not None} | set(
+        SCENES
+    ) | set(CASES)
 
 
 @pytest.mark.parametrize("name", list(SCENES))
@@ -214,7 +225,9 @@ def test_the_null_backend_accepts_everything_and_writes_nothing() -> None:
                     if isinstance(one, np.ndarray):
                         assert one.tobytes() == other.tobytes()
                         count += 1
-                assert not needs_of(sample.module).missing(registry().get("null").manifest.capabilities)
+                assert not needs_of(sample.module).missing(
+                    registry().get("null").manifest.capabilities
+                )
         assert count > 50
     finally:
         mutation.unregister("null")

@@ -30,7 +30,14 @@ def _run(name: str, operation: str, seconds: float) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 
-@pytest.mark.parametrize(("switch", "sign"), [("crash-on-launch", "signal"), ("segfault-on-launch", "signal"), ("exit-on-lowering", "silence")])
+@pytest.mark.parametrize(
+    ("switch", "sign"),
+    [
+        ("crash-on-launch", "signal"),
+        ("segfault-on-launch", "signal"),
+        ("exit-on-lowering", "silence"),
+    ],
+)
 def test_the_process_ends(switch: str, sign: str) -> None:
     found = _run(mutation.backend_name(switch), "sqrt", 900)
     assert "survived" not in found.stdout
@@ -42,18 +49,28 @@ def test_the_process_hangs() -> None:
         _run("broken-hang-on-launch", "sqrt", 4)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell what a process holds")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the system does not tell what a process holds"
+)
 def test_memory_is_kept() -> None:
-    grown, usual = (int(_run("broken-leak-on-launch", operation, 900).stdout.split()[1]) for operation in ("sqrt", "add"))
+    grown, usual = (
+        int(_run("broken-leak-on-launch", operation, 900).stdout.split()[1])
+        for operation in ("sqrt", "add")
+    )
     assert grown > usual + 150
 
 
 def test_exceptions_and_refusals() -> None:
     assert "none of Tilewright's" in _run("broken-foreign-exception", "sqrt", 900).stderr
-    assert "LaunchError: a launch that is refused" in _run("broken-refusal-on-launch", "sqrt", 900).stderr
+    assert (
+        "LaunchError: a launch that is refused"
+        in _run("broken-refusal-on-launch", "sqrt", 900).stderr
+    )
 
 
-@pytest.mark.parametrize("name", ["broken-crash-on-launch", "broken-hang-on-launch", "broken-exit-on-lowering"])
+@pytest.mark.parametrize(
+    "name", ["broken-crash-on-launch", "broken-hang-on-launch", "broken-exit-on-lowering"]
+)
 def test_other_kernels_run(name: str) -> None:
     assert "survived" in _run(name, "add", 900).stdout
 

@@ -52,13 +52,21 @@ NOTHING_IS_RIGHT = (
 
 
 @pytest.mark.parametrize("family", catalogue().families)
-def test_a_backend_that_does_nothing_passes_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright_conformance.cases.perf.perf._sized", lambda session, make, size, greatest: size)  # whatever the size, nothing takes no time
+def test_a_backend_that_does_nothing_passes_nothing(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tilewright_conformance.cases.perf.perf._sized", lambda session, make, size, greatest: size
+    )  # whatever the size, nothing takes no time
     mutation.register(mutation.NULL)
     try:
         subject = Subject(mutation.NULL)
         quick = [case for case in catalogue().family(family).values() if case.quick]
-        passed = [case.id for case in quick if execute(case, Session(subject, case.id)).status is Status.PASSED]
+        passed = [
+            case.id
+            for case in quick
+            if execute(case, Session(subject, case.id)).status is Status.PASSED
+        ]
     finally:
         mutation.unregister(mutation.NULL)
     assert sorted(passed) == [id_ for id_ in NOTHING_IS_RIGHT if id_.startswith(f"{family}/")]

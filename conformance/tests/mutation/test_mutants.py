@@ -11,7 +11,12 @@ import pytest
 from tilewright.errors import BackendError
 from tilewright.plugins.registry import registry
 from tilewright_conformance import mutation
-from tilewright_conformance.mutation.killing_tests import Observation, on_backend, on_reference, witness
+from tilewright_conformance.mutation.killing_tests import (
+    Observation,
+    on_backend,
+    on_reference,
+    witness,
+)
 from tilewright_conformance.mutation.mutant_backend import ENVIRONMENT, BrokenBackend
 from tilewright_conformance.mutation.mutants import SWITCHES, table
 
@@ -53,7 +58,13 @@ def test_a_child_process_registers_a_switch_by_its_name() -> None:
         "backend = mutation.register(sys.argv[1]); sample = witness('sub-swapped'); expected = Observation.of(sample, on_reference)\n"
         "print(backend.name, bool(expected.difference(sample, Observation.of(sample, on_backend(sys.argv[1])))))\n"
     )
-    found = subprocess.run([sys.executable, "-c", script, "broken-sub-swapped"], capture_output=True, text=True, timeout=900, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script, "broken-sub-swapped"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=True,
+    )
     assert found.stdout.split() == ["broken-sub-swapped", "True"]
 
 
@@ -99,7 +110,10 @@ def test_the_code_of_two_switches_is_cached_apart() -> None:
     backends = [mutation.register(name) for name in names]
     try:
         assert len({backend_version(backend) for backend in backends}) == 3
-        targets = [backend.call("tilewright_target", device=backend.call("tilewright_devices")[0]).key for backend in backends]
+        targets = [
+            backend.call("tilewright_target", device=backend.call("tilewright_devices")[0]).key
+            for backend in backends
+        ]
         assert len(set(targets)) == 3
     finally:
         for name in names[:2]:

@@ -51,7 +51,10 @@ def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[
         with np.errstate(all="ignore"):
             run(sample.module, expected, sample.grid)
         printed = lines(capsys.readouterr().out)
-        framed(sample.name, lambda: session.run_module(sample.module, found, sample.grid, with_passes=False))
+        framed(
+            sample.name,
+            lambda: session.run_module(sample.module, found, sample.grid, with_passes=False),
+        )
         assert lines(capsys.readouterr().out) == printed
         check_outputs(sample, expected, found)
         count += 1
@@ -67,5 +70,11 @@ def test_a_crash_is_told_with_the_name_of_the_sample(tmp_path: Path) -> None:
 
 
 def test_the_samples_are_cases_of_the_suite() -> None:
-    ids = {case.id.partition("/")[2] for case in catalogue() if case.source == "the reference interpreter"}
-    assert [sample.name for name in NAMES for sample in samples(name) if sample.name not in ids] == []
+    ids = {
+        case.id.partition("/")[2]
+        for case in catalogue()
+        if case.source == "the reference interpreter"
+    }
+    assert [
+        sample.name for name in NAMES for sample in samples(name) if sample.name not in ids
+    ] == []

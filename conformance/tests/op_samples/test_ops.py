@@ -49,12 +49,22 @@ def test_an_operation_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> N
 def test_add(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = told(capsys, "add")
     assert code == 0
-    assert "    a, b, result: i8 i16" in out and "refused: add: operands must have one type, not i8 and i1" in out
-    assert "nothing: every backend has it" in out and "not in a backend's Manifest.computes" in out and "%2 = add %0, %1 : i8" in out
+    assert (
+        "    a, b, result: i8 i16" in out
+        and "refused: add: operands must have one type, not i8 and i1" in out
+    )
+    assert (
+        "nothing: every backend has it" in out
+        and "not in a backend's Manifest.computes" in out
+        and "%2 = add %0, %1 : i8" in out
+    )
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    return [{role: " ".join(types) for role, types in row.items()} for row in as_json(TABLE[name])["types"]]
+    return [
+        {role: " ".join(types) for role, types in row.items()}
+        for row in as_json(TABLE[name])["types"]
+    ]
 
 
 def test_types_that_may_differ() -> None:
@@ -64,7 +74,9 @@ def test_types_that_may_differ() -> None:
     assert rows("cmp")[0]["result"] == "i1" and rows("exp") == [{"x, result": "f32 f64"}]
     assert {"x": "i64 u64 f64 ptr", "result": "i64 u64 f64 ptr"} in rows("bitcast")
     assert rows("addptr")[0]["offset"] == "i1 i8 i16 i32 i64 u8 u16 u32 u64"
-    assert rows("constant")[0]["result"].startswith("i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8")
+    assert rows("constant")[0]["result"].startswith(
+        "i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,7 +126,12 @@ def without(name: str, by: str, module: Any) -> bool:
     return not any(operation.name == name for operation in module.walk())
 
 
-WHOLE = [(name, by) for name in NAMES for by in decomposed_by(TABLE[name]) if name != "cast" and "Manifest.computes" not in by]
+WHOLE = [
+    (name, by)
+    for name in NAMES
+    for by in decomposed_by(TABLE[name])
+    if name != "cast" and "Manifest.computes" not in by
+]
 
 
 @pytest.mark.parametrize(("name", "by"), WHOLE)
@@ -127,9 +144,16 @@ def test_casts_are_taken_apart_where_that_is_told() -> None:
     formats = text.partition("to and from ")[2].partition(":")[0].split()
     assert "f8e4m3fn" in formats and "bf16" in formats and "f32" not in formats
     for format_ in formats:
-        module = next(sample.module for sample in samples("cast") if sample.name.startswith(f"cast/{format_}_f32/"))
+        module = next(
+            sample.module
+            for sample in samples("cast")
+            if sample.name.startswith(f"cast/{format_}_f32/")
+        )
         expand_math(module)
-        assert not any(operation.name == "cast" and str(operation.operands[0].type).endswith(format_) for operation in module.walk())
+        assert not any(
+            operation.name == "cast" and str(operation.operands[0].type).endswith(format_)
+            for operation in module.walk()
+        )
 
 
 def test_nobody_else_takes_anything_apart() -> None:
@@ -142,12 +166,19 @@ def test_nobody_else_takes_anything_apart() -> None:
 
 
 def test_arithmetic_on_narrow_floats_is_told() -> None:
-    told = {name for name in NAMES if any("Manifest.computes" in by for by in decomposed_by(TABLE[name]))}
+    told = {
+        name
+        for name in NAMES
+        if any("Manifest.computes" in by for by in decomposed_by(TABLE[name]))
+    }
     assert {"add", "fma", "cmp", "cast"} <= told and not {"load", "select", "sqrt"} & told
     for name in told - {"cast"}:
         module = next(sample.module for sample in samples(name) if "f16" in sample.name)
         decompose(module, NAMES, ["f32"])
-        assert not any(operation.name == name and str(element_type(operation.operands[0].type)) == "f16" for operation in module.walk())
+        assert not any(
+            operation.name == name and str(element_type(operation.operands[0].type)) == "f16"
+            for operation in module.walk()
+        )
 
 
 def test_what_becomes_of_operations_for_a_backend(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,29 +187,66 @@ def test_what_becomes_of_operations_for_a_backend(capsys: pytest.CaptureFixture[
 
         @hookimpl
         def tilewright_backend(self) -> Manifest:
-            return Manifest("vega", "1", "few", ("xpu",), ("t",), Capabilities(frozenset({"f32"})), lowers=frozenset({"add", "cmp"}), priority=-10)
+            return Manifest(
+                "vega",
+                "1",
+                "few",
+                ("xpu",),
+                ("t",),
+                Capabilities(frozenset({"f32"})),
+                lowers=frozenset({"add", "cmp"}),
+                priority=-10,
+            )
 
     registry().register(Plugin(), "vega")
     try:
-        assert "for vega\n    lowered: 2\n        add cmp\n    decomposed: " in told(capsys, "--backend", "vega")[1]
-        states = {row["name"]: row["lowered"] for row in json.loads(told(capsys, "--backend", "vega", "--json")[1])}
-        assert (states["add"], states["min"], states["call"], states["load"]) == ("lowered", "decomposed", "decomposed", "refused")
+        assert (
+            "for vega\n    lowered: 2\n        add cmp\n    decomposed: "
+            in told(capsys, "--backend", "vega")[1]
+        )
+        states = {
+            row["name"]: row["lowered"]
+            for row in json.loads(told(capsys, "--backend", "vega", "--json")[1])
+        }
+        assert (states["add"], states["min"], states["call"], states["load"]) == (
+            "lowered",
+            "decomposed",
+            "decomposed",
+            "refused",
+        )
         assert "for vega\n    decomposed" in told(capsys, "min", "--backend", "vega")[1]
-        assert json.loads(told(capsys, "load", "--backend", "vega", "--json")[1])["lowered"] == "refused"
+        assert (
+            json.loads(told(capsys, "load", "--backend", "vega", "--json")[1])["lowered"]
+            == "refused"
+        )
     finally:
         registry().unregister("vega")
-    assert "lowered" not in told(capsys)[1] and json.loads(told(capsys, "min", "--json")[1])["lowered"] == ""
+    assert (
+        "lowered" not in told(capsys)[1]
+        and json.loads(told(capsys, "min", "--json")[1])["lowered"] == ""
+    )
 
 
 def test_operations_of_a_plugin(capsys: pytest.CaptureFixture[str]) -> None:
-    spec = OpSpec("vega.fuse", "fuses", (Operand("x", "what is fused", Kind.VARIADIC),), lambda shape: ())
+    spec = OpSpec(
+        "vega.fuse", "fuses", (Operand("x", "what is fused", Kind.VARIADIC),), lambda shape: ()
+    )
 
     class Plugin:
         __name__ = "vega"
 
         @hookimpl
         def tilewright_backend(self) -> Manifest:
-            return Manifest("vega", "1", "fuses", ("xpu",), ("t",), Capabilities(frozenset({"f32"})), ops=(spec,), priority=-10)
+            return Manifest(
+                "vega",
+                "1",
+                "fuses",
+                ("xpu",),
+                ("t",),
+                Capabilities(frozenset({"f32"})),
+                ops=(spec,),
+                priority=-10,
+            )
 
     registry().register(Plugin(), "vega")
     try:

@@ -25,7 +25,9 @@ def test_every_operation_has_samples() -> None:
         assert found, spec.name
         for sample in found:
             assert sample.name.startswith(f"{spec.name}/")
-            assert any(operation.name == spec.name for operation in sample.module.walk()), sample.name
+            assert any(operation.name == spec.name for operation in sample.module.walk()), (
+                sample.name
+            )
 
 
 def test_names_are_unique() -> None:
@@ -36,7 +38,12 @@ def test_names_are_unique() -> None:
 def test_every_attribute_takes_every_choice() -> None:
     """Enumerations, booleans and optional operands occur in all their forms."""
     for spec in TABLE:
-        operations = [operation for sample in samples(spec.name) for operation in sample.module.walk() if operation.name == spec.name]
+        operations = [
+            operation
+            for sample in samples(spec.name)
+            for operation in sample.module.walk()
+            if operation.name == spec.name
+        ]
         for declared in spec.attributes:
             found = {operation.attribute(declared.name) for operation in operations}
             if declared.kind == "enum":
@@ -45,7 +52,10 @@ def test_every_attribute_takes_every_choice() -> None:
                 assert found == {True, False}, (spec.name, declared.name)
         for position, operand in enumerate(spec.operands):
             if operand.kind.value == "optional":
-                assert {operation.segments[position] for operation in operations} == {0, 1}, (spec.name, operand.name)
+                assert {operation.segments[position] for operation in operations} == {0, 1}, (
+                    spec.name,
+                    operand.name,
+                )
 
 
 def test_unknown_operation() -> None:
@@ -53,7 +63,9 @@ def test_unknown_operation() -> None:
         list(samples("nothing"))
 
 
-def launch(sample: Sample, seed: int, checked: CheckedOptions | None = None) -> tuple[list[object], list[str]]:
+def launch(
+    sample: Sample, seed: int, checked: CheckedOptions | None = None
+) -> tuple[list[object], list[str]]:
     """(the arguments after a run on the reference, the lines it printed without addresses, which no two arrays have in common)"""
     arguments, lines = sample.make_arguments(np.random.default_rng(seed)), []
     with warnings.catch_warnings():
@@ -74,7 +86,10 @@ def test_the_reference_runs_them_and_its_checked_mode_finds_nothing(name: str) -
         if not sample.runnable:
             continue
         assert sample.outputs or name == "print", sample.name
-        (plain, lines), (checked, checked_lines) = launch(sample, number), launch(sample, number, CheckedOptions(overflow=False))
+        (plain, lines), (checked, checked_lines) = (
+            launch(sample, number),
+            launch(sample, number, CheckedOptions(overflow=False)),
+        )
         check_outputs(sample, plain, checked)
         assert lines == checked_lines
         for argument, value in zip(sample.arguments, sample.module.kernel.arguments, strict=True):
@@ -84,17 +99,26 @@ def test_the_reference_runs_them_and_its_checked_mode_finds_nothing(name: str) -
 
 
 def test_a_wrong_result_is_found() -> None:
-    sample = next(sample for sample in samples("add") if "f32" in sample.name and "scalar" not in sample.name)
+    sample = next(
+        sample for sample in samples("add") if "f32" in sample.name and "scalar" not in sample.name
+    )
     (first, _), (second, _) = launch(sample, 1), launch(sample, 1)
     output = second[sample.outputs[0]]
     assert isinstance(output, np.ndarray)
-    output.flat[5] = np.nextafter(output.flat[5], np.float32(1e30)) if np.isfinite(output.flat[5]) else 1.0
-    with pytest.raises(AssertionError, match=r"add/f32/.*: argument 2 \(f32\) differs in 1 of \d+ elements; first at \(5,\): expected"):
+    output.flat[5] = (
+        np.nextafter(output.flat[5], np.float32(1e30)) if np.isfinite(output.flat[5]) else 1.0
+    )
+    with pytest.raises(
+        AssertionError,
+        match=r"add/f32/.*: argument 2 \(f32\) differs in 1 of \d+ elements; first at \(5,\): expected",
+    ):
         check_outputs(sample, first, second)
 
 
 def test_units_in_the_last_place() -> None:
-    sample = next(sample for sample in samples("exp") if "f32" in sample.name and "128" in sample.name)
+    sample = next(
+        sample for sample in samples("exp") if "f32" in sample.name and "128" in sample.name
+    )
     (first, _), (second, _) = launch(sample, 1), launch(sample, 1)
     output = second[sample.outputs[0]]
     assert isinstance(output, np.ndarray)

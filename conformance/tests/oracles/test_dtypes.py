@@ -23,7 +23,9 @@ def test_the_table_has_every_type_of_tile_ir() -> None:
     assert (dtypes.ELEMENTS["f8e5m2"], dtypes.language("bool")) == ("float8e5", tl.int1)
 
 
-@pytest.mark.parametrize("name", [*dtypes.NUMBERS, *(one for one in dtypes.FP8 if one != "f8e4b15")])
+@pytest.mark.parametrize(
+    "name", [*dtypes.NUMBERS, *(one for one in dtypes.FP8 if one != "f8e4b15")]
+)
 def test_numbers_and_bits_are_of_one_size(name: str) -> None:
     assert dtypes.kind(name).itemsize == dtypes.storage(name).itemsize
 

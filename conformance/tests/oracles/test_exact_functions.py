@@ -14,7 +14,12 @@ from tilewright_conformance.cases.math.libdevice.values import DOMAINS
 from tilewright_conformance.oracles.functions import FUNCTIONS, exact
 from tilewright_conformance.oracles.philox import uniform, words
 from tilewright_conformance.oracles.rounding import rounded
-from tilewright_conformance.testlib.math_values import ARGUMENTS, double_nearest, large_angles, random_arguments
+from tilewright_conformance.testlib.math_values import (
+    ARGUMENTS,
+    double_nearest,
+    large_angles,
+    random_arguments,
+)
 
 RNG = np.random.default_rng(5)
 #: What longdouble itself may be off.
@@ -22,7 +27,9 @@ CLOSE = 2 * float(np.finfo(np.longdouble).eps)
 
 
 def _spread(count: int, low: float, high: float) -> Any:
-    return RNG.choice([-1.0, 1.0], count) * np.exp(RNG.uniform(math.log(low), math.log(high), count))
+    return RNG.choice([-1.0, 1.0], count) * np.exp(
+        RNG.uniform(math.log(low), math.log(high), count)
+    )
 
 
 def _arguments(name: str) -> list[Any]:
@@ -32,7 +39,11 @@ def _arguments(name: str) -> list[Any]:
         return [x[(np.abs(x) < 1e4) | (name not in ("exp", "exp2"))]]
     if name in DOMAINS:
         operands = DOMAINS[name](rng, 700)
-        return [np.abs(operands[0][::5]), operands[1][::5]] if name == "pow" else [operand[::5] for operand in operands]
+        return (
+            [np.abs(operands[0][::5]), operands[1][::5]]
+            if name == "pow"
+            else [operand[::5] for operand in operands]
+        )
     if name == "div":
         return [_spread(20, 1e-200, 1e200), _spread(20, 1e-100, 1e100)]
     if "length" in name:
@@ -57,7 +68,11 @@ _MPMATH: dict[str, Any] = {
     "normcdf": mpmath.ncdf,
     "lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))) if x < 100 else mpmath.loggamma(x),
     "tgamma": mpmath.gamma,
-    **{f"{kind}{order}": (lambda x, f=function, n=order: f(n, x)) for kind, function in (("j", mpmath.besselj), ("y", mpmath.bessely)) for order in (0, 1)},
+    **{
+        f"{kind}{order}": (lambda x, f=function, n=order: f(n, x))
+        for kind, function in (("j", mpmath.besselj), ("y", mpmath.bessely))
+        for order in (0, 1)
+    },
     "jn": mpmath.besselj,
     "yn": mpmath.bessely,
     "cyl_bessel_i0": lambda x: mpmath.besseli(0, x),
@@ -69,14 +84,18 @@ _INVERSES = {"erfcinv": mpmath.erfc, "normcdfinv": mpmath.ncdf}
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_those_of_mpmath(name: str) -> None:
     operands = _arguments(name)
-    with mpmath.workdps(400 if name in ("sin", "cos", "tan", "sinh", "tanh", "erfcx", "expm1") else 60):
+    with mpmath.workdps(
+        400 if name in ("sin", "cos", "tan", "sinh", "tanh", "erfcx", "expm1") else 60
+    ):
         for *numbers, found in zip(*operands, exact(name, *operands), strict=True):
             given = [mpmath.mpf(float(number)) for number in numbers]
             value = mpmath.mpf(np.format_float_scientific(found, precision=30))
             if name in _INVERSES:
                 # The error of the argument that the value belongs to, by the slope.
                 forth = _INVERSES[name]
-                assert abs(forth(value) - given[0]) <= abs(mpmath.diff(forth, value) * value) * CLOSE, numbers
+                assert (
+                    abs(forth(value) - given[0]) <= abs(mpmath.diff(forth, value) * value) * CLOSE
+                ), numbers
                 continue
             wanted = (_MPMATH.get(name) or getattr(mpmath, name))(*given)
             assert abs(value - wanted) <= abs(wanted) * CLOSE, numbers
@@ -88,7 +107,10 @@ def test_angles_are_reduced_however_large() -> None:
         for name in ("sin", "cos"):
             for angle, found in zip(x[::7], exact(name, x[::7]), strict=True):
                 wanted = getattr(mpmath, name)(mpmath.mpf(float(angle)))
-                assert abs(mpmath.mpf(np.format_float_scientific(found, precision=30)) - wanted) <= abs(wanted) * CLOSE, angle
+                assert (
+                    abs(mpmath.mpf(np.format_float_scientific(found, precision=30)) - wanted)
+                    <= abs(wanted) * CLOSE
+                ), angle
 
 
 def test_what_no_format_holds_is_infinite_or_zero() -> None:
@@ -106,26 +128,60 @@ def test_double_precision_agrees(name: str) -> None:
     np.testing.assert_allclose(double_nearest(name, settled), results, rtol=1e-15)
 
 
-@pytest.mark.parametrize(("text", "dtype"), [("f16", np.float16), ("f32", np.float32), ("f64", np.float64)])
+@pytest.mark.parametrize(
+    ("text", "dtype"), [("f16", np.float16), ("f32", np.float32), ("f64", np.float64)]
+)
 def test_rounding_to_nearest_is_the_machines(text: str, dtype: Any) -> None:
     x, y = _spread(400, 1e-7, 6e4).astype(dtype), _spread(400, 1e-7, 6e4).astype(dtype)
     with np.errstate(all="ignore"):
-        for operation, exactly in ((np.add, Fraction.__add__), (np.multiply, Fraction.__mul__), (np.divide, Fraction.__truediv__)):
+        for operation, exactly in (
+            (np.add, Fraction.__add__),
+            (np.multiply, Fraction.__mul__),
+            (np.divide, Fraction.__truediv__),
+        ):
             for a, b, found in zip(x.tolist(), y.tolist(), operation(x, y).tolist(), strict=True):
                 if b:
-                    exact_value = {np.add: Fraction.__add__, np.multiply: Fraction.__mul__, np.divide: Fraction.__truediv__}[operation](
-                        Fraction(a), Fraction(b)
-                    )
+                    exact_value = {
+                        np.add: Fraction.__add__,
+                        np.multiply: Fraction.__mul__,
+                        np.divide: Fraction.__truediv__,
+                    }[operation](Fraction(a), Fraction(b))
                     assert rounded(exact_value, "rn", text) == found, (operation, a, b)
 
 
 @pytest.mark.parametrize(
     ("exact_value", "text", "expected"),
     [
-        (Fraction(1, 3), "f32", {"rn": 0.3333333432674408, "rz": 0.3333333134651184, "rd": 0.3333333134651184, "ru": 0.3333333432674408}),
-        (Fraction(-1, 3), "f32", {"rn": -0.3333333432674408, "rz": -0.3333333134651184, "rd": -0.3333333432674408, "ru": -0.3333333134651184}),
-        (Fraction(2) ** 128, "f32", {"rn": math.inf, "rz": 2.0**128 - 2.0**104, "rd": 2.0**128 - 2.0**104, "ru": math.inf}),
-        (-(Fraction(2) ** 16), "f16", {"rn": -math.inf, "rz": -65504.0, "rd": -math.inf, "ru": -65504.0}),
+        (
+            Fraction(1, 3),
+            "f32",
+            {
+                "rn": 0.3333333432674408,
+                "rz": 0.3333333134651184,
+                "rd": 0.3333333134651184,
+                "ru": 0.3333333432674408,
+            },
+        ),
+        (
+            Fraction(-1, 3),
+            "f32",
+            {
+                "rn": -0.3333333432674408,
+                "rz": -0.3333333134651184,
+                "rd": -0.3333333432674408,
+                "ru": -0.3333333134651184,
+            },
+        ),
+        (
+            Fraction(2) ** 128,
+            "f32",
+            {"rn": math.inf, "rz": 2.0**128 - 2.0**104, "rd": 2.0**128 - 2.0**104, "ru": math.inf},
+        ),
+        (
+            -(Fraction(2) ** 16),
+            "f16",
+            {"rn": -math.inf, "rz": -65504.0, "rd": -math.inf, "ru": -65504.0},
+        ),
         (Fraction(65519), "f16", {"rn": 65504.0, "ru": math.inf}),
         (Fraction(65520), "f16", {"rn": math.inf, "rz": 65504.0}),
         (Fraction(1, 2**25), "f16", {"rn": 0.0, "ru": 2.0**-24, "rd": 0.0}),
@@ -135,7 +191,9 @@ def test_rounding_to_nearest_is_the_machines(text: str, dtype: Any) -> None:
         (Fraction(5, 4), "f64", {"rn": 1.25, "rz": 1.25, "rd": 1.25, "ru": 1.25}),
     ],
 )
-def test_directions_and_ends_of_formats(exact_value: Fraction, text: str, expected: dict[str, float]) -> None:
+def test_directions_and_ends_of_formats(
+    exact_value: Fraction, text: str, expected: dict[str, float]
+) -> None:
     assert {mode: rounded(exact_value, mode, text) for mode in expected} == expected
 
 

@@ -42,7 +42,9 @@ def test_numbers_of_fp32_become_those_of_a_narrow_format_past_its_ends_too(targe
 
 @pytest.mark.parametrize("target", FORMATS)
 def test_towards_zero_a_finite_number_stays_finite_and_grows_no_greater(target: str) -> None:
-    x = np.concatenate([conversions.decisive(RNG, "float32", target), special("float32")]).astype(np.float64)
+    x = np.concatenate([conversions.decisive(RNG, "float32", target), special("float32")]).astype(
+        np.float64
+    )
     found = FORMATS[target].rounded(x, "rtz")
     finite = np.isfinite(x)
     assert np.isfinite(found[finite]).all() and (np.abs(found[finite]) <= np.abs(x[finite])).all()
@@ -58,7 +60,9 @@ def test_casts_that_numpy_rounds_once(source: str) -> None:
         with np.errstate(all="ignore"):
             if target in INTEGERS or target == "bool":
                 assert np.array_equal(found, x.astype(target))
-            elif target in ("float32", "float64") or (source in FLOATS and (source != "float64" or target == "float16")):
+            elif target in ("float32", "float64") or (
+                source in FLOATS and (source != "float64" or target == "float16")
+            ):
                 assert_same(found, x.astype(kind(target)))
 
 
@@ -79,7 +83,14 @@ def test_values_for_casts_hold_ties_and_ends() -> None:
     x = conversions.values(RNG, "int64", "float32")
     assert {2**24 + 1, 2**25 + 2, 2**63 - 1, -(2**63)} <= set(x.tolist())
     x = conversions.values(RNG, "float64", "float16").astype(np.float64)
-    assert {65504.0, 65520.0, 65488.0, np.nextafter(65488.0, 0), 2.0**-25, np.nextafter(2.0**-25, 1)} <= set(x.tolist())
+    assert {
+        65504.0,
+        65520.0,
+        65488.0,
+        np.nextafter(65488.0, 0),
+        2.0**-25,
+        np.nextafter(2.0**-25, 1),
+    } <= set(x.tolist())
     x = conversions.values(RNG, "float32", "uint8").astype(np.float64)
     assert {255.5, -0.5, 0.5} <= set(x.tolist()) and x.max() < 256 and x.min() > -1
 
@@ -90,7 +101,14 @@ def test_fused_products_are_rounded_once(name: str) -> None:
     z[::2] = -(x[::2] * y[::2])
     for a, b, c, found in zip(x, y, z, kernels.fused(x, y, z), strict=True):
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-        near = [abs(Fraction(float(n)) - exact) for n in (found, np.nextafter(found, kind(name).type(9)), np.nextafter(found, kind(name).type(-9)))]
+        near = [
+            abs(Fraction(float(n)) - exact)
+            for n in (
+                found,
+                np.nextafter(found, kind(name).type(9)),
+                np.nextafter(found, kind(name).type(-9)),
+            )
+        ]
         assert near[0] == min(near)
 
 

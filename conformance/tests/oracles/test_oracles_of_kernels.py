@@ -50,12 +50,21 @@ def parts(x: Any, bits: int, count: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("precision", "bits", "count"), [("tf32", 11, 1), ("tf32x3", 11, 2), ("bf16x3", 8, 2), ("bf16x6", 8, 3)])
+@pytest.mark.parametrize(
+    ("precision", "bits", "count"),
+    [("tf32", 11, 1), ("tf32x3", 11, 2), ("bf16x3", 8, 2), ("bf16x6", 8, 3)],
+)
 def test_precisions_allow_what_their_parts_leave(precision: str, bits: int, count: int) -> None:
     """Operands cut off, products of the small parts left out, all errors of one sign: within the bound, and not within that of a better precision."""
-    a, b = np.abs(matrix.spread(RNG, "f32", 16, 64).values), np.abs(matrix.spread(RNG, "f32", 64, 16).values)
+    a, b = (
+        np.abs(matrix.spread(RNG, "f32", 16, 64).values),
+        np.abs(matrix.spread(RNG, "f32", 64, 16).values),
+    )
     left, right = parts(a, bits, count), parts(b, bits, count)
-    found = sum((left[i] @ right[j] for i in range(count) for j in range(count) if i + j < count), np.zeros((16, 16)))
+    found = sum(
+        (left[i] @ right[j] for i in range(count) for j in range(count) if i + j < count),
+        np.zeros((16, 16)),
+    )
     off = np.abs(found - a @ b)
     assert (off <= matrix.bound(a, b, 0.0, "f32", precision)).all()
     better = {"tf32": "tf32x3", "bf16x3": "ieee"}.get(precision)
@@ -66,14 +75,24 @@ def test_precisions_allow_what_their_parts_leave(precision: str, bits: int, coun
 def test_few_bits_are_exact_in_every_accumulator() -> None:
     for type_ in ("f16", "bf16", "f8e4m3fn", "f8e5m2"):
         a, b = matrix.few_bits(RNG, type_, 4, 128), matrix.few_bits(RNG, type_, 128, 4)
-        exact = [[float(sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True))) for column in b.values.T] for row in a.values]
-        np.testing.assert_array_equal(summed(a.values, b.values, np.float16, RNG.permutation(128)), exact)
+        exact = [
+            [
+                float(sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)))
+                for column in b.values.T
+            ]
+            for row in a.values
+        ]
+        np.testing.assert_array_equal(
+            summed(a.values, b.values, np.float16, RNG.permutation(128)), exact
+        )
 
 
 def test_patterns_and_values_of_operands_agree() -> None:
     for type_ in ("bf16", "f8e4m3fn", "f8e5m2"):
         operand = matrix.spread(RNG, type_, 50)
-        np.testing.assert_array_equal(matrix.bits_of(operand).view(kind(type_)).astype(np.float64), operand.values)
+        np.testing.assert_array_equal(
+            matrix.bits_of(operand).view(kind(type_)).astype(np.float64), operand.values
+        )
 
 
 def by_differences(f: Any, x: Any, direction: Any) -> float:
@@ -86,8 +105,14 @@ def test_gradients_agree_with_differences() -> None:
     direction = RNG.standard_normal(x.shape)
     mean, rstd = x.mean(1), 1 / np.sqrt(x.var(1) + 1e-5)
     pairs = [
-        (lambda x: (rowwise.rms_norm(x, w, 1e-6)[0] * dy).sum(), rowwise.rms_norm_gradient(x, w, dy, 1e-6)[0]),
-        (lambda x: (rowwise.layer_norm(x, w, w, 1e-5)[0] * dy).sum(), rowwise.layer_norm_gradient(x, w, dy, mean, rstd)[0]),
+        (
+            lambda x: (rowwise.rms_norm(x, w, 1e-6)[0] * dy).sum(),
+            rowwise.rms_norm_gradient(x, w, dy, 1e-6)[0],
+        ),
+        (
+            lambda x: (rowwise.layer_norm(x, w, w, 1e-5)[0] * dy).sum(),
+            rowwise.layer_norm_gradient(x, w, dy, mean, rstd)[0],
+        ),
     ]
     target = np.array([1, -100, 3])
     for smoothing, cap in ((0.0, None), (0.1, None), (0.0, 2.0)):
@@ -97,7 +122,9 @@ def test_gradients_agree_with_differences() -> None:
 
         pairs.append((loss, rowwise.cross_entropy(x, target, -100, smoothing, cap)[1]))
     for f, gradient in pairs:
-        assert by_differences(f, x, direction) == pytest.approx(float((gradient * direction).sum()), rel=1e-5, abs=1e-7)
+        assert by_differences(f, x, direction) == pytest.approx(
+            float((gradient * direction).sum()), rel=1e-5, abs=1e-7
+        )
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -111,4 +138,6 @@ def test_gradients_of_attention_agree_with_differences(causal: bool) -> None:
             given = [x if i == position else array for i, array in enumerate(arrays)]
             return (attention.forward(*given, 0.5, causal)[0] * do).sum()
 
-        assert by_differences(f, arrays[position], direction) == pytest.approx(float((gradient * direction).sum()), rel=1e-5, abs=1e-7)
+        assert by_differences(f, arrays[position], direction) == pytest.approx(
+            float((gradient * direction).sum()), rel=1e-5, abs=1e-7
+        )

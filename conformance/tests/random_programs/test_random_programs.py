@@ -19,7 +19,13 @@ CPU = Session(Subject("cpu"), "random programs")
 
 
 @pytest.mark.slow
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(programs(CPU.capabilities))
 def test_cpu_agrees_with_the_reference_before_or_after_the_passes(program: Program) -> None:
     expected, found = program.arguments(), program.arguments()
@@ -30,13 +36,21 @@ def test_cpu_agrees_with_the_reference_before_or_after_the_passes(program: Progr
     CPU.run_module(module, found, program.grid, with_passes=False)
     for output in program.outputs:
         wrong = mismatch(output, expected[output.index], found[output.index])
-        assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+        assert not wrong, (
+            f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+        )
 
 
 def test_a_wrong_result_is_noticed() -> None:
     found: list[str] = []
 
-    @settings(max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=20,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(programs())
     def flip(program: Program) -> None:
         expected, wrong = program.arguments(), program.arguments()

@@ -24,11 +24,15 @@ def plain(literal: Literal) -> Any:
 
 
 def test_calls_results_and_contents_are_read() -> None:
-    run = only("; run: grid(3, 2) @f(1, [2.5, -inf]) == (true, [0x1F] * 3), %p == range(-1, 2) within 2 ulp")
+    run = only(
+        "; run: grid(3, 2) @f(1, [2.5, -inf]) == (true, [0x1F] * 3), %p == range(-1, 2) within 2 ulp"
+    )
     assert (run.name, run.grid) == ("f", (3, 2, 1))
     assert [plain(argument) for argument in run.arguments] == [1, [2.5, -math.inf]]
     assert [plain(result.literal) for result in run.results] == [True, [31, 31, 31]]
-    assert [(one.name, plain(one.expected.literal), one.expected.ulp) for one in run.contents] == [("p", [-1, 0, 1], 2.0)]
+    assert [(one.name, plain(one.expected.literal), one.expected.ulp) for one in run.contents] == [
+        ("p", [-1, 0, 1], 2.0)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +67,29 @@ MALFORMED = {
     "; run: @f 1": (1, 11, "expected '(', found '1'"),
     "; run: @f(1 2) == 3": (1, 13, "expected ',' or ')', found '2'"),
     "; run: @f(1) = 3": (1, 14, "'=' begins nothing that a directive has"),
-    "; run: @f(1)": (1, 13, "expected '==' and the expected results, or ',' and a pointer's contents, found the end of the directive"),
-    "; run: @f(1) ==": (1, 16, "expected a value: a number, true, false, or a list in brackets, found the end of the directive"),
+    "; run: @f(1)": (
+        1,
+        13,
+        "expected '==' and the expected results, or ',' and a pointer's contents, found the end of the directive",
+    ),
+    "; run: @f(1) ==": (
+        1,
+        16,
+        "expected a value: a number, true, false, or a list in brackets, found the end of the directive",
+    ),
     "; run: @f(1) == 3 4": (1, 19, "expected ',' or the end of the directive, found '4'"),
-    "; run: @f(one) == 3": (1, 11, "expected a value: a number, true, false, or a list in brackets, found 'one'"),
+    "; run: @f(one) == 3": (
+        1,
+        11,
+        "expected a value: a number, true, false, or a list in brackets, found 'one'",
+    ),
     "; run: @f(1) == 3, p == 4": (1, 20, "expected a pointer argument, %name, found 'p'"),
     "; run: @f(1) == 3, %p 4": (1, 23, "expected '==', found '4'"),
-    "; run: @f(1) == 3 within nan ulp": (1, 26, "expected a positive number of units in the last place"),
+    "; run: @f(1) == 3 within nan ulp": (
+        1,
+        26,
+        "expected a positive number of units in the last place",
+    ),
     "; run: @f(1) == 3 within 2": (1, 27, "expected 'ulp', found the end of the directive"),
     "; run: grid(0) @f() == 3": (1, 13, "expected a number of programs, at least 1"),
     "; run: grid(1, 1, 1, 1) @f() == 3": (1, 13, "a grid has one to three extents"),
@@ -77,7 +97,11 @@ MALFORMED = {
     "; run: @f([1] * 9999999) == 3": (1, 17, "a list has at most 1048576 elements"),
     "; run: @f(0x1.0p9999) == 3": (1, 11, "0x1.0p9999 is beyond every float"),
     "; run: @f([1,\n;  2\n% 3": (2, 5, "expected ',' or ']', found the end of the directive"),
-    "; run: @f([1,\n;  2\n; run: @f(2) == 3": (2, 5, "expected ',' or ']', found the end of the directive"),
+    "; run: @f([1,\n;  2\n; run: @f(2) == 3": (
+        2,
+        5,
+        "expected ',' or ']', found the end of the directive",
+    ),
     "text\n  ; rum: @f(1) == 2": (2, 5, "there is no directive 'rum:', only 'run:'"),
     "; no directive: at all": (1, 1, "the file has no directive '; run: @function(...) == ...'"),
 }

@@ -12,7 +12,10 @@ from tilewright_conformance.runtests.directives import parse
 from tilewright_conformance.runtests.runner import FAILED, FILES, PASSED, Runner, backends, report
 
 PATHS = sorted(FILES.glob("*.tileir"))
-BACKENDS = [name if name in ("reference", "cpu") else pytest.param(name, marks=pytest.mark.gpu) for name in backends()]
+BACKENDS = [
+    name if name in ("reference", "cpu") else pytest.param(name, marks=pytest.mark.gpu)
+    for name in backends()
+]
 #: Operations that no run test executes: targets' own code, output, hints, and what has conformance cases of its own.
 NOT_RUN = {
     "assert", "assume", "atomic_load", "atomic_store", "barrier", "clock", "descriptor_extent", "descriptor_gather", "descriptor_reduce",
@@ -37,5 +40,9 @@ def test_every_function_is_run() -> None:
 
 
 def test_every_operation_is_run_or_named() -> None:
-    used = {operation.name for path in PATHS for operation in parse_module(parse(path.read_text()).ir).walk()}
+    used = {
+        operation.name
+        for path in PATHS
+        for operation in parse_module(parse(path.read_text()).ir).walk()
+    }
     assert {spec.name for spec in TABLE} - used == NOT_RUN

@@ -64,12 +64,18 @@ def test_right_expectations_pass(directive: str, backend: str) -> None:
 @pytest.mark.parametrize(
     ("directive", "message"),
     [
-        ("@half(3.0) == 1.25", r"the result \(f32\): 1 of 1 elements are wrong; .* expected 1.25, found 1.5"),
+        (
+            "@half(3.0) == 1.25",
+            r"the result \(f32\): 1 of 1 elements are wrong; .* expected 1.25, found 1.5",
+        ),
         ("@half(3.0) == 1.5000001", "allowed 0 ULP"),
         ("@half(3.0) == 1.5000003 within 1 ulp", "allowed 1 ULP"),
         ("@half(0.0) == -0.0", "expected -0.0, found 0.0"),
         ("@half(3.0) == nan", "expected nan, found 1.5"),
-        ("@pair([1, 2], true) == ([2, 5], true)", r"result 0 \(i32\): 1 of 2 .* first at \[1\]: expected 5, found 4"),
+        (
+            "@pair([1, 2], true) == ([2, 5], true)",
+            r"result 0 \(i32\): 1 of 2 .* first at \[1\]: expected 5, found 4",
+        ),
         ("@pair([1, 2], true) == ([2, 4], false)", "result 1"),
         ("@fill([1, 2], 7, [3, 4]), %p == [7, 3]", r"%p \(i16\): 1 of 2 .* expected 3, found 2"),
     ],
@@ -91,7 +97,10 @@ def mutant() -> Iterator[str]:
 
 def test_a_wrong_backend_fails(mutant: str) -> None:
     outcome = run("@pair([1, 2], true) == ([2, 4], true)", mutant)
-    assert outcome.status == FAILED and "result 0 (i32): 1 of 2 elements are wrong; first at [1]: expected 4" in outcome.message
+    assert (
+        outcome.status == FAILED
+        and "result 0 (i32): 1 of 2 elements are wrong; first at [1]: expected 4" in outcome.message
+    )
 
 
 def test_a_backend_that_does_nothing_fails_whatever_is_expected() -> None:
@@ -109,7 +118,9 @@ class Narrow(minimal_backend.Minimal):
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        return dataclasses.replace(super().tilewright_backend(), capabilities=Capabilities(frozenset({"f32", "i32"})))
+        return dataclasses.replace(
+            super().tilewright_backend(), capabilities=Capabilities(frozenset({"f32", "i32"}))
+        )
 
     @hookimpl
     def tilewright_lower(self) -> None:
@@ -120,16 +131,26 @@ def test_what_a_backend_does_not_declare_is_no_failure_and_its_errors_are() -> N
     registry().register(Narrow("core"), minimal_backend.NAME)
     try:
         undeclared = run("@bf16(1.0) == 2.0", minimal_backend.NAME)
-        assert undeclared.status == NOT_SUPPORTED and "does not declare" in undeclared.message and "bf16" in undeclared.message
+        assert (
+            undeclared.status == NOT_SUPPORTED
+            and "does not declare" in undeclared.message
+            and "bf16" in undeclared.message
+        )
         broken = run("@half(1.0) == 0.5", minimal_backend.NAME)
-        assert broken.status == FAILED and "ZeroDivisionError: a fault of the backend" in broken.message
+        assert (
+            broken.status == FAILED
+            and "ZeroDivisionError: a fault of the backend" in broken.message
+        )
     finally:
         registry().unregister(minimal_backend.NAME)
 
 
 #: Directive -> (column, message): the text of a directive begins in column 8.
 UNFIT = {
-    "@third(1.0) == 1.0": (3, "there is no function @third; the file has @half, @pair, @fill, @bf16, @pointers"),
+    "@third(1.0) == 1.0": (
+        3,
+        "there is no function @third; the file has @half, @pair, @fill, @bf16, @pointers",
+    ),
     "@half(1.0, 2.0) == 1.0": (3, "@half has 1 argument, not 2"),
     "@half(1.0) == (1.0, 2.0)": (3, "@half has 1 result, not 2"),
     "@pair([1, 2], true), %x == [1]": (3, "@pair has 2 results, not 0"),
@@ -139,10 +160,19 @@ UNFIT = {
     "@pair([1, 2, 3], true) == ([1, 2], true)": (14, "expected a value of tile<2xi32>, found 3"),
     "@pair([1, [2]], true) == ([1, 2], true)": (18, "the rows of this list have different shapes"),
     "@pair([1, 2.5], true) == ([1, 2], true)": (18, "expected an integer of type i32"),
-    "@pair([1, 0x80000000], true) == ([1, 2], true)": (18, "2147483648 is no i32, which is -2147483648 to 2147483647"),
+    "@pair([1, 0x80000000], true) == ([1, 2], true)": (
+        18,
+        "2147483648 is no i32, which is -2147483648 to 2147483647",
+    ),
     "@pair([1, 2], 1) == ([1, 2], true)": (22, "expected true or false, a value of type i1"),
-    "@pair([true, true], true) == ([1, 2], true)": (15, "expected a number of type i32, found a value of type i1"),
-    "@fill(1, 7, [1, 2]), %p == [1]": (14, "expected the memory behind the pointer, a list of numbers"),
+    "@pair([true, true], true) == ([1, 2], true)": (
+        15,
+        "expected a number of type i32, found a value of type i1",
+    ),
+    "@fill(1, 7, [1, 2]), %p == [1]": (
+        14,
+        "expected the memory behind the pointer, a list of numbers",
+    ),
     "@fill([1], [7], [1, 2]), %p == [1]": (19, "expected a number of type i16, found a list"),
     "@fill([1], 7, [[1, 2]]), %p == [1]": (22, "expected a tensor of rank 1, lists in lists"),
     "@fill([1], 7, [1, 2]), %q == [1]": (31, "there is no argument %q; @fill has %p, %n, %d"),
@@ -157,7 +187,10 @@ def test_directives_that_do_not_fit_their_function_are_reported(directive: str) 
     with pytest.raises(ParseError) as caught:
         run(directive)
     line = TEXT.count("\n") + 1
-    assert (caught.value.line, caught.value.column, caught.value.message) == (line, *UNFIT[directive])
+    assert (caught.value.line, caught.value.column, caught.value.message) == (
+        line,
+        *UNFIT[directive],
+    )
 
 
 def test_the_interpreter_checks_accesses() -> None:
@@ -168,16 +201,24 @@ def test_the_interpreter_checks_accesses() -> None:
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, bad, malformed, ill = (tmp_path / f"{name}.tileir" for name in ("good", "bad", "malformed", "ill"))
+    good, bad, malformed, ill = (
+        tmp_path / f"{name}.tileir" for name in ("good", "bad", "malformed", "ill")
+    )
     good.write_text(f"{TEXT}; run: @half(3.0) == 1.5\n")
     bad.write_text(f"{TEXT}; run: @half(3.0) == 1.5\n; run: @half(3.0) == 2.5\n")
     malformed.write_text(f"{TEXT}; run: @half(3.0) = 1.5\n")
-    ill.write_text("tilewright.ir 1.0\nfunction @f(%x: i32) -> i32 {\n%0 = add %x, %x : i64\nreturn %0\n}\n; run: @f(1) == 2\n")
+    ill.write_text(
+        "tilewright.ir 1.0\nfunction @f(%x: i32) -> i32 {\n%0 = add %x, %x : i64\nreturn %0\n}\n; run: @f(1) == 2\n"
+    )
     assert program.main([str(good), "--backend", "reference", "--backend", "cpu"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"{name}: 1 passed, 0 failed, 0 not-supported" for name in ("reference", "cpu")]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{name}: 1 passed, 0 failed, 0 not-supported" for name in ("reference", "cpu")
+    ]
     assert program.main([str(good), str(bad), "--backend", "cpu"]) == 1
     lines, line = capsys.readouterr().out.splitlines(), TEXT.count("\n") + 2
-    assert lines[0].startswith(f"{bad}:{line}:3: failed on cpu: @half(3.0) == 2.5: the result (f32)")
+    assert lines[0].startswith(
+        f"{bad}:{line}:3: failed on cpu: @half(3.0) == 2.5: the result (f32)"
+    )
     assert lines[1:] == ["cpu: 2 passed, 1 failed, 0 not-supported"]
     assert program.main([str(malformed), "--backend", "cpu"]) == 2
     assert f"{malformed}:{line - 1}:19: '=' begins nothing" in capsys.readouterr().err

@@ -16,7 +16,14 @@ from tilewright_conformance.suite.run import Options, run
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the run wrote its report. Not to be changed."""
     folder = tmp_path_factory.mktemp("report")
-    run(Options(Setup("cpu", seed=5), patterns=("elementwise/sqrt/*", "elementwise/fma/*"), workers=1, folder=folder))
+    run(
+        Options(
+            Setup("cpu", seed=5),
+            patterns=("elementwise/sqrt/*", "elementwise/fma/*"),
+            workers=1,
+            folder=folder,
+        )
+    )
     return folder
 
 

@@ -22,7 +22,15 @@ import tilewright_cpu.plugin as cpu
 from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Target
+from tilewright.plugins.manifest import (
+    CodeObject,
+    Device,
+    Launcher,
+    Manifest,
+    Memory,
+    Parameter,
+    Target,
+)
 from tilewright.runtime.compiler import compile as compile_
 
 NAME = "misbehaving"
@@ -41,7 +49,9 @@ def tilewright_backend() -> Manifest:
     assert capabilities is not None
     if HOW.startswith("undeclared"):
         capabilities = dataclasses.replace(capabilities, dtypes=capabilities.dtypes - {"f64"})
-    return dataclasses.replace(own, name=NAME, version="0.0.1", capabilities=capabilities, priority=-1000)
+    return dataclasses.replace(
+        own, name=NAME, version="0.0.1", capabilities=capabilities, priority=-1000
+    )
 
 
 @hookimpl
@@ -55,10 +65,14 @@ def tilewright_target(device: Device) -> Target | None:
 
 
 @hookimpl
-def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject | None:
+def tilewright_lower(
+    module: Module, target: Target, options: Mapping[str, Any]
+) -> CodeObject | None:
     code = cpu.tilewright_lower(module=module, target=target, options=options)
     text = str(module)
-    code.metadata["misbehave"] = any(operation.name == AT for operation in module.kernel.body.walk())
+    code.metadata["misbehave"] = any(
+        operation.name == AT for operation in module.kernel.body.walk()
+    )
     if "f64" in text and HOW == "undeclared and refused":
         raise LoweringError("this target has no f64")
     if "f64" in text and HOW == "undeclared and broken":
@@ -74,7 +88,9 @@ def tilewright_load(code: CodeObject, device: Device) -> Any:
 
 
 @hookimpl
-def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def tilewright_launcher(
+    loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     inner, misbehave = loaded
     launch = cpu.tilewright_launcher(loaded=inner, parameters=parameters, options=options)
 
@@ -99,7 +115,11 @@ class _MemoryOfDevice:
 
     def __init__(self, memory: Memory) -> None:
         self.allocate = memory.allocate
-        self.copy_to_device, self.copy_to_host, self._wait = memory.copy_to_device, memory.copy_to_host, memory.synchronize
+        self.copy_to_device, self.copy_to_host, self._wait = (
+            memory.copy_to_device,
+            memory.copy_to_host,
+            memory.synchronize,
+        )
 
     def synchronize(self) -> None:
         _check_device()

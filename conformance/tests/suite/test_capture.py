@@ -13,7 +13,9 @@ from tilewright_conformance.suite.capture import captured_output
 from tilewright_conformance.suite.session import Session, Subject
 
 
-def test_output_behind_python_is_collected_and_the_rest_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_behind_python_is_collected_and_the_rest_is_not(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     libc = ctypes.CDLL(None)
     libc.puts(b"before")
     with captured_output() as found:
@@ -44,7 +46,14 @@ libc.fflush(None)
 
 def test_what_the_c_library_holds_back_comes_where_it_was_written() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    found = subprocess.run([sys.executable, "-c", _BUFFERED], capture_output=True, text=True, env=environment, timeout=900, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", _BUFFERED],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=900,
+        check=True,
+    )
     assert found.stdout.splitlines() == ["before", "after", r"['inside\n']"]
 
 

@@ -19,30 +19,50 @@ def f32(*values: float) -> np.ndarray:
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_errors_are_counted_in_units_of_the_expected_value(dtype: type, steps: int) -> None:
     rng = np.random.default_rng(steps)
-    expected = (rng.uniform(1, 2, 500) * 2.0 ** rng.integers(-20, 5, 500) * rng.choice([-1, 1], 500)).astype(dtype)
+    expected = (
+        rng.uniform(1, 2, 500) * 2.0 ** rng.integers(-20, 5, 500) * rng.choice([-1, 1], 500)
+    ).astype(dtype)
     found = expected + (steps * np.spacing(np.abs(expected))).astype(dtype)
     assert compare(found, expected, rules=Rules(ulp=3)) == pytest.approx(steps, rel=1e-6)
     if steps:
-        with pytest.raises(MismatchError, match=rf"500 of 500 elements are wrong; first at \[0\].*off by up to {steps} ULP, allowed {steps - 0.5:g} ULP"):
+        with pytest.raises(
+            MismatchError,
+            match=rf"500 of 500 elements are wrong; first at \[0\].*off by up to {steps} ULP, allowed {steps - 0.5:g} ULP",
+        ):
             compare(found, expected, rules=Rules(ulp=steps - 0.5))
 
 
 def test_an_expected_value_between_two_numbers_is_half_a_unit_from_each() -> None:
     middle = np.array([1 + 2.0**-24, 3 + 2.0**-23])
     assert compare(middle.astype(np.float32), middle, rules=Rules(ulp=0.5)) == 0.5
-    compare(middle.astype(np.float32), middle)  # the nearest number of the type is what equality asks for
+    compare(
+        middle.astype(np.float32), middle
+    )  # the nearest number of the type is what equality asks for
     with pytest.raises(MismatchError):
         compare(np.nextafter(middle.astype(np.float32), np.float32(9)), middle)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("bf16", ml_dtypes.bfloat16), ("f8e4m3fn", ml_dtypes.float8_e4m3fn), ("f8e5m2", ml_dtypes.float8_e5m2)])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("bf16", ml_dtypes.bfloat16),
+        ("f8e4m3fn", ml_dtypes.float8_e4m3fn),
+        ("f8e5m2", ml_dtypes.float8_e5m2),
+    ],
+)
 def test_formats_kept_as_bits(name: str, dtype: type) -> None:
-    patterns = np.arange(1 << 8, dtype=np.uint8) if np.dtype(dtype).itemsize == 1 else np.arange(1 << 16, dtype=np.uint16)
+    patterns = (
+        np.arange(1 << 8, dtype=np.uint8)
+        if np.dtype(dtype).itemsize == 1
+        else np.arange(1 << 16, dtype=np.uint16)
+    )
     with np.errstate(invalid="ignore"):
         values = patterns.view(dtype).astype(np.float64)
     assert compare(patterns, values, name) == 0
     assert compare(patterns, patterns, name) == 0
-    finite = np.flatnonzero(np.isfinite(values) & np.isfinite(np.roll(values, -1)) & (values > 0))[:-1]
+    finite = np.flatnonzero(np.isfinite(values) & np.isfinite(np.roll(values, -1)) & (values > 0))[
+        :-1
+    ]
     found = patterns[finite + 1][np.isfinite(values[finite + 1])]
     expected = values[finite][np.isfinite(values[finite + 1])]
     assert compare(found, expected, name, Rules(ulp=1)) == 1
@@ -96,7 +116,9 @@ def test_bounds_of_each_element() -> None:
     found, expected = f32(1.0, 2.0), np.array([1.1, 2.1])
     compare(found, expected, rules=Rules(atol=np.array([0.11, 0.11])))
     compare(found, expected, rules=Rules(rtol=0.1))
-    with pytest.raises(MismatchError, match=r"1 of 2 elements are wrong; first at \[1\].*the case's bound"):
+    with pytest.raises(
+        MismatchError, match=r"1 of 2 elements are wrong; first at \[1\].*the case's bound"
+    ):
         compare(found, expected, rules=Rules(atol=np.array([0.11, 0.09])))
 
 

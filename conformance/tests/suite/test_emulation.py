@@ -60,8 +60,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     (folder / "vega_driver.py").write_text("target = ''\n")
     (folder / "vega_backend.py").write_text(BACKEND)
-    for name, group, module in (("vega", "tilewright", "vega_backend"), ("vega-emulator", "tilewright.emulators", "vega_emulator")):
-        info = folder / ("" if name == "vega" else "emulator") / f"{name.replace('-', '_')}-1.0.dist-info"
+    for name, group, module in (
+        ("vega", "tilewright", "vega_backend"),
+        ("vega-emulator", "tilewright.emulators", "vega_emulator"),
+    ):
+        info = (
+            folder
+            / ("" if name == "vega" else "emulator")
+            / f"{name.replace('-', '_')}-1.0.dist-info"
+        )
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "RECORD").write_text("")
@@ -70,15 +77,31 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(site: Path, out: Path, *arguments: str, emulator: bool = True) -> subprocess.CompletedProcess[str]:
+def run(
+    site: Path, out: Path, *arguments: str, emulator: bool = True
+) -> subprocess.CompletedProcess[str]:
     folders = [site, *([site / "emulator"] if emulator else [])]
     path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_CACHE_DIR": str(out / "cache")}
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=out, timeout=900, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=out, timeout=900, check=False
+    )
 
 
-SUITE = ("tilewright_conformance", "run", "--backend", "vega", "-j", "1", "--case", "elementwise/neg/i32/*", "--report", "report", "--emulate")
+SUITE = (
+    "tilewright_conformance",
+    "run",
+    "--backend",
+    "vega",
+    "-j",
+    "1",
+    "--case",
+    "elementwise/neg/i32/*",
+    "--report",
+    "report",
+    "--emulate",
+)
 
 
 def test_cases_run_on_the_emulated_target(site: Path, tmp_path: Path) -> None:
@@ -90,12 +113,27 @@ def test_cases_run_on_the_emulated_target(site: Path, tmp_path: Path) -> None:
 
 def test_faults_that_the_emulator_found_are_reported(site: Path, tmp_path: Path) -> None:
     run(site, tmp_path, *SUITE, "v1:strict")
-    assert "The emulated device found: a lane reads r7 before it is written" in (tmp_path / "report" / "report.json").read_text()
+    assert (
+        "The emulated device found: a lane reads r7 before it is written"
+        in (tmp_path / "report" / "report.json").read_text()
+    )
 
 
 def test_the_fuzzer_runs_on_it_too(site: Path, tmp_path: Path) -> None:
-    done = run(site, tmp_path, "tilewright_conformance.fuzz", "--backend", "vega", "--emulate", "v1", "--count", "3")
-    assert done.returncode == 0 and "vega: 3 programs, 0 failing" in done.stdout, done.stdout + done.stderr
+    done = run(
+        site,
+        tmp_path,
+        "tilewright_conformance.fuzz",
+        "--backend",
+        "vega",
+        "--emulate",
+        "v1",
+        "--count",
+        "3",
+    )
+    assert done.returncode == 0 and "vega: 3 programs, 0 failing" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,6 +144,8 @@ def test_the_fuzzer_runs_on_it_too(site: Path, tmp_path: Path) -> None:
         ("v1:fast", True, "the emulator has no mode 'fast'; it has strict"),
     ],
 )
-def test_what_is_missing_is_named(site: Path, tmp_path: Path, emulate: str, emulator: bool, message: str) -> None:
+def test_what_is_missing_is_named(
+    site: Path, tmp_path: Path, emulate: str, emulator: bool, message: str
+) -> None:
     done = run(site, tmp_path, *SUITE, emulate, emulator=emulator)
     assert done.returncode == 2 and message in done.stderr, done.stdout + done.stderr

@@ -8,7 +8,12 @@ import pytest
 
 from tilewright_conformance.suite.case import Outcome, Status
 from tilewright_conformance.suite.catalogue import catalogue
-from tilewright_conformance.suite.expectations import ExpectationError, Expectations, Verdict, read_expectations
+from tilewright_conformance.suite.expectations import (
+    ExpectationError,
+    Expectations,
+    Verdict,
+    read_expectations,
+)
 
 ENTRY = {
     "case": "elementwise/add/i8/scalar",
@@ -21,7 +26,10 @@ ENTRY = {
 
 def read(tmp_path: Path, *entries: dict[str, str], head: str = "") -> Expectations:
     path = tmp_path / "expectations.toml"
-    tables = ["[[expect]]\n" + "\n".join(f'{name} = "{value}"' for name, value in entry.items()) for entry in entries]
+    tables = [
+        "[[expect]]\n" + "\n".join(f'{name} = "{value}"' for name, value in entry.items())
+        for entry in entries
+    ]
     path.write_text(head + "\n\n".join(tables))
     return read_expectations(path, catalogue())
 
@@ -29,12 +37,18 @@ def read(tmp_path: Path, *entries: dict[str, str], head: str = "") -> Expectatio
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"case": "elementwise/nothing/*"}, "no case of the suite matches 'elementwise/nothing/\\*'"),
+        (
+            {"case": "elementwise/nothing/*"},
+            "no case of the suite matches 'elementwise/nothing/\\*'",
+        ),
         ({"case": "elementwise/add/i8/scalar2"}, "no case of the suite matches"),
         ({"kind": "perhaps"}, "entry 1: kind must be one of notimpl, notyet, never, not 'perhaps'"),
         ({"reason": " "}, "entry 1: reason must be a text that is not empty"),
         ({"issue": "later"}, "entry 1: issue must be a URL, not 'later'"),
-        ({"kind": "never"}, "entry 1: what is never is refused with one of .*, not with MismatchError"),
+        (
+            {"kind": "never"},
+            "entry 1: what is never is refused with one of .*, not with MismatchError",
+        ),
         ({"note": "x"}, "entry 1 must have exactly case, kind, reason, exception, issue"),
     ],
 )
@@ -44,8 +58,15 @@ def test_files_that_break_a_rule(tmp_path: Path, changes: dict[str, str], messag
 
 
 def test_two_entries_for_one_case_and_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(ExpectationError, match=r"both 'elementwise/add/i8/\*' and 'elementwise/add/\*' match the case elementwise/add/i8/scalar"):
-        read(tmp_path, {**ENTRY, "case": "elementwise/add/i8/*"}, {**ENTRY, "case": "elementwise/add/*"})
+    with pytest.raises(
+        ExpectationError,
+        match=r"both 'elementwise/add/i8/\*' and 'elementwise/add/\*' match the case elementwise/add/i8/scalar",
+    ):
+        read(
+            tmp_path,
+            {**ENTRY, "case": "elementwise/add/i8/*"},
+            {**ENTRY, "case": "elementwise/add/*"},
+        )
     with pytest.raises(ExpectationError, match=r"holds tables .* alone, not extra"):
         read(tmp_path, ENTRY, head="extra = 1\n")
     with pytest.raises(ExpectationError, match="Invalid initial character"):
@@ -70,7 +91,9 @@ def outcome(status: Status, exception: str = "", case: str = ENTRY["case"]) -> O
         (Status.SKIPPED, "", "never", Verdict.NOT_RUN),
     ],
 )
-def test_the_list_is_strict(tmp_path: Path, status: Status, exception: str, kind: str, verdict: Verdict) -> None:
+def test_the_list_is_strict(
+    tmp_path: Path, status: Status, exception: str, kind: str, verdict: Verdict
+) -> None:
     named = "MismatchError" if kind == "notyet" else "LoweringError"
     found = read(tmp_path, {**ENTRY, "kind": kind, "exception": named})
     assert found.verdict(outcome(status, exception)) == verdict
@@ -78,5 +101,10 @@ def test_the_list_is_strict(tmp_path: Path, status: Status, exception: str, kind
 
 def test_cases_that_are_not_listed_have_to_pass_or_be_refused() -> None:
     verdicts = {status: Expectations().verdict(outcome(status)) for status in Status}
-    assert {status for status, verdict in verdicts.items() if verdict is Verdict.GOOD} == {Status.PASSED, Status.NOT_SUPPORTED}
-    assert {status for status, verdict in verdicts.items() if verdict is Verdict.NOT_RUN} == {Status.SKIPPED}
+    assert {status for status, verdict in verdicts.items() if verdict is Verdict.GOOD} == {
+        Status.PASSED,
+        Status.NOT_SUPPORTED,
+    }
+    assert {status for status, verdict in verdicts.items() if verdict is Verdict.NOT_RUN} == {
+        Status.SKIPPED
+    }

@@ -52,22 +52,33 @@ LONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_needs_no_more_than_it_states(
+    profile: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every case of the profile, in this process: it is the reference interpreter that runs them. Of a long one, another runs, and it needs no more."""
     monkeypatch.setattr("tilewright_conformance.cases.perf.perf._TRIES", 1)
     monkeypatch.setattr("tilewright_conformance.cases.perf.perf._ROUNDS", 1)
-    monkeypatch.setattr("tilewright_conformance.cases.perf.perf._sized", lambda session, make, size, greatest: size)
+    monkeypatch.setattr(
+        "tilewright_conformance.cases.perf.perf._sized", lambda session, make, size, greatest: size
+    )
     selected = catalogue().select(profiles=[profile])
     for case in selected:
         if case.id in LONG:
-            assert catalogue()[LONG[case.id]] in selected and case.needs.missing(REQUIRES[profile].capabilities()) == ()
+            assert (
+                catalogue()[LONG[case.id]] in selected
+                and case.needs.missing(REQUIRES[profile].capabilities()) == ()
+            )
     found = outcomes(profile, [case for case in selected if case.id not in LONG])
     listed = tuple(case for case in required_cases(catalogue())[profile] if case not in LONG)
-    if profile == "perf":  # how fast the interpreter is on a busy machine says nothing here: what it refuses does
+    if (
+        profile == "perf"
+    ):  # how fast the interpreter is on a busy machine says nothing here: what it refuses does
         found = [outcome for outcome in found if outcome.status is not Status.FAILED]
         listed = tuple(case for case in listed if case in {outcome.case for outcome in found})
     assert listed
-    wrong = [outcome for outcome in found if outcome.status not in (Status.PASSED, Status.NOT_SUPPORTED)]
+    wrong = [
+        outcome for outcome in found if outcome.status not in (Status.PASSED, Status.NOT_SUPPORTED)
+    ]
     assert minimal_backend.judged(profile, catalogue(), found, listed).reasons == (), wrong
 
 
@@ -79,7 +90,9 @@ def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None, monke
         ("matmul", "dots/dot/bf16/fractions", "reduce"),
     ],
 )
-def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: str, refused: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_a_profile_does_not_state_shows(
+    profile: str, case: str, refused: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(OPERATIONS, profile, OPERATIONS[profile] - {refused})
     (found,) = outcomes(profile, [catalogue()[case]])
     assert found.status is Status.ERROR and f"does not lower {refused} (at" in found.message
@@ -97,7 +110,9 @@ def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: st
         ("control", "control/extern/bitcode", "extern_libs was specified but unrecognised"),
     ],
 )
-def test_a_case_that_keeps_a_need_to_itself_shows(profile: str, case: str, lacking: str, fresh: None) -> None:
+def test_a_case_that_keeps_a_need_to_itself_shows(
+    profile: str, case: str, lacking: str, fresh: None
+) -> None:
     own = dataclasses.replace(catalogue()[case], needs=Needs())
     (found,) = outcomes(profile, [own])
     assert found.status is Status.ERROR and lacking in found.message
@@ -129,11 +144,21 @@ def test_few_operations_are_to_be_lowered() -> None:
     assert not (OPERATIONS["core"] | OPERATIONS["atomics"] | OPERATIONS["matmul"]) & set(CATALOGUE)
 
 
-def test_arithmetic_on_a_float_that_is_not_computed_in_shows(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arithmetic_on_a_float_that_is_not_computed_in_shows(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = minimal_backend.Minimal.tilewright_backend
-    monkeypatch.setattr(minimal_backend.Minimal, "tilewright_backend", hookimpl(lambda self: dataclasses.replace(manifest(self), computes=frozenset())))
+    monkeypatch.setattr(
+        minimal_backend.Minimal,
+        "tilewright_backend",
+        hookimpl(lambda self: dataclasses.replace(manifest(self), computes=frozenset())),
+    )
     (found,) = outcomes("core", [catalogue()["elementwise/add/bf16/scalar"]])
-    assert found.status is Status.ERROR and "does not lower add (at" in found.message and "bf16: it computes in f32" in found.message
+    assert (
+        found.status is Status.ERROR
+        and "does not lower add (at" in found.message
+        and "bf16: it computes in f32" in found.message
+    )
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,24 @@ def told(*outcomes: Outcome) -> list[str]:
 
 def test_of_cases_that_go_wrong_in_one_way_the_first_are_told() -> None:
     refused = "the backend refused what it declares: LoweringError: backend 'v' does not lower {} yet (at x.py:3): write a function for it"
-    lacking = [Outcome(f"scans/{name}/{index}", Status.ERROR, refused.format(name)) for name in ("scan", "map") for index in range(300)]
-    wrong = [Outcome(f"elementwise/{name}/f32/{index}", Status.FAILED, f"{index} of 64 elements are wrong") for name in ("max", "min") for index in range(40)]
-    lines = told(*lacking, *wrong, Outcome("elementwise/max/f32/x", Status.ERROR, "KeyError: 'f32'"), Outcome("math/exp", Status.PASSED))
+    lacking = [
+        Outcome(f"scans/{name}/{index}", Status.ERROR, refused.format(name))
+        for name in ("scan", "map")
+        for index in range(300)
+    ]
+    wrong = [
+        Outcome(
+            f"elementwise/{name}/f32/{index}", Status.FAILED, f"{index} of 64 elements are wrong"
+        )
+        for name in ("max", "min")
+        for index in range(40)
+    ]
+    lines = told(
+        *lacking,
+        *wrong,
+        Outcome("elementwise/max/f32/x", Status.ERROR, "KeyError: 'f32'"),
+        Outcome("math/exp", Status.PASSED),
+    )
     assert [line.split(":")[0] for line in lines] == [
         *(f"ERROR scans/scan/{index}" for index in range(5)),
         "… and further ones like this, which are counted below and in the report",
@@ -33,4 +48,7 @@ def test_of_cases_that_go_wrong_in_one_way_the_first_are_told() -> None:
         "ERROR elementwise/max/f32/x",
         "PASSED math/exp",
     ]
-    assert lines[-2:] == ["ERROR elementwise/max/f32/x: KeyError: 'f32'", "PASSED math/exp: the expectations say that it does not pass"]
+    assert lines[-2:] == [
+        "ERROR elementwise/max/f32/x: KeyError: 'f32'",
+        "PASSED math/exp: the expectations say that it does not pass",
+    ]

@@ -14,7 +14,12 @@ from tilewright_conformance.suite.selftest import summary
 
 
 def test_it_leaves_a_report_that_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["selftest", "--backend", "cpu", "--report", str(tmp_path), "--sample", "3", "-j", "1"]) == 0
+    assert (
+        cli.main(
+            ["selftest", "--backend", "cpu", "--report", str(tmp_path), "--sample", "3", "-j", "1"]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert printed.startswith("cpu ") and "3 cases" in printed and "report.json" in printed
     report = json.loads((tmp_path / "report.json").read_text())
@@ -51,7 +56,9 @@ def test_what_is_wrong_and_how_fast_it_was_are_told(tmp_path: Path) -> None:
     text = summary(report)
     assert "amd 1 on a GPU (gfx942)" in text and "bad: math/exp: 3 elements are wrong\n" in text
     assert "perf/copy: gigabytes per second 812, ratio 2" in text
-    assert "nothing of this was run on hardware" in summary({**report, "run": {"seconds": 3.0, "emulate": "gfx942"}})
+    assert "nothing of this was run on hardware" in summary(
+        {**report, "run": {"seconds": 3.0, "emulate": "gfx942"}}
+    )
 
 
 def test_a_backend_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,11 @@ from tilewright_conformance.suite.session import Session, Subject
 @tw.jit
 def copy(source, target, n, step, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
-    tl.store(target + offsets * step, tl.load(source + offsets * step, mask=offsets < n), mask=offsets < n)
+    tl.store(
+        target + offsets * step,
+        tl.load(source + offsets * step, mask=offsets < n),
+        mask=offsets < n,
+    )
 
 
 @tw.jit
@@ -49,7 +53,9 @@ def test_random_numbers_depend_on_case_and_seed_alone(subject: Subject) -> None:
 
     assert draw("a/b", 1) == draw("a/b", 1)
     assert len({tuple(draw(case, seed)) for case in ("a/b", "a/c") for seed in (0, 1, 2)}) == 6
-    assert Session(subject, "a/b", 1).reference.rng.integers(1 << 40, size=4).tolist() == draw("a/b", 1)
+    assert Session(subject, "a/b", 1).reference.rng.integers(1 << 40, size=4).tolist() == draw(
+        "a/b", 1
+    )
 
 
 def test_views_share_memory_on_the_device(session: Session) -> None:
@@ -63,7 +69,9 @@ def test_views_share_memory_on_the_device(session: Session) -> None:
 
 def test_bits_of_formats_that_numpy_lacks(session: Session) -> None:
     bits, out = np.arange(16, dtype=np.uint16) * 1000, np.zeros(16, np.uint16)
-    session.launch(copy, (1,), reinterpret(bits, "bfloat16"), reinterpret(out, "bfloat16"), 16, 1, BLOCK=16)
+    session.launch(
+        copy, (1,), reinterpret(bits, "bfloat16"), reinterpret(out, "bfloat16"), 16, 1, BLOCK=16
+    )
     session.check(out, bits, type_="bf16")
 
 
@@ -79,10 +87,18 @@ def test_a_write_beside_an_array_is_noticed(subject: Subject) -> None:
         pytest.skip("the reference itself refuses the access")
     session = Session(subject, "suite/session/test")
     x = np.ones(32, np.float32)
-    with pytest.raises(OutOfBoundsWriteError, match="4 bytes after the end of an array of 40 bytes, the nearest with 0 bytes between"):
+    with pytest.raises(
+        OutOfBoundsWriteError,
+        match="4 bytes after the end of an array of 40 bytes, the nearest with 0 bytes between",
+    ):
         session.launch(copy, (1,), x, np.zeros(10, np.float32), 11, 1, BLOCK=16)
-    with pytest.raises(OutOfBoundsWriteError, match="8 bytes before an array of 40 bytes, the nearest with 0 bytes between"):
-        session.launch(copy, (1,), np.ones(32, np.float32)[3:], np.zeros(10, np.float32), 3, -1, BLOCK=4)
+    with pytest.raises(
+        OutOfBoundsWriteError,
+        match="8 bytes before an array of 40 bytes, the nearest with 0 bytes between",
+    ):
+        session.launch(
+            copy, (1,), np.ones(32, np.float32)[3:], np.zeros(10, np.float32), 3, -1, BLOCK=4
+        )
 
 
 def test_read_only_arrays_stay_so(session: Session) -> None:
@@ -95,7 +111,10 @@ def test_read_only_arrays_stay_so(session: Session) -> None:
     target.readonly = False  # what a backend does that does not look
     with session.use():
         copy[(1,)](source, target, 16, 1, BLOCK=16)
-    with pytest.raises(OutOfBoundsWriteError, match="wrote where it must not: an array of 64 bytes that is read-only"):
+    with pytest.raises(
+        OutOfBoundsWriteError,
+        match="wrote where it must not: an array of 64 bytes that is read-only",
+    ):
         place.fetch()
     assert not frozen.any()
 
@@ -112,9 +131,17 @@ def test_demands(session: Session) -> None:
         session.require(0, "because")
     with session.raises(CompilationError, match="undefined_name"):
         raise CompilationError("undefined_name is not defined")
-    with pytest.raises(MismatchError, match="a CompilationError was due, saying 'x', and nothing was raised"), session.raises(CompilationError, match="x"):
+    with (
+        pytest.raises(
+            MismatchError, match="a CompilationError was due, saying 'x', and nothing was raised"
+        ),
+        session.raises(CompilationError, match="x"),
+    ):
         pass
-    with pytest.raises(MismatchError, match="should say 'x'; it says: y"), session.raises(CompilationError, match="x"):
+    with (
+        pytest.raises(MismatchError, match="should say 'x'; it says: y"),
+        session.raises(CompilationError, match="x"),
+    ):
         raise CompilationError("y")
     with pytest.raises(LaunchError), session.raises(CompilationError):
         raise LaunchError("of another kind")

@@ -18,7 +18,13 @@ def test_a_table_makes_a_case_of_each_value() -> None:
     def one(session: Session) -> None:
         seen.append("one")
 
-    @table("each", "if", each={"x": 3, "y": None}, needs=lambda value: elements("i8", *["f8e5m2"] * (value is not None)), quick=("y",))
+    @table(
+        "each",
+        "if",
+        each={"x": 3, "y": None},
+        needs=lambda value: elements("i8", *["f8e5m2"] * (value is not None)),
+        quick=("y",),
+    )
     def each(session: Session, value: object) -> None:
         seen.append(value)
 
@@ -27,8 +33,18 @@ def test_a_table_makes_a_case_of_each_value() -> None:
         seen.append(name)
 
     first, *others = table
-    assert (first.id, first.subject, first.profile, first.quick, first.source) == ("a/one", "while", "control", True, "NumPy")
-    assert (first.needs.dtypes, first.needs.features, first.needs.tile_elements) == ({"f32", "i1", "i8"}, {"print"}, 64)
+    assert (first.id, first.subject, first.profile, first.quick, first.source) == (
+        "a/one",
+        "while",
+        "control",
+        True,
+        "NumPy",
+    )
+    assert (first.needs.dtypes, first.needs.features, first.needs.tile_elements) == (
+        {"f32", "i1", "i8"},
+        {"print"},
+        64,
+    )
     assert [(case.id, case.profile, case.quick, set(case.needs.dtypes)) for case in others] == [
         ("a/each/x", "fp8", False, {"i8", "f8e5m2"}),
         ("a/each/y", "control", True, {"i8"}),
@@ -43,8 +59,15 @@ def test_a_table_makes_a_case_of_each_value() -> None:
 def test_a_table_makes_cases_of_rows() -> None:
     table = Table("a", "matmul", "exact fractions")
     run = lambda session: None  # noqa: E731
-    case = table.case("row/f16", "tl.dot", run, "float16", "bool", dot={("f16", "f32")}, tile=64, quick=True)
-    assert (case.id, case.profile, case.source, case.quick) == ("a/row/f16", "matmul", "exact fractions", True)
+    case = table.case(
+        "row/f16", "tl.dot", run, "float16", "bool", dot={("f16", "f32")}, tile=64, quick=True
+    )
+    assert (case.id, case.profile, case.source, case.quick) == (
+        "a/row/f16",
+        "matmul",
+        "exact fractions",
+        True,
+    )
     assert (case.needs.dtypes, case.needs.dot) == ({"f16", "i1", "i8"}, {("f16", "f32")})
     assert table.case("row/fp8", "tl.dot", run, "float8e5").profile == "fp8" and not list(table)
 
@@ -66,7 +89,10 @@ def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", "off")
     monkeypatch.delenv("TILEWRIGHT_NOTHING", raising=False)
-    with pytest.raises(ValueError, match="here"), environment(TILEWRIGHT_AUTOTUNE="on", TILEWRIGHT_NOTHING="1"):
+    with (
+        pytest.raises(ValueError, match="here"),
+        environment(TILEWRIGHT_AUTOTUNE="on", TILEWRIGHT_NOTHING="1"),
+    ):
         assert (os.environ["TILEWRIGHT_AUTOTUNE"], os.environ["TILEWRIGHT_NOTHING"]) == ("on", "1")
         raise ValueError("here")
     assert os.environ["TILEWRIGHT_AUTOTUNE"] == "off" and "TILEWRIGHT_NOTHING" not in os.environ

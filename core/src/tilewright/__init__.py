@@ -27,7 +27,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tilewright import errors, ir, language, testing
-    from tilewright.errors import AutotunerError, BackendError, CompilationError, KernelError, LaunchError, LoweringError, OutOfResources, TilewrightError
+    from tilewright.errors import (
+        AutotunerError,
+        BackendError,
+        CompilationError,
+        KernelError,
+        LaunchError,
+        LoweringError,
+        OutOfResources,
+        TilewrightError,
+    )
     from tilewright.language.binding import must_use_result
     from tilewright.language.definitions.aggregate import aggregate
     from tilewright.language.definitions.callable import constexpr_function
@@ -72,11 +81,27 @@ _MODULES: dict[str, str] = {
     "KernelInterface": "tilewright.runtime.launch.kernel_interface",
     **dict.fromkeys(("JITFunction", "jit"), "tilewright.runtime.launch.jit"),
     "CompiledKernel": "tilewright.runtime.launch.compiled_kernel",
-    **dict.fromkeys(("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.arguments.mock_tensors"),
+    **dict.fromkeys(
+        ("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.arguments.mock_tensors"
+    ),
     "explain": "tilewright.tools.explain.explanation",
 }
 
-_SUBMODULES = frozenset({"compat", "errors", "frontend", "ir", "language", "passes", "plugins", "reference", "runtime", "testing", "tools"})
+_SUBMODULES = frozenset(
+    {
+        "compat",
+        "errors",
+        "frontend",
+        "ir",
+        "language",
+        "passes",
+        "plugins",
+        "reference",
+        "runtime",
+        "testing",
+        "tools",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -86,7 +111,9 @@ def __getattr__(name: str) -> Any:
         if name in _MODULES:
             found = getattr(importlib.import_module(_MODULES[name]), name)
         # without loading a backend
-        elif name in _SUBMODULES or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None:
+        elif (
+            name in _SUBMODULES or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None
+        ):
             found = importlib.import_module(f"tilewright.{name}")
         else:
             found = _of_a_backend(name)
@@ -104,7 +131,10 @@ def _of_a_backend(name: str) -> Any:
             return importlib.import_module(module)
     from tilewright.errors import similar, with_help
 
-    message = with_help(f"module 'tilewright' has no attribute {name!r}", "" if name.startswith("_") else similar(name, (*_MODULES, *_SUBMODULES)))
+    message = with_help(
+        f"module 'tilewright' has no attribute {name!r}",
+        "" if name.startswith("_") else similar(name, (*_MODULES, *_SUBMODULES)),
+    )
     raise AttributeError(message)
 
 

@@ -36,14 +36,25 @@ def python_command(code: str, *arguments: object) -> list[str]:
     otherwise import ``sitecustomize`` from the current folder and follow variables that this
     interpreter ignores.
     """
-    return [sys.executable, *_flags(), "-P", "-c", f"import sys\nsys.path[:] = {module_path()!r}\n{code}", *map(str, arguments)]
+    return [
+        sys.executable,
+        *_flags(),
+        "-P",
+        "-c",
+        f"import sys\nsys.path[:] = {module_path()!r}\n{code}",
+        *map(str, arguments),
+    ]
 
 
 def _flags() -> list[str]:
     """Return this interpreter's isolation flags, for the command line of another interpreter."""
     if sys.flags.isolated:
         return ["-I"]
-    disabled = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site, "-S": sys.flags.no_site}
+    disabled = {
+        "-E": sys.flags.ignore_environment,
+        "-s": sys.flags.no_user_site,
+        "-S": sys.flags.no_site,
+    }
     return [flag for flag, is_set in disabled.items() if is_set]
 
 
@@ -85,7 +96,9 @@ def end_with_parent(parent: int) -> None:
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+            ctypes.CDLL(None).prctl(
+                _SET_PARENT_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0
+            )
     if os.name == "posix" and not _is_alive(parent):
         os._exit(1)
 

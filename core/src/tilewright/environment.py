@@ -18,30 +18,72 @@ ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 #: variable -> (what it may be, what it means), in the order of the page that lists them
 VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_BACKEND": ("a backend's name", "the backend of kernels without an explicit one"),
-    "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds"),
+    "TILEWRIGHT_DEBUG": (
+        "0 or 1",
+        "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds",
+    ),
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
         "1: verify the IR before and after every pass, and after every stage of the GPU toolkit; uses: only that values are defined before they are read;"
         " both: that accesses to shared memory which need a proxy fence have one",
     ),
-    "TILEWRIGHT_WARN_SLOW": ("0 or 1", "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled"),
-    ALLOW_GLOBALS: ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),
-    "TILEWRIGHT_FRONT_END_DEBUGGING": ("0 or 1", "1: errors of the frontend keep the Python traceback of the compiler itself"),
-    "TILEWRIGHT_LOG": ("names of compile, cache, tuning and dispatch, with commas", "loggers of Python's `logging` to switch on, on standard error otherwise"),
-    "TILEWRIGHT_REPRODUCER_DIR": ("a folder", "where what LLVM or a vendor's tool rejects is written, to be reported; that of temporary files otherwise"),
-    "TILEWRIGHT_CACHE_DIR": ("a folder", "where compiled kernels and tuning records are kept; the user's cache folder otherwise"),
-    "TILEWRIGHT_CACHE_SIZE": ("bytes, or a number with K, M or G", "the cache's size limit; 0 turns it off; 2G otherwise"),
-    "TILEWRIGHT_CACHE_SHARED": ("0 or 1", "1: use a cache folder that others can write to, or that is another user's"),
+    "TILEWRIGHT_WARN_SLOW": (
+        "0 or 1",
+        "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled",
+    ),
+    ALLOW_GLOBALS: (
+        "0 or 1",
+        "1: kernels may read any global variable, whose value is compiled in",
+    ),
+    "TILEWRIGHT_FRONT_END_DEBUGGING": (
+        "0 or 1",
+        "1: errors of the frontend keep the Python traceback of the compiler itself",
+    ),
+    "TILEWRIGHT_LOG": (
+        "names of compile, cache, tuning and dispatch, with commas",
+        "loggers of Python's `logging` to switch on, on standard error otherwise",
+    ),
+    "TILEWRIGHT_REPRODUCER_DIR": (
+        "a folder",
+        "where what LLVM or a vendor's tool rejects is written, to be reported; that of temporary files otherwise",
+    ),
+    "TILEWRIGHT_CACHE_DIR": (
+        "a folder",
+        "where compiled kernels and tuning records are kept; the user's cache folder otherwise",
+    ),
+    "TILEWRIGHT_CACHE_SIZE": (
+        "bytes, or a number with K, M or G",
+        "the cache's size limit; 0 turns it off; 2G otherwise",
+    ),
+    "TILEWRIGHT_CACHE_SHARED": (
+        "0 or 1",
+        "1: use a cache folder that others can write to, or that is another user's",
+    ),
     "TILEWRIGHT_AUTOTUNE": ("on, off, deterministic, refresh, memory or model", "what tuning does"),
     "TILEWRIGHT_AUTOTUNE_BUDGET": ("seconds above 0", "how long a tuning may take"),
     "TILEWRIGHT_TUNING_PATH": ("files and folders", "tuning records that come with libraries"),
-    "TILEWRIGHT_PRINT_AUTOTUNING": ("0 or 1", "1: print each configuration that is measured, and the best"),
+    "TILEWRIGHT_PRINT_AUTOTUNING": (
+        "0 or 1",
+        "1: print each configuration that is measured, and the best",
+    ),
     "TILEWRIGHT_PROGRESS": ("0 or 1", "0: no line on the terminal while a kernel is tuned"),
-    "TILEWRIGHT_WORKERS": ("a number of processes", "how many compile for a tuning; 0: threads of this process do"),
-    "TILEWRIGHT_COMPILE_TIME_LIMIT": ("seconds; 0 for none", "for another process to generate a kernel's code: it is ended after them; 1800 otherwise"),
-    "TILEWRIGHT_PLUGIN_TIME_LIMIT": ("seconds; 0 for none", "for a plugin to be imported, and to find its devices: it is skipped after them; 60 otherwise"),
+    "TILEWRIGHT_WORKERS": (
+        "a number of processes",
+        "how many compile for a tuning; 0: threads of this process do",
+    ),
+    "TILEWRIGHT_COMPILE_TIME_LIMIT": (
+        "seconds; 0 for none",
+        "for another process to generate a kernel's code: it is ended after them; 1800 otherwise",
+    ),
+    "TILEWRIGHT_PLUGIN_TIME_LIMIT": (
+        "seconds; 0 for none",
+        "for a plugin to be imported, and to find its devices: it is skipped after them; 60 otherwise",
+    ),
     "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
-    "TILEWRIGHT_CORPUS": ("a folder", "where launches through `import triton` are recorded: names, types, shapes and options, no source"),
+    "TILEWRIGHT_CORPUS": (
+        "a folder",
+        "where launches through `import triton` are recorded: names, types, shapes and options, no source",
+    ),
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
 }
 
@@ -111,7 +153,12 @@ def mistyped(environment: Mapping[str, str]) -> list[str]:
     lines = []
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in VARIABLES:
-            meant = get_close_matches(name.removeprefix(PREFIX), [known.removeprefix(PREFIX) for known in VARIABLES], n=1, cutoff=0.8)
+            meant = get_close_matches(
+                name.removeprefix(PREFIX),
+                [known.removeprefix(PREFIX) for known in VARIABLES],
+                n=1,
+                cutoff=0.8,
+            )
             if meant:
                 lines.append(f"{name} means nothing: did you mean {PREFIX}{meant[0]}?")
     return lines

@@ -54,9 +54,14 @@ def closest(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
 
     known = {other.lower(): other for other in names if other.isidentifier() and other != name}
     wanted = name.lower()
-    found = difflib.get_close_matches(wanted, known, n=1, cutoff=0.8) or [other for other in known if sorted(other) == sorted(wanted)]
+    found = difflib.get_close_matches(wanted, known, n=1, cutoff=0.8) or [
+        other for other in known if sorted(other) == sorted(wanted)
+    ]
     if not found and shortened:
-        found = sorted((other for other in known if other.startswith(wanted) or wanted.startswith(other)), key=lambda other: abs(len(other) - len(wanted)))
+        found = sorted(
+            (other for other in known if other.startswith(wanted) or wanted.startswith(other)),
+            key=lambda other: abs(len(other) - len(wanted)),
+        )
     return known[found[0]] if found else ""
 
 
@@ -71,7 +76,11 @@ def integer_text(value: int) -> str:
 
     Python itself refuses to format more than a few thousand digits.
     """
-    return str(value) if value.bit_length() < 200 else f"{value:#x}"[:20] + f"... (of {value.bit_length()} bits)"
+    return (
+        str(value)
+        if value.bit_length() < 200
+        else f"{value:#x}"[:20] + f"... (of {value.bit_length()} bits)"
+    )
 
 
 class TilewrightError(Exception):
@@ -105,7 +114,13 @@ class CompilationError(TilewrightError):
         node: ast.AST | None = None,
     ) -> None:
         super().__init__(text if text is not None else message)
-        self.message, self.text, self.file, self.line, self.column = message, text, file, line, column
+        self.message, self.text, self.file, self.line, self.column = (
+            message,
+            text,
+            file,
+            line,
+            column,
+        )
         self.src, self.node = src, node
         #: while compiling: the same error as the kernel's author will meet it, if it is another
         self.outer: CompilationError | None = None
@@ -115,7 +130,15 @@ class CompilationError(TilewrightError):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.message, self.text, self.file, self.line, self.column, self.src, self.node)
+        return type(self), (
+            self.message,
+            self.text,
+            self.file,
+            self.line,
+            self.column,
+            self.src,
+            self.node,
+        )
 
 
 class CompileTimeAssertionFailure(CompilationError):
@@ -258,7 +281,9 @@ def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
     name = f"tilewright-{hashlib.sha256(written).hexdigest()[:16]}"
     path = folder / f"{name}{suffix}"
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        handle = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600
+        )
     except FileExistsError:
         if _is_own_file(path) and path.read_bytes() == written:
             return path
@@ -271,4 +296,6 @@ def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
 
 def _is_own_file(path: Path) -> bool:
     found = path.lstat()
-    return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())
+    return stat.S_ISREG(found.st_mode) and (
+        not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+    )

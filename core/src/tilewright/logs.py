@@ -69,7 +69,9 @@ class _Switched:
         names = [name.strip() for name in text.split(",") if name.strip()]
         unknown = [name for name in names if name not in CHANNELS]
         if unknown:
-            raise refused(VARIABLE, f"names of {', '.join(CHANNELS)}, with commas between them", text)
+            raise refused(
+                VARIABLE, f"names of {', '.join(CHANNELS)}, with commas between them", text
+            )
         while self._undo:
             self._undo.pop()()
         for name in dict.fromkeys(names):

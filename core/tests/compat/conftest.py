@@ -9,7 +9,12 @@ from tilewright.compat.triton.environment import fresh_settings
 @pytest.fixture(autouse=True)
 def shim(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("TRITON_INTERPRET", "TRITON_CPU_BACKEND", "TRITON_DEFAULT_BACKEND", "TILEWRIGHT_BACKEND"):
+    for name in (
+        "TRITON_INTERPRET",
+        "TRITON_CPU_BACKEND",
+        "TRITON_DEFAULT_BACKEND",
+        "TILEWRIGHT_BACKEND",
+    ):
         monkeypatch.delenv(name, raising=False)
     fresh, restore = fresh_settings()
     fresh()

@@ -24,7 +24,12 @@ def test_a_kernel_in_gluon_is_defined_and_not_launched():
         gl.thread_barrier()
 
     assert kernel.__name__ == "kernel" and kernel.__doc__ == "Doc."
-    for launch in (lambda: kernel[(1,)](0, BLOCK=1), lambda: kernel(0, 1), lambda: kernel.warmup(0, grid=(1,)), lambda: other[(1,)](0)):
+    for launch in (
+        lambda: kernel[(1,)](0, BLOCK=1),
+        lambda: kernel(0, 1),
+        lambda: kernel.warmup(0, grid=(1,)),
+        lambda: other[(1,)](0),
+    ):
         with pytest.raises(OutsideKernelError, match=r"test_gluon\.py:\d+, is written in Gluon"):
             launch()
 
@@ -34,12 +39,21 @@ def test_a_module_names_functions_that_gluon_shares_with_triton():
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.language import extra
 
-    assert (gl.exp, gl.log, gl.program_id, gl.float32) == (tl.exp, tl.log, tl.program_id, tl.float32)
+    assert (gl.exp, gl.log, gl.program_id, gl.float32) == (
+        tl.exp,
+        tl.log,
+        tl.program_id,
+        tl.float32,
+    )
     assert extra.libdevice.tanh is tl.extra.libdevice.tanh
 
 
-@pytest.mark.parametrize("module", ["triton.experimental.gluon", "triton.experimental.gluon.language"])
+@pytest.mark.parametrize(
+    "module", ["triton.experimental.gluon", "triton.experimental.gluon.language"]
+)
 def test_other_names_of_gluon_say_that_they_are_outside(module):
     with pytest.raises(OutsideNameError, match=rf"{module}\.BlockedLayout is outside .*Gluon"):
         importlib.import_module(module).BlockedLayout
-    assert issubclass(OutsideKernelError, OutsideError) and issubclass(OutsideKernelError, NotImplementedError)
+    assert issubclass(OutsideKernelError, OutsideError) and issubclass(
+        OutsideKernelError, NotImplementedError
+    )

@@ -17,7 +17,14 @@ from tilewright.compat.triton.outside import OutsideModuleError, OutsideNameErro
 
 def run(*arguments, cwd):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
 
 
 def test_modules_are_the_same_objects_under_both_names():
@@ -43,7 +50,10 @@ def test_the_language_of_a_backend_is_the_same_object_under_all_its_names():
     from triton.language.extra import cuda
     from triton.language.extra.cuda import gdc_wait
 
-    assert cuda is own is triton.language.extra.cuda is tilewright.language.extra.cuda and gdc_wait is own.gdc_wait
+    assert (
+        cuda is own is triton.language.extra.cuda is tilewright.language.extra.cuda
+        and gdc_wait is own.gdc_wait
+    )
     assert triton.language.extra.cuda.libdevice is tilewright.language.libdevice
 
 
@@ -64,9 +74,19 @@ def test_driver_modules_can_be_reloaded_and_are_lazy():
     assert isinstance(triton.runtime.driver.active, triton.backends.driver.DriverBase)
 
 
-@pytest.mark.parametrize("name", ["triton._C.libproton", "triton.ops", "triton.experimental.gsan", "triton.experimental.gluon.language.nvidia"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "triton._C.libproton",
+        "triton.ops",
+        "triton.experimental.gsan",
+        "triton.experimental.gluon.language.nvidia",
+    ],
+)
 def test_modules_outside_say_so(name):
-    with pytest.raises(OutsideModuleError, match=r"outside what tilewright\.compat\.triton provides") as caught:
+    with pytest.raises(
+        OutsideModuleError, match=r"outside what tilewright\.compat\.triton provides"
+    ) as caught:
         importlib.import_module(name)
     assert isinstance(caught.value, ImportError)
     assert caught.value.name
@@ -94,7 +114,9 @@ def test_deactivating_gives_the_name_back():
 
     hook.deactivate()
     try:
-        assert "triton" not in sys.modules and not any(name.startswith("triton.") for name in sys.modules)
+        assert "triton" not in sys.modules and not any(
+            name.startswith("triton.") for name in sys.modules
+        )
         assert not hook.is_active()
     finally:
         hook.activate()
@@ -115,7 +137,11 @@ def test_an_installed_triton_is_found_unless_the_shim_is_asked_for(tmp_path):
     write(tmp_path, REAL)
     plain = run("-c", "import tilewright, triton; print(triton.WHO)", cwd=tmp_path)
     assert plain.stdout.strip() == "real", plain.stderr
-    shimmed = run("-c", "import tilewright.compat.triton, triton, triton.language as tl; print(hasattr(triton, 'WHO'), tl.__name__)", cwd=tmp_path)
+    shimmed = run(
+        "-c",
+        "import tilewright.compat.triton, triton, triton.language as tl; print(hasattr(triton, 'WHO'), tl.__name__)",
+        cwd=tmp_path,
+    )
     assert shimmed.stdout.split() == ["False", "tilewright.language"], shimmed.stderr
 
 
@@ -147,7 +173,14 @@ def test_programs_run_under_the_shim(tmp_path, arguments):
 
 
 def test_code_runs_under_the_shim_and_errors_end_it(tmp_path):
-    found = run("-m", "tilewright.compat.triton", "-c", "import sys, triton; print(sys.argv); sys.exit(7)", "x", cwd=tmp_path)
+    found = run(
+        "-m",
+        "tilewright.compat.triton",
+        "-c",
+        "import sys, triton; print(sys.argv); sys.exit(7)",
+        "x",
+        cwd=tmp_path,
+    )
     assert (found.returncode, found.stdout.strip()) == (7, "['-c', 'x']")
     usage = run("-m", "tilewright.compat.triton", cwd=tmp_path)
     assert usage.returncode == 2 and "usage:" in usage.stderr
@@ -155,12 +188,18 @@ def test_code_runs_under_the_shim_and_errors_end_it(tmp_path):
 
 def test_importing_the_shim_imports_little(tmp_path):
     found = run(
-        "-c", "import sys, tilewright.compat.triton; print([m for m in ('numpy', 'torch', 'llvmlite', 'tilewright.ir') if m in sys.modules])", cwd=tmp_path
+        "-c",
+        "import sys, tilewright.compat.triton; print([m for m in ('numpy', 'torch', 'llvmlite', 'tilewright.ir') if m in sys.modules])",
+        cwd=tmp_path,
     )
     assert found.stdout.strip() == "[]", found.stderr
 
 
-@pytest.mark.parametrize("path", ["", ", env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}"], ids=["inherited", "of sys.path"])
+@pytest.mark.parametrize(
+    "path",
+    ["", ", env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}"],
+    ids=["inherited", "of sys.path"],
+)
 def test_children_have_the_shim_where_python_runs_no_lines_of_site_directories(tmp_path, path):
     """An environment whose own site directory has nothing, the packages on PYTHONPATH; a ``sitecustomize`` that was there still runs."""
     venv.create(tmp_path / "bare", symlinks=True)
@@ -168,8 +207,13 @@ def test_children_have_the_shim_where_python_runs_no_lines_of_site_directories(t
     (tmp_path / "theirs" / "sitecustomize.py").write_text("import sys; sys.theirs = True")
     program = "import sys, triton; print(triton.__spec__.name, hasattr(sys, 'theirs'))"
     parent = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], check=True{path})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "theirs"), *filter(None, sys.path)])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "theirs"), *filter(None, sys.path)]),
+    }
     environment.pop("TILEWRIGHT_TRITON", None)
     command = [tmp_path / "bare" / "bin" / "python", "-m", "tilewright.compat.triton", "-c", parent]
-    found = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    found = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900
+    )
     assert found.stdout == "tilewright.compat.triton True\n", found.stderr

@@ -10,5 +10,11 @@ def test_no_two_answers_are_one_function():
     from tilewright.compat.host_tensors import HostTensors
 
     with HostTensors():
-        answers = [torch.cuda.synchronize, torch.cuda.empty_cache, torch.cuda.init, torch.cuda.set_device, torch.cuda.manual_seed]
+        answers = [
+            torch.cuda.synchronize,
+            torch.cuda.empty_cache,
+            torch.cuda.init,
+            torch.cuda.set_device,
+            torch.cuda.manual_seed,
+        ]
     assert len(set(answers)) == len(answers)

@@ -18,7 +18,14 @@ def run(code, tmp_path):
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
         "TILEWRIGHT_CACHE_DIR": str(tmp_path / "tilewright"),
     }
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert found.returncode == 0, found.stderr[-4000:]
     return found.stdout
 
@@ -160,4 +167,7 @@ def test_compiled_functions_run_kernels_on_the_cpu_which_come_back(tmp_path):
     shutil.rmtree(kernels)  # the graph cache carries them
     say = "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('workers.py', run_name='__main__')"
     assert run(say, tmp_path).splitlines()[-1] == "workers: 0"
-    assert run(AGAIN, tmp_path).splitlines()[-2:] == ["the graph's: 1 [True]", "the workers': 2 [True]"]
+    assert run(AGAIN, tmp_path).splitlines()[-2:] == [
+        "the graph's: 1 [True]",
+        "the workers': 2 [True]",
+    ]

@@ -31,7 +31,10 @@ def test_defaults_assignments_copies_and_resets(sample):
     sample.switch, sample.maybe_switch = False, True
     other = sample.copy()
     other.text = "other"
-    assert sample.knobs == {**defaults, "switch": False, "maybe_switch": True} and other.text == "other"
+    assert (
+        sample.knobs == {**defaults, "switch": False, "maybe_switch": True}
+        and other.text == "other"
+    )
     assert other.reset() is other and other.knobs == defaults and not sample.switch
 
 
@@ -47,7 +50,11 @@ def test_switches_read_the_environment(sample, monkeypatch, text):
 
 def test_assignments_set_the_environment_while_they_are_to(sample):
     sample.switch, sample.number, sample.text = False, 17, "far"
-    assert (os.environ["SAMPLE_SWITCH"], os.environ["SAMPLE_NUMBER"], os.environ["SAMPLE_TEXT"]) == ("0", "17", "far")
+    assert (
+        os.environ["SAMPLE_SWITCH"],
+        os.environ["SAMPLE_NUMBER"],
+        os.environ["SAMPLE_TEXT"],
+    ) == ("0", "17", "far")
     knobs.propagate_env = False
     sample.number = 18
     assert os.environ["SAMPLE_NUMBER"] == "17" and sample.number == 18
@@ -83,9 +90,13 @@ def test_numbers_that_are_none_are_refused(sample, monkeypatch):
 
 def test_directories_follow_the_home(monkeypatch):
     home = os.path.expanduser("~/")
-    assert knobs.cache.home_dir == home and knobs.cache.dir == os.path.join(home, ".triton", "cache")
+    assert knobs.cache.home_dir == home and knobs.cache.dir == os.path.join(
+        home, ".triton", "cache"
+    )
     monkeypatch.setenv("TRITON_HOME", "/elsewhere")
-    assert (knobs.cache.dir, knobs.cache.dump_dir, knobs.cache.override_dir) == tuple(f"/elsewhere/.triton/{name}" for name in ("cache", "dump", "override"))
+    assert (knobs.cache.dir, knobs.cache.dump_dir, knobs.cache.override_dir) == tuple(
+        f"/elsewhere/.triton/{name}" for name in ("cache", "dump", "override")
+    )
     knobs.cache.home_dir = "/third"
     assert knobs.cache.dir == "/third/.triton/cache" and os.environ["TRITON_HOME"] == "/third"
 
@@ -147,7 +158,11 @@ def test_fresh_settings_are_put_back(monkeypatch):
     mine = knobs.autotuning
     fresh, restore = fresh_settings({"build"})
     assert fresh() is knobs
-    assert not knobs.compilation.always_compile and not knobs.autotuning.print and knobs.autotuning is not mine
+    assert (
+        not knobs.compilation.always_compile
+        and not knobs.autotuning.print
+        and knobs.autotuning is not mine
+    )
     knobs.autotuning.print = True
     restore()
     assert knobs.autotuning is mine and knobs.autotuning.print and knobs.compilation.always_compile
@@ -162,5 +177,7 @@ def test_programs_of_the_cuda_toolkit_are_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("TRITON_PTXAS_PATH")
     assert knobs.nvidia.ptxas.version
-    with pytest.raises(RuntimeError, match="Cannot find no-such-tool: set TRITON_NO_SUCH_TOOL_PATH"):
+    with pytest.raises(
+        RuntimeError, match="Cannot find no-such-tool: set TRITON_NO_SUCH_TOOL_PATH"
+    ):
         knobs.env_nvidia_tool("no-such-tool").get()

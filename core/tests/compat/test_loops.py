@@ -75,7 +75,9 @@ def test_jumps_out_of_loops_are_refused(function, message, line):
     assert x.tolist() == [1, 1, 3, 1 if function is continues else 0]
 
 
-@pytest.mark.parametrize(("function", "expected"), [(returns_after, [1, 1, 0, 0]), (returns_in_unrolled, [1, 1, 0, 0])])
+@pytest.mark.parametrize(
+    ("function", "expected"), [(returns_after, [1, 1, 0, 0]), (returns_in_unrolled, [1, 1, 0, 0])]
+)
 def test_returns_elsewhere_are_not(function, expected):
     x = torch.zeros(4, dtype=torch.int32)
     triton.jit(function)[(1,)](x, 7)

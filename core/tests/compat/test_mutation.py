@@ -32,7 +32,11 @@ def warned():
 
 def case(stored, read, **more):
     def keep(fn):
-        CASES.append(pytest.param(triton.jit(fn), set(stored.split()), set(read.split()), more, id=fn.__name__))
+        CASES.append(
+            pytest.param(
+                triton.jit(fn), set(stored.split()), set(read.split()), more, id=fn.__name__
+            )
+        )
         return fn
 
     return keep
@@ -265,27 +269,45 @@ def address_as_an_integer(a, b, c, n):
 @case("c", "a")
 def pure_assembly(a, b, c, n):
     o = tl.arange(0, 16)
-    x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(a + o)], dtype=tl.float32, is_pure=True, pack=1)
+    x = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [tl.load(a + o)], dtype=tl.float32, is_pure=True, pack=1
+    )
     tl.store(c + o, x)
 
 
 @case("c", "a")
 def assembly_with_effects_on_values(a, b, c, n):
     o = tl.arange(0, 16)
-    x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(a + o)], dtype=tl.float32, is_pure=False, pack=1)
+    x = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [tl.load(a + o)], dtype=tl.float32, is_pure=False, pack=1
+    )
     tl.store(c + o, x)
 
 
 @case("b c", "a b")
 def assembly_that_is_given_an_address(a, b, c, n):
     o = tl.arange(0, 16)
-    x = tl.inline_asm_elementwise("st.global.b32 [$1], $2;", "=r,l,r", [(b + o).to(tl.int64), tl.load(a + o)], dtype=tl.float32, is_pure=False, pack=1)
+    x = tl.inline_asm_elementwise(
+        "st.global.b32 [$1], $2;",
+        "=r,l,r",
+        [(b + o).to(tl.int64), tl.load(a + o)],
+        dtype=tl.float32,
+        is_pure=False,
+        pack=1,
+    )
     tl.store(c + o, x)
 
 
 @case("c", "a b")
 def pure_assembly_that_is_given_an_address(a, b, c, n):
-    x = tl.inline_asm_elementwise("ld.global.nc.b32 $0, [$1];", "=r,l", [b.to(tl.int64)], dtype=tl.float32, is_pure=True, pack=1)
+    x = tl.inline_asm_elementwise(
+        "ld.global.nc.b32 $0, [$1];",
+        "=r,l",
+        [b.to(tl.int64)],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=1,
+    )
     tl.store(c, x + tl.load(a))
 
 
@@ -331,7 +353,10 @@ def larger(p, q):
 @case("c", "a")
 def reductions_and_scans(a, b, c, n):
     x = tl.load(a + tl.arange(0, 16))
-    tl.store(c + tl.arange(0, 16), tl.associative_scan(x, 0, larger) + tl.reduce(x, 0, larger) + tl.sum(x))
+    tl.store(
+        c + tl.arange(0, 16),
+        tl.associative_scan(x, 0, larger) + tl.reduce(x, 0, larger) + tl.sum(x),
+    )
 
 
 @case("c", "b")
@@ -363,10 +388,14 @@ def descriptors_of_the_host(before, x, between, y, out):
 def test_descriptors_of_the_host_are_followed_by_strides_and_extents(warned, monkeypatch):
     from torch._higher_order_ops.triton_kernel_wrap import create_tma_stable_metadata
 
-    monkeypatch.setattr("torch.utils._triton.has_triton_tensor_descriptor_host_tma", lambda: True)  # as where there is a GPU that has them
+    monkeypatch.setattr(
+        "torch.utils._triton.has_triton_tensor_descriptor_host_tma", lambda: True
+    )  # as where there is a GPU that has them
     tensors = {name: torch.zeros(8, 16) for name in ("x", "y", "out")}
     described = {name: create_tma_stable_metadata([4, 16]) for name in ("x", "y")}
-    found = identify_accessed_tensors(triton.jit(descriptors_of_the_host), {**tensors, "before": 3, "between": 1}, described).read_writes
+    found = identify_accessed_tensors(
+        triton.jit(descriptors_of_the_host), {**tensors, "before": 3, "between": 1}, described
+    ).read_writes
     assert not warned()
     assert {dependence.name for dependence in found.writes} == {"y", "out"}
     assert {dependence.name for dependence in found.reads} == {"x"}
@@ -375,20 +404,41 @@ def test_descriptors_of_the_host_are_followed_by_strides_and_extents(warned, mon
 def test_results_that_are_written_once_can_be_fused_with_what_follows():
     def fusible(name):
         kernel = next(case.values[0] for case in CASES if case.id == name)
-        return identify_accessed_tensors(kernel, {"a": torch.zeros(64), "b": torch.zeros(64), "c": torch.zeros(64), "n": 4}, {}).can_fuse_epilogue
+        return identify_accessed_tensors(
+            kernel, {"a": torch.zeros(64), "b": torch.zeros(64), "c": torch.zeros(64), "n": 4}, {}
+        ).can_fuse_epilogue
 
     assert fusible("pointwise")
-    assert not fusible("in_place") and not fusible("two_results") and not fusible("pointer_that_where_chooses")
+    assert (
+        not fusible("in_place")
+        and not fusible("two_results")
+        and not fusible("pointer_that_where_chooses")
+    )
 
 
 def test_what_is_walked():
     from triton._C.libtriton import ir
 
-    source = triton.compiler.ASTSource(triton.jit(pointwise), {"a": "*fp32", "b": "*fp32", "c": "*fp32", "n": "i32"})
+    source = triton.compiler.ASTSource(
+        triton.jit(pointwise), {"a": "*fp32", "b": "*fp32", "c": "*fp32", "n": "i32"}
+    )
     target = triton.runtime.driver.active.get_current_target()
     backend = triton.compiler.make_backend(target)
-    module = source.make_ir(target, backend.parse_options({}), backend.get_codegen_implementation({}), backend.get_module_map(), ir.context())
-    lines = ["builtin.module", "  tt.func @pointwise(%0, %1, %2, %3)", "    tt.load %0", "    tt.load %1", "    tt.store %2", "    tt.return"]
+    module = source.make_ir(
+        target,
+        backend.parse_options({}),
+        backend.get_codegen_implementation({}),
+        backend.get_module_map(),
+        ir.context(),
+    )
+    lines = [
+        "builtin.module",
+        "  tt.func @pointwise(%0, %1, %2, %3)",
+        "    tt.load %0",
+        "    tt.load %1",
+        "    tt.store %2",
+        "    tt.return",
+    ]
     assert str(module).splitlines() == lines and module.verify()
     seen = []
     module.walk(lambda operation: seen.append(operation.get_name()))

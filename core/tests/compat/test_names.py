@@ -18,7 +18,11 @@ RELEASES = json.loads(Path(__file__).with_name("triton_names.json").read_text())
 
 #: Parts of Triton's compiler, launcher and Proton: they raise an error that says so.
 OUTSIDE = {
-    "triton.backends.driver": {"decompose_descriptor", "expand_signature", "wrap_handle_tensordesc_impl"},
+    "triton.backends.driver": {
+        "decompose_descriptor",
+        "expand_signature",
+        "wrap_handle_tensordesc_impl",
+    },
     "triton.compiler.compiler": {"convert_type_repr", "parse"},
     "triton.testing": {"cublas"},
     "triton.runtime.jit": {
@@ -37,9 +41,14 @@ MADE_BY_THE_RUNTIME = {
     ("triton.language.core", "tuple_type.__init__"),
 }
 #: Methods of kernels that device functions of Tilewright's own library lack.
-OF_KERNELS_ONLY = {("triton.runtime.jit", "JITCallable.get_capture_scope"), ("triton.runtime.jit", "JITCallable.type")}
+OF_KERNELS_ONLY = {
+    ("triton.runtime.jit", "JITCallable.get_capture_scope"),
+    ("triton.runtime.jit", "JITCallable.type"),
+}
 #: Attributes that instances have.
-OF_INSTANCES = {"triton.language.core": {"block_type.scalar", "dtype.scalar", "pointer_type.scalar"}}
+OF_INSTANCES = {
+    "triton.language.core": {"block_type.scalar", "dtype.scalar", "pointer_type.scalar"}
+}
 #: What a release renamed or dropped, where a later one is followed: the parameter that is not taken by that name.
 RENAMED = {
     ("triton.language.core", "tensor.gather"): {"indices"},
@@ -55,7 +64,12 @@ def cases():
     for release, modules in RELEASES.items():
         for module, names in modules.items():
             for name, signature in names.items():
-                yield pytest.param(module, name, signature, id=f"{release}-{module.removeprefix('triton.') or 'triton'}-{name}")
+                yield pytest.param(
+                    module,
+                    name,
+                    signature,
+                    id=f"{release}-{module.removeprefix('triton.') or 'triton'}-{name}",
+                )
 
 
 def parameters(signature):
@@ -69,7 +83,11 @@ def parameters(signature):
         else:
             part += character
     found = [(part.split(":")[0].split("=")[0].strip(), "=" in part) for part in parts if part]
-    return [(name, default) for name, default in found if name not in ("*", "/") and not name.startswith("_semantic")]
+    return [
+        (name, default)
+        for name, default in found
+        if name not in ("*", "/") and not name.startswith("_semantic")
+    ]
 
 
 def find(module, name):
@@ -90,7 +108,10 @@ def test_name(module, name, signature):
         with pytest.raises(OutsideError):
             find(module, name)
         return
-    if name in OF_INSTANCES.get(module, ()) or (module, name) in OF_KERNELS_ONLY | MADE_BY_THE_RUNTIME:
+    if (
+        name in OF_INSTANCES.get(module, ())
+        or (module, name) in OF_KERNELS_ONLY | MADE_BY_THE_RUNTIME
+    ):
         find(module, name.split(".")[0])
         return
     found = find(module, name)
@@ -99,7 +120,12 @@ def test_name(module, name, signature):
         return
     owner = find(module, name.rpartition(".")[0]) if "." in name else None
     if name.endswith(".__init__"):
-        found = owner.__new__ if owner.__init__ is object.__init__ or "dtype" in [base.__name__ for base in owner.__mro__] else owner.__init__
+        found = (
+            owner.__new__
+            if owner.__init__ is object.__init__
+            or "dtype" in [base.__name__ for base in owner.__mro__]
+            else owner.__init__
+        )
     check_calls(callable_of(found), parameters(signature), RENAMED.get((module, name), set()), name)
 
 
@@ -109,13 +135,25 @@ def check_calls(function, wanted, renamed, name):
         ours = inspect.signature(function)
     except ValueError:
         pytest.fail(f"{name} has no signature")
-    own = [parameter for parameter in ours.parameters.values() if parameter.name not in ("_semantic", "_generator")]
+    own = [
+        parameter
+        for parameter in ours.parameters.values()
+        if parameter.name not in ("_semantic", "_generator")
+    ]
     ours = ours.replace(parameters=own)
     stars = any(parameter.startswith("*") for parameter, _ in wanted)
     plain = [(parameter, default) for parameter, default in wanted if not parameter.startswith("*")]
-    takes_self = bool(own) and own[0].name in ("self", "cls", "pointer", "input", "x", "src", "a", "base") and len(own) > 0
+    takes_self = (
+        bool(own)
+        and own[0].name in ("self", "cls", "pointer", "input", "x", "src", "a", "base")
+        and len(own) > 0
+    )
     given = [parameter for parameter, _ in plain]
-    if given and given[0] == "self" and not (takes_self or (own and own[0].kind is own[0].VAR_POSITIONAL)):
+    if (
+        given
+        and given[0] == "self"
+        and not (takes_self or (own and own[0].kind is own[0].VAR_POSITIONAL))
+    ):
         given = given[1:]  # a static method, or one that is bound already
     elif not given and takes_self and own[0].name == "self":
         given = ["self"]
@@ -130,9 +168,18 @@ def check_calls(function, wanted, renamed, name):
 
 
 def test_the_lists_of_exceptions_are_short_and_real():
-    assert sum(map(len, OUTSIDE.values())) + len(MADE_BY_THE_RUNTIME) + len(OF_KERNELS_ONLY) + len(RENAMED) < 30
+    assert (
+        sum(map(len, OUTSIDE.values()))
+        + len(MADE_BY_THE_RUNTIME)
+        + len(OF_KERNELS_ONLY)
+        + len(RENAMED)
+        < 30
+    )
     for module, name in (*MADE_BY_THE_RUNTIME, *OF_KERNELS_ONLY, *RENAMED):
-        assert any(name in RELEASES[release].get(module, {}) for release in RELEASES), (module, name)
+        assert any(name in RELEASES[release].get(module, {}) for release in RELEASES), (
+            module,
+            name,
+        )
 
 
 def test_a_missing_name_and_a_missing_parameter_are_noticed():

@@ -19,7 +19,12 @@ def prints(x, BLOCK: tl.constexpr):
 
 def each_thread(text):
     functions = parse_module(str(text)).functions.values()
-    return [operation.each_thread for function in functions for operation in function.walk() if operation.name == "print"]
+    return [
+        operation.each_thread
+        for function in functions
+        for operation in function.walk()
+        if operation.name == "print"
+    ]
 
 
 def test_every_thread_of_tritons_kernels_prints_scalars_and_one_of_ours_does():
@@ -31,5 +36,13 @@ def test_every_thread_of_tritons_kernels_prints_scalars_and_one_of_ours_does():
 def test_programs_on_the_cpu_print_a_line_once(capfd):
     triton.jit(prints)[(2,)](torch.arange(2, dtype=torch.int32), BLOCK=2)
     lines = capfd.readouterr().out.splitlines()
-    expected = ["idx () scalar: 0", "idx (0) tile: (operand 0) 0", "idx (1) tile: (operand 0) 1", "idx () tile: (operand 1) 2", "here"]
-    assert sorted(lines) == sorted(f"pid ({program}, 0, 0) {line}" for program in range(2) for line in expected)
+    expected = [
+        "idx () scalar: 0",
+        "idx (0) tile: (operand 0) 0",
+        "idx (1) tile: (operand 0) 1",
+        "idx () tile: (operand 1) 2",
+        "here",
+    ]
+    assert sorted(lines) == sorted(
+        f"pid ({program}, 0, 0) {line}" for program in range(2) for line in expected
+    )

@@ -47,8 +47,14 @@ def grid(given):
 
 
 def test_flaggems_and_pytorch_name_an_autotuner_by_its_plain_function():
-    assert inspect.isfunction(tuned.base_fn) and tuned.base_fn is tuned.fn.fn.fn and tuned.base_fn.__name__ == "tuned"
-    assert not hasattr(tuned.fn, "base_fn"), "heuristics have none in Triton, and are looked through by .fn"
+    assert (
+        inspect.isfunction(tuned.base_fn)
+        and tuned.base_fn is tuned.fn.fn.fn
+        and tuned.base_fn.__name__ == "tuned"
+    )
+    assert not hasattr(tuned.fn, "base_fn"), (
+        "heuristics have none in Triton, and are looked through by .fn"
+    )
 
 
 def test_unsloth_copies_an_autotuner_for_each_device():
@@ -58,7 +64,11 @@ def test_unsloth_copies_an_autotuner_for_each_device():
     other.configs = tuned.configs[:1]
     x, out = arguments()
     other[grid](x, out, n=100)
-    assert torch.equal(out, 3 * x) and tuned.cache == {} and str(other.best_config).startswith("BLOCK: 32, num_warps: 4")
+    assert (
+        torch.equal(out, 3 * x)
+        and tuned.cache == {}
+        and str(other.best_config).startswith("BLOCK: 32, num_warps: 4")
+    )
     assert pickle.loads(pickle.dumps(other)).base_fn is tuned.base_fn
 
 
@@ -82,7 +92,9 @@ def test_vllm_derives_the_keys_of_launches_of_a_kernel_that_never_ran():
     """With the settings that Triton adds to each launch, of an autotuner around heuristics around a kernel."""
     device = triton.runtime.driver.active.get_current_device()
     kernel = triton.jit(scaled.fn)
-    wrapped = triton.autotune([triton.Config({"BLOCK": size}) for size in (32, 64)], key=["n"])(triton.heuristics({"factor": three})(kernel))
+    wrapped = triton.autotune([triton.Config({"BLOCK": size}) for size in (32, 64)], key=["n"])(
+        triton.heuristics({"factor": three})(kernel)
+    )
     x, out = arguments()
     given = {"x": x, "out": out, "n": 100}
     wrapped.nargs = {}
@@ -90,7 +102,10 @@ def test_vllm_derives_the_keys_of_launches_of_a_kernel_that_never_ran():
     wrapped.nargs = None
     _, keys, _, _, binder = kernel.device_caches[device]
     debug = kernel.debug or triton.knobs.runtime.debug
-    settings = {"debug": debug, "instrumentation_mode": triton.knobs.compilation.instrumentation_mode}
+    settings = {
+        "debug": debug,
+        "instrumentation_mode": triton.knobs.compilation.instrumentation_mode,
+    }
     assert triton.knobs.runtime.add_stages_inspection_hook is None
     found = set()
     for config in configs:
@@ -129,7 +144,9 @@ def test_helion_compiles_by_what_the_device_caches_have():
     bound, specialization, options = binder(*args, **keywords)
     key = triton.runtime.jit.compute_cache_key(keys, specialization, options)
     assert kernels.get(key, None) is None
-    packed, signature, constants, attributes = kernel._pack_args(backend, keywords, bound, specialization, options)
+    packed, signature, constants, attributes = kernel._pack_args(
+        backend, keywords, bound, specialization, options
+    )
     source = kernel.ASTSource(kernel, signature, constants, attributes)
     kernels[key] = compiled = kernel.compile(source, target=target, options=packed.__dict__)
     assert isinstance(compiled, kernel.CompiledKernel)
@@ -138,8 +155,18 @@ def test_helion_compiles_by_what_the_device_caches_have():
     vars(compiled).setdefault("_helion_resident_program_capacity_cache", {})
     launched = kernel[grid](*args, **keywords)
     assert launched is compiled and torch.equal(out, 3 * x) and compiled.metadata.num_warps == 8
-    assert signature == {"x": "*fp32", "out": "*fp32", "factor": "fp32", "n": "i32", "BLOCK": "constexpr"} and constants == {(4,): 64}
-    assert attributes == {(0,): [["tt.divisibility", 16]], (1,): [["tt.divisibility", 16]], (3,): []}
+    assert signature == {
+        "x": "*fp32",
+        "out": "*fp32",
+        "factor": "fp32",
+        "n": "i32",
+        "BLOCK": "constexpr",
+    } and constants == {(4,): 64}
+    assert attributes == {
+        (0,): [["tt.divisibility", 16]],
+        (1,): [["tt.divisibility", 16]],
+        (3,): [],
+    }
     with pytest.raises(KeyError, match="Keyword argument block was specified but unrecognised"):
         kernel._pack_args(backend, {"block": 3}, bound, specialization, options)
 
@@ -152,7 +179,11 @@ def test_tritonparse_puts_its_function_of_launch_metadata_into_compiled_kernels(
     heard = []
 
     def told(*, fn, **facts):
-        fn.jit_function.launch_metadata = lambda grid, metadata, named: {"grid_of_mine": grid, "named": sorted(named), "warps": metadata.num_warps}
+        fn.jit_function.launch_metadata = lambda grid, metadata, named: {
+            "grid_of_mine": grid,
+            "named": sorted(named),
+            "warps": metadata.num_warps,
+        }
 
     def entered(metadata):
         heard.append(metadata.get())
@@ -167,16 +198,37 @@ def test_tritonparse_puts_its_function_of_launch_metadata_into_compiled_kernels(
         triton.knobs.runtime.launch_enter_hook.remove(entered)
         triton.knobs.runtime.jit_post_compile_hook = None
     (facts,) = heard
-    assert facts["grid_of_mine"][:1] == (2,) and facts["named"] == ["BLOCK", "factor", "n", "out", "x"] and facts["warps"] == 4
+    assert (
+        facts["grid_of_mine"][:1] == (2,)
+        and facts["named"] == ["BLOCK", "factor", "n", "out", "x"]
+        and facts["warps"] == 4
+    )
 
 
 def test_sglang_repeats_launches_without_their_hooks():
     compiled = scaled[(2,)](*arguments(), 3.0, 100, BLOCK=64)
     x, out = arguments()
-    assert len(compiled.src.signature) == 5 == len(scaled.params) and isinstance(triton.knobs.runtime.launch_enter_hook, triton.knobs.HookChain)
+    assert len(compiled.src.signature) == 5 == len(scaled.params) and isinstance(
+        triton.knobs.runtime.launch_enter_hook, triton.knobs.HookChain
+    )
     assert not triton.knobs.runtime.launch_enter_hook.calls
     stream = triton.runtime.driver.active.get_current_stream(0)
-    compiled.run(2, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, x, out, 3.0, 100, 64)
+    compiled.run(
+        2,
+        1,
+        1,
+        stream,
+        compiled.function,
+        compiled.packed_metadata,
+        None,
+        None,
+        None,
+        x,
+        out,
+        3.0,
+        100,
+        64,
+    )
     assert torch.equal(out, 3 * x)
 
 
@@ -204,7 +256,9 @@ def redirected(folder, name):
 
 def compiled_for(target, source=scaled, **options):
     signature = {"x": "*fp32", "out": "*fp32", "factor": "fp32", "n": "i32", "BLOCK": "constexpr"}
-    return triton.compile(triton.compiler.ASTSource(source, signature, {"BLOCK": 64}), target=target, options=options)
+    return triton.compile(
+        triton.compiler.ASTSource(source, signature, {"BLOCK": 64}), target=target, options=options
+    )
 
 
 def test_aiter_takes_facts_and_code_from_a_folder_of_its_own(directory, monkeypatch):
@@ -216,13 +270,27 @@ def test_aiter_takes_facts_and_code_from_a_folder_of_its_own(directory, monkeypa
     folder = directory / "own"
     folder.mkdir()
     for ending in ("json", "hsaco"):
-        (folder / f"scaled.{ending}").write_bytes((directory / "cache" / triton.runtime.cache._base32(first.hash) / f"scaled.{ending}").read_bytes())
+        (folder / f"scaled.{ending}").write_bytes(
+            (
+                directory / "cache" / triton.runtime.cache._base32(first.hash) / f"scaled.{ending}"
+            ).read_bytes()
+        )
     class_, replaced = redirected(folder, "scaled")
     monkeypatch.setattr(class_, "__init__", replaced)
     found = compiled_for(target, num_warps=4)
-    assert found.metadata.num_warps == 8 and found.kernel == found.asm["hsaco"] == first.asm["hsaco"] and found.hash != first.hash
-    assert found.metadata_group["scaled.json"] == str(folder / "scaled.json") and found.src.fn is scaled
-    assert found.asm["ttir"] == compiled_for(target, source=triton.jit(scaled.fn), num_warps=4).asm["ttir"]
+    assert (
+        found.metadata.num_warps == 8
+        and found.kernel == found.asm["hsaco"] == first.asm["hsaco"]
+        and found.hash != first.hash
+    )
+    assert (
+        found.metadata_group["scaled.json"] == str(folder / "scaled.json")
+        and found.src.fn is scaled
+    )
+    assert (
+        found.asm["ttir"]
+        == compiled_for(target, source=triton.jit(scaled.fn), num_warps=4).asm["ttir"]
+    )
     (folder / "scaled.hsaco").write_bytes(first.asm["hsaco"] + b"tuned")
     assert compiled_for(target).kernel.endswith(b"tuned")
     (folder / "scaled.json").unlink()
@@ -249,17 +317,45 @@ def test_kernels_are_loaded_from_the_files_that_a_program_has_kept(source, direc
         (directory / name).write_bytes(Path(path).read_bytes())
         kept[name] = str(directory / name)
     src = (
-        first.src if source == "own" else SimpleNamespace(signature=first.src.signature, constants={}, fn=SimpleNamespace(arg_names=list(first.src.signature)))
+        first.src
+        if source == "own"
+        else SimpleNamespace(
+            signature=first.src.signature,
+            constants={},
+            fn=SimpleNamespace(arg_names=list(first.src.signature)),
+        )
     )
     kernel = CompiledKernel(src, kept, first.hash)
     kernel._init_handles()
     x, out = arguments()
     kernel[(2, 1, 1)](x, out, 3.0, 100, 64)
     assert torch.equal(out, 3 * x)
-    assert kernel.src is src and kernel.hash == first.hash and kernel.metadata == first.metadata and kernel.metadata_group == kept
-    assert {name: kernel.asm[name] for name in ("ttir", "source")} == {name: first.asm[name] for name in ("ttir", "source")} and kernel.kernel == first.kernel
+    assert (
+        kernel.src is src
+        and kernel.hash == first.hash
+        and kernel.metadata == first.metadata
+        and kernel.metadata_group == kept
+    )
+    assert {name: kernel.asm[name] for name in ("ttir", "source")} == {
+        name: first.asm[name] for name in ("ttir", "source")
+    } and kernel.kernel == first.kernel
     out.zero_()
-    kernel.run(2, 1, 1, None, kernel.function, kernel.packed_metadata, None, None, None, x, out, 3.0, 100, 64)
+    kernel.run(
+        2,
+        1,
+        1,
+        None,
+        kernel.function,
+        kernel.packed_metadata,
+        None,
+        None,
+        None,
+        x,
+        out,
+        3.0,
+        100,
+        64,
+    )
     assert torch.equal(out, 3 * x) and kernel.n_spills == 0
 
 
@@ -279,7 +375,11 @@ def test_files_of_other_compilers_are_refused(directory):
         with pytest.raises(ForeignFilesError, match=pattern):
             CompiledKernel(first.src, group, first.hash)
 
-    refused("was written by Triton 3.6.0, whose code is launched in a way of its own", tilewright=None, triton_version="3.6.0")
+    refused(
+        "was written by Triton 3.6.0, whose code is launched in a way of its own",
+        tilewright=None,
+        triton_version="3.6.0",
+    )
     refused(
         "was written by tilewright 0.0.1; cpu 0, and this is .*: compile the kernel again",
         tilewright={**facts["tilewright"], "versions": ["tilewright 0.0.1", "cpu 0"]},
@@ -301,12 +401,17 @@ def added(x, y, out, n, BLOCK: tl.constexpr, TWICE: tl.constexpr):
 def test_pytorch_finds_the_kernels_of_an_exported_program_by_their_constants():
     """``torch.export`` reads the constants of compiled kernels from their keys."""
     from torch._export.serde.serialize import get_triton_kernel_and_cache_entry
-    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton_kernel_wrapper_functional
+    from torch._higher_order_ops.triton_kernel_wrap import (
+        kernel_side_table,
+        triton_kernel_wrapper_functional,
+    )
 
     def found(**constants):
         graph = torch.fx.Graph()
         given = {"kernel_idx": kernel_side_table.add_kernel(added), "kwargs": constants}
-        return get_triton_kernel_and_cache_entry(graph.call_function(triton_kernel_wrapper_functional, kwargs=given))
+        return get_triton_kernel_and_cache_entry(
+            graph.call_function(triton_kernel_wrapper_functional, kwargs=given)
+        )
 
     (x, out), launched = arguments(), {}
     for block, twice in ((64, True), (64, False), (16, True)):

@@ -206,7 +206,11 @@ def found(name):
         try:
             module = importlib.import_module(".".join(parts[:count]))
         except ModuleNotFoundError as error:
-            if isinstance(error, OutsideError) and count == len(parts) and "No module named" not in str(error):
+            if (
+                isinstance(error, OutsideError)
+                and count == len(parts)
+                and "No module named" not in str(error)
+            ):
                 refused = error
             continue
         if refused is not None and not hasattr(module, parts[count]):
@@ -239,8 +243,17 @@ def test_options_of_a_kind_of_target():
     from triton.backends.nvidia.compiler import CUDAOptions
 
     options = CUDAOptions(num_warps=8, extern_libs={"libdevice": "there"})
-    assert (options.num_warps, options.num_stages, options.backend_name, options.warp_size) == (8, 3, "cuda", 32)
-    assert options.extern_libs == (("libdevice", "there"),) and HIPOptions().waves_per_eu == 0 and HIPOptions.warp_size == 64
+    assert (options.num_warps, options.num_stages, options.backend_name, options.warp_size) == (
+        8,
+        3,
+        "cuda",
+        32,
+    )
+    assert (
+        options.extern_libs == (("libdevice", "there"),)
+        and HIPOptions().waves_per_eu == 0
+        and HIPOptions.warp_size == 64
+    )
     assert options.hash() != CUDAOptions(num_warps=4).hash()
     with pytest.raises(TypeError, match="CUDAOptions has no option waves_per_eu"):
         CUDAOptions(waves_per_eu=1)
@@ -252,7 +265,9 @@ def test_least_products():
     from triton.backends.nvidia.compiler import min_dot_size
 
     least = min_dot_size(GPUTarget("cuda", 90, 32))
-    assert least(tl.float16, tl.float16) == (1, 1, 16) and least(tl.block_type(tl.int8, [4]), tl.int8) == (1, 1, 32)
+    assert least(tl.float16, tl.float16) == (1, 1, 16) and least(
+        tl.block_type(tl.int8, [4]), tl.int8
+    ) == (1, 1, 32)
     assert min_dot_size(GPUTarget("cpu", "x", 1))(tl.float16, tl.float16) == (1, 1, 1)
 
 
@@ -280,7 +295,9 @@ def test_directories_of_the_driver(monkeypatch, tmp_path):
     assert driver.libcuda_dirs()[0] == str(tmp_path)
     driver.libcuda_dirs.cache_clear()
     monkeypatch.delenv("LD_LIBRARY_PATH")
-    monkeypatch.setattr(driver.subprocess, "check_output", lambda *args, **kwargs: "nothing of the kind")
+    monkeypatch.setattr(
+        driver.subprocess, "check_output", lambda *args, **kwargs: "nothing of the kind"
+    )
     with pytest.raises(AssertionError, match="TRITON_LIBCUDA_PATH"):
         driver.libcuda_dirs()
     driver.libcuda_dirs.cache_clear()
@@ -290,7 +307,11 @@ def test_small_functions(monkeypatch):
     import triton
     from triton.language.core import _unwrap_iterable
 
-    assert _unwrap_iterable([(1, 2)]) == (1, 2) and _unwrap_iterable((3,)) == (3,) and _unwrap_iterable((4, 5)) == (4, 5)
+    assert (
+        _unwrap_iterable([(1, 2)]) == (1, 2)
+        and _unwrap_iterable((3,)) == (3,)
+        and _unwrap_iterable((4, 5)) == (4, 5)
+    )
     assert triton.testing._summarize_statistics([3.0, 1.0, 2.0], None, "min") == 1.0
     assert triton.testing._summarize_statistics([3.0, 1.0, 2.0], [0.5], "mean") == 2.0
     assert triton.testing.runtime is triton.runtime
@@ -341,7 +362,9 @@ def test_an_attribute_is_there(name):
 def _put(dest, source, size_bytes, pe, _semantic=None):
     int32, int64 = core.dtype("int32"), core.dtype("int64")
     functions = {(int64, int64, int64, int32): ("nvshmemx_putmem_block", int32)}
-    return core.extern_elementwise("", "", [dest, source, size_bytes, pe], functions, is_pure=False, _semantic=_semantic)
+    return core.extern_elementwise(
+        "", "", [dest, source, size_bytes, pe], functions, is_pure=False, _semantic=_semantic
+    )
 
 
 @triton.jit
@@ -360,7 +383,9 @@ def test_symmetric_memory_finds_the_modules_of_kernels(monkeypatch):
     monkeypatch.setattr(triton.knobs.runtime, "jit_post_compile_hook", nvshmem._nvshmem_init_hook)
     nvshmem.NvshmemKernelRegistry.register("_filled")
     x = torch.zeros(4)
-    kernel = nvshmem.GridCallableWithExtern(_filled, {"libnvshmem_device": "/nowhere/libnvshmem_device.bc"})[(1,)](x)
+    kernel = nvshmem.GridCallableWithExtern(
+        _filled, {"libnvshmem_device": "/nowhere/libnvshmem_device.bc"}
+    )[(1,)](x)
     assert x.tolist() == [1, 0, 0, 0] and seen == [kernel.module] and kernel.module is not None
 
 
@@ -386,11 +411,17 @@ def test_functions_of_symmetric_memory_are_linked(tmp_path):
     source = ASTSource(_sent, {"dest": "*fp32", "source": "*fp32", "n": "i32", "pe": "i32"})
     path = tmp_path / "libnvshmem_device.bc"
     options = {"extern_libs": {"libnvshmem_device": str(path)}}
-    with pytest.raises(LoweringError, match=r"library 'libnvshmem_device' of extern_libs \(.*\) cannot be read"):
+    with pytest.raises(
+        LoweringError, match=r"library 'libnvshmem_device' of extern_libs \(.*\) cannot be read"
+    ):
         triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     path.write_bytes(llvm.parse_assembly(SYMMETRIC).as_bitcode())
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert ".visible .const" in compiled.asm["ptx"] and "nvshmemi_device_state_d" in compiled.asm["ptx"] and "_sent" in compiled.asm["ptx"]
+    assert (
+        ".visible .const" in compiled.asm["ptx"]
+        and "nvshmemi_device_state_d" in compiled.asm["ptx"]
+        and "_sent" in compiled.asm["ptx"]
+    )
     assert compiled.metadata.extern_libs == (("libnvshmem_device", str(path)),)
 
 

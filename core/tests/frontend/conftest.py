@@ -38,7 +38,13 @@ class Source:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
 
-    def compile(self, name: str = "kernel", options: Options | None = None, attributes: Any = None, **arguments: Any) -> Module:
+    def compile(
+        self,
+        name: str = "kernel",
+        options: Options | None = None,
+        attributes: Any = None,
+        **arguments: Any,
+    ) -> Module:
         """Compile a function: ``x="*fp32"`` states a type; a value that is no text, or a pair ``("constexpr", value)``, a constant."""
         signature: dict[str, Any] = {}
         constants: dict[str, Any] = {}
@@ -51,18 +57,28 @@ class Source:
                 signature[key] = value
             else:
                 signature[key], constants[key] = "constexpr", value
-        module = compile_function(getattr(self.module, name), signature, constants, attributes, options)
+        module = compile_function(
+            getattr(self.module, name), signature, constants, attributes, options
+        )
         verify(module)
         return module
 
-    def run(self, arguments: Sequence[Any], name: str = "kernel", grid: tuple[int, int, int] = (1, 1, 1), **types: Any) -> Module:
+    def run(
+        self,
+        arguments: Sequence[Any],
+        name: str = "kernel",
+        grid: tuple[int, int, int] = (1, 1, 1),
+        **types: Any,
+    ) -> Module:
         """Compile a function and run it on ``arguments`` (those that are no constants)."""
         module = self.compile(name, **types)
         interpret(module, list(arguments), grid)
         return module
 
     @staticmethod
-    def interpret(module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:
+    def interpret(
+        module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)
+    ) -> None:
         """Run a compiled module."""
         interpret(module, list(arguments), grid)
 

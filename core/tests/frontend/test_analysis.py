@@ -99,7 +99,9 @@ def test_nothing_assigned_after_a_possible_jump_is_sure_to_be() -> None:
         ("del a", set(), {"a"}),
     ],
 )
-def test_reads_and_assignments_of_statements(statement: str, reads: set[str], stores: set[str]) -> None:
+def test_reads_and_assignments_of_statements(
+    statement: str, reads: set[str], stores: set[str]
+) -> None:
     made = analysis(f"def f():\n    {statement}\n")
     facts = facts_at(made, 2)
     assert (facts.reads, facts.assigned) == (reads, stores)

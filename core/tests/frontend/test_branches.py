@@ -130,7 +130,9 @@ def test_a_ternary_merges_tiles_and_visits_one_side_at_run_time(source: Any) -> 
     out = np.full(4, -1, np.int32)
     made.run([out, np.arange(4, dtype=np.int32), 3], out="*i32", p="*i32", n="i32")
     assert out.tolist() == [0, 1, 2, 3]
-    made.run([out, np.zeros(1, np.int32), 1], out="*i32", p="*i32", n="i32")  # the load would be out of bounds
+    made.run(
+        [out, np.zeros(1, np.int32), 1], out="*i32", p="*i32", n="i32"
+    )  # the load would be out of bounds
     assert out.tolist() == [0, 0, 0, 0]
 
 
@@ -222,4 +224,6 @@ def test_the_message_of_a_static_assert_is_evaluated_where_it_fails(source: Any)
     made.compile(x="i32", N=5)
     error = made.error(x="i32", N=4)
     assert (type(error), error.message) == (CompileTimeAssertionFailure, "N is 4")
-    assert made.error(x="i32", N=3).message.startswith("<the message cannot be evaluated: an f-string takes values known at compile time")
+    assert made.error(x="i32", N=3).message.startswith(
+        "<the message cannot be evaluated: an f-string takes values known at compile time"
+    )

@@ -13,7 +13,12 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.errors import DefinitionError
-from tilewright.language.definitions.callable import ConstexprFunction, JitCallable, constexpr_function, device_function
+from tilewright.language.definitions.callable import (
+    ConstexprFunction,
+    JitCallable,
+    constexpr_function,
+    device_function,
+)
 
 
 def test_the_source_starts_at_def_and_is_dedented(source: Any) -> None:
@@ -79,15 +84,46 @@ def test_parameters(source: Any) -> None:
     assert made.kernel.arg_names == ["a", "b", "c", "d", "e", "f", "g", "rest", "h", "i"]
     assert [parameter.num for parameter in params] == list(range(10))
     assert [parameter.is_constexpr for parameter in params] == [False, True, True, *[False] * 7]
-    assert [parameter.annotation_type for parameter in params] == ["", "", "", "i64", "*fp16", "", "", "", "u1", ""]
-    assert [parameter.has_default for parameter in params] == [False, False, True, True, True, True, True, False, False, True]
-    assert [parameter.default for parameter in params if parameter.has_default] == [3, 0, None, None, 1, 2]
+    assert [parameter.annotation_type for parameter in params] == [
+        "",
+        "",
+        "",
+        "i64",
+        "*fp16",
+        "",
+        "",
+        "",
+        "u1",
+        "",
+    ]
+    assert [parameter.has_default for parameter in params] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert [parameter.default for parameter in params if parameter.has_default] == [
+        3,
+        0,
+        None,
+        None,
+        1,
+        2,
+    ]
     assert [parameter.is_const for parameter in params].index(True) == 5
     assert [parameter.keyword_only for parameter in params] == [False] * 8 + [True, True]
     assert params[7].variadic
 
 
-def test_annotations_of_modules_with_postponed_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_annotations_of_modules_with_postponed_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "postponed_kernels.py").write_text(
         "from __future__ import annotations\n"
         "import tilewright.language as tl\n"
@@ -99,15 +135,32 @@ def test_annotations_of_modules_with_postponed_evaluation(tmp_path: Path, monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     kernel = importlib.import_module("postponed_kernels").kernel
     assert [parameter.is_constexpr for parameter in kernel.params] == [True] + [False] * 7
-    assert [parameter.annotation_type for parameter in kernel.params] == ["", "fp32", "", "i64", "", "u1", "u16", "bf16"]
+    assert [parameter.annotation_type for parameter in kernel.params] == [
+        "",
+        "fp32",
+        "",
+        "i64",
+        "",
+        "u1",
+        "u16",
+        "bf16",
+    ]
     assert kernel.params[2].is_const
     del sys.modules["postponed_kernels"]
 
 
 def test_keyword_dictionaries_are_refused(source: Any) -> None:
-    with pytest.raises(TypeError, match=r"JIT functions do not support \*\*kwargs: name each keyword parameter of kernel"):
+    with pytest.raises(
+        TypeError,
+        match=r"JIT functions do not support \*\*kwargs: name each keyword parameter of kernel",
+    ):
         source("@jit\ndef kernel(a, **rest):\n    pass\n")
-    assert source("@constexpr_function\ndef total(**rest):\n    return sum(rest.values())\n").total(a=1, b=2) == 3
+    assert (
+        source("@constexpr_function\ndef total(**rest):\n    return sum(rest.values())\n").total(
+            a=1, b=2
+        )
+        == 3
+    )
 
 
 def test_a_constexpr_parameter_is_always_specialised(source: Any) -> None:
@@ -127,7 +180,9 @@ def test_a_constexpr_parameter_is_always_specialised(source: Any) -> None:
 
 
 def test_calling_a_function_outside_a_kernel_is_refused(source: Any) -> None:
-    with pytest.raises(RuntimeError, match="Cannot call @jit function 'kernel' outside of the scope of a kernel"):
+    with pytest.raises(
+        RuntimeError, match="Cannot call @jit function 'kernel' outside of the scope of a kernel"
+    ):
         source("@jit\ndef kernel(a):\n    pass\n").kernel(1)
 
 
@@ -201,7 +256,11 @@ def test_used_globals_are_remembered_with_their_values(source: Any) -> None:
     )
     _ = made.kernel.cache_key
     used = made.kernel.used_global_vals
-    assert {name: getattr(value, "value", value) for (name, _), (value, _) in used.items()} == {"A": 1, "B": 2, "pi": made.math.pi}
+    assert {name: getattr(value, "value", value) for (name, _), (value, _) in used.items()} == {
+        "A": 1,
+        "B": 2,
+        "pi": made.math.pi,
+    }
     for (name, identity), (value, namespace) in used.items():
         assert id(namespace) == identity
         assert namespace[name] is value
@@ -251,7 +310,11 @@ def test_copies_and_pickles(source: Any, tmp_path: Path, monkeypatch: pytest.Mon
     del sys.modules["picklable_kernels"]
     by_value = pickle.loads(pickle.dumps(kernel))
     assert by_value is not kernel
-    assert (by_value.src, by_value.cache_key, by_value.arg_names) == (kernel.src, kernel.cache_key, ["a", "b"])
+    assert (by_value.src, by_value.cache_key, by_value.arg_names) == (
+        kernel.src,
+        kernel.cache_key,
+        ["a", "b"],
+    )
     assert by_value.params[1].is_constexpr and by_value.params[1].default == 3
     assert pickle.loads(pickle.dumps(by_value)).cache_key == kernel.cache_key
 
@@ -278,7 +341,9 @@ def test_constexpr_functions_on_the_host_and_as_methods(source: Any) -> None:
     assert made.Config(3).scaled(5) == 15
 
 
-def test_a_module_edited_after_import_keeps_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_edited_after_import_keeps_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "edited_kernels.py"
     text = "from tilewright.language.definitions.callable import device_function as jit\n@jit\ndef kernel(x):\n    y = x + 1\n"
     path.write_text(text)
@@ -289,7 +354,9 @@ def test_a_module_edited_after_import_keeps_its_source(tmp_path: Path, monkeypat
     del sys.modules["edited_kernels"]
 
 
-def test_functions_of_the_language_count_by_name_until_they_are_changed(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_of_the_language_count_by_name_until_they_are_changed(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "@jit\ndef kernel(x):\n    return tl.softmax(x)\n"
     read: list[Any] = []
     original = type(tl.softmax).parse

@@ -144,7 +144,11 @@ def test_operations_know_the_chain_of_calls(source: Any) -> None:
     )
     module = made.compile(out="*i32", x="i32")
     (multiply,) = [operation for operation in module.walk() if operation.name == "mul"]
-    assert [(place.function, place.line, place.column) for place in multiply.location.chain()] == [("inner", 8, 11), ("outer", 12, 8), ("kernel", 17, 18)]
+    assert [(place.function, place.line, place.column) for place in multiply.location.chain()] == [
+        ("inner", 8, 11),
+        ("outer", 12, 8),
+        ("kernel", 17, 18),
+    ]
     assert isinstance(module.kernel.location, Location)
     assert module.kernel.location.line == 16
 
@@ -171,7 +175,9 @@ def test_a_noinline_function_is_compiled_once_for_each_signature(source: Any, ir
     )
     module = made.compile(out="*i32", p="*i32", x="i32")
     assert list(module.functions) == ["kernel", "scale", "scale__1"]
-    assert 'call %p, %x {callee = "scale"}' in ir_text(module).replace("arguments=[%p, %x]", "%p, %x")
+    assert 'call %p, %x {callee = "scale"}' in ir_text(module).replace(
+        "arguments=[%p, %x]", "%p, %x"
+    )
     out, p = np.zeros(5, np.int32), np.arange(4, dtype=np.int32)
     made.interpret(module, [out, p, 5])
     assert out.tolist() == [15 + 45 + 60, 0, 0, 0, 0]
@@ -340,7 +346,10 @@ def test_a_result_that_must_be_used(source: Any) -> None:
     )
     error = made.error(out="*i32", x="i32")
     assert error.message == "the result of moved is dropped\n  help: assign it: x = moved(x)"
-    assert str(error).splitlines()[-1] == "The result of moved is not being used. it moves nothing in place"
+    assert (
+        str(error).splitlines()[-1]
+        == "The result of moved is not being used. it moves nothing in place"
+    )
     made.compile("fine", out="*i32", x="i32")
 
 
@@ -425,8 +434,15 @@ def test_fields_are_set_outside_of_control_flow_only(source: Any) -> None:
             box.x = n
         """
     )
-    assert "field 'x' cannot be set inside a conditional or a loop" in str(made.error(out="*i32", n="i32"))
-    assert stored(source(Path(made.__file__).read_text().replace("if x > 3", "if x is None")), 4, n="i32") == 5
+    assert "field 'x' cannot be set inside a conditional or a loop" in str(
+        made.error(out="*i32", n="i32")
+    )
+    assert (
+        stored(
+            source(Path(made.__file__).read_text().replace("if x > 3", "if x is None")), 4, n="i32"
+        )
+        == 5
+    )
 
 
 def test_a_type_called_with_a_value_converts_it(source: Any) -> None:
@@ -444,5 +460,11 @@ def test_a_type_called_with_a_value_converts_it(source: Any) -> None:
         """
     )
     out = np.zeros(7)
-    made.run([out, np.array([1.5, -2.5, 3.75, 4], np.float32), 7], out="*fp64", x="*fp32", n="i32", T=made.tl.float64)
+    made.run(
+        [out, np.array([1.5, -2.5, 3.75, 4], np.float32), 7],
+        out="*fp64",
+        x="*fp32",
+        n="i32",
+        T=made.tl.float64,
+    )
     assert out.tolist() == [-np.inf, 0.1, 7, 1, -2, 3, 4]

@@ -108,7 +108,9 @@ def pairs(out, a, b, n):
 
 @pytest.fixture
 def kernels(source: Any) -> Any:
-    return source("from tilewright.language.definitions.callable import device_function\n" + KERNELS)
+    return source(
+        "from tilewright.language.definitions.callable import device_function\n" + KERNELS
+    )
 
 
 @pytest.mark.parametrize("flag", [0, 3])
@@ -117,11 +119,22 @@ def test_descriptors_and_aggregates(kernels: Any, flag: int, rows: int, columns:
     rng = np.random.default_rng(rows * columns)
     x, y = (rng.standard_normal((rows, columns)).astype(np.float32) for _ in range(2))
     out, total = np.zeros((rows, 16), np.float32), np.zeros(1, np.float32)
-    types = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "total": "*fp32", "rows": "i32", "columns": "i32", "flag": "i32"}
+    types = {
+        "x": "*fp32",
+        "y": "*fp32",
+        "out": "*fp32",
+        "total": "*fp32",
+        "rows": "i32",
+        "columns": "i32",
+        "flag": "i32",
+    }
     kernels.run([x, y, out, total, rows, columns, flag], "windows", **types, WIDTH=16)
 
     count = -(-columns // 16)
-    tiles = [np.pad(array, ((0, 0), (0, 16 * count - columns))).reshape(rows, count, 16) for array in (x, y)]
+    tiles = [
+        np.pad(array, ((0, 0), (0, 16 * count - columns))).reshape(rows, count, 16)
+        for array in (x, y)
+    ]
     expected = tiles[0].sum(1)
     desc = tiles[0] if flag else tiles[1]
     for i in range(count):
@@ -140,7 +153,9 @@ def test_block_pointers(kernels: Any, shift: int) -> None:
     types = {"x": "*fp32", "out": "*fp32", "rows": "i32", "columns": "i32", "shift": "i32"}
     kernels.run([x, out, 6, 40, shift], "block_pointers", **types, ROWS=8, COLUMNS=16)
     padded, start = np.pad(x, ((0, 2), (0, 60))), shift or 1
-    np.testing.assert_allclose(out, sum(padded[:, start + 16 * i : start + 16 * (i + 1)] for i in range(3)), rtol=1e-6)
+    np.testing.assert_allclose(
+        out, sum(padded[:, start + 16 * i : start + 16 * (i + 1)] for i in range(3)), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("n", [0, 2, 5])

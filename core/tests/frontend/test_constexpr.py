@@ -43,7 +43,11 @@ def test_a_plain_assignment_of_a_number_gives_a_tensor(source: Any, value: str, 
             tl.static_assert(isinstance(x, tl.tensor))
         """
     )
-    (constant,) = [operation for operation in made.compile(n="i32").walk() if operation.name == "constant" and operation.result.name == "x"]
+    (constant,) = [
+        operation
+        for operation in made.compile(n="i32").walk()
+        if operation.name == "constant" and operation.result.name == "x"
+    ]
     assert str(constant.result.type) == type_
 
 
@@ -211,7 +215,9 @@ def test_functions_that_are_stated_to_be_constants_are_called_at_compile_time(so
     assert "fails(1)" in str(caught.value)
 
 
-def test_the_key_of_a_kernel_is_also_of_functions_that_are_stated_to_be_constants(source: Any) -> None:
+def test_the_key_of_a_kernel_is_also_of_functions_that_are_stated_to_be_constants(
+    source: Any,
+) -> None:
     made = source(
         """
         LIMIT = 3
@@ -351,11 +357,17 @@ def test_print_is_device_print(source: Any) -> None:
             print(n)
         """
     )
-    prefixes = [operation.attribute("prefix") for operation in made.compile(n="i32").walk() if operation.name == "print"]
+    prefixes = [
+        operation.attribute("prefix")
+        for operation in made.compile(n="i32").walk()
+        if operation.name == "print"
+    ]
     assert prefixes == ["n is", ""]
 
 
-@pytest.mark.parametrize("expression", ["3 << (1 << 40)", "7 ** 10**9", "(-2) ** (1 << 40)", "1 << 65536"])
+@pytest.mark.parametrize(
+    "expression", ["3 << (1 << 40)", "7 ** 10**9", "(-2) ** (1 << 40)", "1 << 65536"]
+)
 def test_integers_too_large_to_compute_are_refused(source: Any, expression: str) -> None:
     made = source(
         f"""
@@ -365,7 +377,10 @@ def test_integers_too_large_to_compute_are_refused(source: Any, expression: str)
             tl.store(out, x & 1)
         """
     )
-    with pytest.raises(CompilationError, match=r"the result is an integer of \d+ bits; constants have 65536 at most"):
+    with pytest.raises(
+        CompilationError,
+        match=r"the result is an integer of \d+ bits; constants have 65536 at most",
+    ):
         made.compile(out="*i32")
 
 

@@ -29,13 +29,29 @@ def chain_of_elif(length: int) -> str:
 
 
 SOURCES = {
-    "a sum": ("    tl.store(out, " + " + ".join(f"n * {i}" for i in range(TERMS)) + ")\n", 3 * sum(range(TERMS))),
+    "a sum": (
+        "    tl.store(out, " + " + ".join(f"n * {i}" for i in range(TERMS)) + ")\n",
+        3 * sum(range(TERMS)),
+    ),
     "negations": (f"    tl.store(out, {'-' * TERMS}n)\n", 3),
-    "comparisons": (f"    tl.store(out, ({' < '.join(f'n + {i}' for i in range(TERMS))}).to(tl.int32))\n", 1),
-    "a conjunction": (f"    tl.store(out, ({' and '.join(f'n > {-i}' for i in range(TERMS))}).to(tl.int32))\n", 1),
-    "conditional expressions": (f"    tl.store(out, {' '.join(f'{i} if n == {i} else' for i in range(CHAIN))} -1)\n", 3),
+    "comparisons": (
+        f"    tl.store(out, ({' < '.join(f'n + {i}' for i in range(TERMS))}).to(tl.int32))\n",
+        1,
+    ),
+    "a conjunction": (
+        f"    tl.store(out, ({' and '.join(f'n > {-i}' for i in range(TERMS))}).to(tl.int32))\n",
+        1,
+    ),
+    "conditional expressions": (
+        f"    tl.store(out, {' '.join(f'{i} if n == {i} else' for i in range(CHAIN))} -1)\n",
+        3,
+    ),
     "elif": (chain_of_elif(CHAIN), 6),
-    "early returns": ("".join(f"    if n == {i + 9}:\n        return\n" for i in range(CHAIN)) + "    tl.store(out, n)\n", 3),
+    "early returns": (
+        "".join(f"    if n == {i + 9}:\n        return\n" for i in range(CHAIN))
+        + "    tl.store(out, n)\n",
+        3,
+    ),
 }
 
 
@@ -68,24 +84,40 @@ def test_what_is_nested_too_deeply_names_kernel_and_line(source: Any) -> None:
 
 
 def test_an_expression_deeper_than_pythons_parser_goes_names_its_place() -> None:
-    with pytest.raises(DefinitionError, match=r"the function at kernels\.py:7 has an expression that is nested more deeply than Python reads\n  help: split"):
+    with pytest.raises(
+        DefinitionError,
+        match=r"the function at kernels\.py:7 has an expression that is nested more deeply than Python reads\n  help: split",
+    ):
         syntax_tree(f"def f(x):\n    return {'-' * 100_000}x\n", "kernels.py", 7)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tl.store(out, 10**5000)", r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it needs more than 64 bits"),
-        ("tl.store(out, K)", r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it needs more than 64 bits"),
+        (
+            "tl.store(out, 10**5000)",
+            r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it needs more than 64 bits",
+        ),
+        (
+            "tl.store(out, K)",
+            r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it needs more than 64 bits",
+        ),
         ("y = n + 10**5000", r"Nonrepresentable integer 0x31e20801036510f3c5"),
         ("y = n < 10**5000", r"Nonrepresentable integer 0x31e20801036510f3c5"),
         ("for i in range(10**5000): pass", r"Nonrepresentable integer 0x31e20801036510f3c5"),
-        ("for i in tl.static_range(10**5000): pass", r"a loop of 0x31e20801036510f3c5\.\.\. \(of 16610 bits\) iterations is not unrolled"),
+        (
+            "for i in tl.static_range(10**5000): pass",
+            r"a loop of 0x31e20801036510f3c5\.\.\. \(of 16610 bits\) iterations is not unrolled",
+        ),
         ("x = tl.arange(0, 10**5000)", r"arange must fit in int32, got 0 and 0x31e20801036510f3c5"),
     ],
 )
-def test_an_integer_of_5000_digits_is_refused_by_its_beginning(source: Any, text: str, message: str) -> None:
-    made = source(f"G = tl.constexpr(10**5000)\n@jit\ndef kernel(out, n, K: tl.constexpr):\n    tl.static_assert(G == K)\n    {text}\n")
+def test_an_integer_of_5000_digits_is_refused_by_its_beginning(
+    source: Any, text: str, message: str
+) -> None:
+    made = source(
+        f"G = tl.constexpr(10**5000)\n@jit\ndef kernel(out, n, K: tl.constexpr):\n    tl.static_assert(G == K)\n    {text}\n"
+    )
     assert made.kernel.cache_key
     assert re.match(message, made.error(out="*i32", n="i32", K=10**5000).message)
 
@@ -95,7 +127,9 @@ def test_keys_tell_apart_integers_of_5000_digits() -> None:
     assert stable_text(-(10**5000)) != stable_text(10**5000)
 
 
-@pytest.mark.parametrize("text", ["def plain(x):\n    return x\n", "plain = tl.constexpr(lambda x: x + 1)\n"])
+@pytest.mark.parametrize(
+    "text", ["def plain(x):\n    return x\n", "plain = tl.constexpr(lambda x: x + 1)\n"]
+)
 def test_functions_of_globals_without_a_name_have_keys(text: str) -> None:
     text += "@jit\ndef kernel(out, n):\n    tl.store(out, plain(3))\n"
     file = "<functions without a module>"

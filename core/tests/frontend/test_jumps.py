@@ -166,7 +166,9 @@ def test_a_while_test_is_not_evaluated_after_a_break(source: Any) -> None:
     assert made.result(data, 1, p="*i32", n="i32") == 1000000000
 
 
-@pytest.mark.parametrize("loop", ["for i in range(n):", "for i in tl.static_range(6):", "for i in (0, 1, 2, 3, 4, 5):"])
+@pytest.mark.parametrize(
+    "loop", ["for i in range(n):", "for i in tl.static_range(6):", "for i in (0, 1, 2, 3, 4, 5):"]
+)
 def test_the_else_of_a_loop_runs_unless_it_breaks(source: Any, loop: str) -> None:
     made = source(
         f"""
@@ -244,7 +246,9 @@ def test_a_static_loop_may_be_left_by_what_is_known_only_at_run_time(source: Any
 
 
 @pytest.mark.parametrize("jump", ["break", "return"])
-def test_items_after_one_that_always_leaves_a_static_loop_are_not_visited(source: Any, jump: str) -> None:
+def test_items_after_one_that_always_leaves_a_static_loop_are_not_visited(
+    source: Any, jump: str
+) -> None:
     """As in Python: what stands there need not have a meaning."""
     made = source(
         f"""
@@ -262,7 +266,9 @@ def test_items_after_one_that_always_leaves_a_static_loop_are_not_visited(source
     assert made.result(30, 4, x="i32", y="i32") == 34
 
 
-def test_a_static_loop_that_always_returns_needs_nothing_after_it(source: Any, recwarn: pytest.WarningsRecorder) -> None:
+def test_a_static_loop_that_always_returns_needs_nothing_after_it(
+    source: Any, recwarn: pytest.WarningsRecorder
+) -> None:
     made = source(
         """
         @jit
@@ -316,7 +322,9 @@ def test_a_walrus_in_a_test_keeps_its_value_where_the_loop_is_left_by_a_jump(sou
         assert made.result(data, n, stop, **types) == expected(n, stop)
 
 
-def test_a_variable_that_a_jump_may_skip_in_an_unrolled_loop_has_no_value_after_it(source: Any) -> None:
+def test_a_variable_that_a_jump_may_skip_in_an_unrolled_loop_has_no_value_after_it(
+    source: Any,
+) -> None:
     made = source(
         """
         @jit
@@ -334,7 +342,10 @@ def test_a_variable_that_a_jump_may_skip_in_an_unrolled_loop_has_no_value_after_
     assert made.result(1, n="i32", WAY=("constexpr", "none")) == 4
     for way in ("break", "continue"):
         error = made.error(out="*i32", n="i32", WAY=("constexpr", way))
-        assert error.message == f"y is not defined here: it may be left without a value by a `{way}` of the loop at line 8; assign it before the loop"
+        assert (
+            error.message
+            == f"y is not defined here: it may be left without a value by a `{way}` of the loop at line 8; assign it before the loop"
+        )
 
 
 def test_a_long_unrolled_loop_with_breaks_is_not_nested(source: Any) -> None:

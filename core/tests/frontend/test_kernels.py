@@ -52,7 +52,20 @@ def test_a_matrix_product_with_grouped_programs(source: Any, activation: str) ->
     m, n, k = 37, 21, 19
     a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
     c = np.zeros((m, n), np.float32)
-    scalars = dict.fromkeys(("M", "N", "K", "stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"), "i32")
+    scalars = dict.fromkeys(
+        (
+            "M",
+            "N",
+            "K",
+            "stride_am",
+            "stride_ak",
+            "stride_bk",
+            "stride_bn",
+            "stride_cm",
+            "stride_cn",
+        ),
+        "i32",
+    )
     blocks = {"BM": 16, "BN": 8, "BK": 8, "GROUP": 2, "ACTIVATION": ("constexpr", activation)}
     module = made.compile(a="*fp32", b="*fp32", c="*fp32", **scalars, **blocks)
     made.interpret(module, [a, b, c, m, n, k, k, 1, n, 1, n, 1], (3 * 3, 1, 1))
@@ -80,7 +93,15 @@ def test_a_spin_lock_and_a_first_come_branch(source: Any) -> None:
     )
     x = np.arange(32, dtype=np.float32)
     lock, count, total = np.zeros(1, np.int32), np.zeros(1, np.int32), np.full(1, 99, np.float32)
-    made.run([lock, count, total, x], grid=(4, 1, 1), lock="*i32", count="*i32", total="*fp32", x="*fp32", N=8)
+    made.run(
+        [lock, count, total, x],
+        grid=(4, 1, 1),
+        lock="*i32",
+        count="*i32",
+        total="*fp32",
+        x="*fp32",
+        N=8,
+    )
     assert total[0] == x.sum()
 
 
@@ -139,7 +160,14 @@ def test_a_binary_search_with_early_exit_in_every_lane_of_a_loop(source: Any) ->
     data = np.arange(0, 60, 3, dtype=np.int32)
     queries = np.arange(-2, 62, dtype=np.int32)
     out = np.zeros_like(queries)
-    made.run([out, data, len(data), queries], grid=(len(queries), 1, 1), out="*i32", p="*i32", n="i32", queries="*i32")
+    made.run(
+        [out, data, len(data), queries],
+        grid=(len(queries), 1, 1),
+        out="*i32",
+        p="*i32",
+        n="i32",
+        queries="*i32",
+    )
     expected = [int(q) // 3 if 0 <= q < 60 and q % 3 == 0 else -1 for q in queries]
     assert out.tolist() == expected
 

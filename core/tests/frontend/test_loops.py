@@ -60,7 +60,14 @@ def test_the_options_of_range_go_to_the_loop(source: Any) -> None:
         """
     )
     (loop,) = made.operations(made.compile(out="*i32", n="i32"), "for")
-    assert loop.attributes == {"num_stages": 3, "unroll": 4, "single_accumulator": True, "flatten": True, "warp_specialize": True, "no_licm": True}
+    assert loop.attributes == {
+        "num_stages": 3,
+        "unroll": 4,
+        "single_accumulator": True,
+        "flatten": True,
+        "warp_specialize": True,
+        "no_licm": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -87,7 +94,9 @@ def test_the_options_of_range_go_to_the_loop(source: Any) -> None:
         ("for k in range(2):\n    a: tl.constexpr = 4\ntl.static_assert(a == 4)", 4),
     ],
 )
-def test_what_a_loop_that_surely_runs_assigns_is_read_after_it(source: Any, text: str, expected: int) -> None:
+def test_what_a_loop_that_surely_runs_assigns_is_read_after_it(
+    source: Any, text: str, expected: int
+) -> None:
     lines = "".join(f"    {line}\n" for line in text.splitlines())
     made = source(f"@jit\ndef kernel(out, n, N: tl.constexpr):\n{lines}    tl.store(out, a)\n")
     assert made.result(7, n="i32", N=7) == expected
@@ -96,9 +105,18 @@ def test_what_a_loop_that_surely_runs_assigns_is_read_after_it(source: Any, text
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("for a in range(n): pass", "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop"),
-        ("for a in range(0): pass", "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop"),
-        ("for a in range(3, 3, -1): pass", "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop"),
+        (
+            "for a in range(n): pass",
+            "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop",
+        ),
+        (
+            "for a in range(0): pass",
+            "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop",
+        ),
+        (
+            "for a in range(3, 3, -1): pass",
+            "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop",
+        ),
         (
             "for k in range(5):\n    if k == n: continue\n    a = 3",
             "is assigned only inside the loop at line 7, which a `break` or `continue` may leave before it; assign it before the loop",
@@ -109,9 +127,13 @@ def test_what_a_loop_that_surely_runs_assigns_is_read_after_it(source: Any, text
         ),
     ],
 )
-def test_what_a_loop_may_leave_without_a_value_is_not_read_after_it(source: Any, text: str, reason: str) -> None:
+def test_what_a_loop_may_leave_without_a_value_is_not_read_after_it(
+    source: Any, text: str, reason: str
+) -> None:
     lines = "".join(f"    {line}\n" for line in text.splitlines())
-    error = source(f"@jit\ndef kernel(out, n):\n{lines}    tl.store(out, a)\n").error(out="*i32", n="i32")
+    error = source(f"@jit\ndef kernel(out, n):\n{lines}    tl.store(out, a)\n").error(
+        out="*i32", n="i32"
+    )
     assert error.message == f"a is not defined here: it {reason}"
 
 
@@ -129,7 +151,10 @@ def test_a_loop_carries_no_variable_that_nothing_reads_after_it(source: Any) -> 
     assert not loop.results
 
 
-@pytest.mark.parametrize(("start", "stop", "step"), [(10, 0, -3), (10, 1, -3), (0, 10, -1), (5, -5, -1), (3, 3, -2), (-2, -9, -4)])
+@pytest.mark.parametrize(
+    ("start", "stop", "step"),
+    [(10, 0, -3), (10, 1, -3), (0, 10, -1), (5, -5, -1), (3, 3, -2), (-2, -9, -4)],
+)
 def test_a_negative_step_counts_down(source: Any, start: int, stop: int, step: int) -> None:
     made = source(
         f"""
@@ -165,10 +190,17 @@ STEPS = """
         """
 
 
-@pytest.mark.parametrize(("debug", "features", "asserted"), [(False, (), 0), (True, (), 2), (False, ("implied_asserts",), 2)])
-def test_a_step_of_the_run_time_is_asserted_where_that_costs_nothing(source: Any, debug: bool, features: tuple[str, ...], asserted: int) -> None:
+@pytest.mark.parametrize(
+    ("debug", "features", "asserted"),
+    [(False, (), 0), (True, (), 2), (False, ("implied_asserts",), 2)],
+)
+def test_a_step_of_the_run_time_is_asserted_where_that_costs_nothing(
+    source: Any, debug: bool, features: tuple[str, ...], asserted: int
+) -> None:
     capabilities = Capabilities(frozenset({"i32"}), features=frozenset(features))
-    options = Options(target=Target("maker", "some", kind="cpu", capabilities=capabilities), debug=debug)
+    options = Options(
+        target=Target("maker", "some", kind="cpu", capabilities=capabilities), debug=debug
+    )
     made = source(STEPS)
     module = made.compile(options=options, out="*i32", n="i32", step="i32")
     assert len(made.operations(module, "assert")) == asserted
@@ -176,7 +208,9 @@ def test_a_step_of_the_run_time_is_asserted_where_that_costs_nothing(source: Any
 
 @pytest.mark.parametrize("jump", [False, True])
 @pytest.mark.parametrize("step", [0, -1])
-def test_a_step_of_the_run_time_that_is_not_positive_stops_the_kernel(source: Any, step: int, jump: bool) -> None:
+def test_a_step_of_the_run_time_that_is_not_positive_stops_the_kernel(
+    source: Any, step: int, jump: bool
+) -> None:
     made = source(
         f"""
         @jit
@@ -188,12 +222,17 @@ def test_a_step_of_the_run_time_that_is_not_positive_stops_the_kernel(source: An
         """
     )
     module = made.compile(options=Options(debug=True), out="*i32", n="i32", step="i32")
-    with pytest.raises(KernelError, match="the step of a range must be positive where it is known at run time alone"):
+    with pytest.raises(
+        KernelError,
+        match="the step of a range must be positive where it is known at run time alone",
+    ):
         made.interpret(module, [np.zeros(1, np.int32), 10, step])
 
 
 @pytest.mark.parametrize("step", [0, -1])
-def test_a_loop_that_may_be_left_does_not_run_where_its_step_is_not_positive(source: Any, step: int) -> None:
+def test_a_loop_that_may_be_left_does_not_run_where_its_step_is_not_positive(
+    source: Any, step: int
+) -> None:
     made = source(
         """
         @jit
@@ -212,9 +251,16 @@ def test_a_loop_that_may_be_left_does_not_run_where_its_step_is_not_positive(sou
 
 
 @pytest.mark.parametrize(
-    "step", ["tl.full((), 0.5, tl.float32).to(tl.int32)", "tl.full((), 1 << 31, tl.uint32).to(tl.int32)", "tl.num_programs(0).to(tl.int8)"]
+    "step",
+    [
+        "tl.full((), 0.5, tl.float32).to(tl.int32)",
+        "tl.full((), 1 << 31, tl.uint32).to(tl.int32)",
+        "tl.num_programs(0).to(tl.int8)",
+    ],
 )
-def test_a_step_that_a_cast_makes_unknown_or_not_positive_is_asserted(source: Any, step: str) -> None:
+def test_a_step_that_a_cast_makes_unknown_or_not_positive_is_asserted(
+    source: Any, step: str
+) -> None:
     made = source(
         f"""
         @jit
@@ -239,7 +285,9 @@ def test_a_step_that_a_cast_makes_unknown_or_not_positive_is_asserted(source: An
         ("u16", "u8", "u16"),
     ],
 )
-def test_the_variable_of_a_range_has_the_promoted_type(source: Any, lower: str, upper: str, expected: str) -> None:
+def test_the_variable_of_a_range_has_the_promoted_type(
+    source: Any, lower: str, upper: str, expected: str
+) -> None:
     made = source(
         """
         @jit
@@ -393,14 +441,29 @@ def test_a_side_known_not_to_be_taken_makes_no_variable_of_a_constant(source: An
 
 
 def test_truths_are_no_bounds(source: Any) -> None:
-    made = source("@jit\ndef kernel(out, go):\n    for i in range(go, go, go):\n        tl.store(out, i)\n")
+    made = source(
+        "@jit\ndef kernel(out, go):\n    for i in range(go, go, go):\n        tl.store(out, i)\n"
+    )
     error = str(made.error(out="*i32", go="u1"))
-    assert "the bounds of a range are booleans" in error and "convert them with `.to(tl.int32)`" in error
+    assert (
+        "the bounds of a range are booleans" in error
+        and "convert them with `.to(tl.int32)`" in error
+    )
 
 
 @pytest.mark.parametrize(
-    "loop", ["range(0, n, 0)", "range(0, n, 1 - 1)", "tl.range(0, n, 0)", "tl.static_range(0, 4, 0)", "range(0, 4, STEP)", "tl.static_range(0, 4, STEP)"]
+    "loop",
+    [
+        "range(0, n, 0)",
+        "range(0, n, 1 - 1)",
+        "tl.range(0, n, 0)",
+        "tl.static_range(0, 4, 0)",
+        "range(0, 4, STEP)",
+        "tl.static_range(0, 4, STEP)",
+    ],
 )
 def test_a_step_of_zero_that_is_known_is_refused(source: Any, loop: str) -> None:
-    error = source(f"@jit\ndef kernel(out, n, STEP: tl.constexpr):\n    for i in {loop}:\n        tl.store(out, i)\n").error(out="*i32", n="i32", STEP=0)
+    error = source(
+        f"@jit\ndef kernel(out, n, STEP: tl.constexpr):\n    for i in {loop}:\n        tl.store(out, i)\n"
+    ).error(out="*i32", n="i32", STEP=0)
     assert error.message == "the step of a range must not be zero"

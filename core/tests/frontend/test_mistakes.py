@@ -362,47 +362,101 @@ TRUTH = (
         (if_tile, TRUTH),
         (while_tile, TRUTH),
         (conditional_tile, TRUTH),
-        (not_constant, f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of not_constant; {MASK}"),
-        (computed, f"half is computed when the kernel runs: compute with parameters that are annotated tl.constexpr; {MASK}"),
-        (shape_not_constant, f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of shape_not_constant; {MASK}"),
-        (twelve, "take the next power of two, 16, and a mask: offsets = tl.arange(0, 16), and mask=offsets < 12 in tl.load and tl.store"),
-        (four_to_ten, "take the next power of two, 8, and a mask: offsets = tl.arange(4, 12), and mask=offsets < 10 in tl.load and tl.store"),
+        (
+            not_constant,
+            f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of not_constant; {MASK}",
+        ),
+        (
+            computed,
+            f"half is computed when the kernel runs: compute with parameters that are annotated tl.constexpr; {MASK}",
+        ),
+        (
+            shape_not_constant,
+            f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of shape_not_constant; {MASK}",
+        ),
+        (
+            twelve,
+            "take the next power of two, 16, and a mask: offsets = tl.arange(0, 16), and mask=offsets < 12 in tl.load and tl.store",
+        ),
+        (
+            four_to_ten,
+            "take the next power of two, 8, and a mask: offsets = tl.arange(4, 12), and mask=offsets < 10 in tl.load and tl.store",
+        ),
         (append, "lists are tuples here, and do not change: `items = items + (tl.load(x_ptr),)`"),
         (indexed_pointer, "read memory with tl.load: tl.load(x_ptr + i)"),
         (indexed_by_difference, "read memory with tl.load: tl.load(x_ptr + (i % 4))"),
         (indexed_tile, "pick elements of a tile with tl.gather: tl.gather(x, 15 - i, axis=0)"),
-        (element_of_tile, "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, 16) == 3, x, 0), axis=0)"),
+        (
+            element_of_tile,
+            "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, 16) == 3, x, 0), axis=0)",
+        ),
         (assigned_pointer, "write to memory with tl.store: tl.store(out_ptr + 2, value)"),
         (dtype_as_text, "write tl.float16"),
         (dtype_of_numpy, "write tl.int32"),
         (no_dtype, "write a type of the language, such as tl.float32"),
         (sum_without_a_first_value, "give total its first value before the loop"),
-        (tile_at_one_pointer, "a tile takes a pointer for each of its elements: pointer + tl.arange(0, 16)"),
-        (row_for_a_column, "a tile of 4 elements is a row of a matrix: x[:, None] makes a column of it"),
+        (
+            tile_at_one_pointer,
+            "a tile takes a pointer for each of its elements: pointer + tl.arange(0, 16)",
+        ),
+        (
+            row_for_a_column,
+            "a tile of 4 elements is a row of a matrix: x[:, None] makes a column of it",
+        ),
         (sum_of_python, "use tl.sum"),
         (debugger_in_a_kernel, "stop with breakpoint(), under the reference interpreter"),
         (max_of_python, "use tl.max(x, axis)"),
-        (comprehension_of_a_number, "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr"),
+        (
+            comprehension_of_a_number,
+            "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr",
+        ),
         (value_before_the_pointer, "the pointer comes first: tl.store(pointer, value)"),
         (round_of_python, "use tl.extra.libdevice.round"),
         (in_the_device_library, "use tl.extra.libdevice.tanh"),
         (root_of_integers, "convert it first: x.to(tl.float32)"),
         (range_without_a_start, "a range begins somewhere: tl.arange(0, 16)"),
-        (where_without_the_other, "both values are given: tl.where(x > 0, x, 0) is 0 where the condition does not hold"),
-        (list_for_a_tile, "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"),
+        (
+            where_without_the_other,
+            "both values are given: tl.where(x > 0, x, 0) is 0 where the condition does not hold",
+        ),
+        (
+            list_for_a_tile,
+            "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together",
+        ),
         (zeros_of_no_type, "say what its elements are: tl.zeros((16,), tl.float32)"),
         (range_of_a_float, "its bounds are integers, not 8.0"),
         (extent_left_open, "no extent is worked out from the others: write it, as x.numel // 4"),
         (mask_of_integers, "compare it: `mask != 0`"),
         (mask_of_one, "compare it: `mask != 0`"),
         (atomic_mask_of_integers, "compare it: `mask != 0`"),
-        (other_alone, "it is what lanes that the mask leaves out read as: give a mask, or leave it out"),
-        (dot_of_vectors, "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]"),
-        (other_extents, "extents along an axis, counted from the last one, must be equal, or one of them 1"),
-        (offset_of_floats, "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`"),
-        (length_of_a_pointer, "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"),
-        (shape_of_a_pointer, "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel"),
-        (strides_of_a_pointer, "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"),
+        (
+            other_alone,
+            "it is what lanes that the mask leaves out read as: give a mask, or leave it out",
+        ),
+        (
+            dot_of_vectors,
+            "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]",
+        ),
+        (
+            other_extents,
+            "extents along an axis, counted from the last one, must be equal, or one of them 1",
+        ),
+        (
+            offset_of_floats,
+            "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`",
+        ),
+        (
+            length_of_a_pointer,
+            "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel",
+        ),
+        (
+            shape_of_a_pointer,
+            "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel",
+        ),
+        (
+            strides_of_a_pointer,
+            "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel",
+        ),
         (astype, "convert with `.to(dtype)`"),
         (mean_of_a_tile, "divide a sum by a number: tl.sum(x, axis) / n"),
         (called_dtype, "convert with `.to(tl.float32)`"),
@@ -437,7 +491,10 @@ def calls_a_plain_function(x_ptr):
 
 
 def test_a_function_of_the_programs_own_is_to_be_decorated() -> None:
-    with pytest.raises(CompilationError, match=r"help: decorate it with @jit"), tw.backend("reference"):
+    with (
+        pytest.raises(CompilationError, match=r"help: decorate it with @jit"),
+        tw.backend("reference"),
+    ):
         calls_a_plain_function[(1,)](np.zeros(4, np.float32))
 
 
@@ -476,18 +533,33 @@ def test_what_the_remedies_say_works() -> None:
         ("mean", "divide a sum by a number: tl.sum(x, axis) / n"),
         ("any", "some element is not zero: tl.max((x != 0).to(tl.int32), axis) != 0"),
         ("all", "no element is zero: tl.min((x != 0).to(tl.int32), axis) != 0"),
-        ("prod", "reduce with a function of the language that multiplies: tl.reduce(x, axis, multiply)"),
-        ("argsort", "sort keys that hold their positions in the low bits: tl.sort(key * N + tl.arange(0, N)) % N"),
+        (
+            "prod",
+            "reduce with a function of the language that multiplies: tl.reduce(x, axis, multiply)",
+        ),
+        (
+            "argsort",
+            "sort keys that hold their positions in the low bits: tl.sort(key * N + tl.arange(0, N)) % N",
+        ),
         ("ones", "use tl.full(shape, 1, dtype)"),
         ("stack", "use tl.join(a, b), which makes the last axis"),
         ("matmul", "use tl.dot"),
-        ("roll", "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)"),
+        (
+            "roll",
+            "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)",
+        ),
     ],
 )
-def test_the_remedy_of_a_function_that_the_language_says_otherwise(source: Any, module: str, name: str, remedy: str) -> None:
+def test_the_remedy_of_a_function_that_the_language_says_otherwise(
+    source: Any, module: str, name: str, remedy: str
+) -> None:
     error = source(f"@jit\ndef kernel(x):\n    y = {module}.{name}(x)\n").error(x="fp32")
     assert error.message.endswith(f"has no attribute '{name}'\n  help: {remedy}")
 
 
 def test_the_remedy_of_a_function_of_another_module_of_the_language(source: Any) -> None:
-    assert source("@jit\ndef kernel(x):\n    y = tl.math.sum(x)\n").error(x="fp32").message.endswith("help: use tl.sum")
+    assert (
+        source("@jit\ndef kernel(x):\n    y = tl.math.sum(x)\n")
+        .error(x="fp32")
+        .message.endswith("help: use tl.sum")
+    )

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 
-def test_a_plain_global_is_allowed_by_the_environment(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_global_is_allowed_by_the_environment(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = source("SIZE = 16\n@jit\ndef kernel(out):\n    tl.store(out, SIZE)\n")
     assert "Cannot access global variable SIZE" in str(made.error(out="*i32"))
     monkeypatch.setenv("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS", "1")
@@ -82,7 +84,9 @@ def test_locals_shadow_globals_and_builtins(source: Any) -> None:
 def test_globals_that_may_not_be_read(source: Any, value: str) -> None:
     made = source(f"VALUE = {value}\n@jit\ndef kernel(x):\n    y = VALUE\n")
     error = made.error(x="i32")
-    assert str(error).startswith("Cannot access global variable VALUE") and "VALUE is not defined" in str(error)
+    assert str(error).startswith(
+        "Cannot access global variable VALUE"
+    ) and "VALUE is not defined" in str(error)
     assert isinstance(error.__cause__, NameError)
 
 

@@ -31,7 +31,10 @@ def test_a_builtin_may_run_functions_of_the_language(source: Any) -> None:
         """
     )
     assert made.result(5, x="i32") == 46
-    assert "twice() takes 3 positional arguments at most, not 4" in made.error("wrong", out="*i32", x="i32").message
+    assert (
+        "twice() takes 3 positional arguments at most, not 4"
+        in made.error("wrong", out="*i32", x="i32").message
+    )
 
 
 def test_functions_of_the_language_that_describe_are_called_while_compiling(source: Any) -> None:
@@ -78,4 +81,7 @@ def test_the_semantics_know_the_builtins_and_operators_that_outside_code_calls(s
     )
     x = np.array([1, 5, 7, 2, 9, 4, 3, 8], np.int32)
     assert made.result(x, 6, x="*i32", n="i32") == 7 + 2 + 9 + 4
-    assert "Semantic has no attribute 'nothing'" in made.error("wrong", out="*i32", x="*i32", n="i32").message
+    assert (
+        "Semantic has no attribute 'nothing'"
+        in made.error("wrong", out="*i32", x="*i32", n="i32").message
+    )

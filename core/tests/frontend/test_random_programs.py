@@ -35,7 +35,11 @@ class Writer:
         self.lines.append("    " * depth + text)
 
     def atom(self) -> str:
-        choices = [self.random.choice(self.variables), str(self.random.randint(0, 20)), *self.static]
+        choices = [
+            self.random.choice(self.variables),
+            str(self.random.randint(0, 20)),
+            *self.static,
+        ]
         return self.random.choice(choices)
 
     def expression(self, depth: int = 0) -> str:
@@ -141,15 +145,25 @@ class Writer:
         if kind == 0:
             self.put(depth, f"for {name} in range({self.atom()} % 6):")
         elif kind == 1:
-            self.put(depth, f"for {name} in range({self.random.randint(0, 4)}, {self.atom()} % 12, {self.random.randint(1, 3)}):")
+            self.put(
+                depth,
+                f"for {name} in range({self.random.randint(0, 4)}, {self.atom()} % 12, {self.random.randint(1, 3)}):",
+            )
         elif kind == 2:
-            self.put(depth, f"for {name} in range({self.atom()} % 9, {self.random.randint(-1, 3)}, -{self.random.randint(1, 3)}):")
+            self.put(
+                depth,
+                f"for {name} in range({self.atom()} % 9, {self.random.randint(-1, 3)}, -{self.random.randint(1, 3)}):",
+            )
         elif kind == 3:
             known = True
             self.put(depth, f"for {name} in tl.static_range({min(count, 3)}):")
         else:
             self.put(depth, f"{name} = 0")
-            test = "True" if kind == 5 and self.random.random() < 0.5 else f"{name} < {self.atom()} % 7"
+            test = (
+                "True"
+                if kind == 5 and self.random.random() < 0.5
+                else f"{name} < {self.atom()} % 7"
+            )
             if kind == 5 and test != "True" and self.random.random() < 0.5:
                 test = f"({test}) and {self.condition()}"
             elif kind == 4 and self.random.random() < 0.4:
@@ -208,7 +222,14 @@ def program(seed: int) -> str:
     writer.helpers = helpers
     writer.put(0, "@jit")
     writer.put(0, "def kernel(out, a0, b0):")
-    for name, value in (("a", "a0"), ("b", "b0"), ("c", "7"), ("d", "a0"), ("t", "0"), ("v", "tl.arange(0, 4)")):
+    for name, value in (
+        ("a", "a0"),
+        ("b", "b0"),
+        ("c", "7"),
+        ("d", "a0"),
+        ("t", "0"),
+        ("v", "tl.arange(0, 4)"),
+    ):
         writer.put(1, f"{name} = {value}")
     while writer.budget > 0:
         writer.budget -= 1
@@ -244,7 +265,13 @@ class Language:
 
 def expected(text: str, arguments: tuple[int, int]) -> np.ndarray:
     """What Python makes of a program."""
-    namespace: dict[str, Any] = {"jit": lambda fn: fn, "noinline": lambda fn: fn, "tl": Language, "YES": True, "NO": False}
+    namespace: dict[str, Any] = {
+        "jit": lambda fn: fn,
+        "noinline": lambda fn: fn,
+        "tl": Language,
+        "YES": True,
+        "NO": False,
+    }
     exec(compile(text, "<program>", "exec"), namespace)
     out = np.full(_LENGTH + 8, -1, np.int32)
     namespace["kernel"](Pointer(out), *arguments)
@@ -259,7 +286,9 @@ def check(source: Any, seed: int) -> None:
         out = np.full(_LENGTH + 8, -1, np.int32)
         made.interpret(module, [out, *arguments])
         want = expected(text, arguments)
-        assert np.array_equal(out, want), f"seed {seed}, arguments {arguments}\n{text}\n{out[: int((want >= 0).sum()) + 8]}\n{want[want >= 0]}"
+        assert np.array_equal(out, want), (
+            f"seed {seed}, arguments {arguments}\n{text}\n{out[: int((want >= 0).sum()) + 8]}\n{want[want >= 0]}"
+        )
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))

@@ -36,7 +36,9 @@ EVERY = [
 def test_types_of_parameters(source: Any, text: str, expected: str) -> None:
     made = source("@jit\ndef kernel(x):\n    pass\n")
     kernel = made.compile(x=text).kernel
-    assert [(argument.name, str(argument.type)) for argument in kernel.arguments] == [("x", expected)]
+    assert [(argument.name, str(argument.type)) for argument in kernel.arguments] == [
+        ("x", expected)
+    ]
 
 
 def test_tuples_are_flattened_and_constants_left_out(source: Any) -> None:
@@ -50,12 +52,24 @@ def test_tuples_are_flattened_and_constants_left_out(source: Any) -> None:
         """
     )
     point = made.Point("i32", "constexpr")
-    signature = {"out": "*i32", "t": ("i32", ("i32", "constexpr"), "constexpr"), "N": "constexpr", "p": point, "last": "i32"}
+    signature = {
+        "out": "*i32",
+        "t": ("i32", ("i32", "constexpr"), "constexpr"),
+        "N": "constexpr",
+        "p": point,
+        "last": "i32",
+    }
     constants = {"t.1.1": 3, "t.2": 4, "N": 5, "p": made.Point(None, 6)}
     attributes = {"out": {"divisibility": 16}, "t.1.0": {"divisibility": 16}}
     module = compile_function(made.kernel, signature, constants, attributes)
     kernel = module.kernel
-    assert [argument.name for argument in kernel.arguments] == ["out", "t.0", "t.1.0", "p.0", "last"]
+    assert [argument.name for argument in kernel.arguments] == [
+        "out",
+        "t.0",
+        "t.1.0",
+        "p.0",
+        "last",
+    ]
     assert kernel.argument_attributes == [{"divisibility": 16}, {}, {"divisibility": 16}, {}, {}]
     out = np.zeros(1, np.int32)
     made.interpret(module, [out, 1, 2, 7, 9])
@@ -83,7 +97,9 @@ def test_descriptors_are_read_and_written(source: Any) -> None:
     made = source("@jit\ndef kernel(a, b, x):\n    b.store([x, 0], a.load([x, 0]) * 2)\n")
     module = made.compile(a="tensordesc<fp32[2,4]>", b="tensordesc<fp32[2,4]>", x="i32")
     a, b = np.arange(24, dtype=np.float32).reshape(6, 4), np.zeros((6, 4), np.float32)
-    made.interpret(module, [DescriptorValue(a, (6, 4), (4, 1)), DescriptorValue(b, (6, 4), (4, 1)), 2])
+    made.interpret(
+        module, [DescriptorValue(a, (6, 4), (4, 1)), DescriptorValue(b, (6, 4), (4, 1)), 2]
+    )
     expected = np.zeros((6, 4), np.float32)
     expected[2:4] = a[2:4] * 2
     assert np.array_equal(b, expected)
@@ -95,7 +111,11 @@ def test_what_does_not_fit_is_refused(source: Any) -> None:
     for signature, constants, message in (
         ({"x": "i32"}, {}, "the signature has no type for parameter 'N'"),
         ({"x": "i32", "N": "constexpr"}, {}, "no value is given for the constexpr 'N'"),
-        ({"x": "i32", "N": "i32"}, {}, "parameter 'N' is a tl.constexpr, but its type in the signature is 'i32'"),
+        (
+            {"x": "i32", "N": "i32"},
+            {},
+            "parameter 'N' is a tl.constexpr, but its type in the signature is 'i32'",
+        ),
         ({"x": "i32", "N": "constexpr", "z": "i32"}, {"N": 1}, "kernel has no parameter 'z'"),
     ):
         with pytest.raises(TypeError, match=message):
@@ -103,7 +123,9 @@ def test_what_does_not_fit_is_refused(source: Any) -> None:
     with pytest.raises(ValueError, match="'i33' is not the type of a kernel's parameter"):
         compile_function(made.kernel, {"x": "i33", "N": "constexpr"}, {"N": 1})
     with pytest.raises(TypeError, match="kernel has no argument 'N' to describe"):
-        compile_function(made.kernel, {"x": "i32", "N": "constexpr"}, {"N": 1}, {"N": {"divisibility": 16}})
+        compile_function(
+            made.kernel, {"x": "i32", "N": "constexpr"}, {"N": 1}, {"N": {"divisibility": 16}}
+        )
 
 
 def test_the_kernel_knows_its_name_and_place(source: Any) -> None:

@@ -64,33 +64,50 @@ def compiling(made: Any, **arguments: Any) -> Callable[[], object]:
     """Compiles without verification; the modules that it needs are imported."""
     from tilewright.frontend import compile_function
 
-    signature = {name: value if isinstance(value, str) else "constexpr" for name, value in arguments.items()}
+    signature = {
+        name: value if isinstance(value, str) else "constexpr" for name, value in arguments.items()
+    }
     constants = {name: value for name, value in arguments.items() if not isinstance(value, str)}
     compile_function(made.kernel, signature, constants)
     return lambda: compile_function(made.kernel, signature, constants)
 
 
 def test_vector_add(source: Any, steps_in: Callable[[Callable[[], object]], int]) -> None:
-    assert steps_in(compiling(source(ADD), x="*fp32", y="*fp32", out="*fp32", n="i32", BLOCK=1024)) < 6_000  # 4,120 on Python 3.11
+    assert (
+        steps_in(compiling(source(ADD), x="*fp32", y="*fp32", out="*fp32", n="i32", BLOCK=1024))
+        < 6_000
+    )  # 4,120 on Python 3.11
 
 
 def test_flash_attention(source: Any, steps_in: Callable[[Callable[[], object]], int]) -> None:
     pointers = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out"), "*fp16")
     scalars = dict.fromkeys(("stride_z", "stride_h", "stride", "heads"), "i32")
-    assert steps_in(compiling(source(ATTENTION), **pointers, sm_scale="fp32", **scalars, BM=64, BN=32, D=64)) < 70_000  # 48,141 on Python 3.11
+    assert (
+        steps_in(
+            compiling(source(ATTENTION), **pointers, sm_scale="fp32", **scalars, BM=64, BN=32, D=64)
+        )
+        < 70_000
+    )  # 48,141 on Python 3.11
 
 
-def test_work_grows_in_proportion_to_the_program(source: Any, steps_in: Callable[[Callable[[], object]], int]) -> None:
+def test_work_grows_in_proportion_to_the_program(
+    source: Any, steps_in: Callable[[Callable[[], object]], int]
+) -> None:
     """Nested loops and branches are visited once, however deep."""
 
     def nested(depth: int) -> str:
         lines = ["@jit", "def kernel(out, n):", "    acc = 0"]
         for level in range(depth):
-            lines.append("    " * (level + 1) + (f"for i{level} in range(n):" if level % 2 else f"if acc < {level + n}:"))
+            lines.append(
+                "    " * (level + 1)
+                + (f"for i{level} in range(n):" if level % 2 else f"if acc < {level + n}:")
+            )
             lines.append("    " * (level + 2) + f"acc += {level}")
         lines.append("    tl.store(out, acc)")
         return "\n".join(lines) + "\n"
 
     n = 3
-    few, many = (steps_in(compiling(source(nested(depth)), out="*i32", n="i32")) for depth in (4, 16))
+    few, many = (
+        steps_in(compiling(source(nested(depth)), out="*i32", n="i32")) for depth in (4, 16)
+    )
     assert many < few * 4 * 1.5

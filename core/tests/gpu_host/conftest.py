@@ -47,8 +47,22 @@ class ToyBindings(StandInBindings):
     def _toySetDevice(self, device: int) -> None:
         self.current = device
 
-    def _toyLaunch(self, function: int, x: int, y: int, z: int, threads: int, shared: int, stream: int, addresses: int, *rest: Any) -> None:
-        self.started(LaunchParameters(function, (x, y, z), threads, shared, stream, addresses, *rest), addresses)
+    def _toyLaunch(
+        self,
+        function: int,
+        x: int,
+        y: int,
+        z: int,
+        threads: int,
+        shared: int,
+        stream: int,
+        addresses: int,
+        *rest: Any,
+    ) -> None:
+        self.started(
+            LaunchParameters(function, (x, y, z), threads, shared, stream, addresses, *rest),
+            addresses,
+        )
 
 
 def _launch(toy: Any, launch: LaunchParameters) -> tuple[Any, ...]:
@@ -56,7 +70,13 @@ def _launch(toy: Any, launch: LaunchParameters) -> tuple[Any, ...]:
 
 
 def _image(driver: Driver, device: int, code: CodeObject) -> Image:
-    facts = {"binary": lambda: code.binary, "symbol": "k_entry", "threads": 128, "shared": 0, **code.metadata}
+    facts = {
+        "binary": lambda: code.binary,
+        "symbol": "k_entry",
+        "threads": 128,
+        "shared": 0,
+        **code.metadata,
+    }
     facts.pop("configuration", None)
     return Image(**facts)
 
@@ -132,10 +152,26 @@ WIDE = DriverTable(
         too_many_programs=24,
         peer_enabled=25,
     ),
-    native=NativeEntries(launch="toyLaunchEx", current="toyCurrent", operands=("function", "null", "config", "addresses"), config=Config, attribute=Attribute),
-    streams=StreamNames(torch="toy", attributes=("toy_stream", "handle"), protocol="__toy_stream__", libraries="PyTorch or toys"),
-    device_attributes=Enumeration("toyDeviceAttribute", {name: f"toyDevice_{name}" for name in (*DEVICE_ATTRIBUTES, "age", "cooperative")}),
-    function_attributes=Enumeration("toyFunctionAttributes", {name: f"toyFunction_{name}" for name in FUNCTION_ATTRIBUTES}),
+    native=NativeEntries(
+        launch="toyLaunchEx",
+        current="toyCurrent",
+        operands=("function", "null", "config", "addresses"),
+        config=Config,
+        attribute=Attribute,
+    ),
+    streams=StreamNames(
+        torch="toy",
+        attributes=("toy_stream", "handle"),
+        protocol="__toy_stream__",
+        libraries="PyTorch or toys",
+    ),
+    device_attributes=Enumeration(
+        "toyDeviceAttribute",
+        {name: f"toyDevice_{name}" for name in (*DEVICE_ATTRIBUTES, "age", "cooperative")},
+    ),
+    function_attributes=Enumeration(
+        "toyFunctionAttributes", {name: f"toyFunction_{name}" for name in FUNCTION_ATTRIBUTES}
+    ),
     library=lambda: None,
     image=_image,
     architecture=lambda driver, device: f"toy of age {driver.attribute(device, 'age')}",
@@ -152,12 +188,35 @@ FLAT = replace(
     native=NativeEntries(
         launch="toyLaunch",
         current="toyCurrent",
-        operands=("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses", "null"),
+        operands=(
+            "function",
+            "grid_x",
+            "grid_y",
+            "grid_z",
+            "block_x",
+            "block_y",
+            "block_z",
+            "shared",
+            "stream",
+            "addresses",
+            "null",
+        ),
     ),
     cooperative_native=NativeEntries(
         launch="toyLaunchTogether",
         current="toyCurrent",
-        operands=("stream", "function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "addresses"),
+        operands=(
+            "stream",
+            "function",
+            "grid_x",
+            "grid_y",
+            "grid_z",
+            "block_x",
+            "block_y",
+            "block_z",
+            "shared",
+            "addresses",
+        ),
     ),
 )
 
@@ -206,13 +265,30 @@ class DeviceArray:
 def toy() -> SimpleNamespace:
     """What tests make things of."""
 
-    def opaque(inputs: tuple[Expression, ...], size: int, encode: Any, **facts: Any) -> OpaqueArgument:
-        return OpaqueArgument(subject="no toy can play with it", inputs=inputs, size=size, encode=encode, **facts)
+    def opaque(
+        inputs: tuple[Expression, ...], size: int, encode: Any, **facts: Any
+    ) -> OpaqueArgument:
+        return OpaqueArgument(
+            subject="no toy can play with it", inputs=inputs, size=size, encode=encode, **facts
+        )
 
-    def load(driver: Driver, device: int = 1, code: bytes = b"device code", **facts: Any) -> LoadedKernel:
-        return LoadedKernel(CodeObject("k", code, {}, {"configuration": "num_warps=4", **facts}), device, driver)
+    def load(
+        driver: Driver, device: int = 1, code: bytes = b"device code", **facts: Any
+    ) -> LoadedKernel:
+        return LoadedKernel(
+            CodeObject("k", code, {}, {"configuration": "num_warps=4", **facts}), device, driver
+        )
 
     def library(table: DriverTable, words: int, device: int = 1) -> StandInLibrary:
         return StandInLibrary(table, words, device)
 
-    return SimpleNamespace(load=load, library=library, array=DeviceArray, bindings=bindings_of, attribute=LaunchAttribute, opaque=opaque, wide=WIDE, flat=FLAT)
+    return SimpleNamespace(
+        load=load,
+        library=library,
+        array=DeviceArray,
+        bindings=bindings_of,
+        attribute=LaunchAttribute,
+        opaque=opaque,
+        wide=WIDE,
+        flat=FLAT,
+    )

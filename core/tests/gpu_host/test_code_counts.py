@@ -24,7 +24,11 @@ def code(text: str) -> list[Instruction]:
             labels.append(word[:-1])
             continue
         branch = word.startswith(">")
-        found.append(Instruction("branch" if branch else word, word, tuple(labels), word[1:] if branch else ""))
+        found.append(
+            Instruction(
+                "branch" if branch else word, word, tuple(labels), word[1:] if branch else ""
+            )
+        )
         labels = []
     return found
 
@@ -45,5 +49,8 @@ def test_counts_are_told_with_widths_and_names() -> None:
 def test_the_innermost_loop_is_told_apart_and_has_no_barrier_where_it_has_none() -> None:
     found = counted(code("sync loop: load mma mma >loop sync"), effect)
     assert list(found) == ["machine code", "innermost loop"] and found["machine code"].barriers == 2
-    assert str(found["innermost loop"]) == "4 instructions; 0 barriers; global loads: 1 of 16 bytes; matrix instructions: 2 HMMA.16816"
+    assert (
+        str(found["innermost loop"])
+        == "4 instructions; 0 barriers; global loads: 1 of 16 bytes; matrix instructions: 2 HMMA.16816"
+    )
     assert counted(code("load"), effect) == {"machine code": Counts(1, loads={"16": 1})}

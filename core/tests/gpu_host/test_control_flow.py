@@ -13,7 +13,9 @@ def program(text: str) -> list[Instruction]:
         words = (rest if colon else line.strip()).split()
         target = next((word[1:] for word in words if word[0] in "?!"), "")
         falls = words[0] != "end" and not any(word[0] == "!" for word in words)
-        code.append(Instruction(words[0], " ".join(words), (label,) if colon else (), target, falls))
+        code.append(
+            Instruction(words[0], " ".join(words), (label,) if colon else (), target, falls)
+        )
     return code
 
 

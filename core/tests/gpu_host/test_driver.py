@@ -47,7 +47,10 @@ def test_a_device_is_current_for_a_block_and_no_longer(driver: Driver, bindings:
 
 def test_a_fault_is_an_error_of_a_kernel(driver: Driver, bindings: Any) -> None:
     bindings.settings.failures["toyWait"] = 30
-    with pytest.raises(KernelError, match=r"divided the device by zero\. It was the kernel launched last.*restart the process \(TOY_30 from toyWait\)"):
+    with pytest.raises(
+        KernelError,
+        match=r"divided the device by zero\. It was the kernel launched last.*restart the process \(TOY_30 from toyWait\)",
+    ):
         driver(driver.entries.synchronize)
 
 
@@ -62,21 +65,39 @@ def test_users_meet_what_a_status_means(driver: Driver, table: DriverTable) -> N
     def met(code: int, kernel: str = "") -> Exception:
         return translate(driver.error("toyCall", code), table.statuses, kernel)
 
-    assert type(met(21)) is BackendError and str(met(21)) == "the device has not enough free memory (TOY_21)"
+    assert (
+        type(met(21)) is BackendError
+        and str(met(21)) == "the device has not enough free memory (TOY_21)"
+    )
     assert str(met(21, "k")) == "kernel k: the device has not enough free memory (TOY_21)"
     assert type(met(5)) is DriverError
-    assert type(met(5, "k")) is LaunchError and str(met(5, "k")) == "kernel k: toyCall failed: TOY_5 (5): what the driver says"
-    assert type(met(40)) is BackendError and type(met(40, "k")) is LaunchError and "captured into a graph" in str(met(40))
+    assert (
+        type(met(5, "k")) is LaunchError
+        and str(met(5, "k")) == "kernel k: toyCall failed: TOY_5 (5): what the driver says"
+    )
+    assert (
+        type(met(40)) is BackendError
+        and type(met(40, "k")) is LaunchError
+        and "captured into a graph" in str(met(40))
+    )
     assert isinstance(met(30, "k"), DeviceFaultError)
 
 
-def test_devices_are_listed_with_what_the_backend_knows_of_them(driver: Driver, bindings: Any) -> None:
+def test_devices_are_listed_with_what_the_backend_knows_of_them(
+    driver: Driver, bindings: Any
+) -> None:
     def facts(asked: Driver, index: int) -> dict[str, Any] | None:
         return {"arch": f"toy{asked.attribute(index, 'age')}"} if index else None
 
     (found,) = listed(lambda: driver, facts)
     assert (found.backend, found.kind, found.index, found.name) == ("toy", "toy", 1, "Stand-in GPU")
-    assert found.properties == {"arch": "toy3", "memory_bytes": 80 << 30, "multiprocessors": 64, "l2_bytes": 8 << 20, "shared_memory": 96 << 10}
+    assert found.properties == {
+        "arch": "toy3",
+        "memory_bytes": 80 << 30,
+        "multiprocessors": 64,
+        "l2_bytes": 8 << 20,
+        "shared_memory": 96 << 10,
+    }
     bindings.settings.failures["toyCount"] = 5
     assert listed(lambda: driver, facts) == []
 
@@ -88,11 +109,16 @@ def test_devices_are_listed_with_what_the_backend_knows_of_them(driver: Driver, 
 
 def test_what_is_missing_is_told(toy: SimpleNamespace) -> None:
     assert open_library("libno_such_driver.so.77") is None
-    assert missing_module("no_such_bindings.driver", "get it") == "get it" and missing_module("json", "get it") == ""
+    assert (
+        missing_module("no_such_bindings.driver", "get it") == "get it"
+        and missing_module("json", "get it") == ""
+    )
 
 
 def test_an_incomplete_table_is_refused(toy: SimpleNamespace) -> None:
-    with pytest.raises(ValueError, match="the table of toy lacks function attributes local_bytes, max_threads"):
+    with pytest.raises(
+        ValueError, match="the table of toy lacks function attributes local_bytes, max_threads"
+    ):
         replace(toy.wide, function_attributes=Enumeration("E", {"registers": "R"}))
     with pytest.raises(ValueError, match="a config is described where it takes one"):
         replace(toy.wide, native=replace(toy.wide.native, config=None))
@@ -100,7 +126,9 @@ def test_an_incomplete_table_is_refused(toy: SimpleNamespace) -> None:
         replace(toy.flat, native=replace(toy.flat.native, operands=("function", "cluster")))
 
 
-def test_a_package_that_hides_another_ones_modules_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_hides_another_ones_modules_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "maker").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     remedy = "maker-bindings is not installed: pip install maker-bindings"
@@ -116,21 +144,30 @@ def test_a_package_that_hides_another_ones_modules_is_named(tmp_path: Path, monk
     (installed / "__init__.py").write_text("there = True")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "installed")])
     assert missing_module("maker.bindings", remedy) == ""  # both have their modules then
-    assert importlib.import_module("maker.bindings").there and sys.modules["maker"].__file__ == str(file)
+    assert importlib.import_module("maker.bindings").there and sys.modules["maker"].__file__ == str(
+        file
+    )
     for module in ("maker", "maker.bindings"):
         sys.modules.pop(module, None)
 
 
-def test_access_to_another_devices_memory_is_asked_for_once_a_pair(driver: Driver, bindings: Any) -> None:
+def test_access_to_another_devices_memory_is_asked_for_once_a_pair(
+    driver: Driver, bindings: Any
+) -> None:
     bindings.settings.peers = {(1, 0)}
     assert driver.why_no_access(1, 1) == "" and not bindings.named("toyReach")
     for _ in range(2):
         assert driver.why_no_access(1, 0) == ""
-        assert driver.why_no_access(0, 1) == "the driver says that there is no peer access between them"
+        assert (
+            driver.why_no_access(0, 1)
+            == "the driver says that there is no peer access between them"
+        )
     assert bindings.named("toyReach") == [(0,)], "the other's context, once"
     entered = [name for name, _ in bindings.calls].index("toyReach")
     assert ("toySetDevice", (1,)) in bindings.calls[:entered] and bindings.current == 0
-    lacking = Driver(replace(driver.table, entries=replace(driver.entries, peer_enable=None)), bindings)
+    lacking = Driver(
+        replace(driver.table, entries=replace(driver.entries, peer_enable=None)), bindings
+    )
     assert lacking.why_no_access(1, 0) == "the toy driver has no access between devices"
 
 

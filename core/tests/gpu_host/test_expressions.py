@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from tilewright.gpu_host.expressions import Emitter, Expression, ExpressionError, checked, evaluate, plain, with_words, word, words_of
+from tilewright.gpu_host.expressions import (
+    Emitter,
+    Expression,
+    ExpressionError,
+    checked,
+    evaluate,
+    plain,
+    with_words,
+    word,
+    words_of,
+)
 from tilewright.llvm.codegen.compile import compile_to_object, host_target
 from tilewright.llvm.codegen.link import load_object
 from tilewright.llvm.emission.writer import ModuleWriter
@@ -25,17 +35,26 @@ def machine_values(expressions: list[Expression], words: list[list[int]]) -> lis
     first = [sum(len(argument) for argument in words[:number]) for number in range(len(words))]
     for number, expression in enumerate(expressions):
         w = module.function(f"f{number}", [("ptr", "words"), ("ptr", "value")], "i1")
-        emitter = Emitter(w, lambda argument, index, w=w: w.load("i64", w.gep("i64", "%words", first[argument] + index), 8))  # type: ignore[misc]
+        emitter = Emitter(
+            w,
+            lambda argument, index, w=w: w.load(
+                "i64", w.gep("i64", "%words", first[argument] + index), 8
+            ),
+        )  # type: ignore[misc]
         w.store("i64", emitter.emit(expression), "%value", 8)
         w.ret(f"i1 {emitter.fault()}")
     triple, cpu, features = host_target()
     names = [f"f{number}" for number in range(len(expressions))]
-    loaded = load_object(compile_to_object(module.text(), triple=triple, cpu=cpu, features=features), names)
+    loaded = load_object(
+        compile_to_object(module.text(), triple=triple, cpu=cpu, features=features), names
+    )
     found: list[int | None] = []
     memory = (ctypes.c_uint64 * len(flat))(*(each % 2**64 for each in flat))
     for name in names:
         value = ctypes.c_int64()
-        function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(name))
+        function = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)(
+            loaded.address(name)
+        )
         fault = function(ctypes.addressof(memory), ctypes.addressof(value))
         found.append(None if fault else value.value)
     return found
@@ -78,13 +97,17 @@ def drawn(source: random.Random, depth: int) -> Expression:
     if depth == 0 or source.random() < 0.1:
         if source.random() < 0.5:
             return word(source.randrange(3), source.randrange(2))
-        return source.choice([0, 1, -1, 16, LEAST, MOST, source.randrange(-100, 100), source.randrange(LEAST, MOST)])
+        return source.choice(
+            [0, 1, -1, 16, LEAST, MOST, source.randrange(-100, 100), source.randrange(LEAST, MOST)]
+        )
     return (source.choice(OPERATORS), drawn(source, depth - 1), drawn(source, depth - 1))
 
 
 def test_random_expressions_are_the_same_in_machine_code() -> None:
     source = random.Random(11)
-    words = [[source.choice([0, 1, 3, 64, -5, 2**31, MOST, LEAST]) for _ in range(2)] for _ in range(3)]
+    words = [
+        [source.choice([0, 1, 3, 64, -5, 2**31, MOST, LEAST]) for _ in range(2)] for _ in range(3)
+    ]
     expressions = [drawn(source, 1 + number % 4) for number in range(300)]
     expected = [python_value(expression, words) for expression in expressions]
     assert machine_values(expressions, words) == expected
@@ -98,7 +121,10 @@ def test_each_part_is_written_once() -> None:
     emitter = Emitter(w, lambda argument, _: ("%x", "%y")[argument])
     assert emitter.emit(part) == emitter.emit(part)
     emitter.emit(("add", part, part))
-    assert sum("smul.with.overflow" in line for line in w.entry.lines) == 1 and len(emitter.faults) == 2
+    assert (
+        sum("smul.with.overflow" in line for line in w.entry.lines) == 1
+        and len(emitter.faults) == 2
+    )
 
 
 def test_round_trip_through_json() -> None:
@@ -135,5 +161,7 @@ def test_words_that_a_launch_does_not_have() -> None:
 def test_words_can_be_told_and_renamed() -> None:
     expression: Expression = ("add", word(3), ("mul", word(1, 2), ("min", 4, word(3))))
     assert list(words_of(expression)) == [(3, 0), (1, 2), (3, 0)]
-    moved = with_words(expression, lambda argument, index: word(argument + 1, index) if argument == 3 else 7)
+    moved = with_words(
+        expression, lambda argument, index: word(argument + 1, index) if argument == 3 else 7
+    )
     assert moved == ("add", word(4), ("mul", 7, ("min", 4, word(4))))

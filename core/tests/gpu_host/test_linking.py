@@ -12,11 +12,21 @@ from tilewright.gpu_host.resources import Occupancy, Processor, Usage, described
 from tilewright.runtime.compiler import worker_server
 
 PROCESSOR = Processor(
-    warp=64, threads=2048, programs=32, registers=4 * 512 * 64, register_step=8 * 64, schedulers=4, shared=64 << 10, shared_step=512, system_shared=0
+    warp=64,
+    threads=2048,
+    programs=32,
+    registers=4 * 512 * 64,
+    register_step=8 * 64,
+    schedulers=4,
+    shared=64 << 10,
+    shared_step=512,
+    system_shared=0,
 )
 
 
-def test_code_is_linked_once_for_all_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_linked_once_for_all_it_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     linked: list[bytes] = []
 
@@ -27,15 +37,24 @@ def test_code_is_linked_once_for_all_it_depends_on(tmp_path: Path, monkeypatch: 
 
         return kept_binary("k", source, facts, link)
 
-    assert [ask(b"code", "toy", "1"), ask(b"code", "toy", "1"), ask(b"code", "toy", "2"), ask(b"more", "toy", "2")] == [b"CODE"] * 3 + [b"MORE"]
+    assert [
+        ask(b"code", "toy", "1"),
+        ask(b"code", "toy", "1"),
+        ask(b"code", "toy", "2"),
+        ask(b"more", "toy", "2"),
+    ] == [b"CODE"] * 3 + [b"MORE"]
     assert linked == [b"code", b"code", b"more"]
 
 
-def test_rejected_code_is_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_code_is_written_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "new"))
     error = rejected("the linker says no", b"\xff code", ".toy")
     (path,) = (tmp_path / "new").iterdir()
-    assert isinstance(error, LoweringError) and str(error) == f"the linker says no\nreproducer: {path}"
+    assert (
+        isinstance(error, LoweringError) and str(error) == f"the linker says no\nreproducer: {path}"
+    )
     assert path.read_bytes() == b"\xff code" and path.suffix == ".toy"
 
 
@@ -56,7 +75,13 @@ def test_workers_of_a_tuning_are_workers(monkeypatch: pytest.MonkeyPatch) -> Non
         (64, 0, 256, 8, "threads"),
         (65, 0, 256, 7, "registers"),  # 72 each, 7 warps in each quarter
         (129, 0, 256, 3, "registers"),
-        (129, 0, 64, 12, "registers"),  # 136 each: 3 in each quarter, though 15 would fit were they one
+        (
+            129,
+            0,
+            64,
+            12,
+            "registers",
+        ),  # 136 each: 3 in each quarter, though 15 would fit were they one
         (512, 0, 64, 4, "registers"),
         (512, 0, 512, 0, "registers"),
         (16, 0, 64, 32, "threads"),

@@ -25,7 +25,11 @@ def test_memory_goes_there_and_back_and_is_freed(bindings: Any, driver: Driver) 
     memory.copy_to_host(buffer, memoryview(back))
     np.testing.assert_array_equal(back, data)
     interface = getattr(buffer, "__toy_array_interface__")
-    assert interface["data"] == (buffer.data_ptr(), False) and interface["shape"] == (40,) and buffer.device == ("toy", 1)
+    assert (
+        interface["data"] == (buffer.data_ptr(), False)
+        and interface["shape"] == (40,)
+        and buffer.device == ("toy", 1)
+    )
     assert len(bindings.memory) == 1
     del buffer
     assert not bindings.memory and bindings.current == 0
@@ -34,8 +38,12 @@ def test_memory_goes_there_and_back_and_is_freed(bindings: Any, driver: Driver) 
 def test_memory_is_aligned_beyond_what_the_driver_gives(bindings: Any, driver: Driver) -> None:
     memory = DeviceMemory(0, driver)
     kept = [memory.allocate(8, 1 << 14) for _ in range(5)]
-    for buffer, start, (size,) in zip(kept, bindings.memory, bindings.named("toyAllocate"), strict=True):
-        assert buffer.data_ptr() % (1 << 14) == 0 and start <= buffer.data_ptr() <= start + size - 8  # within what the driver gave
+    for buffer, start, (size,) in zip(
+        kept, bindings.memory, bindings.named("toyAllocate"), strict=True
+    ):
+        assert (
+            buffer.data_ptr() % (1 << 14) == 0 and start <= buffer.data_ptr() <= start + size - 8
+        )  # within what the driver gave
     del kept, buffer
     assert not bindings.memory
 
@@ -46,7 +54,10 @@ def test_nothing_is_asked_of_the_driver_for_no_bytes(bindings: Any, driver: Driv
     empty = memory.allocate(0, 16)
     assert empty.data_ptr() == 0 and not bindings.calls
     for size, alignment in ((-1, 8), (8, 0), (8, 3)):
-        with pytest.raises(BackendError, match="memory is a size of at least 0 and an alignment that is a power of two"):
+        with pytest.raises(
+            BackendError,
+            match="memory is a size of at least 0 and an alignment that is a power of two",
+        ):
             memory.allocate(size, alignment)
     frozen = np.zeros(4)
     frozen.flags.writeable = False
@@ -67,14 +78,20 @@ def test_failures_of_memory_and_kernels_are_told_apart(bindings: Any, driver: Dr
 
 
 @pytest.mark.parametrize("capturing", [False, True])
-def test_memory_that_torch_keeps_unused_is_asked_back(bindings: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch, capturing: bool) -> None:
+def test_memory_that_torch_keeps_unused_is_asked_back(
+    bindings: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch, capturing: bool
+) -> None:
     released: list[str] = []
 
     def empty_cache() -> None:
         released.append("torch")
         del bindings.settings.failures["toyAllocate"]
 
-    toy = SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing, empty_cache=empty_cache)
+    toy = SimpleNamespace(
+        is_initialized=lambda: True,
+        is_current_stream_capturing=lambda: capturing,
+        empty_cache=empty_cache,
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**{driver.table.streams.torch: toy}))
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     bindings.settings.failures["toyAllocate"] = 21
@@ -86,7 +103,9 @@ def test_memory_that_torch_keeps_unused_is_asked_back(bindings: Any, driver: Dri
     assert released == ([] if capturing else ["torch"])
 
 
-def test_memory_that_cupy_keeps_unused_is_asked_back(bindings: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_cupy_keeps_unused_is_asked_back(
+    bindings: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = SimpleNamespace(free_all_blocks=bindings.settings.failures.clear)
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
@@ -107,19 +126,27 @@ def test_timer_measures_each_repetition(bindings: Any, driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(("cache", "flushed"), [(8 << 10, 1 << 20), (8 << 20, 16 << 20)])
-def test_more_is_overwritten_than_caches_hold(bindings: Any, driver: Driver, cache: int, flushed: int) -> None:
+def test_more_is_overwritten_than_caches_hold(
+    bindings: Any, driver: Driver, cache: int, flushed: int
+) -> None:
     bindings.settings.attributes["cache_bytes"] = cache
     timer = DeviceTimer(0, driver)
     timer.flush_cache()
     timer.flush_cache()
-    assert [(byte, size, stream) for _, byte, size, stream in bindings.named("toyFill")] == [(0, flushed, 0)] * 2
+    assert [(byte, size, stream) for _, byte, size, stream in bindings.named("toyFill")] == [
+        (0, flushed, 0)
+    ] * 2
     assert len(bindings.named("toyAllocate")) == 1
 
 
 def test_timer_marks_moments_of_a_stream(bindings: Any, driver: Driver) -> None:
     timer = DeviceTimer(1, driver)
     start, end = timer.mark(), timer.mark(7)
-    assert isinstance(timer, MomentTimer) and bindings.named("toyRecord") == [(5, 0), (5, 7)] and bindings.current == 0
+    assert (
+        isinstance(timer, MomentTimer)
+        and bindings.named("toyRecord") == [(5, 0), (5, 7)]
+        and bindings.current == 0
+    )
     assert timer.milliseconds_between(start, end) == 0.25 == timer.milliseconds_between(start, end)
     assert not bindings.named("toyForget")
     timer.forget(start, end)

@@ -35,13 +35,31 @@ class Torch:
 
 def test_streams_of_other_libraries(table: DriverTable) -> None:
     method = type("Method", (), {"__toy_stream__": lambda self: (0, 13)})()
-    streams = (7, SimpleNamespace(toy_stream=11), SimpleNamespace(handle=12), method, SimpleNamespace(__toy_stream__=(0, 14)), np.int64(15))
-    assert [stream_handle(table.streams, stream, 0) for stream in streams] == [7, 11, 12, 13, 14, 15]
-    with pytest.raises(LaunchError, match="a str is no stream: pass a handle, or a stream of PyTorch or toys"):
+    streams = (
+        7,
+        SimpleNamespace(toy_stream=11),
+        SimpleNamespace(handle=12),
+        method,
+        SimpleNamespace(__toy_stream__=(0, 14)),
+        np.int64(15),
+    )
+    assert [stream_handle(table.streams, stream, 0) for stream in streams] == [
+        7,
+        11,
+        12,
+        13,
+        14,
+        15,
+    ]
+    with pytest.raises(
+        LaunchError, match="a str is no stream: pass a handle, or a stream of PyTorch or toys"
+    ):
         stream_handle(table.streams, "fast", 0)
 
 
-def test_the_current_stream_is_that_of_pytorch_once_it_uses_the_device(table: DriverTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_stream_is_that_of_pytorch_once_it_uses_the_device(
+    table: DriverTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = Torch(used=False)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert current_stream(table.streams, 1) == 0
@@ -64,15 +82,24 @@ def test_native_launches_go_to_pytorchs_stream_from_its_first_use_on(
     launcher((1, 1, 1), None, ())
     torch.used = True
     launcher((1, 1, 1), None, ())
-    monkeypatch.delitem(sys.modules, "torch")  # by now the code has PyTorch's own function, and asks it alone
+    monkeypatch.delitem(
+        sys.modules, "torch"
+    )  # by now the code has PyTorch's own function, and asks it alone
     launcher((1, 1, 1), None, ())
-    assert [launch["stream"] for launch in library.launches] == [0, 0, 501, 501] and torch.asked == [1, 1]
+    assert [launch["stream"] for launch in library.launches] == [
+        0,
+        0,
+        501,
+        501,
+    ] and torch.asked == [1, 1]
 
 
 # ---- graphs
 
 
-def test_launches_are_part_of_a_graph_and_loading_leaves_it_alone(wide: tuple[Any, Driver], toy: SimpleNamespace) -> None:
+def test_launches_are_part_of_a_graph_and_loading_leaves_it_alone(
+    wide: tuple[Any, Driver], toy: SimpleNamespace
+) -> None:
     bindings, driver = wide
     bindings.capturing, bindings.words = True, 1
     loaded = toy.load(driver)  # the first launch of a kernel may be within a capture
@@ -83,8 +110,14 @@ def test_launches_are_part_of_a_graph_and_loading_leaves_it_alone(wide: tuple[An
     bindings.calls.clear()
     for launcher in (python, native):
         launcher((2, 1, 1), 9, (toy.array(64),))
-    assert {name for name, _ in bindings.calls} == {"toyCurrent", "toySetDevice", "toyLaunch"}  # neither waits nor allocates
-    assert [words for _, words in bindings.launches] == [[64]] and library.launches[0]["words"] == [64]
+    assert {name for name, _ in bindings.calls} == {
+        "toyCurrent",
+        "toySetDevice",
+        "toyLaunch",
+    }  # neither waits nor allocates
+    assert [words for _, words in bindings.launches] == [[64]] and library.launches[0]["words"] == [
+        64
+    ]
     del loaded, python, native, launcher
     gc.collect()
     assert not bindings.spoiled and bindings.mode == 0
@@ -101,6 +134,9 @@ def test_memory_is_taken_and_freed_beside_a_graph(wide: tuple[Any, Driver]) -> N
 def test_what_a_graph_has_no_place_for_is_told(wide: tuple[Any, Driver]) -> None:
     bindings, driver = wide
     bindings.capturing = True
-    with pytest.raises(BackendError, match=r"toyWait failed: TOY_40 .*\. A stream is being captured into a graph, and this cannot be part of one"):
+    with pytest.raises(
+        BackendError,
+        match=r"toyWait failed: TOY_40 .*\. A stream is being captured into a graph, and this cannot be part of one",
+    ):
         DeviceMemory(0, driver).synchronize()
     assert bindings.spoiled

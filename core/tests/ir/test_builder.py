@@ -21,7 +21,9 @@ def names(function: Function) -> list[str]:
 
 def test_every_operation_has_a_method() -> None:
     for spec in TABLE:
-        assert callable(getattr(Builder, spec.python_name, None) or getattr(Builder(), spec.python_name))
+        assert callable(
+            getattr(Builder, spec.python_name, None) or getattr(Builder(), spec.python_name)
+        )
     with pytest.raises(AttributeError, match="no operation 'nothing' in the op table"):
         _ = Builder().nothing
 
@@ -29,7 +31,11 @@ def test_every_operation_has_a_method() -> None:
 def test_operands_by_position_and_name() -> None:
     function, b = at_end(PointerType(F32), I1, F32)
     pointer, mask, other = function.arguments
-    for value in (b.load(pointer, mask, other), b.load(pointer, mask=mask, other=other), b.load(pointer=pointer, mask=mask, other=other)):
+    for value in (
+        b.load(pointer, mask, other),
+        b.load(pointer, mask=mask, other=other),
+        b.load(pointer=pointer, mask=mask, other=other),
+    ):
         assert value.owner.operands == [pointer, mask, other]
         assert value.owner.operand("mask") is mask
         assert value.owner.group("other") == [other]
@@ -151,11 +157,30 @@ def test_a_rule_is_asked_once_for_the_same_types_and_attributes() -> None:
         asked.append(dict(shape.attributes))
         return (I1 if shape.attributes["wide"] is True else shape.type("x"),)
 
-    spec = OpSpec("test.once", "", (Operand("x"),), rule, (Attribute("wide", "bool", default=False), Attribute("count", "int", default=0)))
-    assert [list(infer_types(spec, [[type_]], {})) for type_ in (I32, F32, I32)] == [[I32], [F32], [I32]]
+    spec = OpSpec(
+        "test.once",
+        "",
+        (Operand("x"),),
+        rule,
+        (Attribute("wide", "bool", default=False), Attribute("count", "int", default=0)),
+    )
+    assert [list(infer_types(spec, [[type_]], {})) for type_ in (I32, F32, I32)] == [
+        [I32],
+        [F32],
+        [I32],
+    ]
     assert list(infer_types(spec, [[I32]], {"wide": True})) == [I1] and len(asked) == 3
-    stated = OpSpec("test.stated", "", (Operand("x"),), lambda shape: tuple(shape.results), explicit_results=True)
-    assert [list(infer_types(stated, [[I32]], {}, [type_])) for type_ in (I32, F32)] == [[I32], [F32]]
+    stated = OpSpec(
+        "test.stated",
+        "",
+        (Operand("x"),),
+        lambda shape: tuple(shape.results),
+        explicit_results=True,
+    )
+    assert [list(infer_types(stated, [[I32]], {}, [type_])) for type_ in (I32, F32)] == [
+        [I32],
+        [F32],
+    ]
     with pytest.raises(RuleError, match="attribute wide must be bool, not 1"):
         infer_types(spec, [[I32]], {"wide": 1})
     for _ in range(2):

@@ -14,7 +14,14 @@ import pytest
 
 import tilewright
 from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.declare import Declarations, NamedRegion, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.declare import (
+    Declarations,
+    NamedRegion,
+    OptionalOperand,
+    SingleOperand,
+    TypedAttribute,
+    VariadicOperand,
+)
 from tilewright.ir.encoding import Encoding
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Binary, Cmp
@@ -85,16 +92,31 @@ def test_the_row_is_made_of_the_fields() -> None:
 
 
 @pytest.mark.parametrize(("first", "many", "last"), [*itertools.product((0, 1), (0, 1, 3), (0, 1))])
-def test_operands_are_read_wherever_groups_before_them_end(first: int, many: int, last: int) -> None:
+def test_operands_are_read_wherever_groups_before_them_end(
+    first: int, many: int, last: int
+) -> None:
     operands = values(first + many + 1 + last)
     regions = [Region(), Region()]
-    operation = Operation(All.row, operands, (first, many, 1, last), {"class": "c", "parent": "p", "extents": (2, 3)}, (), regions)
+    operation = Operation(
+        All.row,
+        operands,
+        (first, many, 1, last),
+        {"class": "c", "parent": "p", "extents": (2, 3)},
+        (),
+        regions,
+    )
     assert type(operation) is All
     assert operation.first is (operands[0] if first else None)
     assert operation.many == operands[first : first + many]
     assert operation.place is operands[first + many]
     assert operation.last is (operands[-1] if last else None)
-    assert (operation.on, operation.extents, operation.mode, operation.class_, operation.parent_) == (False, (2, 3), "up", "c", "p")
+    assert (
+        operation.on,
+        operation.extents,
+        operation.mode,
+        operation.class_,
+        operation.parent_,
+    ) == (False, (2, 3), "up", "c", "p")
     assert operation.parent is None
     assert (operation.for_, operation.then) == tuple(regions)
     (replacement,) = values(1)
@@ -104,12 +126,21 @@ def test_operands_are_read_wherever_groups_before_them_end(first: int, many: int
 
 @pytest.mark.parametrize("spec", [*TABLE, *SIMT_OPS], ids=lambda spec: spec.name)
 def test_the_fields_of_every_operation_read_what_its_row_names(spec: OpSpec) -> None:
-    for sizes in itertools.product(*[{Kind.SINGLE: (1,), Kind.OPTIONAL: (0, 1), Kind.VARIADIC: (0, 2)}[operand.kind] for operand in spec.operands]):
-        operation: Any = Operation(spec, values(sum(sizes)), sizes, {}, (), [Region() for _ in spec.regions])
+    for sizes in itertools.product(
+        *[
+            {Kind.SINGLE: (1,), Kind.OPTIONAL: (0, 1), Kind.VARIADIC: (0, 2)}[operand.kind]
+            for operand in spec.operands
+        ]
+    ):
+        operation: Any = Operation(
+            spec, values(sum(sizes)), sizes, {}, (), [Region() for _ in spec.regions]
+        )
         assert type(operation) is spec.op_class is not Operation
         for operand in spec.operands:
             group = operation.group(operand.name)
-            assert getattr(operation, operand.name) == (group if operand.kind is Kind.VARIADIC else operation.operand(operand.name))
+            assert getattr(operation, operand.name) == (
+                group if operand.kind is Kind.VARIADIC else operation.operand(operand.name)
+            )
         for attribute in spec.attributes:
             field = f"{attribute.name}_" if hasattr(Operation, attribute.name) else attribute.name
             if not attribute.required:
@@ -155,13 +186,20 @@ def test_attributes_of_types_and_encodings() -> None:
 
     declared = Declarations()
     declared.operation("acme.typed", "", nothing)(Typed)
-    assert [attribute.kind for attribute in declared[0].attributes] == ["type", "encoding", "number", "strs"]
+    assert [attribute.kind for attribute in declared[0].attributes] == [
+        "type",
+        "encoding",
+        "number",
+        "strs",
+    ]
 
 
 @pytest.mark.parametrize("name", ["operands", "name", "row"])
 def test_a_field_does_not_hide_what_every_operation_has(name: str) -> None:
     hiding = type("Hiding", (Operation,), {"__slots__": (), name: SingleOperand()})
-    with pytest.raises(TypeError, match=f"Hiding.{name} would hide what every operation has: call it {name}_"):
+    with pytest.raises(
+        TypeError, match=f"Hiding.{name} would hide what every operation has: call it {name}_"
+    ):
         OPS.operation("acme.hiding", "", nothing)(hiding)
 
 
@@ -169,7 +207,9 @@ def test_a_class_without_slots_is_refused() -> None:
     class Heavy(Operation):
         pass
 
-    with pytest.raises(TypeError, match=r"Heavy must be a class of operations, and say __slots__ = \(\)"):
+    with pytest.raises(
+        TypeError, match=r"Heavy must be a class of operations, and say __slots__ = \(\)"
+    ):
         OPS.operation("acme.heavy", "", nothing)(Heavy)
 
 
@@ -228,9 +268,34 @@ def test_a_type_checker_knows_the_fields(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     file = tmp_path / "reader.py"
     file.write_text(READER)
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path), str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file=",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(tmp_path),
+        str(file),
+    ]
     environment = {**os.environ, "MYPYPATH": str(Path(tilewright.__file__).parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path, env=environment)
-    found = {(int(line), kind) for line, kind in re.findall(r"reader\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)}
-    wanted = {(number, line.rpartition("# ")[2]) for number, line in enumerate(READER.splitlines(), 1) if "# " in line}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    found = {
+        (int(line), kind)
+        for line, kind in re.findall(r"reader\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)
+    }
+    wanted = {
+        (number, line.rpartition("# ")[2])
+        for number, line in enumerate(READER.splitlines(), 1)
+        if "# " in line
+    }
     assert found == wanted, done.stdout + done.stderr

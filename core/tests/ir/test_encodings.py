@@ -27,7 +27,11 @@ class Stripes:
         return str(self.count)
 
     def misfit(self, type_: Type) -> str:
-        return "" if isinstance(type_, TileType) and type_.numel % self.count == 0 else f"{self.count} stripes of {type_}"
+        return (
+            ""
+            if isinstance(type_, TileType) and type_.numel % self.count == 0
+            else f"{self.count} stripes of {type_}"
+        )
 
     @classmethod
     def parse(cls, text: str) -> Stripes:
@@ -63,7 +67,11 @@ def test_what_is_printed_reads_back() -> None:
     verify(module)
     assert print_module(module) == TEXT
     (add, arange, *_) = module.kernel.body
-    assert add.results[0].layout == Stripes(4) and arange.attributes["vendor.parts"] == (Stripes(4), TileType((4,), I32), 2)
+    assert add.results[0].layout == Stripes(4) and arange.attributes["vendor.parts"] == (
+        Stripes(4),
+        TileType((4,), I32),
+        2,
+    )
     assert module.kernel.attributes == {"warps": 4, "odd name": Stripes(2)}
 
 
@@ -73,7 +81,11 @@ def test_names_follow_from_the_order_of_appearance_and_any_name_may_be_read() ->
 
 
 def test_an_encoding_may_be_written_in_full_anywhere() -> None:
-    full = TEXT.replace("#T0 = stripes<4>\n#T1 = stripes<8>\n", "").replace("#T0", "stripes<4>").replace("#T1", "stripes<8>")
+    full = (
+        TEXT.replace("#T0 = stripes<4>\n#T1 = stripes<8>\n", "")
+        .replace("#T0", "stripes<4>")
+        .replace("#T1", "stripes<8>")
+    )
     assert print_module(parse_module(full, STRIPED)) == TEXT
     (add, *_) = parse_module(full, STRIPED).kernel.body
     assert print_operation(add) == "%y = add %x, %x : tile<16xi32, stripes<4>>"
@@ -83,26 +95,89 @@ HEAD = "tilewright.ir 1.0\n#T0 = stripes<4>\n"
 
 #: (text, line, column, message)
 WRONG = [
-    (HEAD + "kernel @k(%x: tile<8xi32, #T9>) { return }", 3, 15, "#T9 is not defined before it is read here; did you mean #T0?"),
-    (HEAD + "kernel @k(%x: tile<8xi32, 4>) { return }", 3, 15, "'4' is no encoding; there are stripes"),
-    (HEAD + "kernel @k(%x: tile<8xi32, bands<4>>) { return }", 3, 15, "'bands<4>' is no encoding; there are stripes"),
+    (
+        HEAD + "kernel @k(%x: tile<8xi32, #T9>) { return }",
+        3,
+        15,
+        "#T9 is not defined before it is read here; did you mean #T0?",
+    ),
+    (
+        HEAD + "kernel @k(%x: tile<8xi32, 4>) { return }",
+        3,
+        15,
+        "'4' is no encoding; there are stripes",
+    ),
+    (
+        HEAD + "kernel @k(%x: tile<8xi32, bands<4>>) { return }",
+        3,
+        15,
+        "'bands<4>' is no encoding; there are stripes",
+    ),
     (HEAD + "kernel @k(%x: tile<6xi32, #T0>) { return }", 3, 15, "4 stripes of tile<6xi32>"),
     (HEAD + "#T0 = stripes<2>\nkernel @k() { return }", 3, 1, "#T0 is defined already"),
     (HEAD + "#T1 = stripes<a>\nkernel @k() { return }", 3, 7, "'a' is no number of stripes"),
-    (HEAD + "#T1 = tile<4xi32>\nkernel @k() { return }", 3, 7, "'tile<4xi32>' is no encoding; there are stripes"),
-    (HEAD + "#T1 = 4\nkernel @k() { return }", 3, 7, "expected an encoding, keyword<...>, found '4'"),
-    (HEAD + "#T1 stripes<4>\nkernel @k() { return }", 3, 5, "expected '=' and what #T1 is, found 'stripes<4>'"),
+    (
+        HEAD + "#T1 = tile<4xi32>\nkernel @k() { return }",
+        3,
+        7,
+        "'tile<4xi32>' is no encoding; there are stripes",
+    ),
+    (
+        HEAD + "#T1 = 4\nkernel @k() { return }",
+        3,
+        7,
+        "expected an encoding, keyword<...>, found '4'",
+    ),
+    (
+        HEAD + "#T1 stripes<4>\nkernel @k() { return }",
+        3,
+        5,
+        "expected '=' and what #T1 is, found 'stripes<4>'",
+    ),
     (HEAD + "function @f() -> tile<8xi32, #T0> { return }", 3, 18, "a layout has no place here"),
-    (HEAD + "kernel @k(%x: i32) {\n  %y = add %x, %x {vendor.t = tile<8xi32, #T0>} : i32\n  return\n}", 4, 31, "a layout has no place here"),
-    (HEAD + "kernel @k() attributes {a = 1, a = 2} { return }", 3, 32, "attribute a is given twice"),
-    (HEAD + "kernel @k() attributes { return }", 3, 33, "expected '=' and the value of return, found '}'"),
-    (HEAD + "kernel @k() attributes {\n  return\n}", 5, 1, "expected '=' and the value of return, found '}'"),
-    (HEAD + "kernel @k(%x: i32) {\n  %y = add %x, %x {v.a = 1, v.a = 1} : i32\n  return\n}", 4, 29, "attribute v.a is given twice"),
-    (HEAD + "kernel @k(%x: i32) {\n  %y = add %x, %x {va = 1} : i32\n  return\n}", 4, 20, "add has no attribute 'va'"),
+    (
+        HEAD
+        + "kernel @k(%x: i32) {\n  %y = add %x, %x {vendor.t = tile<8xi32, #T0>} : i32\n  return\n}",
+        4,
+        31,
+        "a layout has no place here",
+    ),
+    (
+        HEAD + "kernel @k() attributes {a = 1, a = 2} { return }",
+        3,
+        32,
+        "attribute a is given twice",
+    ),
+    (
+        HEAD + "kernel @k() attributes { return }",
+        3,
+        33,
+        "expected '=' and the value of return, found '}'",
+    ),
+    (
+        HEAD + "kernel @k() attributes {\n  return\n}",
+        5,
+        1,
+        "expected '=' and the value of return, found '}'",
+    ),
+    (
+        HEAD + "kernel @k(%x: i32) {\n  %y = add %x, %x {v.a = 1, v.a = 1} : i32\n  return\n}",
+        4,
+        29,
+        "attribute v.a is given twice",
+    ),
+    (
+        HEAD + "kernel @k(%x: i32) {\n  %y = add %x, %x {va = 1} : i32\n  return\n}",
+        4,
+        20,
+        "add has no attribute 'va'",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "column", "message"), WRONG, ids=[case[3][:40] for case in WRONG])
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"), WRONG, ids=[case[3][:40] for case in WRONG]
+)
 def test_errors_have_a_caret(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_module(text, STRIPED)
@@ -146,7 +221,12 @@ def test_the_verifier_refuses_a_layout_that_does_not_fit() -> None:
         ("%y", "%sum", True),
     ],
 )
-def test_the_structural_hash_sees_layouts_and_decisions_and_not_their_names(old: str, new: str, same: bool) -> None:
+def test_the_structural_hash_sees_layouts_and_decisions_and_not_their_names(
+    old: str, new: str, same: bool
+) -> None:
     changed = TEXT.replace(old, new)
     assert changed != TEXT
-    assert (structural_hash(parse_module(changed, STRIPED)) == structural_hash(parse_module(TEXT, STRIPED))) is same
+    assert (
+        structural_hash(parse_module(changed, STRIPED))
+        == structural_hash(parse_module(TEXT, STRIPED))
+    ) is same

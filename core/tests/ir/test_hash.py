@@ -53,7 +53,10 @@ def test_blind_to(old: str, new: str) -> None:
 
 
 def test_blind_to_the_order_of_functions() -> None:
-    one, two = "function @f(%a: i32) -> i32 {\n  return %a\n}\n", "function @g(%a: i32) -> i32 {\n  return %a\n}\n"
+    one, two = (
+        "function @f(%a: i32) -> i32 {\n  return %a\n}\n",
+        "function @g(%a: i32) -> i32 {\n  return %a\n}\n",
+    )
     assert hashed(TEXT.replace(one + two, two + one)) == hashed(TEXT)
 
 

@@ -45,10 +45,21 @@ def test_types_of_tile_ir_are_read_by_no_other(name: str) -> None:
 
 
 def test_an_operation_is_declared_once_and_so_is_each_part_of_it() -> None:
-    spec = OpSpec("acme.blend", "", (Operand("a"), Operand("b")), nothing, (Attribute("scale", "int"),), regions=("body",))
+    spec = OpSpec(
+        "acme.blend",
+        "",
+        (Operand("a"), Operand("b")),
+        nothing,
+        (Attribute("scale", "int"),),
+        regions=("body",),
+    )
     with pytest.raises(ValueError, match=r"operation 'acme.blend' is declared twice"):
         OpTable((spec, spec))
-    for twice in ({"operands": (Operand("a"), Operand("a"))}, {"attributes": (Attribute("a", "int"),)}, {"regions": ("a",)}):
+    for twice in (
+        {"operands": (Operand("a"), Operand("a"))},
+        {"attributes": (Attribute("a", "int"),)},
+        {"regions": ("a",)},
+    ):
         with pytest.raises(ValueError, match=r"operation 'acme.blend' has two parts called 'a'"):
             dataclasses.replace(spec, **twice)
 
@@ -73,7 +84,9 @@ def test_an_operation_of_the_toolkit_has_one_interface() -> None:
     assert interface_of(EmulatedTarget(), "simt.unheard_of") is None
 
 
-@pytest.mark.parametrize("name", ["tan", "fast_tanf", "tanh"])  # of another file, a fast one, one of the library's own file
+@pytest.mark.parametrize(
+    "name", ["tan", "fast_tanf", "tanh"]
+)  # of another file, a fast one, one of the library's own file
 def test_a_device_function_is_written_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(special.FUNCTIONS, name, None)
     with pytest.raises(ValueError, match=f"function '{name}' has a row in two tables"):

@@ -10,7 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.ir import TABLE, Attribute, Builder, Effect, Function, Kind, Location, Module, Operand, Operation, OpSpec, Region, Value, verify
+from tilewright.ir import (
+    TABLE,
+    Attribute,
+    Builder,
+    Effect,
+    Function,
+    Kind,
+    Location,
+    Module,
+    Operand,
+    Operation,
+    OpSpec,
+    Region,
+    Value,
+    verify,
+)
 from tilewright.ir.hash import structural_hash
 from tilewright.ir.parser import ParseError, parse_module
 from tilewright.ir.printer import float_text, print_function, print_module, print_operation, quote
@@ -22,7 +37,9 @@ def assert_same_regions(a: Region, b: Region, values: dict[Value, Value]) -> Non
     """The regions agree in everything: types, hints, operands, attributes, locations."""
 
     def define(first: list[Value], second: list[Value]) -> None:
-        assert [(value.type, value.name) for value in first] == [(value.type, value.name) for value in second]
+        assert [(value.type, value.name) for value in first] == [
+            (value.type, value.name) for value in second
+        ]
         values.update(zip(first, second, strict=True))
 
     define(a.arguments, b.arguments)
@@ -47,9 +64,17 @@ def assert_same_regions(a: Region, b: Region, values: dict[Value, Value]) -> Non
 
 
 def assert_same(a: Module, b: Module) -> None:
-    assert (a.version, a.attributes, list(a.functions)) == (b.version, b.attributes, list(b.functions))
+    assert (a.version, a.attributes, list(a.functions)) == (
+        b.version,
+        b.attributes,
+        list(b.functions),
+    )
     for first, second in zip(a.functions.values(), b.functions.values(), strict=True):
-        assert (first.kernel, first.result_types, first.location) == (second.kernel, second.result_types, second.location)
+        assert (first.kernel, first.result_types, first.location) == (
+            second.kernel,
+            second.result_types,
+            second.location,
+        )
         assert first.argument_attributes == second.argument_attributes
         assert_same_regions(first.body, second.body, {})
 
@@ -93,7 +118,9 @@ def test_the_form() -> None:
     offsets = b.arange(start=0, end=1024)
     offsets.name = "offsets"
     mask = b.cmp(offsets, b.splat(function.arguments[1], result=tile), predicate="lt")
-    pointers = b.addptr(b.splat(function.arguments[0], result=TileType((1024,), PointerType(F32))), offsets)
+    pointers = b.addptr(
+        b.splat(function.arguments[0], result=TileType((1024,), PointerType(F32))), offsets
+    )
     b.location = None
     other = b.constant_like(TileType((1024,), F32), -math.inf)
     value = b.load(pointers, mask=mask, other=other, eviction="first")
@@ -101,7 +128,9 @@ def test_the_form() -> None:
     with b.at_region(body):
         b.yield_([b.add(body.arguments[1], value)])
     zero, one = b.constant(value=0, result=I32), b.constant(value=1, result=I32)
-    total = b.region_op("for", zero, function.arguments[1], one, [value], regions=[body], num_stages=3).result
+    total = b.region_op(
+        "for", zero, function.arguments[1], one, [value], regions=[body], num_stages=3
+    ).result
     total.name = "acc"
     b.store(pointers, total, mask=mask)
     b.return_([])
@@ -136,13 +165,25 @@ kernel @k(%x: ptr<f32> {divisibility = 16}, %n: i32) {
 
 def test_a_location_reads_the_same_however_it_is_spaced() -> None:
     plain = 'loc("a.py":1:22 in "f" at "b.py":333:4 at "c.py":5:6 in "g")'
-    for spelled in (plain, plain.replace(" ", "  "), plain.replace(":", " :\n"), plain.replace("f", "\\u{66}"), plain.replace("333", "0000000000333")):
-        (operation, _) = parse_module(f"tilewright.ir 1.0 kernel @k(%i: i32) {{ %a = neg %i : i32 {spelled} return }}").kernel.body
-        assert operation.location == Location("a.py", 1, 22, "f", Location("b.py", 333, 4, "", Location("c.py", 5, 6, "g"))), spelled
+    for spelled in (
+        plain,
+        plain.replace(" ", "  "),
+        plain.replace(":", " :\n"),
+        plain.replace("f", "\\u{66}"),
+        plain.replace("333", "0000000000333"),
+    ):
+        (operation, _) = parse_module(
+            f"tilewright.ir 1.0 kernel @k(%i: i32) {{ %a = neg %i : i32 {spelled} return }}"
+        ).kernel.body
+        assert operation.location == Location(
+            "a.py", 1, 22, "f", Location("b.py", 333, 4, "", Location("c.py", 5, 6, "g"))
+        ), spelled
 
 
 def test_an_operation_is_named_as_in_the_whole() -> None:
-    module = parse_module("tilewright.ir 1.0 kernel @k(%i: i32) { %a = neg %i : i32 %0 = neg %a : i32 %1 = neg %0 : i32 return }")
+    module = parse_module(
+        "tilewright.ir 1.0 kernel @k(%i: i32) { %a = neg %i : i32 %0 = neg %a : i32 %1 = neg %0 : i32 return }"
+    )
     last = module.kernel.body.last
     assert last is not None
     assert last.previous is not None
@@ -154,11 +195,35 @@ def test_an_operation_is_named_as_in_the_whole() -> None:
 def test_malformed_modules_print() -> None:
     module, function, _ = kernel(I32)
     stranger = Operation(TABLE["neg"], [function.arguments[0]], (1,), {}, [I32])
-    function.body.append(Operation(TABLE["add"], [stranger.result, function.arguments[0]], (1, 1), {"odd": (1, "a")}, [I32]))
+    function.body.append(
+        Operation(
+            TABLE["add"], [stranger.result, function.arguments[0]], (1, 1), {"odd": (1, "a")}, [I32]
+        )
+    )
     assert '%1 = add %2, %0 {odd = [1, "a"]} : i32' in print_module(module)
 
 
-@pytest.mark.parametrize("name", ["x", "t.0", "_", "größe", "0", "12", "a b", 'quo"te', "back\\slash", "#1", "x#1", "new\nline", "nan", "loc", "\u2028", "😀"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x",
+        "t.0",
+        "_",
+        "größe",
+        "0",
+        "12",
+        "a b",
+        'quo"te',
+        "back\\slash",
+        "#1",
+        "x#1",
+        "new\nline",
+        "nan",
+        "loc",
+        "\u2028",
+        "😀",
+    ],
+)
 def test_names_survive(name: str) -> None:
     module, function, b = kernel(I32, I32, names=(name, name))
     b.add(*function.arguments).name = name
@@ -193,7 +258,16 @@ def test_floats_survive(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "bits", [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001, 0x7FF0000000000001, 0x7FF0000000000000, 0xFFF0000000000000, 1 << 63]
+    "bits",
+    [
+        0x7FF8000000000000,
+        0xFFF8000000000000,
+        0x7FF8000000000001,
+        0x7FF0000000000001,
+        0x7FF0000000000000,
+        0xFFF0000000000000,
+        1 << 63,
+    ],
 )
 def test_special_floats_survive(bits: int) -> None:
     value = struct.unpack("<d", struct.pack("<Q", bits))[0]
@@ -204,7 +278,14 @@ def test_special_floats_survive(bits: int) -> None:
 
 def test_float_text() -> None:
     values = (0.1, -0.0, 1e300, math.inf, -math.inf, math.nan)
-    assert [float_text(value) for value in values] == ["0.1", "-0.0", "1e+300", "inf", "-inf", "nan"]
+    assert [float_text(value) for value in values] == [
+        "0.1",
+        "-0.0",
+        "1e+300",
+        "inf",
+        "-inf",
+        "nan",
+    ]
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
@@ -235,7 +316,9 @@ def test_module_attributes_of_every_kind() -> None:
     read = round_trip(finish(module, b))
     assert read.attributes == module.attributes
     assert list(read.attributes) == list(module.attributes)
-    assert [type(value) for value in read.attributes.values()] == [type(value) for value in module.attributes.values()]
+    assert [type(value) for value in read.attributes.values()] == [
+        type(value) for value in module.attributes.values()
+    ]
 
 
 def test_functions_with_results() -> None:
@@ -276,11 +359,22 @@ def test_defaults_go_without_saying() -> None:
 
 VENDOR = TABLE.extended(
     [
-        OpSpec("acme.tick", "a counter", (), lambda shape: (I32,), (Attribute("unit", "enum", choices=("cycles", "true")),)),
+        OpSpec(
+            "acme.tick",
+            "a counter",
+            (),
+            lambda shape: (I32,),
+            (Attribute("unit", "enum", choices=("cycles", "true")),),
+        ),
         OpSpec(
             "acme.mix",
             "all kinds of operands",
-            (Operand("a"), Operand("extra", kind=Kind.OPTIONAL), Operand("rest", kind=Kind.VARIADIC), Operand("b")),
+            (
+                Operand("a"),
+                Operand("extra", kind=Kind.OPTIONAL),
+                Operand("rest", kind=Kind.VARIADIC),
+                Operand("b"),
+            ),
             lambda shape: shape.results,
             (
                 Attribute("mode", "enum", default="", choices=("", "fast mode", "nan", "slow")),
@@ -324,7 +418,10 @@ kernel @k(%a: i32, %b: i32) {
 
 def test_comments_and_layout_mean_nothing() -> None:
     text = "tilewright.ir 1.0// version\nkernel @k ( %i : i32 ) { // a comment: }\n\n %x=add %i,%i:i32 return}"
-    assert print_module(parse_module(text)) == "tilewright.ir 1.0\n\nkernel @k(%i: i32) {\n  %x = add %i, %i : i32\n  return\n}\n"
+    assert (
+        print_module(parse_module(text))
+        == "tilewright.ir 1.0\n\nkernel @k(%i: i32) {\n  %x = add %i, %i : i32\n  return\n}\n"
+    )
 
 
 def test_errors_can_be_pickled() -> None:

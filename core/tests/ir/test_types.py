@@ -8,7 +8,23 @@ import pickle
 import pytest
 
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import F16, F32, FLOATS, I1, I8, INTEGERS, U8, DescriptorType, FloatType, IntType, PointerType, TileType, Type, bit_width, byte_size
+from tilewright.ir.types import (
+    F16,
+    F32,
+    FLOATS,
+    I1,
+    I8,
+    INTEGERS,
+    U8,
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    bit_width,
+    byte_size,
+)
 
 TYPES: tuple[Type, ...] = (
     *INTEGERS,
@@ -47,7 +63,14 @@ def test_what_is_no_type(text: str) -> None:
 
 
 def test_integers() -> None:
-    assert (I8.minimum, I8.maximum, U8.minimum, U8.maximum, I1.minimum, I1.maximum) == (-128, 127, 0, 255, 0, 1)
+    assert (I8.minimum, I8.maximum, U8.minimum, U8.maximum, I1.minimum, I1.maximum) == (
+        -128,
+        127,
+        0,
+        255,
+        0,
+        1,
+    )
     assert [I8.wrap(value) for value in (127, 128, -129, 256, -1)] == [127, -128, 127, 0, -1]
     assert [U8.wrap(value) for value in (255, 256, -1)] == [255, 0, 255]
     assert IntType(1, signed=True) is I1
@@ -57,7 +80,9 @@ def test_integers() -> None:
 
 
 def test_sizes() -> None:
-    assert [bit_width(type_) for type_ in (I1, U8, F16, F32, PointerType(F32), TileType((4,), F16))] == [1, 8, 16, 32, 64, 16]
+    assert [
+        bit_width(type_) for type_ in (I1, U8, F16, F32, PointerType(F32), TileType((4,), F16))
+    ] == [1, 8, 16, 32, 64, 16]
     assert [byte_size(type_) for type_ in (I1, U8, F16, PointerType(I1))] == [1, 1, 2, 8]
     for format_ in FLOATS:
         assert format_.bits == 1 + format_.exponent + format_.mantissa

@@ -41,9 +41,18 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("%x = constant {} : i32", "attribute value is missing"),
     ],
     "arange": [
-        ("%x = arange {start = 4, end = 4} : tile<1xi32>", "end must be greater than start, got 4 and 4"),
-        ("%x = arange {start = 0, end = 2147483649} : tile<2147483649xi32>", "start and end must fit int32"),
-        ("%x = arange {start = 0, end = 8} : tile<4xi32>", "has results (tile<4xi32>), by its rule (tile<8xi32>)"),
+        (
+            "%x = arange {start = 4, end = 4} : tile<1xi32>",
+            "end must be greater than start, got 4 and 4",
+        ),
+        (
+            "%x = arange {start = 0, end = 2147483649} : tile<2147483649xi32>",
+            "start and end must fit int32",
+        ),
+        (
+            "%x = arange {start = 0, end = 8} : tile<4xi32>",
+            "has results (tile<4xi32>), by its rule (tile<8xi32>)",
+        ),
     ],
     "program_id": [("%x = program_id 3 : i32", "axis must be 0, 1 or 2, not 3")],
     "num_programs": [("%x = num_programs -1 : i32", "axis must be 0, 1 or 2, not -1")],
@@ -53,12 +62,21 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("%x = add %p, %p : ptr<f32>", "operands must hold numbers, not ptr<f32>"),
         ("%x = add %c, %c : i1", "i1 has no arithmetic: use and, or, xor"),
     ],
-    "sub": [("%x = sub %t, %f : tile<8xf32>", "operands must have one type, not tile<8xf32> and f32")],
-    "mul": [("%x = mul %t, %t2 : tile<8xf32>", "operands must have one type, not tile<8xf32> and tile<4x8xf32>")],
+    "sub": [
+        ("%x = sub %t, %f : tile<8xf32>", "operands must have one type, not tile<8xf32> and f32")
+    ],
+    "mul": [
+        (
+            "%x = mul %t, %t2 : tile<8xf32>",
+            "operands must have one type, not tile<8xf32> and tile<4x8xf32>",
+        )
+    ],
     "div": [("%x = div %f, %h : f32", "operands must have one type, not f32 and f16")],
     "rem": [("%x = rem %tm, %tm : tile<8xi1>", "i1 has no arithmetic: use and, or, xor")],
     "neg": [("%x = neg %c : i1", "i1 has no negative")],
-    "abs": [("%x = abs %tp : tile<8xptr<f32>>", "operands must hold numbers, not tile<8xptr<f32>>")],
+    "abs": [
+        ("%x = abs %tp : tile<8xptr<f32>>", "operands must hold numbers, not tile<8xptr<f32>>")
+    ],
     "and": [("%x = and %f, %f : f32", "operands must hold integers, not f32")],
     "or": [("%x = or %i, %c : i32", "operands must have one type, not i32 and i1")],
     "xor": [("%x = xor %t, %t : tile<8xf32>", "operands must hold integers, not tile<8xf32>")],
@@ -66,10 +84,18 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "shr": [("%x = shr %j, %i : i64", "operands must have one type, not i64 and i32")],
     "mulhi": [("%x = mulhi %c, %c : i1", "operands must be 32 or 64 bits wide, not i1")],
     "min": [("%x = min %p, %p : ptr<f32>", "operands must hold numbers, not ptr<f32>")],
-    "max": [("%x = max %f, %f {nan = maybe} : f32", "attribute nan must be one of 'ignore', 'propagate', not 'maybe'")],
+    "max": [
+        (
+            "%x = max %f, %f {nan = maybe} : f32",
+            "attribute nan must be one of 'ignore', 'propagate', not 'maybe'",
+        )
+    ],
     "cmp": [
         ("%x = cmp %i, %j {predicate = lt} : i1", "operands must have one type, not i32 and i64"),
-        ("%x = cmp %i, %i {predicate = ult} : i1", "attribute predicate must be one of 'eq', 'ne', 'lt', 'le', 'gt', 'ge', not 'ult'"),
+        (
+            "%x = cmp %i, %i {predicate = ult} : i1",
+            "attribute predicate must be one of 'eq', 'ne', 'lt', 'le', 'gt', 'ge', not 'ult'",
+        ),
         ("%x = cmp %i, %i : i1", "attribute predicate is missing"),
         ("%x = cmp %t, %t {predicate = lt} : i1", "has results (i1), by its rule (tile<8xi1>)"),
     ],
@@ -82,18 +108,41 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("%x = cast %p : f32", "operand must hold numbers, not ptr<f32>"),
         ("%x = cast %f : ptr<f32>", "result must hold numbers, not ptr<f32>"),
         ("%x = cast %t : f16", "operand and result must have one shape, not tile<8xf32> and f16"),
-        ("%x = cast %h {rounding = rtz} : f32", "rounding rtz is only for a float made narrower, not f16 to f32"),
+        (
+            "%x = cast %h {rounding = rtz} : f32",
+            "rounding rtz is only for a float made narrower, not f16 to f32",
+        ),
         ("%x, %y = cast %h : f32, f32", "has one result, not 2"),
     ],
-    "bitcast": [("%x = bitcast %f : i64", "operand and result must have one width, not f32 and i64")],
+    "bitcast": [
+        ("%x = bitcast %f : i64", "operand and result must have one width, not f32 and i64")
+    ],
     "addptr": [
         ("%x = addptr %i, %i : i32", "pointer must be a pointer or a tile of pointers, not i32"),
         ("%x = addptr %p, %f : ptr<f32>", "offset must hold integers, not f32"),
-        ("%x = addptr %tp, %i : tile<8xptr<f32>>", "pointer and offset must have one shape, not tile<8xptr<f32>> and i32"),
+        (
+            "%x = addptr %tp, %i : tile<8xptr<f32>>",
+            "pointer and offset must have one shape, not tile<8xptr<f32>> and i32",
+        ),
     ],
     **{
         name: [(f"%x = {name} %h : f16", "operand must be f32 or f64, not f16")]
-        for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "round_even", "trunc")
+        for name in (
+            "exp",
+            "exp2",
+            "log",
+            "log2",
+            "sin",
+            "cos",
+            "tanh",
+            "erf",
+            "sqrt",
+            "rsqrt",
+            "floor",
+            "ceil",
+            "round_even",
+            "trunc",
+        )
     },
     "copysign": [("%x = copysign %h, %h : f16", "operand must be f32 or f64, not f16")],
     "ldexp": [
@@ -110,23 +159,54 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "unsplat": [("%x = unsplat %t : f32", "operand must have one element, not tile<8xf32>")],
     "broadcast": [
-        ("%x = broadcast %t : tile<16xf32>", "only extents of 1 grow, and the rank stays: not tile<8xf32> to tile<16xf32>"),
-        ("%x = broadcast %t1 : tile<4x4xf32>", "only extents of 1 grow, and the rank stays: not tile<1xf32> to tile<4x4xf32>"),
-        ("%x = broadcast %t1 : tile<4xi32>", "operand and result must have one element type, not tile<1xf32> and tile<4xi32>"),
+        (
+            "%x = broadcast %t : tile<16xf32>",
+            "only extents of 1 grow, and the rank stays: not tile<8xf32> to tile<16xf32>",
+        ),
+        (
+            "%x = broadcast %t1 : tile<4x4xf32>",
+            "only extents of 1 grow, and the rank stays: not tile<1xf32> to tile<4x4xf32>",
+        ),
+        (
+            "%x = broadcast %t1 : tile<4xi32>",
+            "operand and result must have one element type, not tile<1xf32> and tile<4xi32>",
+        ),
     ],
     "expand_dims": [("%x = expand_dims %t {axis = 2} : tile<8x1xf32>", "axis 2 is not in 0..1")],
-    "reshape": [("%x = reshape %t : tile<4xf32>", "operand and result must have as many elements, not tile<8xf32> and tile<4xf32>")],
-    "permute": [("%x = permute %t2 {order = [0, 0]} : tile<4x4xf32>", "order (0, 0) is not a permutation of the 2 axes of tile<4x8xf32>")],
+    "reshape": [
+        (
+            "%x = reshape %t : tile<4xf32>",
+            "operand and result must have as many elements, not tile<8xf32> and tile<4xf32>",
+        )
+    ],
+    "permute": [
+        (
+            "%x = permute %t2 {order = [0, 0]} : tile<4x4xf32>",
+            "order (0, 0) is not a permutation of the 2 axes of tile<4x8xf32>",
+        )
+    ],
     "cat": [
-        ("%x = cat %t, %t2 {axis = 0} : tile<8xf32>", "operands must have one element type and rank, not tile<8xf32> and tile<4x8xf32>"),
-        ("%x = cat %t, %ti {axis = 0} : tile<16xf32>", "operands must have one element type and rank, not tile<8xf32> and tile<8xi32>"),
+        (
+            "%x = cat %t, %t2 {axis = 0} : tile<8xf32>",
+            "operands must have one element type and rank, not tile<8xf32> and tile<4x8xf32>",
+        ),
+        (
+            "%x = cat %t, %ti {axis = 0} : tile<16xf32>",
+            "operands must have one element type and rank, not tile<8xf32> and tile<8xi32>",
+        ),
         ("%x = cat %t, %t {axis = 1} : tile<16xf32>", "axis 1 is not in 0..0"),
     ],
     "join": [("%x = join %f, %f : tile<2xf32>", "operands must be a tile, not f32")],
     "split": [("%x, %y = split %t : f32, f32", "the last extent must be 2, not tile<8xf32>")],
     "gather": [
-        ("%x = gather %t, %t {axis = 0} : tile<8xf32>", "index must hold integers, not tile<8xf32>"),
-        ("%x = gather %t, %ti2 {axis = 0} : tile<4x8xf32>", "x and index must have one rank, not tile<8xf32> and tile<4x8xi32>"),
+        (
+            "%x = gather %t, %t {axis = 0} : tile<8xf32>",
+            "index must hold integers, not tile<8xf32>",
+        ),
+        (
+            "%x = gather %t, %ti2 {axis = 0} : tile<4x8xf32>",
+            "x and index must have one rank, not tile<8xf32> and tile<4x8xi32>",
+        ),
     ],
     "histogram": [
         ("%x = histogram %t {bins = 4} : tile<4xi32>", "x must hold integers, not tile<8xf32>"),
@@ -135,11 +215,20 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("%x = histogram %ti {bins = 0} : tile<1xi32>", "bins must be at least 1, not 0"),
     ],
     "load": [
-        ("%x = load %t : tile<8xf32>", "pointer must be a pointer or a tile of pointers, not tile<8xf32>"),
+        (
+            "%x = load %t : tile<8xf32>",
+            "pointer must be a pointer or a tile of pointers, not tile<8xf32>",
+        ),
         ("%x = load %tp, mask=%c : tile<8xf32>", "mask must be tile<8xi1>, not i1"),
         ("%x = load %tp, other=%t : tile<8xf32>", "other needs a mask"),
-        ("%x = load %tp, mask=%tm, other=%ti : tile<8xf32>", "other must be tile<8xf32>, not tile<8xi32>"),
-        ("%x = load %tp {cache = wb} : tile<8xf32>", "attribute cache must be one of '', 'ca', 'cg', 'cs', 'cv', not 'wb'"),
+        (
+            "%x = load %tp, mask=%tm, other=%ti : tile<8xf32>",
+            "other must be tile<8xf32>, not tile<8xi32>",
+        ),
+        (
+            "%x = load %tp {cache = wb} : tile<8xf32>",
+            "attribute cache must be one of '', 'ca', 'cg', 'cs', 'cv', not 'wb'",
+        ),
     ],
     "store": [
         ("store %tp, %f", "value must be tile<8xf32>, not f32"),
@@ -159,54 +248,114 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "atomic_store": [("atomic_store %q, %f", "value must be i32, not f32")],
     "clock": [],  # takes nothing and gives i64: see below
-    "atomic_cas": [("%x = atomic_cas %q, %f, %i : i32", "compare and value must be i32, not f32 and i32")],
+    "atomic_cas": [
+        ("%x = atomic_cas %q, %f, %i : i32", "compare and value must be i32, not f32 and i32")
+    ],
     "make_descriptor": [
-        ("%x = make_descriptor %p, shape=[%j, %j], strides=[%j, %j] : desc<8xf32>", "shape must have 1 entries, not 2"),
+        (
+            "%x = make_descriptor %p, shape=[%j, %j], strides=[%j, %j] : desc<8xf32>",
+            "shape must have 1 entries, not 2",
+        ),
         ("%x = make_descriptor %p, shape=[%i], strides=[%j] : desc<8xf32>", "shape must be i64"),
         ("%x = make_descriptor %p, shape=[%j], strides=[%i] : desc<8xf32>", "strides must be i64"),
-        ("%x = make_descriptor %p, shape=[%j], strides=[%j] : desc<8xf16>", "base must be a pointer to f16, not ptr<f32>"),
+        (
+            "%x = make_descriptor %p, shape=[%j], strides=[%j] : desc<8xf16>",
+            "base must be a pointer to f16, not ptr<f32>",
+        ),
         ("%x = make_descriptor %p : f32", "result must be a descriptor, not f32"),
     ],
     "descriptor_extent": [
-        ("%x = descriptor_extent %d {axis = 2} : i64", "axis must be 0 to 1 for desc<4x8xf32>, not 2"),
-        ("%x = descriptor_extent %d {axis = -1} : i64", "axis must be 0 to 1 for desc<4x8xf32>, not -1"),
-        ("%x = descriptor_extent %p {axis = 0} : i64", "descriptor must be a descriptor, not ptr<f32>"),
+        (
+            "%x = descriptor_extent %d {axis = 2} : i64",
+            "axis must be 0 to 1 for desc<4x8xf32>, not 2",
+        ),
+        (
+            "%x = descriptor_extent %d {axis = -1} : i64",
+            "axis must be 0 to 1 for desc<4x8xf32>, not -1",
+        ),
+        (
+            "%x = descriptor_extent %p {axis = 0} : i64",
+            "descriptor must be a descriptor, not ptr<f32>",
+        ),
         ("%x = descriptor_extent %d : i64", "attribute axis is missing"),
     ],
     "descriptor_stride": [
-        ("%x = descriptor_stride %row {axis = 2} : i64", "axis must be 0 to 1 for desc<1x8xf32>, not 2"),
-        ("%x = descriptor_stride %t {axis = 0} : i64", "descriptor must be a descriptor, not tile<8xf32>"),
+        (
+            "%x = descriptor_stride %row {axis = 2} : i64",
+            "axis must be 0 to 1 for desc<1x8xf32>, not 2",
+        ),
+        (
+            "%x = descriptor_stride %t {axis = 0} : i64",
+            "descriptor must be a descriptor, not tile<8xf32>",
+        ),
         ("%x = descriptor_stride %d {axis = true} : i64", "attribute axis must be int, not True"),
     ],
     "descriptor_load": [
-        ("%x = descriptor_load %d, offsets=[%i] : tile<4x8xf32>", "offsets must have 2 entries, not 1"),
-        ("%x = descriptor_load %p, offsets=[%i] : tile<4x8xf32>", "descriptor must be a descriptor, not ptr<f32>"),
+        (
+            "%x = descriptor_load %d, offsets=[%i] : tile<4x8xf32>",
+            "offsets must have 2 entries, not 1",
+        ),
+        (
+            "%x = descriptor_load %p, offsets=[%i] : tile<4x8xf32>",
+            "descriptor must be a descriptor, not ptr<f32>",
+        ),
         ("%x = descriptor_load %d, offsets=[%i, %f] : tile<4x8xf32>", "offsets must be integers"),
     ],
-    "descriptor_store": [("descriptor_store %d, offsets=[%i, %i], %t", "value must be tile<4x8xf32>, not tile<8xf32>")],
+    "descriptor_store": [
+        (
+            "descriptor_store %d, offsets=[%i, %i], %t",
+            "value must be tile<4x8xf32>, not tile<8xf32>",
+        )
+    ],
     "descriptor_reduce": [
-        ("descriptor_reduce %d, offsets=[%i, %i], %t2 {kind = or}", "an atomic or does not work on f32"),
-        ("descriptor_reduce %d, offsets=[%i, %i], %t {kind = add}", "value must be tile<4x8xf32>, not tile<8xf32>"),
+        (
+            "descriptor_reduce %d, offsets=[%i, %i], %t2 {kind = or}",
+            "an atomic or does not work on f32",
+        ),
+        (
+            "descriptor_reduce %d, offsets=[%i, %i], %t {kind = add}",
+            "value must be tile<4x8xf32>, not tile<8xf32>",
+        ),
     ],
     "descriptor_gather": [
-        ("%x = descriptor_gather %d, %ti, %i : tile<8x8xf32>", "the descriptor's block must be one row, not desc<4x8xf32>"),
-        ("%x = descriptor_gather %row, %ti2, %i : tile<8x8xf32>", "rows must have rank 1, not tile<4x8xi32>"),
+        (
+            "%x = descriptor_gather %d, %ti, %i : tile<8x8xf32>",
+            "the descriptor's block must be one row, not desc<4x8xf32>",
+        ),
+        (
+            "%x = descriptor_gather %row, %ti2, %i : tile<8x8xf32>",
+            "rows must have rank 1, not tile<4x8xi32>",
+        ),
         ("%x = descriptor_gather %row, %ti, %f : tile<8x8xf32>", "column must be an integer"),
     ],
-    "descriptor_scatter": [("descriptor_scatter %row, %ti, %i, %t2", "value must be tile<8x8xf32>, not tile<4x8xf32>")],
+    "descriptor_scatter": [
+        ("descriptor_scatter %row, %ti, %i, %t2", "value must be tile<8x8xf32>, not tile<4x8xf32>")
+    ],
     "dot": [
         (
             "%x = dot %t2, %t2, %t2 : tile<4x8xf32>",
             "shapes must be [..., M, K], [..., K, N] and [..., M, N], not tile<4x8xf32>, tile<4x8xf32> and tile<4x8xf32>",
         ),
-        ("%x = dot %th, %th, %t : tile<8xf32>", "a, b and c must have one rank of at least 2, not tile<8x8xf16>, tile<8x8xf16> and tile<8xf32>"),
-        ("%x = dot %th, %t2, %t2 : tile<4x8xf32>", "a and b must have one element type, not tile<8x8xf16> and tile<4x8xf32>"),
+        (
+            "%x = dot %th, %th, %t : tile<8xf32>",
+            "a, b and c must have one rank of at least 2, not tile<8x8xf16>, tile<8x8xf16> and tile<8xf32>",
+        ),
+        (
+            "%x = dot %th, %t2, %t2 : tile<4x8xf32>",
+            "a and b must have one element type, not tile<8x8xf16> and tile<4x8xf32>",
+        ),
         ("%x = dot %ti2, %ti2, %ti2 : tile<4x8xi32>", "there is no dot of i32"),
         ("%x = dot %t2, %t2, %th : tile<8x8xf16>", "a dot of f32 does not accumulate in f16"),
     ],
     "dot_scaled": [
-        ("%x = dot_scaled %th, %th, %t2 {a_format = e4m3, b_format = fp16} : tile<4x8xf32>", "a in format e4m3 must hold f8e4m3fn, not f16"),
-        ("%x = dot_scaled %th, %th, %t2 {a_format = fp16, b_format = fp16} : tile<4x8xf32>", "c must be tile<8x8xf32>, not tile<4x8xf32>"),
+        (
+            "%x = dot_scaled %th, %th, %t2 {a_format = e4m3, b_format = fp16} : tile<4x8xf32>",
+            "a in format e4m3 must hold f8e4m3fn, not f16",
+        ),
+        (
+            "%x = dot_scaled %th, %th, %t2 {a_format = fp16, b_format = fp16} : tile<4x8xf32>",
+            "c must be tile<8x8xf32>, not tile<4x8xf32>",
+        ),
         (
             "%s = constant 1 : u8 %st = splat %s : tile<8x1xu8> %x = dot_scaled %th, a_scale=%st, %th, %t2 {a_format = fp16, b_format = fp16} : tile<4x8xf32>",
             "a's extent along K must be a multiple of the 32 elements that share a scale, not 8",
@@ -214,15 +363,30 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "if": [
         ("if %i then { yield } else { yield }", "condition must be i1, not i32"),
-        ("%x = if %c : i32 then { yield %i } else { yield %j }", "yield of region else must have types (i32), not (i64)"),
+        (
+            "%x = if %c : i32 then { yield %i } else { yield %j }",
+            "yield of region else must have types (i32), not (i64)",
+        ),
         ("if %c then(%a: i32) { yield } else { yield }", "region then has no arguments"),
         ("if %c then { return } else { yield }", "region then must end with yield"),
     ],
     "for": [
-        ("for %i, %j, %i body(%n: i32) { yield }", "lower, upper and step must have one integer type, not (i32, i64, i32)"),
-        ("for %f, %f, %f body(%n: f32) { yield }", "lower, upper and step must have one integer type, not (f32, f32, f32)"),
-        ("for %i, %i, %i body(%n: i64) { yield }", "arguments of region body must have types (i32), not (i64)"),
-        ("%x = for %i, %i, %i, inits=[%f] : f32 body(%n: i32, %a: f32) { yield %n }", "yield of region body must have types (f32), not (i32)"),
+        (
+            "for %i, %j, %i body(%n: i32) { yield }",
+            "lower, upper and step must have one integer type, not (i32, i64, i32)",
+        ),
+        (
+            "for %f, %f, %f body(%n: f32) { yield }",
+            "lower, upper and step must have one integer type, not (f32, f32, f32)",
+        ),
+        (
+            "for %i, %i, %i body(%n: i64) { yield }",
+            "arguments of region body must have types (i32), not (i64)",
+        ),
+        (
+            "%x = for %i, %i, %i, inits=[%f] : f32 body(%n: i32, %a: f32) { yield %n }",
+            "yield of region body must have types (f32), not (i32)",
+        ),
     ],
     "while": [
         (
@@ -236,8 +400,14 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "reduce": [
-        ("%x = reduce %t {axis = 1} : f32 combine(%a: f32, %b: f32) { yield %a }", "axis 1 is not in 0..0"),
-        ("%x = reduce %t {axis = 0} : f32 combine(%a: f32) { yield %a }", "arguments of region combine must have types (f32, f32), not (f32)"),
+        (
+            "%x = reduce %t {axis = 1} : f32 combine(%a: f32, %b: f32) { yield %a }",
+            "axis 1 is not in 0..0",
+        ),
+        (
+            "%x = reduce %t {axis = 0} : f32 combine(%a: f32) { yield %a }",
+            "arguments of region combine must have types (f32, f32), not (f32)",
+        ),
         (
             "%x, %y = reduce %t, %t2 {axis = 0} : f32, f32 combine(%a: f32, %b: f32) { yield %a }",
             "inputs must have one shape, not (tile<8xf32>, tile<4x8xf32>)",
@@ -245,36 +415,74 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("reduce {axis = 0} combine { yield }", "takes at least one input"),
     ],
     "scan": [
-        ("%x = scan %t {axis = -1} : tile<8xf32> combine(%a: f32, %b: f32) { yield %a }", "axis -1 is not in 0..0"),
-        ("%x = scan %t {axis = 0} : tile<8xf32> combine(%a: f32, %b: f32) { yield %i }", "yield of region combine must have types (f32), not (i32)"),
+        (
+            "%x = scan %t {axis = -1} : tile<8xf32> combine(%a: f32, %b: f32) { yield %a }",
+            "axis -1 is not in 0..0",
+        ),
+        (
+            "%x = scan %t {axis = 0} : tile<8xf32> combine(%a: f32, %b: f32) { yield %i }",
+            "yield of region combine must have types (f32), not (i32)",
+        ),
     ],
     "map": [
-        ("%x = map %t {pack = 3} : tile<8xf32> body(%a: f32) { yield %a }", "pack 3 must divide the 8 elements"),
-        ("%x = map %t {pack = 2} : tile<8xf32> body(%a: f32) { yield %a }", "arguments of region body must have types (f32, f32), not (f32)"),
-        ("%x = map %t : tile<4x8xf32> body(%a: f32) { yield %a }", "results must have the inputs' shape, not (tile<4x8xf32>)"),
+        (
+            "%x = map %t {pack = 3} : tile<8xf32> body(%a: f32) { yield %a }",
+            "pack 3 must divide the 8 elements",
+        ),
+        (
+            "%x = map %t {pack = 2} : tile<8xf32> body(%a: f32) { yield %a }",
+            "arguments of region body must have types (f32, f32), not (f32)",
+        ),
+        (
+            "%x = map %t : tile<4x8xf32> body(%a: f32) { yield %a }",
+            "results must have the inputs' shape, not (tile<4x8xf32>)",
+        ),
     ],
     "call": [
-        ('%x = call %i {callee = "missing"} : i32', "calls @missing, which the module does not have"),
-        ('%x = call %j {callee = "callee"} : i32', "calls @callee with other argument types than it takes"),
-        ('%x = call %i {callee = "callee"} : i64', "calls @callee for other results than it returns"),
+        (
+            '%x = call %i {callee = "missing"} : i32',
+            "calls @missing, which the module does not have",
+        ),
+        (
+            '%x = call %j {callee = "callee"} : i32',
+            "calls @callee with other argument types than it takes",
+        ),
+        (
+            '%x = call %i {callee = "callee"} : i64',
+            "calls @callee for other results than it returns",
+        ),
         ('call %i {callee = "k"}', "calls the kernel @k"),
     ],
     "yield": [("if %c then { yield yield } else { yield }", "is a terminator and must come last")],
-    "condition": [("while before { condition %i } after { yield }", "condition must be i1, not i32")],
+    "condition": [
+        ("while before { condition %i } after { yield }", "condition must be i1, not i32")
+    ],
     "return": [("return %i", "returns (i32) from a function of results ()")],
-    "print": [('print %d {prefix = ""}', "values must be scalars or tiles"), ("print %i", "attribute prefix is missing")],
+    "print": [
+        ('print %d {prefix = ""}', "values must be scalars or tiles"),
+        ("print %i", "attribute prefix is missing"),
+    ],
     "assert": [
         ('assert %i {message = ""}', "condition must be i1, not i32"),
         ('assert %tm, mask=%c {message = ""}', "mask must be tile<8xi1>, not i1"),
     ],
     "assume": [("assume %tm", "condition must be i1, not tile<8xi1>")],
     "hint": [
-        ("%x = hint %ti2 {divisibility = [8]} : tile<4x8xi32>", "divisibility has one entry an axis, not 1 for tile<4x8xi32>"),
+        (
+            "%x = hint %ti2 {divisibility = [8]} : tile<4x8xi32>",
+            "divisibility has one entry an axis, not 1 for tile<4x8xi32>",
+        ),
         ("%x = hint %ti {contiguity = [0]} : tile<8xi32>", "contiguity must be positive, not (0,)"),
     ],
     "inline_asm": [
-        ('%x = inline_asm %t {assembly = "", constraints = ""} : tile<4x8xf32>', "inputs and results must have one shape"),
-        ('%x = inline_asm %t {assembly = "", constraints = "", pack = 0} : tile<8xf32>', "pack must be positive"),
+        (
+            '%x = inline_asm %t {assembly = "", constraints = ""} : tile<4x8xf32>',
+            "inputs and results must have one shape",
+        ),
+        (
+            '%x = inline_asm %t {assembly = "", constraints = "", pack = 0} : tile<8xf32>',
+            "pack must be positive",
+        ),
     ],
     "extern": [('%x = extern %t {symbol = "f"} : f32', "inputs and results must have one shape")],
     "barrier": [],  # takes nothing, so nothing can be wrong but its operands: see below
@@ -285,7 +493,9 @@ def test_every_operation_has_a_case() -> None:
     assert set(CASES) == {spec.name for spec in TABLE}
 
 
-@pytest.mark.parametrize(("name", "text", "rule"), [(name, *case) for name, cases in CASES.items() for case in cases])
+@pytest.mark.parametrize(
+    ("name", "text", "rule"), [(name, *case) for name, cases in CASES.items() for case in cases]
+)
 def test_refused(name: str, text: str, rule: str) -> None:
     module = parse_module(f"{PRELUDE}{text}\n{'' if name == 'return' else 'return'}\n}}")
     with pytest.raises(VerificationError) as caught:
@@ -306,7 +516,10 @@ def one_kernel() -> tuple[Module, Function]:
 
 def test_the_location_is_named() -> None:
     text = 'tilewright.ir 1.0 kernel @k(%i: i32, %j: i64) { %x = add %i, %j : i32 loc("k.py":7:4 in "k") return }'
-    with pytest.raises(VerificationError, match=r"^add in @k at k\.py:7:4 in k: operands must have one type, not i32 and i64$"):
+    with pytest.raises(
+        VerificationError,
+        match=r"^add in @k at k\.py:7:4 in k: operands must have one type, not i32 and i64$",
+    ):
         verify(parse_module(text))
 
 
@@ -343,7 +556,9 @@ def test_value_of_another_region() -> None:
     assert conditional is not None
     inner = conditional.regions[0].first
     assert inner is not None
-    module.kernel.body.insert_before(Operation(TABLE["neg"], [inner.result], (1,), {}, [I32]), module.kernel.body.last)  # type: ignore[arg-type]
+    module.kernel.body.insert_before(
+        Operation(TABLE["neg"], [inner.result], (1,), {}, [I32]), module.kernel.body.last
+    )  # type: ignore[arg-type]
     refused(module, "neg in @k: reads a value of type i32 that is not defined before it")
 
 
@@ -355,7 +570,10 @@ def test_missing_return() -> None:
 
 
 def test_kernel_with_results() -> None:
-    refused(parse_module("tilewright.ir 1.0 kernel @k(%i: i32) -> i32 { return %i }"), "kernel @k has results")
+    refused(
+        parse_module("tilewright.ir 1.0 kernel @k(%i: i32) -> i32 { return %i }"),
+        "kernel @k has results",
+    )
 
 
 def test_attributes_for_other_arguments() -> None:
@@ -372,12 +590,16 @@ def test_name_it_is_filed_under() -> None:
 
 def test_unknown_attribute() -> None:
     module, function = one_kernel()
-    function.body.append(Operation(TABLE["neg"], [function.arguments[0]], (1,), {"fast": True}, [I32]))
+    function.body.append(
+        Operation(TABLE["neg"], [function.arguments[0]], (1,), {"fast": True}, [I32])
+    )
     refused(module, "neg in @k: has no attribute 'fast'")
 
 
 def test_region_count_and_owner() -> None:
-    module = parse_module("tilewright.ir 1.0 kernel @k(%c: i1) { if %c then { yield } else { yield } return }")
+    module = parse_module(
+        "tilewright.ir 1.0 kernel @k(%c: i1) { if %c then { yield } else { yield } return }"
+    )
     conditional = module.kernel.body.first
     assert conditional is not None
     removed = conditional.regions.pop()
@@ -417,7 +639,10 @@ def test_values_are_defined_before_they_are_read(check: Callable[[Module], None]
     own = w.operands[0]
     for other in (first.results[0], second.results[0], w.results[0]):  # out of a region, of its own
         w.set_operand(0, other)
-        with pytest.raises(VerificationError, match=r"^neg in @k: reads a value of type i32 that is not defined before it$"):
+        with pytest.raises(
+            VerificationError,
+            match=r"^neg in @k: reads a value of type i32 that is not defined before it$",
+        ):
             check(module)
     w.set_operand(0, own)
     check(module)
@@ -462,10 +687,17 @@ ATOMICS = {
 @pytest.mark.parametrize("element", sorted(_NARROW | _HALVES | _WORDS | _FLOATS | _POINTERS))
 @pytest.mark.parametrize("kind", ATOMICS)
 def test_element_types_of_atomics(kind: str, element: str) -> None:
-    operation = f"atomic_cas %p, %v, %v : {element}" if kind == "cas" else f"atomic_rmw %p, %v {{kind = {kind}}} : {element}"
+    operation = (
+        f"atomic_cas %p, %v, %v : {element}"
+        if kind == "cas"
+        else f"atomic_rmw %p, %v {{kind = {kind}}} : {element}"
+    )
     text = f"tilewright.ir 1.0\nkernel @k(%p: ptr<{element}>, %v: {element}) {{\n  %x = {operation}\n  return\n}}\n"
     if element in ATOMICS[kind]:
         verify(parse_module(text))
     else:
-        with pytest.raises(VerificationError, match=r"an atomic (cas works on 16, 32 or 64 bits, not|\w+ does not work on)"):
+        with pytest.raises(
+            VerificationError,
+            match=r"an atomic (cas works on 16, 32 or 64 bits, not|\w+ does not work on)",
+        ):
             verify(parse_module(text))

@@ -26,17 +26,32 @@ from tilewright.runtime.arguments.dtypes import dtype_text
 def scaled(x, factor, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=inside) * tl.load(factor) + tl.load(out + offsets, mask=inside), mask=inside)
+    tl.store(
+        out + offsets,
+        tl.load(x + offsets, mask=inside) * tl.load(factor) + tl.load(out + offsets, mask=inside),
+        mask=inside,
+    )
 
 
 def view(array):
     strides = tuple(stride // array.itemsize for stride in array.strides)
-    return ArrayView(array, array.ctypes.data, dtype_text(array.dtype), array.shape, strides, ("cpu", 0))
+    return ArrayView(
+        array, array.ctypes.data, dtype_text(array.dtype), array.shape, strides, ("cpu", 0)
+    )
 
 
 def run(x, factor, start, shape, axis=1, grid=(3, 1, 1), stream=None):
     """The result for a batch of ``shape``, and (stream, kernel) -> launches."""
-    call = KernelCall("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 10, "BLOCK": 4}, {}, grid, axis)
+    call = KernelCall(
+        "k",
+        scaled,
+        {"x": 1, "factor": 0, "out": 1},
+        {"out": 1},
+        {"n": 10, "BLOCK": 4},
+        {},
+        grid,
+        axis,
+    )
     out = np.empty((*shape, 10), np.float32)
     with launches() as counted:
         call.run([view(x), view(factor), view(start)], [view(out)], stream)
@@ -46,7 +61,9 @@ def run(x, factor, start, shape, axis=1, grid=(3, 1, 1), stream=None):
 class launches:
     def __enter__(self):
         self.counted = Counter()
-        self.hook = lambda metadata: self.counted.update([(metadata.data["stream"], metadata.data["name"])])
+        self.hook = lambda metadata: self.counted.update(
+            [(metadata.data["stream"], metadata.data["name"])]
+        )
         tw.hooks.launch_enter.add(self.hook)
         return self.counted
 
@@ -76,7 +93,12 @@ def test_batches(seed, x, factor, start, shape, axis, expected, stream):
     """On devices with streams what a result begins as is copied in the stream, too, by a kernel."""
     arrays = random(seed, *x, 10), random(seed + 1, *factor), random(seed + 2, *start, 10)
     out, counted = run(*arrays, shape, axis, stream=stream)
-    np.testing.assert_allclose(out, np.broadcast_to(arrays[0] * arrays[1][..., None] + arrays[2], (*shape, 10)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        out,
+        np.broadcast_to(arrays[0] * arrays[1][..., None] + arrays[2], (*shape, 10)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
     copies = 0 if stream is None else counted.pop((stream, "copied"))
     assert copies == (0 if stream is None else 1 if start == shape else math.prod(shape))
     assert sum(counted.values()) == expected and {used for used, _ in counted} == {stream}
@@ -95,13 +117,33 @@ def test_copies_are_of_the_same_bytes(dtype):
     text = dtype if dtype in ("fp8e5", "bf16") else dtype_text(np.dtype(dtype))
     source, target = np.random.default_rng(0).integers(0, 256, (2, 3001 * size), np.uint8)
     before = target.copy()
-    copy(*(ArrayView(array, array.ctypes.data, text, (3001,), (1,), ("cpu", 0)) for array in (source, target)), 2999, 1)
-    assert np.array_equal(target[: 2999 * size], source[: 2999 * size]) and np.array_equal(target[2999 * size :], before[2999 * size :])
+    copy(
+        *(
+            ArrayView(array, array.ctypes.data, text, (3001,), (1,), ("cpu", 0))
+            for array in (source, target)
+        ),
+        2999,
+        1,
+    )
+    assert np.array_equal(target[: 2999 * size], source[: 2999 * size]) and np.array_equal(
+        target[2999 * size :], before[2999 * size :]
+    )
 
 
 def test_the_kernel_of_a_batch_is_made_once():
-    assert batched(scaled, 1, ("x", "out")) is batched(scaled, 1, ("x", "out")) is not batched(scaled, 2, ("x", "out"))
-    assert batched(scaled, 1, ("x",)).arg_names == ["x", "factor", "out", "n", "BLOCK", "step_of_x_in_the_batch"]
+    assert (
+        batched(scaled, 1, ("x", "out"))
+        is batched(scaled, 1, ("x", "out"))
+        is not batched(scaled, 2, ("x", "out"))
+    )
+    assert batched(scaled, 1, ("x",)).arg_names == [
+        "x",
+        "factor",
+        "out",
+        "n",
+        "BLOCK",
+        "step_of_x_in_the_batch",
+    ]
 
 
 def test_axes_that_a_kernel_reads():
@@ -119,13 +161,23 @@ def test_axes_that_a_kernel_reads():
 def imitated(platform, version=""):
     """JAX, as far as it is asked before a call is traced."""
     registered = {}
-    ffi_ = SimpleNamespace(pycapsule=lambda handler: handler, register_ffi_target=lambda name, handler, platform: registered.update({platform: handler}))
+    ffi_ = SimpleNamespace(
+        pycapsule=lambda handler: handler,
+        register_ffi_target=lambda name, handler, platform: registered.update({platform: handler}),
+    )
     device = SimpleNamespace(client=SimpleNamespace(platform_version=version))
-    return SimpleNamespace(ffi=ffi_, default_backend=lambda: platform, devices=lambda: [device], registered=registered)
+    return SimpleNamespace(
+        ffi=ffi_, default_backend=lambda: platform, devices=lambda: [device], registered=registered
+    )
 
 
 @pytest.mark.parametrize(
-    ("platform", "version", "expected"), [("cpu", "<unknown>", "cpu"), ("gpu", "PJRT C API\ncuda 12090", "cuda"), ("gpu", "PJRT C API\nrocm 60400", "hip")]
+    ("platform", "version", "expected"),
+    [
+        ("cpu", "<unknown>", "cpu"),
+        ("gpu", "PJRT C API\ncuda 12090", "cuda"),
+        ("gpu", "PJRT C API\nrocm 60400", "hip"),
+    ],
 )
 def test_calls_are_traced_for_the_devices_that_jax_computes_on(platform, version, expected):
     assert _kind(imitated(platform, version)) == expected
@@ -140,7 +192,10 @@ def test_jax_knows_a_function_for_each_kind_of_device(monkeypatch):
     found = imitated("cpu")
     monkeypatch.setitem(sys.modules, "jax", found)
     assert _jax.__wrapped__() is found
-    assert list(found.registered) == ["cpu", "CUDA", "ROCM"] and len(set(map(id, found.registered.values()))) == 3
+    assert (
+        list(found.registered) == ["cpu", "CUDA", "ROCM"]
+        and len(set(map(id, found.registered.values()))) == 3
+    )
 
 
 # ---- XLA's interface
@@ -194,20 +249,44 @@ class Frame:
         addresses = []
         for number, array in arrays:
             extents = self.keep((ctypes.c_int64 * array.ndim)(*array.shape))
-            buffer = ffi._Buffer(ctypes.sizeof(ffi._Buffer), None, number, array.ctypes.data, array.ndim, ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)))
+            buffer = ffi._Buffer(
+                ctypes.sizeof(ffi._Buffer),
+                None,
+                number,
+                array.ctypes.data,
+                array.ndim,
+                ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)),
+            )
             addresses.append(ctypes.addressof(self.keep(buffer)))
         items = self.keep((ctypes.c_void_p * len(arrays))(*addresses))
-        return ffi._Buffers(ctypes.sizeof(ffi._Buffers), None, len(arrays), None, ctypes.cast(items, ctypes.POINTER(ctypes.c_void_p)))
+        return ffi._Buffers(
+            ctypes.sizeof(ffi._Buffers),
+            None,
+            len(arrays),
+            None,
+            ctypes.cast(items, ctypes.POINTER(ctypes.c_void_p)),
+        )
 
     def texts(self, attributes):
         def spans(texts):
             found = []
             for text in texts:
                 data = self.keep(ctypes.create_string_buffer(text.encode()))
-                found.append(ctypes.addressof(self.keep(ffi._Span(ctypes.addressof(data), len(text)))))
-            return ctypes.cast(self.keep((ctypes.c_void_p * len(found))(*found)), ctypes.POINTER(ctypes.c_void_p))
+                found.append(
+                    ctypes.addressof(self.keep(ffi._Span(ctypes.addressof(data), len(text))))
+                )
+            return ctypes.cast(
+                self.keep((ctypes.c_void_p * len(found))(*found)), ctypes.POINTER(ctypes.c_void_p)
+            )
 
-        return ffi._Attributes(ctypes.sizeof(ffi._Attributes), None, len(attributes), None, spans(attributes), spans(attributes.values()))
+        return ffi._Attributes(
+            ctypes.sizeof(ffi._Attributes),
+            None,
+            len(attributes),
+            None,
+            spans(attributes),
+            spans(attributes.values()),
+        )
 
     def call(self, run, kind="cpu"):
         return ffi.make_handler(run, kind)(ctypes.addressof(self.frame))
@@ -224,19 +303,43 @@ def test_arrays_and_attributes_arrive():
 
     frame = Frame([(11, x), (10, half)], [(11, out)], {"key": "a key", "more": ""})
     assert frame.call(take) is None and np.array_equal(out, x)
-    assert seen == [({"key": "a key", "more": ""}, [("fp32", (2, 3), x.ctypes.data), ("fp16", (4,), half.ctypes.data)])]
-    assert Frame([(11, x)], [(11, out)], {}, stage=0).call(take) is None and len(seen) == 1  # before it runs
+    assert seen == [
+        (
+            {"key": "a key", "more": ""},
+            [("fp32", (2, 3), x.ctypes.data), ("fp16", (4,), half.ctypes.data)],
+        )
+    ]
+    assert (
+        Frame([(11, x)], [(11, out)], {}, stage=0).call(take) is None and len(seen) == 1
+    )  # before it runs
 
 
-@pytest.mark.parametrize(("kind", "device", "stream"), [("cuda", 0, 0), ("cuda", 3, 1 << 40), ("hip", 1, 8)])
+@pytest.mark.parametrize(
+    ("kind", "device", "stream"), [("cuda", 0, 0), ("cuda", 3, 1 << 40), ("hip", 1, 8)]
+)
 def test_devices_and_streams_arrive(kind, device, stream):
     x, seen = random(0, 4), []
     frame = Frame([(11, x)], [(11, x)], {})
-    frame.api.stream_get, frame.api.device_ordinal_get = frame.answers(ffi._StreamQuestion, stream), frame.answers(ffi._DeviceQuestion, device)
-    assert frame.call(lambda attributes, arrays, outputs, stream: seen.append((arrays[0].device, outputs[0].device, stream)), kind) is None
+    frame.api.stream_get, frame.api.device_ordinal_get = (
+        frame.answers(ffi._StreamQuestion, stream),
+        frame.answers(ffi._DeviceQuestion, device),
+    )
+    assert (
+        frame.call(
+            lambda attributes, arrays, outputs, stream: seen.append(
+                (arrays[0].device, outputs[0].device, stream)
+            ),
+            kind,
+        )
+        is None
+    )
     assert seen == [((kind, device), (kind, device), stream)]
     frame.api.stream_get = frame.answers(ffi._StreamQuestion, None)
-    assert frame.call(lambda *given: seen.append(given), kind) == 99 and len(seen) == 1 and not frame.errors
+    assert (
+        frame.call(lambda *given: seen.append(given), kind) == 99
+        and len(seen) == 1
+        and not frame.errors
+    )
 
 
 def test_an_interface_that_does_not_tell_the_device_is_refused():
@@ -245,7 +348,10 @@ def test_an_interface_that_does_not_tell_the_device_is_refused():
     frame.api.stream_get = frame.answers(ffi._StreamQuestion, 1)
     frame.api.device_ordinal_get = frame.answers(ffi._DeviceQuestion, 1)
     assert frame.call(lambda *given: None, "cuda") == 77
-    assert "does not tell functions where they run (device_ordinal_get): update jax and jaxlib" in frame.errors[0][0]
+    assert (
+        "does not tell functions where they run (device_ordinal_get): update jax and jaxlib"
+        in frame.errors[0][0]
+    )
 
 
 def test_errors_are_told():
@@ -257,7 +363,9 @@ def test_errors_are_told():
 @pytest.mark.parametrize("major", [0, 1])
 def test_the_version_is_told(major):
     told = ffi._Metadata(ctypes.sizeof(ffi._Metadata))
-    extension = ffi._MetadataExtension(ffi._Extension(ctypes.sizeof(ffi._MetadataExtension), 1, None), ctypes.pointer(told))
+    extension = ffi._MetadataExtension(
+        ffi._Extension(ctypes.sizeof(ffi._MetadataExtension), 1, None), ctypes.pointer(told)
+    )
     frame = Frame([], [], {}, extension=ctypes.addressof(extension), major=major)
     found = frame.call(lambda *given: 1 / 0)
     if major:

@@ -22,19 +22,33 @@ from tilewright.runtime.arguments.array_protocols import array_kind  # noqa: E40
 def added(x, y, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
+    tl.store(
+        out + offsets,
+        tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside),
+        mask=inside,
+    )
 
 
 @tw.jit
 def counted(x, counts, total, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     values = tl.load(x + offsets, mask=offsets < n, other=0)
-    tl.store(counts + offsets, tl.load(counts + offsets, mask=offsets < n) + values, mask=offsets < n)
+    tl.store(
+        counts + offsets, tl.load(counts + offsets, mask=offsets < n) + values, mask=offsets < n
+    )
     tl.store(total, tl.sum(values) + tl.num_programs(2))
 
 
 def add(x, y):
-    return tilewright.jax.call(added, x, y, x.size, grid=lambda meta: (tw.cdiv(meta["n"], meta["BLOCK"]),), out={"out": x}, BLOCK=64)
+    return tilewright.jax.call(
+        added,
+        x,
+        y,
+        x.size,
+        grid=lambda meta: (tw.cdiv(meta["n"], meta["BLOCK"]),),
+        out={"out": x},
+        BLOCK=64,
+    )
 
 
 def random(seed, *shape):
@@ -58,7 +72,11 @@ def test_arrays_that_are_still_computed_are_waited_for():
             x = jnp.tanh(x @ x)
         return x
 
-    x, zeros, out = random(0, 256, 256), np.zeros((256, 256), np.float32), np.zeros((256, 256), np.float32)
+    x, zeros, out = (
+        random(0, 256, 256),
+        np.zeros((256, 256), np.float32),
+        np.zeros((256, 256), np.float32),
+    )
     expected = np.asarray(later(x))
     added[(1024,)](x, zeros, out, 65536, BLOCK=64)
     for _ in range(3):
@@ -74,7 +92,12 @@ def test_calls_with_and_without_jit(dtype):
     compiled = jax.jit(lambda x, y: add(add(x, y), y) * 2)
     for seed in range(3):
         x = random(seed, 10, 13).astype(dtype)
-        np.testing.assert_allclose(np.asarray(compiled(x, y), np.float64), np.asarray((x + y + y) * 2, np.float64), rtol=2e-2, atol=2e-2)
+        np.testing.assert_allclose(
+            np.asarray(compiled(x, y), np.float64),
+            np.asarray((x + y + y) * 2, np.float64),
+            rtol=2e-2,
+            atol=2e-2,
+        )
 
 
 def test_vmap():
@@ -90,7 +113,9 @@ def test_vmap():
 def test_several_results_and_arrays_that_are_changed():
     def count(x, counts):
         total = jax.ShapeDtypeStruct((1,), np.float32)
-        return tilewright.jax.call(counted, x, counts, x.size, grid=(1,), out={"total": total}, inout=("counts",), BLOCK=16)
+        return tilewright.jax.call(
+            counted, x, counts, x.size, grid=(1,), out={"total": total}, inout=("counts",), BLOCK=16
+        )
 
     x, counts = random(0, 4, 10), random(1, 4, 10)
     total, after = jax.jit(count)(x[0], counts[0])
@@ -116,7 +141,9 @@ def test_loops_and_gradients_around_calls():
 
 def test_what_is_wrong_is_said():
     x, shape = random(0, 10), jax.ShapeDtypeStruct((10,), np.float32)
-    with pytest.raises(LaunchError, match="may store to 'out', and arrays of JAX do not change; name it in inout="):
+    with pytest.raises(
+        LaunchError, match="may store to 'out', and arrays of JAX do not change; name it in inout="
+    ):
         tilewright.jax.call(added, x, x, x, 10, grid=(1,), out={}, BLOCK=16)
     with pytest.raises(LaunchError, match="argument 'n' is missing"):
         tilewright.jax.call(added, x, x, grid=(1,), out={"out": shape}, BLOCK=16)
@@ -145,8 +172,12 @@ def test_kernels_that_fail_fail_the_program():
 
 
 def test_the_page_of_the_documentation_is_right(capsys, tmp_path):
-    page = (Path(__file__).resolve().parents[3] / "docs" / "site" / "reference" / "jax.md").read_text()
-    code, expected = (re.search(rf"^```{kind}\n(.*?)^```$", page, re.M | re.S)[1] for kind in ("py", "output"))
+    page = (
+        Path(__file__).resolve().parents[3] / "docs" / "site" / "reference" / "jax.md"
+    ).read_text()
+    code, expected = (
+        re.search(rf"^```{kind}\n(.*?)^```$", page, re.M | re.S)[1] for kind in ("py", "output")
+    )
     file = tmp_path / "page.py"
     file.write_text(code)
     exec(compile(code, str(file), "exec"), {"__name__": "__page__", "__file__": str(file)})

@@ -87,7 +87,13 @@ def make_bench() -> Callable[..., Bench]:
 def run() -> Callable[..., None]:
     """``run(kernel, *arrays_and_scalars, **constants)``: compile for the arguments' types, verify, and interpret as one program (or ``grid``)."""
 
-    def launch(kernel: Any, *arguments: Any, grid: tuple[int, int, int] = (1, 1, 1), options: Options | None = None, **constants: Any) -> None:
+    def launch(
+        kernel: Any,
+        *arguments: Any,
+        grid: tuple[int, int, int] = (1, 1, 1),
+        options: Options | None = None,
+        **constants: Any,
+    ) -> None:
         signature: dict[str, Any] = {}
         for name, argument in zip(kernel.arg_names, arguments, strict=False):
             signature[name] = _signature_of(argument)

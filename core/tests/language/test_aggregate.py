@@ -175,7 +175,9 @@ def test_classes_that_are_refused() -> None:
     class Plain:
         pass
 
-    with pytest.raises(TypeError, match="Aggregates can only inherit from other aggregates, but Plain"):
+    with pytest.raises(
+        TypeError, match="Aggregates can only inherit from other aggregates, but Plain"
+    ):
 
         @aggregate
         class Child(Plain):
@@ -259,7 +261,9 @@ def test_aggregates_of_constants_on_the_host() -> None:
         tl.aggregate_replace(child, z=1)
     with pytest.raises(TypeError, match="expects an aggregate instance, got 42"):
         tl.aggregate_replace(42, x=1)
-    with pytest.raises(AttributeError, match="cannot assign to field 'x' on immutable aggregate Child"):
+    with pytest.raises(
+        AttributeError, match="cannot assign to field 'x' on immutable aggregate Child"
+    ):
         child.x = tl.constexpr(1)
 
 
@@ -270,17 +274,23 @@ class Complex:
 
     @jit
     def __mul__(self, other):
-        return Complex(self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re)
+        return Complex(
+            self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re
+        )
 
     @jit
     def __rsub__(self, other):
         return Complex(other - self.re, -self.im)
 
     def __neg__(self, _semantic=None):
-        return Complex(_semantic.unary("neg", self.re), _semantic.unary("neg", self.im), _semantic=_semantic)
+        return Complex(
+            _semantic.unary("neg", self.re), _semantic.unary("neg", self.im), _semantic=_semantic
+        )
 
     def __add__(self, other, _semantic=None):
-        return Complex(_semantic.add(self.re, other.re), _semantic.add(self.im, other.im), _semantic=_semantic)
+        return Complex(
+            _semantic.add(self.re, other.re), _semantic.add(self.im, other.im), _semantic=_semantic
+        )
 
     @jit
     def __call__(self, scale):
@@ -395,7 +405,9 @@ def assigning_kernel(out, n, m):
 
 
 @pytest.mark.parametrize(("n", "m"), [(5, 3), (4, 0), (0, 9)])
-def test_plain_methods_assign_to_fields_through_branches_and_loops(run: Callable[..., None], n: int, m: int) -> None:
+def test_plain_methods_assign_to_fields_through_branches_and_loops(
+    run: Callable[..., None], n: int, m: int
+) -> None:
     out = np.full(6, -1, np.int32)
     run(assigning_kernel, out, n, m)
     branch = 3 + sum(range(n)) + (20 if m > 2 else 5)
@@ -440,7 +452,10 @@ def global_kernel(out, n):
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (unforeseen_kernel, "a call in this loop assigns to a field of totals, which the call does not show"),
+        (
+            unforeseen_kernel,
+            "a call in this loop assigns to a field of totals, which the call does not show",
+        ),
         (recounted_in_loop_kernel, "Loop-carried variable total has initial type"),
         (global_kernel, "a method assigns to a field of a global Holder"),
     ],
@@ -460,5 +475,10 @@ def telling_kernel(out, n):
 
 def test_loops_carry_no_aggregate_that_calls_only_read() -> None:
     module = compile_function(telling_kernel, {"out": "*i32", "n": "i32"})
-    (loop,) = (operation for function in module.functions.values() for operation in function.walk() if operation.name == "for")
+    (loop,) = (
+        operation
+        for function in module.functions.values()
+        for operation in function.walk()
+        if operation.name == "for"
+    )
     assert len(loop.results) == 0

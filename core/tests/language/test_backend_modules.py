@@ -57,12 +57,25 @@ __all__ = ["libdevice", "six", "successor", "times_seven"]
 '''
 
 
-def install(folder: Path, name: str, language: str, *, text: str = LANGUAGE, priority: int = -500, version: str = "1.0", editable: bool = False) -> None:
+def install(
+    folder: Path,
+    name: str,
+    language: str,
+    *,
+    text: str = LANGUAGE,
+    priority: int = -500,
+    version: str = "1.0",
+    editable: bool = False,
+) -> None:
     """A distribution ``v-NAME`` whose plugin and language are in the package ``v_NAME``."""
     package = folder / f"v_{name}"
     package.mkdir(exist_ok=True)
     (package / "__init__.py").write_text("")
-    plugin = PLUGIN.replace("NAME", name).replace("LANGUAGE", repr({language: f"v_{name}.words"})).replace("PRIORITY", str(priority))
+    plugin = (
+        PLUGIN.replace("NAME", name)
+        .replace("LANGUAGE", repr({language: f"v_{name}.words"}))
+        .replace("PRIORITY", str(priority))
+    )
     (package / "plugin.py").write_text(plugin)
     (package / "words.py").write_text(text)
     info = folder / f"v_{name}-{version}.dist-info"
@@ -70,14 +83,28 @@ def install(folder: Path, name: str, language: str, *, text: str = LANGUAGE, pri
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: v-{name}\nVersion: {version}\n")
     (info / "entry_points.txt").write_text(f"[tilewright]\n{name} = v_{name}.plugin\n")
     if editable:
-        (info / "direct_url.json").write_text(json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}}))
+        (info / "direct_url.json").write_text(
+            json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}})
+        )
 
 
 def run(folder: Path, program: str) -> str:
     (folder / "program.py").write_text(textwrap.dedent(program))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(path).resolve()) for path in (folder, *filter(None, sys.path)))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            str(Path(path).resolve()) for path in (folder, *filter(None, sys.path))
+        ),
+    }
     environment["TILEWRIGHT_CACHE_DIR"] = str(folder / "cache")
-    found = subprocess.run([sys.executable, str(folder / "program.py")], capture_output=True, text=True, timeout=120, check=False, env=environment)
+    found = subprocess.run(
+        [sys.executable, str(folder / "program.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
+    )
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -266,7 +293,16 @@ class Vendor:
     @hookimpl
     def tilewright_backend(self) -> Manifest:
         capabilities = Capabilities(frozenset({"f32"}))
-        return Manifest(self.name, "1", "for tests", ("xpu",), ("t",), capabilities, language={"vega": self.module}, priority=self.priority)
+        return Manifest(
+            self.name,
+            "1",
+            "for tests",
+            ("xpu",),
+            ("t",),
+            capabilities,
+            language={"vega": self.module},
+            priority=self.priority,
+        )
 
 
 @pytest.fixture
@@ -290,7 +326,11 @@ def bring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]
 def test_modules_come_and_go_with_their_backends(bring: Callable[..., ModuleType]) -> None:
     assert "vega" not in names()
     first = bring("one", "words_of_one")
-    assert tl.extra.vega is first and "vega" in names() and sys.modules["tilewright.language.extra.vega"] is first
+    assert (
+        tl.extra.vega is first
+        and "vega" in names()
+        and sys.modules["tilewright.language.extra.vega"] is first
+    )
     better = bring("two", "words_of_two", priority=-100)
     assert tl.extra.vega is better
     registry().unregister("two")

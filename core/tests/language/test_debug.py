@@ -17,7 +17,15 @@ from tilewright.plugins.manifest import Target
 
 
 def test_static_print(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    bench(tl.static_print, "a", tl.constexpr(3), bench.value(tl.float32, [4]), tl.float16, sep="|", end=";")
+    bench(
+        tl.static_print,
+        "a",
+        tl.constexpr(3),
+        bench.value(tl.float32, [4]),
+        tl.float16,
+        sep="|",
+        end=";",
+    )
     assert capsys.readouterr().out == "a|3|fp32[constexpr[4]]|fp16;"
     assert bench.names == []
 
@@ -26,17 +34,29 @@ def test_static_assert(bench: Any) -> None:
     bench(tl.static_assert, tl.constexpr(True))
     with pytest.raises(CompileTimeAssertionFailure, match=r"^too small$"):
         bench(tl.static_assert, tl.constexpr(0), tl.constexpr("too small"))
-    with pytest.raises(NotImplementedError, match="Assertion condition could not be determined at compile-time"):
+    with pytest.raises(
+        NotImplementedError, match="Assertion condition could not be determined at compile-time"
+    ):
         bench(tl.static_assert, bench.value(tl.int1))
 
 
 def test_device_print(bench: Any) -> None:
-    bench(tl.device_print, "x: ", bench.value(tl.int32), (bench.value(tl.float32, [4]), tl.constexpr(2)), hex=True)
+    bench(
+        tl.device_print,
+        "x: ",
+        bench.value(tl.int32),
+        (bench.value(tl.float32, [4]), tl.constexpr(2)),
+        hex=True,
+    )
     assert (bench.last.attribute("prefix"), bench.last.attribute("hex")) == ("x: ", True)
     assert [str(operand.type) for operand in bench.last.operands] == ["i32", "tile<4xf32>", "i32"]
     bench(tl.device_print, tl.constexpr("here"))
     assert bench.last.operands == [] and not bench.last.attribute("each_thread")
-    for prefix, message in (("é", "not printable ASCII"), ("a\n", "not printable ASCII"), (bench.value(tl.int32), "string known at compile time")):
+    for prefix, message in (
+        ("é", "not printable ASCII"),
+        ("a\n", "not printable ASCII"),
+        (bench.value(tl.int32), "string known at compile time"),
+    ):
         with pytest.raises(ValueError, match=message):
             bench(tl.device_print, prefix)
     bench.verify()
@@ -81,11 +101,20 @@ def test_assertions_stop_the_kernel(run: Callable[..., None]) -> None:
     ],
 )
 @pytest.mark.parametrize("backend", ["own", "nvidia", "amd"])
-def test_targets(make_bench: Callable[..., Any], backend: str, kind: str, arch: str, warp_size: int, truths: set[str]) -> None:
+def test_targets(
+    make_bench: Callable[..., Any],
+    backend: str,
+    kind: str,
+    arch: str,
+    warp_size: int,
+    truths: set[str],
+) -> None:
     bench = make_bench(target=Target(backend, arch, warp_size=warp_size, kind=kind))
     names = ("is_cuda", "is_hip", "is_hip_cdna3", "is_hip_cdna4", "is_hip_gfx1250")
     found = {name for name in names if bench(getattr(tl.target_info, name)).value}
-    found |= {f"geq_{major}" for major in (8, 9) if bench(tl.target_info.cuda_capability_geq, major).value}
+    found |= {
+        f"geq_{major}" for major in (8, 9) if bench(tl.target_info.cuda_capability_geq, major).value
+    }
     assert found == truths
     target = bench(tl.target_info.current_target).value
     assert target == (kind, arch, warp_size)
@@ -100,17 +129,37 @@ def test_targets(make_bench: Callable[..., Any], backend: str, kind: str, arch: 
     ],
     ids=["none", "sm_90a", "gfx942"],
 )
-def test_outside_a_kernel_the_answers_are_of_the_active_target(monkeypatch: pytest.MonkeyPatch, target: Target | None, truths: tuple[bool, ...]) -> None:
+def test_outside_a_kernel_the_answers_are_of_the_active_target(
+    monkeypatch: pytest.MonkeyPatch, target: Target | None, truths: tuple[bool, ...]
+) -> None:
     monkeypatch.setattr(active_target, "provider", lambda: target)
     info = tl.target_info
-    assert (info.is_cuda(), info.cuda_capability_geq(9, 0), info.is_hip(), info.is_hip_cdna3()) == truths
+    assert (
+        info.is_cuda(),
+        info.cuda_capability_geq(9, 0),
+        info.is_hip(),
+        info.is_hip_cdna3(),
+    ) == truths
     assert info.current_target() == (target and (target.kind, target.arch, target.warp_size))
 
 
 def test_iteration_hints() -> None:
-    loop = tl.range(2, 10, num_stages=tl.constexpr(3), loop_unroll_factor=2, flatten=True, disallow_acc_multi_buffer=True)
+    loop = tl.range(
+        2,
+        10,
+        num_stages=tl.constexpr(3),
+        loop_unroll_factor=2,
+        flatten=True,
+        disallow_acc_multi_buffer=True,
+    )
     assert (loop.start, loop.end, loop.step.value) == (2, 10, 1)
-    assert (loop.num_stages, loop.loop_unroll_factor, loop.flatten, loop.warp_specialize, loop.disable_licm) == (3, 2, True, False, False)
+    assert (
+        loop.num_stages,
+        loop.loop_unroll_factor,
+        loop.flatten,
+        loop.warp_specialize,
+        loop.disable_licm,
+    ) == (3, 2, True, False, False)
     assert loop.disallow_acc_multi_buffer
     single = tl.range(7)
     assert (single.start.value, single.end, single.step.value, single.num_stages) == (0, 7, 1, None)

@@ -36,7 +36,9 @@ def divided(x, by, out):
 
 
 @pytest.mark.parametrize(("x", "by"), [(MOST - 1, 2), (MOST, 1), (1, MOST), (MOST - 63, 64)])
-def test_quotients_rounded_up_reach_the_end_of_the_range(run: Callable[..., None], x: int, by: int) -> None:
+def test_quotients_rounded_up_reach_the_end_of_the_range(
+    run: Callable[..., None], x: int, by: int
+) -> None:
     out = np.zeros(1, np.int32)
     run(divided, np.array([x], np.int32), np.array([by], np.int32), out, options=DEBUG)
     assert int(out[0]) == -(-x // by)
@@ -59,7 +61,9 @@ def downwards_until(out, start, stop):
 
 
 @pytest.mark.parametrize(("kernel", "count"), [(downwards, 4), (downwards_until, 3)])
-def test_ranges_count_down_over_the_whole_range(run: Callable[..., None], kernel: Any, count: int) -> None:
+def test_ranges_count_down_over_the_whole_range(
+    run: Callable[..., None], kernel: Any, count: int
+) -> None:
     out = np.zeros(6, np.int32)
     run(kernel, out, MOST, LEAST, options=DEBUG)
     assert out.tolist() == list(range(MOST, LEAST, -(2**30)))[:count] + [0] * (6 - count)

@@ -22,7 +22,9 @@ from tilewright.reference.interpreter import run as interpret
 
 
 @jit
-def copy_kernel(x, y, M, N, row, column, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PADDING: tl.constexpr):
+def copy_kernel(
+    x, y, M, N, row, column, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PADDING: tl.constexpr
+):
     source = tl.make_tensor_descriptor(x, [M, N], [N, 1], [ROWS, COLUMNS], padding_option=PADDING)
     target = tl.make_tensor_descriptor(y, [ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
     block = source.load([row, column])
@@ -30,8 +32,12 @@ def copy_kernel(x, y, M, N, row, column, ROWS: tl.constexpr, COLUMNS: tl.constex
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
-@pytest.mark.parametrize(("m", "n", "row", "column"), [(8, 8, 0, 0), (5, 7, 2, 4), (5, 7, -2, -3), (3, 3, 9, 0)])
-def test_blocks_are_padded(run: Callable[..., None], m: int, n: int, row: int, column: int, padding: str) -> None:
+@pytest.mark.parametrize(
+    ("m", "n", "row", "column"), [(8, 8, 0, 0), (5, 7, 2, 4), (5, 7, -2, -3), (3, 3, 9, 0)]
+)
+def test_blocks_are_padded(
+    run: Callable[..., None], m: int, n: int, row: int, column: int, padding: str
+) -> None:
     x = np.random.default_rng(0).standard_normal((m, n)).astype(np.float32)
     y = np.zeros((8, 8), np.float32)
     run(copy_kernel, x, y, m, n, row, column, ROWS=8, COLUMNS=8, PADDING=padding)
@@ -103,7 +109,12 @@ def test_rows_are_gathered_and_scattered(run: Callable[..., None]) -> None:
 
 def descriptor(bench: Any, type_: str = "*fp16", block: Any = (8, 16), **options: Any) -> Any:
     return bench(
-        tl.make_tensor_descriptor, bench.value(type_), [bench.value(tl.int32), 64][-len(block) :], [bench.value(tl.int64), 1][-len(block) :], block, **options
+        tl.make_tensor_descriptor,
+        bench.value(type_),
+        [bench.value(tl.int32), 64][-len(block) :],
+        [bench.value(tl.int64), 1][-len(block) :],
+        block,
+        **options,
     )
 
 
@@ -113,7 +124,10 @@ def test_members(bench: Any) -> None:
     assert desc.block_type is tl.block_type(tl.float16, [8, 16])
     assert [extent.value for extent in desc.block_shape] == [8, 16]
     assert [size.dtype for size in bench.semantic.attribute(desc, "shape")] == [tl.int32, tl.int32]
-    assert [step.dtype for step in bench.semantic.attribute(desc, "strides")] == [tl.int64, tl.int64]
+    assert [step.dtype for step in bench.semantic.attribute(desc, "strides")] == [
+        tl.int64,
+        tl.int64,
+    ]
     assert bench(desc.load, [0, bench.value(tl.int64)]).type is desc.block_type
     assert bench(tl.load_tensor_descriptor, desc, [0, 1]).type is desc.block_type
     bench(desc.store, [0, 0], bench.value(tl.float32, [8, 16]))
@@ -123,7 +137,13 @@ def test_members(bench: Any) -> None:
 
 def test_descriptors_are_carried_with_shape_and_strides(bench: Any) -> None:
     desc = descriptor(bench)
-    assert [str(type_) for type_ in desc.type.flatten()] == ["desc<8x16xf16>", "i32", "i32", "i64", "i64"]
+    assert [str(type_) for type_ in desc.type.flatten()] == [
+        "desc<8x16xf16>",
+        "i32",
+        "i32",
+        "i64",
+        "i64",
+    ]
     again = desc.type.unflatten(iter(desc.flatten()))
     assert again.type == desc.type
     assert again.flatten() == desc.flatten()
@@ -134,25 +154,97 @@ def test_descriptors_are_carried_with_shape_and_strides(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda b: descriptor(b, block=(8, 4)), ValueError, r"Descriptor block shape must have at least 16 bytes in the last dimension, but got 4 \* 2 = 8"),
-        (lambda b: descriptor(b, "*i32", padding_option="nan"), ValueError, "`nan` is not supported for int32"),
-        (lambda b: descriptor(b, padding_option="one"), ValueError, "Padding option one not supported"),
-        (lambda b: b(tl.make_tensor_descriptor, b.value(tl.int32), [8], [1], [8]), ValueError, "base of a tensor descriptor must be a pointer"),
-        (lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [2], [8]), ValueError, "Tensor descriptor last dim must be 1 but got"),
-        (lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [b.value(tl.int32)], [8]), ValueError, "last stride is the constexpr 1"),
-        (lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [1], [2] * 6), ValueError, "Expected 1 <= ndim <= 5 but got 6 dimensions"),
-        (lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8, 8], [1], [8]), ValueError, "Expected 1 shape but got 2"),
-        (lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [1], [12]), ValueError, "must be a power of 2"),
+        (
+            lambda b: descriptor(b, block=(8, 4)),
+            ValueError,
+            r"Descriptor block shape must have at least 16 bytes in the last dimension, but got 4 \* 2 = 8",
+        ),
+        (
+            lambda b: descriptor(b, "*i32", padding_option="nan"),
+            ValueError,
+            "`nan` is not supported for int32",
+        ),
+        (
+            lambda b: descriptor(b, padding_option="one"),
+            ValueError,
+            "Padding option one not supported",
+        ),
+        (
+            lambda b: b(tl.make_tensor_descriptor, b.value(tl.int32), [8], [1], [8]),
+            ValueError,
+            "base of a tensor descriptor must be a pointer",
+        ),
+        (
+            lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [2], [8]),
+            ValueError,
+            "Tensor descriptor last dim must be 1 but got",
+        ),
+        (
+            lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [b.value(tl.int32)], [8]),
+            ValueError,
+            "last stride is the constexpr 1",
+        ),
+        (
+            lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [1], [2] * 6),
+            ValueError,
+            "Expected 1 <= ndim <= 5 but got 6 dimensions",
+        ),
+        (
+            lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8, 8], [1], [8]),
+            ValueError,
+            "Expected 1 shape but got 2",
+        ),
+        (
+            lambda b: b(tl.make_tensor_descriptor, b.value("*fp32"), [8], [1], [12]),
+            ValueError,
+            "must be a power of 2",
+        ),
         (lambda b: b(descriptor(b).load, [0]), ValueError, "^expected 2 offsets, but got 1$"),
-        (lambda b: b(descriptor(b).load, [0, 1.5]), ValueError, "offsets of a descriptor are scalar integers"),
-        (lambda b: b(descriptor(b).store, [0, 0], b.value(tl.float16, [8, 8])), ValueError, "takes a value of that shape"),
-        (lambda b: b(descriptor(b).gather, b.value(tl.int32, [8]), 0), ValueError, "descriptor gather block must have 1 row, but has 8"),
-        (lambda b: b(descriptor(b, block=(16,)).gather, b.value(tl.int32, [8]), 0), ValueError, "descriptor gather must be 2D"),
-        (lambda b: b(descriptor(b, block=(1, 16)).gather, b.value(tl.int32, [4]), 0), ValueError, "must have at least 8 rows, but got 4"),
-        (lambda b: b(descriptor(b, block=(1, 16)).scatter, 0.0, b.value(tl.int32, [8]), 0), ValueError, r"scatter takes a value of shape \[8, 16\]"),
-        (lambda b: b(descriptor(b, "*fp32").atomic_max, [0, 0], 1), ValueError, "atomic_max of a descriptor does not support fp32"),
-        (lambda b: b(descriptor(b).atomic_xor, [0, 0], 1), ValueError, "atomic_xor of a descriptor does not support fp16"),
-        (lambda b: b(tl.load_tensor_descriptor, b.value("*fp32"), [0]), TypeError, "expected a tensor descriptor, got pointer<fp32>"),
+        (
+            lambda b: b(descriptor(b).load, [0, 1.5]),
+            ValueError,
+            "offsets of a descriptor are scalar integers",
+        ),
+        (
+            lambda b: b(descriptor(b).store, [0, 0], b.value(tl.float16, [8, 8])),
+            ValueError,
+            "takes a value of that shape",
+        ),
+        (
+            lambda b: b(descriptor(b).gather, b.value(tl.int32, [8]), 0),
+            ValueError,
+            "descriptor gather block must have 1 row, but has 8",
+        ),
+        (
+            lambda b: b(descriptor(b, block=(16,)).gather, b.value(tl.int32, [8]), 0),
+            ValueError,
+            "descriptor gather must be 2D",
+        ),
+        (
+            lambda b: b(descriptor(b, block=(1, 16)).gather, b.value(tl.int32, [4]), 0),
+            ValueError,
+            "must have at least 8 rows, but got 4",
+        ),
+        (
+            lambda b: b(descriptor(b, block=(1, 16)).scatter, 0.0, b.value(tl.int32, [8]), 0),
+            ValueError,
+            r"scatter takes a value of shape \[8, 16\]",
+        ),
+        (
+            lambda b: b(descriptor(b, "*fp32").atomic_max, [0, 0], 1),
+            ValueError,
+            "atomic_max of a descriptor does not support fp32",
+        ),
+        (
+            lambda b: b(descriptor(b).atomic_xor, [0, 0], 1),
+            ValueError,
+            "atomic_xor of a descriptor does not support fp16",
+        ),
+        (
+            lambda b: b(tl.load_tensor_descriptor, b.value("*fp32"), [0]),
+            TypeError,
+            "expected a tensor descriptor, got pointer<fp32>",
+        ),
     ],
 )
 def test_what_is_refused(bench: Any, call: Any, error: type[Exception], message: str) -> None:
@@ -180,7 +272,9 @@ def members_kernel(desc, out):
     tl.static_assert(desc.strides[0].dtype == tl.int64)
     tl.static_assert(desc.block_shape[0] == 4 and desc.block_shape[1] == 8)
     tl.static_assert(desc.dtype == tl.float32 and len(desc.shape) == 2 and len(desc.strides) == 2)
-    tl.static_assert(isinstance(desc, tl.tensor_descriptor) and not isinstance(out, tl.tensor_descriptor))
+    tl.static_assert(
+        isinstance(desc, tl.tensor_descriptor) and not isinstance(out, tl.tensor_descriptor)
+    )
     rows, columns = desc.shape
     tl.store(out, rows)
     tl.store(out + 1, columns)
@@ -190,7 +284,9 @@ def members_kernel(desc, out):
 
 
 def _members_module() -> ir.Module:
-    module = compile_function(members_kernel, {"desc": "tensordesc<fp32[4,8]>", "out": "*i64"}, {}, None, None)
+    module = compile_function(
+        members_kernel, {"desc": "tensordesc<fp32[4,8]>", "out": "*i64"}, {}, None, None
+    )
     ir.verify(module)
     return module
 
@@ -198,7 +294,11 @@ def _members_module() -> ir.Module:
 @pytest.mark.parametrize(("m", "n", "pitch"), [(7, 13, 16), (1, 1, 4), (64, 40, 40)])
 def test_members_of_a_descriptor_of_the_host(m: int, n: int, pitch: int) -> None:
     out = np.full(6, -7, np.int64)
-    interpret(_members_module(), [DescriptorValue(np.zeros((m, pitch), np.float32), (m, n), (pitch, 1)), out], (1, 1, 1))
+    interpret(
+        _members_module(),
+        [DescriptorValue(np.zeros((m, pitch), np.float32), (m, n), (pitch, 1)), out],
+        (1, 1, 1),
+    )
     assert out.tolist() == [m, n, pitch, 1, -(-m // 4) * -(-n // 8), -7]
 
 
@@ -210,7 +310,11 @@ def test_members_are_read_where_they_are_used_and_once_after_merging() -> None:
     run_passes(module)
     names = [operation.name for operation in module.walk()]
     assert (names.count("descriptor_extent"), names.count("descriptor_stride")) == (2, 2)
-    axes = [operation.attribute("axis") for operation in module.walk() if operation.name == "descriptor_stride"]
+    axes = [
+        operation.attribute("axis")
+        for operation in module.walk()
+        if operation.name == "descriptor_stride"
+    ]
     assert axes == [0, 1]
 
 
@@ -220,7 +324,9 @@ def test_members_need_a_kernel() -> None:
     function = module.add(ir.Function("f", described.flatten()))
     value = described.unflatten(iter(function.arguments))
     for name in ("shape", "strides"):
-        with pytest.raises(ValueError, match=f"`{name}` of a tensor descriptor can be read only inside a kernel"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` of a tensor descriptor can be read only inside a kernel"
+        ):
             getattr(value, name)
     with pytest.raises(AttributeError, match="a tensor descriptor has no attribute 'colour'"):
         value.colour
@@ -241,8 +347,14 @@ def test_extremes_of_half_precision_need_a_target_that_has_them(run: Callable[..
     run(half_extremes_kernel, out, values)
     assert np.array_equal(out, np.minimum(np.maximum(x, values[:3]), -values[:3]))
 
-    without = Capabilities(dtypes=frozenset({"f16", "i32", "i64", "i1"}), atomics={"f16": frozenset({"add"})})
-    with pytest.raises(CompilationError, match="atomic_max of a descriptor does not support fp16 on backend small"):
+    without = Capabilities(
+        dtypes=frozenset({"f16", "i32", "i64", "i1"}), atomics={"f16": frozenset({"add"})}
+    )
+    with pytest.raises(
+        CompilationError, match="atomic_max of a descriptor does not support fp16 on backend small"
+    ):
         compile_function(
-            half_extremes_kernel, {"x": "*fp16", "values": "*fp16"}, options=Options(target=Target("small", "one", kind="cpu", capabilities=without))
+            half_extremes_kernel,
+            {"x": "*fp16", "values": "*fp16"},
+            options=Options(target=Target("small", "one", kind="cpu", capabilities=without)),
         )

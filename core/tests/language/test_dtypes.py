@@ -47,7 +47,12 @@ def test_members(name: str) -> None:
     attribute, bits, signed, fraction, bias, ir_text = TABLE[name]
     type_: Any = getattr(tl, attribute)
     assert type_ is tl.dtype(name)
-    assert (type_.name, str(type_), type_.primitive_bitwidth, type_.itemsize) == (name, name, bits, bits // 8)
+    assert (type_.name, str(type_), type_.primitive_bitwidth, type_.itemsize) == (
+        name,
+        name,
+        bits,
+        bits // 8,
+    )
     assert type_.scalar is type_
     assert str(type_.ir_type) == ir_text
     assert dtypes.from_ir(type_.ir_type) is type_
@@ -68,7 +73,9 @@ def test_members(name: str) -> None:
             type_.get_int_max_value()
     else:
         assert type_.int_bitwidth == bits
-        assert type_.int_signedness is (tl.dtype.SIGNEDNESS.SIGNED if signed else tl.dtype.SIGNEDNESS.UNSIGNED)
+        assert type_.int_signedness is (
+            tl.dtype.SIGNEDNESS.SIGNED if signed else tl.dtype.SIGNEDNESS.UNSIGNED
+        )
         assert type_.kind() is (tl.dtype.KIND.BOOLEAN if bits == 1 else tl.dtype.KIND.INTEGRAL)
         assert type_.get_int_max_value() - type_.get_int_min_value() == 2**bits - 1
         assert (type_.get_int_min_value() < 0) is signed
@@ -84,7 +91,9 @@ def test_identity_and_text(name: str) -> None:
     assert type_ == tl.constexpr(type_)
     assert tl.constexpr(type_) == type_
     assert type_ != name
-    assert [other for other in TABLE if tl.dtype(other) == type_] == ([name] if name != "void" else [])
+    assert [other for other in TABLE if tl.dtype(other) == type_] == (
+        [name] if name != "void" else []
+    )
     assert len({type_, tl.dtype(name)}) == 1
     assert tl.dtype.is_dtype(name)
 
@@ -138,8 +147,18 @@ def test_a_boolean_in_memory_is_a_byte() -> None:
 
 def test_blocks() -> None:
     block = tl.block_type(tl.float16, [4, 8])
-    assert block is tl.block_type(tl.float16, (tl.constexpr(4), 8)) is tl.block_type(tl.constexpr(tl.float16), (4, 8))
-    assert (block.shape, block.numel, block.nbytes, block.element_ty, block.scalar) == ((4, 8), 32, 64, tl.float16, tl.float16)
+    assert (
+        block
+        is tl.block_type(tl.float16, (tl.constexpr(4), 8))
+        is tl.block_type(tl.constexpr(tl.float16), (4, 8))
+    )
+    assert (block.shape, block.numel, block.nbytes, block.element_ty, block.scalar) == (
+        (4, 8),
+        32,
+        64,
+        tl.float16,
+        tl.float16,
+    )
     assert block.get_block_shapes() == (4, 8)
     assert block.is_block()
     assert block.with_element_ty(tl.int8) is tl.block_type(tl.int8, [4, 8])
@@ -157,7 +176,11 @@ def test_blocks() -> None:
         ([4, 0], ValueError, "Shape element 1 must be a power of 2"),
         ([4, -2], ValueError, "Shape element 1 must be a power of 2"),
         ([4, 2.0], TypeError, r"Shape element 1 must have type `constexpr\[int\]`, got `float`"),
-        ([1024, 2048], ValueError, r"numel \(2097152\) exceeds the maximum tensor numel \(1048576\)"),
+        (
+            [1024, 2048],
+            ValueError,
+            r"numel \(2097152\) exceeds the maximum tensor numel \(1048576\)",
+        ),
     ],
 )
 def test_shapes_that_are_refused(shape: Any, error: type[Exception], message: str) -> None:

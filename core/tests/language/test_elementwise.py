@@ -31,7 +31,10 @@ def test_elementary_functions_take_fp32_and_fp64(bench: Any, name: str) -> None:
             assert bench.last.name == name
             assert bench(getattr(x, name)).type is x.type
         else:
-            with pytest.raises(ValueError, match=rf"^Expected dtype \['fp32', 'fp64'\] but got {dtype}\n  help: convert it first"):
+            with pytest.raises(
+                ValueError,
+                match=rf"^Expected dtype \['fp32', 'fp64'\] but got {dtype}\n  help: convert it first",
+            ):
                 bench(fn, x)
     assert bench(fn, 2.0).type is tl.float32
     bench.verify()
@@ -84,12 +87,16 @@ def test_upper_half_of_products_is_unsigned(run: Callable[..., None], dtype: str
     out = np.zeros(16, dtype)
     run(umulhi_kernel, x, y, out)
     mask, bits = (1 << limits.bits) - 1, limits.bits
-    expected = [((int(a) & mask) * (int(b) & mask) >> bits) & mask for a, b in zip(x, y, strict=True)]
+    expected = [
+        ((int(a) & mask) * (int(b) & mask) >> bits) & mask for a, b in zip(x, y, strict=True)
+    ]
     assert [int(value) & mask for value in out] == expected
 
 
 def test_umulhi_takes_wide_integers(bench: Any) -> None:
-    with pytest.raises(ValueError, match=r"Expected dtype \['int32', 'int64', 'uint32', 'uint64'\] but got int8"):
+    with pytest.raises(
+        ValueError, match=r"Expected dtype \['int32', 'int64', 'uint32', 'uint64'\] but got int8"
+    ):
         bench(tl.umulhi, bench.value(tl.int8), bench.value(tl.int8))
 
 
@@ -109,7 +116,9 @@ def test_where(bench: Any) -> None:
     cond, x = bench.value(tl.int1, [8]), bench.value(tl.float16, [8])
     assert bench(tl.where, cond, x, 0.0).type is x.type
     assert bench(tl.where, cond, 1, 2).type is tl.block_type(tl.int32, [8])
-    assert bench(tl.where, cond, x, bench.value(tl.float32, [4, 1])).type is tl.block_type(tl.float32, [4, 8])
+    assert bench(tl.where, cond, x, bench.value(tl.float32, [4, 1])).type is tl.block_type(
+        tl.float32, [4, 8]
+    )
     p = bench.value("*fp32", [8])
     assert bench(tl.where, cond, p, p).type is p.type
     assert bench(tl.where, True, bench.value(tl.int8), bench.value(tl.uint8)).type is tl.uint8
@@ -186,7 +195,14 @@ def test_python_extrema(bench: Any) -> None:
 # -- hints --------------------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "attribute"), [("multiple_of", "divisibility"), ("max_contiguous", "contiguity"), ("max_constancy", "constancy")])
+@pytest.mark.parametrize(
+    ("name", "attribute"),
+    [
+        ("multiple_of", "divisibility"),
+        ("max_contiguous", "contiguity"),
+        ("max_constancy", "constancy"),
+    ],
+)
 def test_hints(bench: Any, name: str, attribute: str) -> None:
     fn = getattr(tl, name)
     x = bench.value(tl.int32, [8, 4])
@@ -196,9 +212,14 @@ def test_hints(bench: Any, name: str, attribute: str) -> None:
     assert bench.last.attribute(attribute) == (16,)
     with pytest.raises(TypeError, match=f"^{name}: values element 1 must have type `constexpr`$"):
         bench(fn, x, [4, bench.value(tl.int32)])
-    with pytest.raises(TypeError, match=r"must have type `constexpr\[int\]` and be positive, got `constexpr\[2.0\]`"):
+    with pytest.raises(
+        TypeError,
+        match=r"must have type `constexpr\[int\]` and be positive, got `constexpr\[2.0\]`",
+    ):
         bench(fn, x, [4, 2.0])
-    with pytest.raises(ValueError, match=f"^Shape of input to {name} does not match the length of values"):
+    with pytest.raises(
+        ValueError, match=f"^Shape of input to {name} does not match the length of values"
+    ):
         bench(fn, x, 4)
     bench.verify()
 
@@ -209,7 +230,10 @@ def test_a_hint_whose_result_is_dropped_holds_from_then_on(bench: Any) -> None:
     before = x.handle
     promised = bench(tl.max_contiguous, bench(tl.multiple_of, x, 16), 8)
     assert promised is x and x.handle is not before
-    assert bench.names[-2:] == ["hint", "hint"] and x.handle.owner.operands[0].owner.operands[0] is before
+    assert (
+        bench.names[-2:] == ["hint", "hint"]
+        and x.handle.owner.operands[0].owner.operands[0] is before
+    )
     bench.semantic.binary("add", x, 1)
     outside = x.handle
     assert bench.last.operands[0] is outside
@@ -247,7 +271,15 @@ def test_inline_assembly(bench: Any) -> None:
     one = bench(tl.inline_asm_elementwise, "add", "=r,r,r", [x, y], tl.int32, True, 1)
     assert one.type is tl.block_type(tl.int32, [8])
     assert bench.last.attribute("assembly") == "add"
-    two = bench(tl.inline_asm_elementwise, "a", "=r,=r,r", (x,), (tl.int32, tl.float16), is_pure=False, pack=2)
+    two = bench(
+        tl.inline_asm_elementwise,
+        "a",
+        "=r,=r,r",
+        (x,),
+        (tl.int32, tl.float16),
+        is_pure=False,
+        pack=2,
+    )
     assert [part.dtype for part in two] == [tl.int32, tl.float16]
     assert (bench.last.attribute("pure"), bench.last.attribute("pack")) == (False, 2)
     assert bench(tl.inline_asm_elementwise, "clock", "=l", [], tl.int64, False, 1).type is tl.int64
@@ -255,11 +287,19 @@ def test_inline_assembly(bench: Any) -> None:
 
 
 def test_library_functions(bench: Any) -> None:
-    table = {(tl.float32, tl.float32): ("powf", tl.float32), (tl.float64, tl.float64): ("pow", tl.float64)}
+    table = {
+        (tl.float32, tl.float32): ("powf", tl.float32),
+        (tl.float64, tl.float64): ("pow", tl.float64),
+    }
     x, y = bench.value(tl.float16, [8, 1]), bench.value(tl.float32, [4])
-    assert bench(tl.core.extern_elementwise, "m", "", [x, y], table, True).type is tl.block_type(tl.float32, [8, 4])
+    assert bench(tl.core.extern_elementwise, "m", "", [x, y], table, True).type is tl.block_type(
+        tl.float32, [8, 4]
+    )
     assert (bench.last.attribute("symbol"), bench.last.attribute("library")) == ("powf", "m")
-    with pytest.raises(ValueError, match=r"^input arg type does not match. Expect one of \(fp32, fp32; fp64, fp64\), got \(int32, int32\)$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^input arg type does not match. Expect one of \(fp32, fp32; fp64, fp64\), got \(int32, int32\)$",
+    ):
         bench(tl.core.extern_elementwise, "m", "", [bench.value(tl.int32), 1], table, True)
     bench.verify()
 
@@ -296,7 +336,18 @@ def test_values_of_library_functions(run: Callable[..., None], dtype: str) -> No
     assert np.allclose(parts[0], np.tanh(x), rtol=1e-6)
     assert np.array_equal(parts[1], np.trunc(x))
     assert np.array_equal(parts[2], np.rint(x))
-    assert np.array_equal(parts[3], [math.copysign(math.floor(abs(float(v)) + 0.5) if abs(float(v)) != float(np.float32(0.49999997)) else 0.0, v) for v in x])
+    assert np.array_equal(
+        parts[3],
+        [
+            math.copysign(
+                math.floor(abs(float(v)) + 0.5)
+                if abs(float(v)) != float(np.float32(0.49999997))
+                else 0.0,
+                v,
+            )
+            for v in x
+        ],
+    )
     with np.errstate(invalid="ignore"):
         assert np.array_equal(parts[4], np.fmod(x, y), equal_nan=True)
     assert np.array_equal(parts[5], np.copysign(x, y))
@@ -322,7 +373,11 @@ def bits_kernel(x, y, out):
 def test_values_of_bit_functions(run: Callable[..., None], dtype: str) -> None:
     limits = np.iinfo(dtype)
     rng = np.random.default_rng(3)
-    x, y = (rng.integers(limits.min, limits.max, 16, dtype=dtype, endpoint=True) >> rng.integers(0, 30, 16).astype(dtype) for _ in range(2))
+    x, y = (
+        rng.integers(limits.min, limits.max, 16, dtype=dtype, endpoint=True)
+        >> rng.integers(0, 30, 16).astype(dtype)
+        for _ in range(2)
+    )
     x[0] = 0
     out = np.zeros(64, np.int64 if limits.bits == 64 else dtype)
     run(bits_kernel, x, y, out)
@@ -331,18 +386,31 @@ def test_values_of_bit_functions(run: Callable[..., None], dtype: str) -> None:
     assert list(out[:16]) == [limits.bits - pattern.bit_length() for pattern in patterns]
     assert list(out[16:32]) == [pattern.bit_count() for pattern in patterns]
     assert list(out[32:48]) == [(pattern & -pattern).bit_length() for pattern in patterns]
-    assert [int(value) & mask for value in out[48:]] == [(int(a) * int(b) >> limits.bits) & mask for a, b in zip(x, y, strict=True)]
+    assert [int(value) & mask for value in out[48:]] == [
+        (int(a) * int(b) >> limits.bits) & mask for a, b in zip(x, y, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("dtype", [tl.float32, tl.float64], ids=str)
-@pytest.mark.parametrize("name", [name for part in (elementary, bit_manipulation, rounding, special) for name in part.FUNCTIONS])
-def test_library_functions_have_nothing_to_contract(make_bench: Any, name: str, dtype: tl.dtype) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [name for part in (elementary, bit_manipulation, rounding, special) for name in part.FUNCTIONS],
+)
+def test_library_functions_have_nothing_to_contract(
+    make_bench: Any, name: str, dtype: tl.dtype
+) -> None:
     """A backend may contract a caller's product with an addition, which would take away the rounding that the function relies on, or stands for."""
     bench, function = make_bench(), getattr(libdevice, name)
-    parameters = [each for each in inspect.signature(function).parameters if not each.startswith("_")]
+    parameters = [
+        each for each in inspect.signature(function).parameters if not each.startswith("_")
+    ]
     try:
         bench(function, *[bench.value(dtype, [4]) for _ in parameters])
     except (TypeError, ValueError):
         pytest.skip(f"{name} does not take {dtype}")
-    floats = [operation.name for operation in bench.function.walk() if isinstance(ir.types.element_type(operation.results[0].type), ir.types.FloatType)]
+    floats = [
+        operation.name
+        for operation in bench.function.walk()
+        if isinstance(ir.types.element_type(operation.results[0].type), ir.types.FloatType)
+    ]
     assert not {"add", "sub", "mul"} & set(floats)

@@ -128,7 +128,11 @@ PLAIN = [
 ]
 DIRECTED = ("add", "sub", "mul", "div", "fma", "rcp", "sqrt", "double2float")
 CONVERSIONS = [
-    *(f"{floating}2{integer}" for floating in ("float", "double") for integer in ("int", "uint", "ll", "ull")),
+    *(
+        f"{floating}2{integer}"
+        for floating in ("float", "double")
+        for integer in ("int", "uint", "ll", "ull")
+    ),
     *(f"{integer}2float" for integer in ("int", "uint", "ll", "ull")),
     "ll2double",
     "ull2double",
@@ -171,4 +175,7 @@ def test_operands_are_promoted_and_broadcast(bench: Any) -> None:
 
 def test_the_library_is_a_module_under_its_name() -> None:
     path = "tilewright.language.extra.libdevice"
-    subprocess.run([sys.executable, "-c", f"from {path} import pow; import {path} as l; assert l.pow is pow"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", f"from {path} import pow; import {path} as l; assert l.pow is pow"],
+        check=True,
+    )

@@ -28,7 +28,11 @@ def test_mask_and_other(bench: Any) -> None:
     load = bench.last
     assert load.operand("mask") is mask.handle
     assert str(load.operand("other").type) == "tile<8xf16>"
-    assert [load.attribute(name) for name in ("cache", "eviction", "volatile")] == ["cg", "last", True]
+    assert [load.attribute(name) for name in ("cache", "eviction", "volatile")] == [
+        "cg",
+        "last",
+        True,
+    ]
     bench(tl.load, p, mask=tl.constexpr(None), other=tl.constexpr(None))
     assert bench.last.segments == (1, 0, 0)
     bench.verify()
@@ -45,14 +49,38 @@ def test_mask_broadcasts_pointers_of_a_load(bench: Any) -> None:
     ("arguments", "message"),
     [
         (lambda b: (b.value(tl.int32),), "Unsupported ptr type int32 in `tl.load`"),
-        (lambda b: (b.value("*fp32"), None, 0.0), "^`other` cannot be provided without `mask`\n  help: .* give a mask, or leave it out$"),
-        (lambda b: (b.value("*fp32"), b.value(tl.int1, [4])), "Mask argument cannot be block type if pointer argument is not a block"),
-        (lambda b: (b.value("*fp32"), True, b.value(tl.float32, [4])), "Other argument cannot be block type if pointer argument is not a block"),
-        (lambda b: (b.value("*fp32", [4]), b.value(tl.int32, [4])), "Mask must have boolean scalar type, not int32"),
-        (lambda b: (b.value("*fp32", [4]), None, None, (0,)), "`boundary_check` argument is not supported for loading a tensor of pointers"),
-        (lambda b: (b.value("*fp32", [4]), None, None, (), "zero"), "`padding_option` or `boundary_check` argument is not supported"),
-        (lambda b: (b.value("*fp32"), None, None, (), "", ".wb"), "Cache modifier .wb not supported"),
-        (lambda b: (b.value("*fp32"), None, None, (), "", "", "last"), "Eviction policy last not supported"),
+        (
+            lambda b: (b.value("*fp32"), None, 0.0),
+            "^`other` cannot be provided without `mask`\n  help: .* give a mask, or leave it out$",
+        ),
+        (
+            lambda b: (b.value("*fp32"), b.value(tl.int1, [4])),
+            "Mask argument cannot be block type if pointer argument is not a block",
+        ),
+        (
+            lambda b: (b.value("*fp32"), True, b.value(tl.float32, [4])),
+            "Other argument cannot be block type if pointer argument is not a block",
+        ),
+        (
+            lambda b: (b.value("*fp32", [4]), b.value(tl.int32, [4])),
+            "Mask must have boolean scalar type, not int32",
+        ),
+        (
+            lambda b: (b.value("*fp32", [4]), None, None, (0,)),
+            "`boundary_check` argument is not supported for loading a tensor of pointers",
+        ),
+        (
+            lambda b: (b.value("*fp32", [4]), None, None, (), "zero"),
+            "`padding_option` or `boundary_check` argument is not supported",
+        ),
+        (
+            lambda b: (b.value("*fp32"), None, None, (), "", ".wb"),
+            "Cache modifier .wb not supported",
+        ),
+        (
+            lambda b: (b.value("*fp32"), None, None, (), "", "", "last"),
+            "Eviction policy last not supported",
+        ),
     ],
 )
 def test_loads_that_are_refused(bench: Any, arguments: Any, message: str) -> None:
@@ -62,9 +90,20 @@ def test_loads_that_are_refused(bench: Any, arguments: Any, message: str) -> Non
 
 def test_store_casts_and_broadcasts(bench: Any) -> None:
     p = bench.value("*fp16", [8, 4])
-    bench(tl.store, p, bench.value(tl.float32, [1, 4]), bench.value(tl.int1, [8, 1]), eviction_policy="evict_first", cache_modifier=".wt")
+    bench(
+        tl.store,
+        p,
+        bench.value(tl.float32, [1, 4]),
+        bench.value(tl.int1, [8, 1]),
+        eviction_policy="evict_first",
+        cache_modifier=".wt",
+    )
     store = bench.last
-    assert [str(operand.type) for operand in store.operands] == ["tile<8x4xptr<f16>>", "tile<8x4xf16>", "tile<8x4xi1>"]
+    assert [str(operand.type) for operand in store.operands] == [
+        "tile<8x4xptr<f16>>",
+        "tile<8x4xf16>",
+        "tile<8x4xi1>",
+    ]
     assert (store.attribute("cache"), store.attribute("eviction")) == ("wt", "first")
     bench(tl.store, bench.value("*i32"), 2.9)
     assert str(bench.last.operands[1].type) == "i32"
@@ -76,10 +115,22 @@ def test_store_casts_and_broadcasts(bench: Any) -> None:
     [
         (lambda b: (b.value(tl.int32), 1), "Unsupported ptr type int32 in `tl.store`"),
         (lambda b: (b.value("*kfp32"), 1.0), "^Cannot store to a constant pointer$"),
-        (lambda b: (b.value("*fp32"), b.value(tl.float32, [4])), "Value argument cannot be block type if pointer argument is not a block"),
-        (lambda b: (b.value("*fp32", [4]), b.value(tl.float32, [8, 4])), r"^Expected pointer argument to have shape \[8, 4\] but got \[4\]$"),
-        (lambda b: (b.value("*fp32", [4, 1]), 1.0, b.value(tl.int1, [1, 4])), r"Expected pointer argument to have shape \[4, 4\] but got \[4, 1\]"),
-        (lambda b: (b.value("*fp32", [4]), 1.0, b.value(tl.uint8, [4])), "Mask must have boolean scalar type, not uint8"),
+        (
+            lambda b: (b.value("*fp32"), b.value(tl.float32, [4])),
+            "Value argument cannot be block type if pointer argument is not a block",
+        ),
+        (
+            lambda b: (b.value("*fp32", [4]), b.value(tl.float32, [8, 4])),
+            r"^Expected pointer argument to have shape \[8, 4\] but got \[4\]$",
+        ),
+        (
+            lambda b: (b.value("*fp32", [4, 1]), 1.0, b.value(tl.int1, [1, 4])),
+            r"Expected pointer argument to have shape \[4, 4\] but got \[4, 1\]",
+        ),
+        (
+            lambda b: (b.value("*fp32", [4]), 1.0, b.value(tl.uint8, [4])),
+            "Mask must have boolean scalar type, not uint8",
+        ),
         (lambda b: (b.value("*fp32", [4]), 1.0, None, (0,)), "storing a tensor of pointers"),
         (lambda b: (b.value("*fp32"), 1.0, None, (), ".ca"), "Cache modifier .ca not supported"),
     ],
@@ -127,11 +178,28 @@ def test_barrier(bench: Any) -> None:
 
 
 @jit
-def copy_blocks(x, y, M, N, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHECK: tl.constexpr, PADDING: tl.constexpr, STEPS: tl.constexpr):
+def copy_blocks(
+    x,
+    y,
+    M,
+    N,
+    stride,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHECK: tl.constexpr,
+    PADDING: tl.constexpr,
+    STEPS: tl.constexpr,
+):
     source = tl.make_block_ptr(x, (M, N), (stride, 1), (0, 0), (ROWS, COLUMNS), (1, 0))
-    target = tl.make_block_ptr(y, (ROWS, COLUMNS * STEPS), (COLUMNS * STEPS, 1), (0, 0), (ROWS, COLUMNS), (1, 0))
+    target = tl.make_block_ptr(
+        y, (ROWS, COLUMNS * STEPS), (COLUMNS * STEPS, 1), (0, 0), (ROWS, COLUMNS), (1, 0)
+    )
     for _ in range(STEPS):
-        tl.store(target, tl.load(source, boundary_check=CHECK, padding_option=PADDING), boundary_check=(0, 1))
+        tl.store(
+            target,
+            tl.load(source, boundary_check=CHECK, padding_option=PADDING),
+            boundary_check=(0, 1),
+        )
         source = tl.advance(source, (0, COLUMNS))
         target = target.advance((0, COLUMNS))
 
@@ -160,13 +228,17 @@ def choose_block(x, y, flag, n, far, FORM: tl.constexpr):
         b = tl.make_block_ptr(x, (n, 4), (2 * n * n, 1), (far, 1), (4, 4), (1, 0))
         p = a if flag > 0 else b
     i = tl.arange(0, 4)
-    tl.store(y + i[:, None] * 4 + i[None, :], tl.load(p, boundary_check=(0, 1), padding_option="zero"))
+    tl.store(
+        y + i[:, None] * 4 + i[None, :], tl.load(p, boundary_check=(0, 1), padding_option="zero")
+    )
 
 
 @pytest.mark.parametrize("form", ["branch", "conditional"])
 @pytest.mark.parametrize("flag", [0, 1])
 @pytest.mark.filterwarnings("ignore:block pointers are deprecated")
-def test_block_pointers_of_other_kinds_of_numbers_meet(run: Callable[..., None], flag: int, form: str) -> None:
+def test_block_pointers_of_other_kinds_of_numbers_meet(
+    run: Callable[..., None], flag: int, form: str
+) -> None:
     x, y = np.arange(16, dtype=np.float32).reshape(4, 4), np.full((4, 4), 7, np.float32)
     run(choose_block, x, y, flag, 2, 1, FORM=form)
     expected = x.copy()
@@ -194,7 +266,15 @@ def test_block_pointers_check_both_ends(run: Callable[..., None]) -> None:
 def block_pointer(bench: Any, type_: str = "*fp32", offsets: Any = (0, 0)) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return bench(tl.make_block_ptr, bench.value(type_), (bench.value(tl.int32), 64), (64, 1), offsets, (8, 16), (1, 0))
+        return bench(
+            tl.make_block_ptr,
+            bench.value(type_),
+            (bench.value(tl.int32), 64),
+            (64, 1),
+            offsets,
+            (8, 16),
+            (1, 0),
+        )
 
 
 def test_block_pointers_are_deprecated(bench: Any) -> None:
@@ -226,19 +306,54 @@ def test_accesses_without_checks_have_no_mask(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda b: b(tl.load, block_pointer(b), True), "`mask` and `other` arguments cannot be specified for loading block pointers"),
-        (lambda b: b(tl.store, block_pointer(b), 1.0, True), "`mask` argument cannot be specified for storing to block pointers"),
-        (lambda b: b(tl.load, block_pointer(b), boundary_check=(2,)), "boundary_check names axis 2, but the block has axes 0 to 1"),
-        (lambda b: b(tl.load, block_pointer(b), boundary_check=(1, 1)), "Duplicate dimension in `boundary_check`"),
-        (lambda b: b(tl.load, block_pointer(b), padding_option="one"), "Padding option one not supported"),
-        (lambda b: b(tl.load, block_pointer(b, "*i32"), boundary_check=(0,), padding_option="nan"), "`nan` is not supported for int32"),
+        (
+            lambda b: b(tl.load, block_pointer(b), True),
+            "`mask` and `other` arguments cannot be specified for loading block pointers",
+        ),
+        (
+            lambda b: b(tl.store, block_pointer(b), 1.0, True),
+            "`mask` argument cannot be specified for storing to block pointers",
+        ),
+        (
+            lambda b: b(tl.load, block_pointer(b), boundary_check=(2,)),
+            "boundary_check names axis 2, but the block has axes 0 to 1",
+        ),
+        (
+            lambda b: b(tl.load, block_pointer(b), boundary_check=(1, 1)),
+            "Duplicate dimension in `boundary_check`",
+        ),
+        (
+            lambda b: b(tl.load, block_pointer(b), padding_option="one"),
+            "Padding option one not supported",
+        ),
+        (
+            lambda b: b(
+                tl.load, block_pointer(b, "*i32"), boundary_check=(0,), padding_option="nan"
+            ),
+            "`nan` is not supported for int32",
+        ),
         (lambda b: b(tl.advance, block_pointer(b), (0,)), "Expected offsets to have 2 entries"),
-        (lambda b: b(tl.advance, b.value("*fp32"), (0,)), "advance moves a block pointer, not pointer<fp32>"),
+        (
+            lambda b: b(tl.advance, b.value("*fp32"), (0,)),
+            "advance moves a block pointer, not pointer<fp32>",
+        ),
         (lambda b: block_pointer(b, offsets=(0, 1.5)), "Expected offsets to hold scalar integers"),
-        (lambda b: b(tl.store, block_pointer(b, "*kfp32"), 1.0), "Cannot store to a constant pointer"),
-        (lambda b: b(tl.make_block_ptr, b.value("*fp32", [4]), (8,), (1,), (0,), (8,), (0,)), "Expected `base` to be a pointer type"),
-        (lambda b: b(tl.make_block_ptr, b.value("*fp32"), (8,), (1,), (0,), (8,), (1,)), "Expected a permutation"),
-        (lambda b: b(tl.make_block_ptr, b.value("*fp32"), (8,), (1,), (0,), (6,), (0,)), "must be a power of 2"),
+        (
+            lambda b: b(tl.store, block_pointer(b, "*kfp32"), 1.0),
+            "Cannot store to a constant pointer",
+        ),
+        (
+            lambda b: b(tl.make_block_ptr, b.value("*fp32", [4]), (8,), (1,), (0,), (8,), (0,)),
+            "Expected `base` to be a pointer type",
+        ),
+        (
+            lambda b: b(tl.make_block_ptr, b.value("*fp32"), (8,), (1,), (0,), (8,), (1,)),
+            "Expected a permutation",
+        ),
+        (
+            lambda b: b(tl.make_block_ptr, b.value("*fp32"), (8,), (1,), (0,), (6,), (0,)),
+            "must be a power of 2",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:block pointers are deprecated")
@@ -280,8 +395,14 @@ def test_atomics_have_their_element_types(bench: Any, kind: str) -> None:
     bench.verify()
 
 
-@pytest.mark.parametrize(("sem", "order"), [(None, "acq_rel"), ("acquire", "acquire"), ("release", "release"), ("relaxed", "relaxed")])
-@pytest.mark.parametrize(("scope", "ir_scope"), [(None, "device"), ("gpu", "device"), ("cta", "program"), ("sys", "system")])
+@pytest.mark.parametrize(
+    ("sem", "order"),
+    [(None, "acq_rel"), ("acquire", "acquire"), ("release", "release"), ("relaxed", "relaxed")],
+)
+@pytest.mark.parametrize(
+    ("scope", "ir_scope"),
+    [(None, "device"), ("gpu", "device"), ("cta", "program"), ("sys", "system")],
+)
 def test_orders_and_scopes(bench: Any, sem: Any, order: str, scope: Any, ir_scope: str) -> None:
     bench(tl.atomic_add, bench.value("*i32"), 1, sem=tl.constexpr(sem), scope=scope)
     assert (bench.last.attribute("order"), bench.last.attribute("scope")) == (order, ir_scope)
@@ -293,12 +414,22 @@ def test_orders_and_scopes(bench: Any, sem: Any, order: str, scope: Any, ir_scop
 def test_reads_and_writes_in_order(bench: Any, sem: Any, order: str | None) -> None:
     pointer, mask = bench.value("*i16", [8]), bench.value(tl.int1, [8])
     assert bench(tl.atomic_load, pointer, mask, sem, "sys").type is tl.block_type(tl.int16, [8])
-    assert (bench.last.name, bench.last.attribute("order"), bench.last.attribute("scope")) == ("atomic_load", order or "acquire", "system")
+    assert (bench.last.name, bench.last.attribute("order"), bench.last.attribute("scope")) == (
+        "atomic_load",
+        order or "acquire",
+        "system",
+    )
     assert bench.last.operand("mask") is mask.handle
     assert bench(pointer.atomic_store, 3, sem=sem, scope="cta") is None
-    assert (bench.last.name, bench.last.attribute("order"), bench.last.attribute("scope")) == ("atomic_store", order or "release", "program")
+    assert (bench.last.name, bench.last.attribute("order"), bench.last.attribute("scope")) == (
+        "atomic_store",
+        order or "release",
+        "program",
+    )
     assert str(bench.last.operand("value").type) == "tile<8xi16>"
-    assert bench(tl.atomic_load, bench.value("*ki32")).type is tl.int32  # reading a constant is fine
+    assert (
+        bench(tl.atomic_load, bench.value("*ki32")).type is tl.int32
+    )  # reading a constant is fine
     assert bench(tl.atomic_load, bench.value("*u1")).type is tl.int1  # a byte in memory
     bench.verify()
 
@@ -306,15 +437,39 @@ def test_reads_and_writes_in_order(bench: Any, sem: Any, order: str | None) -> N
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda b: b(tl.atomic_load, b.value("*i32"), sem="release"), "Memory semantic release not supported; one of 'acquire', 'relaxed'"),
-        (lambda b: b(tl.atomic_store, b.value("*i32"), 1, sem="acq_rel"), "Memory semantic acq_rel not supported; one of 'release', 'relaxed'"),
+        (
+            lambda b: b(tl.atomic_load, b.value("*i32"), sem="release"),
+            "Memory semantic release not supported; one of 'acquire', 'relaxed'",
+        ),
+        (
+            lambda b: b(tl.atomic_store, b.value("*i32"), 1, sem="acq_rel"),
+            "Memory semantic acq_rel not supported; one of 'release', 'relaxed'",
+        ),
         (lambda b: b(tl.atomic_store, b.value("*ki32"), 1), "Cannot store to a constant pointer"),
-        (lambda b: b(tl.atomic_load, b.value("*i32", [4]), b.value(tl.int1, [8])), "incompatible dimensions"),
-        (lambda b: b(tl.atomic_load, b.value("*i32"), b.value(tl.int1, [8])), "Mask argument cannot be block type"),
-        (lambda b: b(tl.atomic_poll, b.value("*i32"), 1, sem="release"), "Memory semantic release not supported"),
-        (lambda b: b(tl.atomic_poll, b.value("*i32", [4]), b.value(tl.int32, [8])), "incompatible dimensions"),
-        (lambda b: b(tl.atomic_poll, b.value("*i32"), 1, timeout_ns=-1), "must not be negative, got -1"),
-        (lambda b: b(tl.atomic_poll, b.value("*i32"), 1, timeout_ns=0.5), "must be an integer scalar, got fp32"),
+        (
+            lambda b: b(tl.atomic_load, b.value("*i32", [4]), b.value(tl.int1, [8])),
+            "incompatible dimensions",
+        ),
+        (
+            lambda b: b(tl.atomic_load, b.value("*i32"), b.value(tl.int1, [8])),
+            "Mask argument cannot be block type",
+        ),
+        (
+            lambda b: b(tl.atomic_poll, b.value("*i32"), 1, sem="release"),
+            "Memory semantic release not supported",
+        ),
+        (
+            lambda b: b(tl.atomic_poll, b.value("*i32", [4]), b.value(tl.int32, [8])),
+            "incompatible dimensions",
+        ),
+        (
+            lambda b: b(tl.atomic_poll, b.value("*i32"), 1, timeout_ns=-1),
+            "must not be negative, got -1",
+        ),
+        (
+            lambda b: b(tl.atomic_poll, b.value("*i32"), 1, timeout_ns=0.5),
+            "must be an integer scalar, got fp32",
+        ),
     ],
 )
 def test_ordered_accesses_that_are_refused(bench: Any, call: Any, message: str) -> None:
@@ -338,8 +493,14 @@ def test_cas_of_bytes_is_refused(bench: Any, name: str) -> None:
 
 
 def test_cas_casts_and_broadcasts(bench: Any) -> None:
-    assert bench(tl.atomic_cas, bench.value("*fp16", [4]), 0, bench.value(tl.float32)).type is tl.block_type(tl.float16, [4])
-    assert [str(operand.type) for operand in bench.last.operands] == ["tile<4xptr<f16>>", "tile<4xf16>", "tile<4xf16>"]
+    assert bench(
+        tl.atomic_cas, bench.value("*fp16", [4]), 0, bench.value(tl.float32)
+    ).type is tl.block_type(tl.float16, [4])
+    assert [str(operand.type) for operand in bench.last.operands] == [
+        "tile<4xptr<f16>>",
+        "tile<4xf16>",
+        "tile<4xf16>",
+    ]
     bench.verify()
 
 
@@ -349,10 +510,22 @@ def test_cas_casts_and_broadcasts(bench: Any) -> None:
         (lambda b: b(tl.atomic_add, b.value("*ki32"), 1), "Cannot store to a constant pointer"),
         (lambda b: b(tl.atomic_cas, b.value("*ki32"), 1, 2), "Cannot store to a constant pointer"),
         (lambda b: b(tl.atomic_add, b.value(tl.int32), 1), "takes a pointer"),
-        (lambda b: b(tl.atomic_add, b.value("*i32"), b.value(tl.int32, [4])), "Value argument cannot be block type"),
-        (lambda b: b(tl.atomic_add, b.value("*i32", [4]), 1, b.value(tl.int32, [4])), "Mask must have boolean scalar type"),
-        (lambda b: b(tl.atomic_add, b.value("*i32"), 1, sem="seq_cst"), "Memory semantic seq_cst not supported"),
-        (lambda b: b(tl.atomic_add, b.value("*i32"), 1, scope="world"), "Memory scope world not supported"),
+        (
+            lambda b: b(tl.atomic_add, b.value("*i32"), b.value(tl.int32, [4])),
+            "Value argument cannot be block type",
+        ),
+        (
+            lambda b: b(tl.atomic_add, b.value("*i32", [4]), 1, b.value(tl.int32, [4])),
+            "Mask must have boolean scalar type",
+        ),
+        (
+            lambda b: b(tl.atomic_add, b.value("*i32"), 1, sem="seq_cst"),
+            "Memory semantic seq_cst not supported",
+        ),
+        (
+            lambda b: b(tl.atomic_add, b.value("*i32"), 1, scope="world"),
+            "Memory scope world not supported",
+        ),
     ],
 )
 def test_atomics_that_are_refused(bench: Any, call: Any, message: str) -> None:

@@ -31,7 +31,17 @@ def test_text_of_arithmetic(bench: Any) -> None:
 
 @pytest.mark.parametrize(
     ("op", "name"),
-    [("add", "add"), ("sub", "sub"), ("mul", "mul"), ("floordiv", "div"), ("mod", "rem"), ("and", "and"), ("or", "or"), ("xor", "xor"), ("lshift", "shl")],
+    [
+        ("add", "add"),
+        ("sub", "sub"),
+        ("mul", "mul"),
+        ("floordiv", "div"),
+        ("mod", "rem"),
+        ("and", "and"),
+        ("or", "or"),
+        ("xor", "xor"),
+        ("lshift", "shl"),
+    ],
 )
 @pytest.mark.parametrize("dtype", [tl.int8, tl.int32, tl.uint64])
 def test_integer_operators(bench: Any, op: str, name: str, dtype: Any) -> None:
@@ -40,7 +50,9 @@ def test_integer_operators(bench: Any, op: str, name: str, dtype: Any) -> None:
     assert bench.names == [name]
 
 
-@pytest.mark.parametrize(("op", "name"), [("add", "xor"), ("sub", "xor"), ("mul", "and"), ("and", "and"), ("or", "or")])
+@pytest.mark.parametrize(
+    ("op", "name"), [("add", "xor"), ("sub", "xor"), ("mul", "and"), ("and", "and"), ("or", "or")]
+)
 def test_booleans_are_computed_modulo_two(bench: Any, op: str, name: str) -> None:
     x, y = bench.value(tl.int1, [4]), bench.value(tl.int1, [4])
     assert bench.semantic.binary(op, x, y).dtype is tl.int1
@@ -49,7 +61,9 @@ def test_booleans_are_computed_modulo_two(bench: Any, op: str, name: str) -> Non
 
 @pytest.mark.parametrize("op", ["floordiv", "and", "or", "xor", "lshift", "rshift"])
 def test_operators_of_integers_refuse_floats(bench: Any, op: str) -> None:
-    message = "unexpected type fp32" if op == "floordiv" else "invalid operands of type fp32 and int8"
+    message = (
+        "unexpected type fp32" if op == "floordiv" else "invalid operands of type fp32 and int8"
+    )
     with pytest.raises(TypeError, match=message):
         bench.semantic.binary(op, bench.value(tl.float32), bench.value(tl.int8))
 
@@ -61,22 +75,39 @@ def test_division_of_mixed_signedness_is_refused(bench: Any, op: str) -> None:
 
 
 def test_division_of_integers_is_fp32(bench: Any) -> None:
-    assert bench.semantic.binary("truediv", bench.value(tl.int64), bench.value(tl.int64)).dtype is tl.float32
+    assert (
+        bench.semantic.binary("truediv", bench.value(tl.int64), bench.value(tl.int64)).dtype
+        is tl.float32
+    )
     assert bench.names == ["cast", "cast", "div"]
 
 
 @pytest.mark.parametrize(
     ("left", "right", "arithmetic"),
-    [("int32", "uint32", True), ("uint32", "int32", False), ("int8", "int8", True), ("uint8", "uint8", False), ("int32", "uint64", True)],
+    [
+        ("int32", "uint32", True),
+        ("uint32", "int32", False),
+        ("int8", "int8", True),
+        ("uint8", "uint8", False),
+        ("int32", "uint64", True),
+    ],
 )
-def test_right_shift_follows_the_left_operand(bench: Any, left: str, right: str, arithmetic: bool) -> None:
+def test_right_shift_follows_the_left_operand(
+    bench: Any, left: str, right: str, arithmetic: bool
+) -> None:
     x, y = bench.value(tl.dtype(left)), bench.value(tl.dtype(right))
     result = bench.semantic.binary("rshift", x, y)
     shift = next(operation for operation in bench.function.body if operation.name == "shr")
     assert shift.result.type.signed is arithmetic
     assert (
         result.dtype.name
-        == {"int32uint32": "uint32", "uint32int32": "uint32", "int8int8": "int8", "uint8uint8": "uint8", "int32uint64": "uint64"}[left + right]
+        == {
+            "int32uint32": "uint32",
+            "uint32int32": "uint32",
+            "int8int8": "int8",
+            "uint8uint8": "uint8",
+            "int32uint64": "uint64",
+        }[left + right]
     )
     bench.verify()
 
@@ -128,7 +159,9 @@ def test_logical_operators(bench: Any) -> None:
     assert bench.names == ["and", "constant", "or", "constant", "xor"]
     assert bench.semantic.logical("or", tl.constexpr(3), tl.constexpr(0)).value == 3
     assert bench.semantic.logical("and", tl.constexpr(3), tl.constexpr(0)).value == 0
-    with pytest.raises(ValueError, match="Cannot bitcast data-type of size 32 to data-type of size 1"):
+    with pytest.raises(
+        ValueError, match="Cannot bitcast data-type of size 32 to data-type of size 1"
+    ):
         bench.semantic.logical("and", a, bench.value(tl.int32))
     with pytest.warns(UserWarning, match="write `&`, and comparisons in brackets"):
         bench.semantic.logical("and", bench.value(tl.int1, [4]), a)
@@ -149,7 +182,14 @@ def test_what_is_no_operand(bench: Any) -> None:
 
 @pytest.mark.parametrize(
     ("a", "b", "result"),
-    [([4, 1], [1, 8], (4, 8)), ([8], [4, 8], (4, 8)), ([], [2], (2,)), ([2], [], (2,)), ([1], [4, 2, 1], (4, 2, 1)), ([2, 1, 4], [8, 1], (2, 8, 4))],
+    [
+        ([4, 1], [1, 8], (4, 8)),
+        ([8], [4, 8], (4, 8)),
+        ([], [2], (2,)),
+        ([2], [], (2,)),
+        ([1], [4, 2, 1], (4, 2, 1)),
+        ([2, 1, 4], [8, 1], (2, 8, 4)),
+    ],
 )
 def test_broadcasting(bench: Any, a: list[int], b: list[int], result: tuple[int, ...]) -> None:
     assert np.broadcast_shapes(tuple(a), tuple(b)) == result
@@ -174,7 +214,9 @@ def test_casts_come_before_broadcasts(bench: Any) -> None:
 
 def test_subscripts(bench: Any) -> None:
     x = bench.value(tl.float32, [8, 4])
-    assert bench.semantic.subscript(x, (None, slice(None), tl.constexpr(None), slice(None))).extents == (1, 8, 1, 4)
+    assert bench.semantic.subscript(
+        x, (None, slice(None), tl.constexpr(None), slice(None))
+    ).extents == (1, 8, 1, 4)
     assert bench.semantic.subscript(x, tl.tuple([slice(None), None])).extents == (8, 1, 4)
     assert bench.semantic.subscript(bench.value(tl.int32), None).extents == (1,)
     for index in (0, slice(0, 4), (slice(None), 1), "a"):
@@ -201,7 +243,9 @@ def test_conditions(bench: Any) -> None:
     assert bench.semantic.truth(bench.value(tl.int32)).type is tl.int1
     with pytest.warns(UserWarning, match="multidimensional Tensor"):
         assert bench.semantic.truth(bench.value(tl.int1, [1, 1])).type is tl.int1
-    with pytest.raises(ValueError, match="Boolean value of Tensor with more than one value is ambiguous"):
+    with pytest.raises(
+        ValueError, match="Boolean value of Tensor with more than one value is ambiguous"
+    ):
         bench.semantic.truth(bench.value(tl.int1, [2]))
 
 
@@ -228,19 +272,29 @@ def test_conversions(bench: Any) -> None:
     bench(tl.cast, bench.value(tl.int32), tl.uint32)
     assert bench.names == ["cast", "cast", "bitcast", "bitcast"]
     assert bench(tl.cast, 3, tl.float64).type is tl.float64
-    with pytest.raises(ValueError, match=r"^fp_downcast_rounding should be set only for truncating fp conversions. Source scalar type is fp32 and destination"):
+    with pytest.raises(
+        ValueError,
+        match=r"^fp_downcast_rounding should be set only for truncating fp conversions. Source scalar type is fp32 and destination",
+    ):
         bench(x.to, tl.float64, fp_downcast_rounding="rtz")
     with pytest.raises(ValueError, match="fp_downcast_rounding should be set only"):
         bench(x.to, tl.int32, fp_downcast_rounding="rtne")
     narrow = bench.value(tl.bfloat16, [4])
-    assert bench(narrow.to, tl.bfloat16, fp_downcast_rounding="rtne") is narrow and bench(tl.cast, x, tl.float32, fp_downcast_rounding="rtz") is x
+    assert (
+        bench(narrow.to, tl.bfloat16, fp_downcast_rounding="rtne") is narrow
+        and bench(tl.cast, x, tl.float32, fp_downcast_rounding="rtz") is x
+    )
     with pytest.raises(ValueError, match='must be "rtne" or "rtz"'):
         bench(x.to, tl.float16, fp_downcast_rounding="up")
-    with pytest.raises(ValueError, match=r"^Cannot bitcast data-type of size 32 to data-type of size 16"):
+    with pytest.raises(
+        ValueError, match=r"^Cannot bitcast data-type of size 32 to data-type of size 16"
+    ):
         bench(x.to, tl.float16, bitcast=True)
     with pytest.raises(TypeError, match="a tensor is cast to a dtype"):
         bench(x.to, "fp16")
-    with pytest.raises(TypeError, match="the elements of a tensor are of a dtype, not of 'float32'"):
+    with pytest.raises(
+        TypeError, match="the elements of a tensor are of a dtype, not of 'float32'"
+    ):
         bench(tl.full, (4,), 0, "float32")
 
 
@@ -265,20 +319,28 @@ def test_types_the_target_lacks_are_refused(make_bench: Callable[..., Any]) -> N
     bench = make_bench(capabilities=Capabilities(frozenset({"i32", "i64", "i8", "i1", "f32"})))
     x = bench.value(tl.float32, [4])
     for target in (tl.float8e5, tl.float64):
-        with pytest.raises(ValueError, match=rf"^type {target} not supported in this architecture \(backend small\)"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^type {target} not supported in this architecture \(backend small\)",
+        ):
             bench(x.to, target)
     with pytest.raises(ValueError, match="type fp16 not supported"):
         bench(tl.load, bench.value("*fp16"))
     bench(x.to, tl.int32)
 
 
-def test_a_compilation_may_have_fewer_fp8_kinds_than_the_target(make_bench: Callable[..., Any]) -> None:
+def test_a_compilation_may_have_fewer_fp8_kinds_than_the_target(
+    make_bench: Callable[..., Any],
+) -> None:
     bench = make_bench(supported_fp8_dtypes=("fp8e5", "fp8e4nv"))
     x = bench.value(tl.float16, [8])
     for target in (tl.float8e5, tl.float8e4nv, tl.bfloat16, tl.int8):
         assert bench(x.to, target).dtype is target
     for target in (tl.float8e4b8, tl.float8e5b16, tl.float8e4b15):
-        with pytest.raises(ValueError, match=rf"^type {target} not supported in this architecture; supported: .*fp8e4nv, fp8e5"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^type {target} not supported in this architecture; supported: .*fp8e4nv, fp8e5",
+        ):
             bench(x.to, target)
         with pytest.raises(ValueError, match=f"^type {target} not supported in this architecture"):
             bench(bench.value(tl.uint8, [8]).to, target, bitcast=True)
@@ -288,7 +350,9 @@ def test_a_compilation_may_have_fewer_fp8_kinds_than_the_target(make_bench: Call
 
 
 @pytest.mark.parametrize("options", [{}, {"debug": True, "sanitize_overflow": False}])
-def test_no_overflow_checks_by_default(make_bench: Callable[..., Any], options: dict[str, Any]) -> None:
+def test_no_overflow_checks_by_default(
+    make_bench: Callable[..., Any], options: dict[str, Any]
+) -> None:
     bench = make_bench(**options)
     bench.semantic.binary("add", bench.value(tl.int32), bench.value(tl.int32))
     assert bench.names == ["add"]
@@ -326,7 +390,9 @@ def test_overflow_is_found_in_debug_mode(run: Callable[..., None], dtype: str, o
                 run(overflow_kernel, x, y, out, OP=op, SANITIZE=True, options=debug)
                 assert int(out[0]) == exact
             else:
-                with pytest.raises(KernelError, match=f"{dtype} overflow detected for operation {op}"):
+                with pytest.raises(
+                    KernelError, match=f"{dtype} overflow detected for operation {op}"
+                ):
                     run(overflow_kernel, x, y, out, OP=op, SANITIZE=True, options=debug)
                 run(overflow_kernel, x, y, out, OP=op, SANITIZE=False, options=debug)
     assert seen == {True, False}
@@ -350,9 +416,14 @@ def compared(x, out, N: tl.constexpr):
         ("int32", (-(2**31), 2**31 - 1), (300, -1, 2**40)),
     ],
 )
-def test_a_number_is_compared_as_it_is(run: Callable[..., None], dtype: str, values: tuple[int, ...], numbers: tuple[int, ...]) -> None:
+def test_a_number_is_compared_as_it_is(
+    run: Callable[..., None], dtype: str, values: tuple[int, ...], numbers: tuple[int, ...]
+) -> None:
     """Not as what a tensor's type would make of it: 300 is no 44 of a byte."""
     for value, number in itertools.product(values, numbers):
         out = np.full(4, 9, np.int32)
         run(compared, np.array([value], dtype), out, N=number)
-        assert out.tolist() == [value < number, value == number, value > number, number < value], (value, number)
+        assert out.tolist() == [value < number, value == number, value > number, number < value], (
+            value,
+            number,
+        )

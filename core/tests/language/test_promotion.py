@@ -10,7 +10,11 @@ import pytest
 import tilewright.language as tl
 from tilewright.language.value_types.promotion import scalar_type
 
-INTS = {"int1": (1, False)} | {f"int{n}": (n, True) for n in (8, 16, 32, 64)} | {f"uint{n}": (n, False) for n in (8, 16, 32, 64)}
+INTS = (
+    {"int1": (1, False)}
+    | {f"int{n}": (n, True) for n in (8, 16, 32, 64)}
+    | {f"uint{n}": (n, False) for n in (8, 16, 32, 64)}
+)
 FP8 = ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15")
 ALL = (*INTS, *FP8, "fp16", "bf16", "fp32", "fp64")
 
@@ -55,7 +59,9 @@ def test_two_tensors(bench: Any, a: str, b: str, division: bool) -> None:
     x, y = bench.value(tl.dtype(a), [8]), bench.value(tl.dtype(b), [8])
     wanted = expected(a, b, division)
     if wanted is None:
-        with pytest.raises(TypeError, match="signedness" if a in INTS and b in INTS else "no common type"):
+        with pytest.raises(
+            TypeError, match="signedness" if a in INTS and b in INTS else "no common type"
+        ):
             bench.semantic.promote(x, y, div_or_mod=division)
         return
     for result in bench.semantic.promote(x, y, div_or_mod=division):
@@ -101,7 +107,9 @@ def test_tensor_and_number(bench: Any, name: str, division: bool, reflected: boo
                 error = TypeError
             elif wanted in INTS:
                 bits, signed = INTS[wanted]
-                low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+                low, high = (
+                    (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+                )
                 error = None if low <= value <= high else ValueError
             if error is not None:
                 with pytest.raises(error):
@@ -116,7 +124,9 @@ def test_messages_of_numbers_out_of_range(bench: Any) -> None:
     byte, unsigned = bench.value(tl.int8, [4]), bench.value(tl.uint32, [4])
     with pytest.raises(ValueError, match=r"^Scalar 300 is out of range for type int8$"):
         bench.semantic.binary("add", byte, 300)
-    with pytest.raises(ValueError, match=r"negative scalar \(-1\): it is out of range for type uint32"):
+    with pytest.raises(
+        ValueError, match=r"negative scalar \(-1\): it is out of range for type uint32"
+    ):
         bench.semantic.binary("mul", -1, unsigned)
 
 

@@ -18,7 +18,9 @@ CONSTANTS = {
 }
 
 
-def philox(counter: Sequence[int], key: Sequence[int], bits: int = 32, rounds: int = 10) -> list[int]:
+def philox(
+    counter: Sequence[int], key: Sequence[int], bits: int = 32, rounds: int = 10
+) -> list[int]:
     """Philox-4x as its paper defines it."""
     mask = (1 << bits) - 1
     ma, mb, wa, wb = CONSTANTS[bits]
@@ -34,13 +36,22 @@ def philox(counter: Sequence[int], key: Sequence[int], bits: int = 32, rounds: i
 VECTORS = [
     ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
     ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-    ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0], [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]),
+    (
+        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+        [0xA4093822, 0x299F31D0],
+        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+    ),
 ]
 
 
 @jit
 def philox_kernel(counter, key, out, ROUNDS: tl.constexpr):
-    c0, c1, c2, c3 = tl.load(counter), tl.load(counter + 1), tl.load(counter + 2), tl.load(counter + 3)
+    c0, c1, c2, c3 = (
+        tl.load(counter),
+        tl.load(counter + 1),
+        tl.load(counter + 2),
+        tl.load(counter + 3),
+    )
     r0, r1, r2, r3 = tl.philox_impl(c0, c1, c2, c3, tl.load(key), tl.load(key + 1), ROUNDS)
     tl.store(out, r0)
     tl.store(out + 1, r1)
@@ -49,7 +60,9 @@ def philox_kernel(counter, key, out, ROUNDS: tl.constexpr):
 
 
 @pytest.mark.parametrize(("counter", "key", "expected"), VECTORS)
-def test_published_vectors(run: Callable[..., None], counter: list[int], key: list[int], expected: list[int]) -> None:
+def test_published_vectors(
+    run: Callable[..., None], counter: list[int], key: list[int], expected: list[int]
+) -> None:
     assert philox(counter, key) == expected
     out = np.zeros(4, np.uint32)
     run(philox_kernel, np.array(counter, np.uint32), np.array(key, np.uint32), out, ROUNDS=10)
@@ -59,7 +72,10 @@ def test_published_vectors(run: Callable[..., None], counter: list[int], key: li
 @pytest.mark.parametrize("rounds", [1, 6, 10])
 def test_64_bit_words(run: Callable[..., None], rounds: int) -> None:
     rng = np.random.default_rng(rounds)
-    counter, key = rng.integers(0, 2**64, 4, dtype=np.uint64), rng.integers(0, 2**64, 2, dtype=np.uint64)
+    counter, key = (
+        rng.integers(0, 2**64, 4, dtype=np.uint64),
+        rng.integers(0, 2**64, 2, dtype=np.uint64),
+    )
     out = np.zeros(4, np.uint64)
     run(philox_kernel, counter, key, out, ROUNDS=rounds)
     words = philox([int(c) for c in counter], [int(k) for k in key], 64, rounds)
@@ -85,14 +101,18 @@ def words_kernel(out, seed, offset, N: tl.constexpr, ROUNDS: tl.constexpr):
 @pytest.mark.parametrize("rounds", [10, 7])
 @pytest.mark.parametrize("seed", [0, 42, -1, 2**31 - 1, (0xDEAD << 32) + 0xBEEF, -(2**63)])
 @pytest.mark.parametrize("offset", [0, 1000, -8, 2**31 - 16, 2**40 + 7, -(2**62)])
-def test_words_of_seeds_and_offsets(run: Callable[..., None], seed: int, offset: int, rounds: int) -> None:
+def test_words_of_seeds_and_offsets(
+    run: Callable[..., None], seed: int, offset: int, rounds: int
+) -> None:
     out = np.zeros((16, 4), np.uint32)
     run(words_kernel, out, seed, offset, N=16, ROUNDS=rounds)
     mask = 0xFFFFFFFF
     for i in range(16):
         place = offset + i
         high = (place >> 32) & mask if not -(2**31) <= offset < 2**31 else 0
-        assert [int(word) for word in out[i]] == philox([place & mask, high, 0, 0], [seed & mask, (seed >> 32) & mask], rounds=rounds)
+        assert [int(word) for word in out[i]] == philox(
+            [place & mask, high, 0, 0], [seed & mask, (seed >> 32) & mask], rounds=rounds
+        )
 
 
 @jit
@@ -112,7 +132,9 @@ def uniform(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def normal(u1: np.ndarray[Any, Any], u2: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     radius = np.sqrt(-2.0 * np.log(np.maximum(u1.astype(np.float64), 1e-7)))
-    return radius * np.cos(2 * np.pi * u2.astype(np.float64)), radius * np.sin(2 * np.pi * u2.astype(np.float64))
+    return radius * np.cos(2 * np.pi * u2.astype(np.float64)), radius * np.sin(
+        2 * np.pi * u2.astype(np.float64)
+    )
 
 
 def test_floats_are_bit_exact_functions_of_the_words(run: Callable[..., None]) -> None:
@@ -140,7 +162,16 @@ def extremes_kernel(x, out, N: tl.constexpr):
 @pytest.mark.parametrize("dtype", ["uint32", "int32", "uint64", "int64"])
 def test_uniform_floats_stay_below_one(run: Callable[..., None], dtype: str) -> None:
     bits = np.iinfo(dtype).bits
-    patterns = [0, 1, (1 << (bits - 1)) - 1, 1 << (bits - 1), (1 << bits) - 1, (1 << (bits - 1)) + 1, 3, (1 << (bits - 1)) - 64]
+    patterns = [
+        0,
+        1,
+        (1 << (bits - 1)) - 1,
+        1 << (bits - 1),
+        (1 << bits) - 1,
+        (1 << (bits - 1)) + 1,
+        3,
+        (1 << (bits - 1)) - 64,
+    ]
     x = np.array(patterns, f"uint{bits}").view(dtype)
     out = np.full(8, -1, np.float32)
     run(extremes_kernel, x, out, N=8)
@@ -175,7 +206,12 @@ def test_narrow_counters_are_refused(run: Callable[..., None]) -> None:
 @jit
 def every_draw_kernel(out, seed, N: tl.constexpr):
     offsets = tl.arange(0, N)
-    tl.store(out + offsets, tl.rand(seed, offsets) + tl.randn(seed, offsets) + tl.rand(seed, offsets.to(tl.int64) * 1000003))
+    tl.store(
+        out + offsets,
+        tl.rand(seed, offsets)
+        + tl.randn(seed, offsets)
+        + tl.rand(seed, offsets.to(tl.int64) * 1000003),
+    )
 
 
 def test_the_check_for_overflow_leaves_philox_alone(run: Callable[..., None]) -> None:

@@ -18,12 +18,17 @@ from tilewright.language.definitions.callable import device_function as jit
 def test_program_ids(bench: Any, axis: int) -> None:
     assert bench(tl.program_id, tl.constexpr(axis)).type is tl.int32
     assert bench(tl.num_programs, axis).type is tl.int32
-    assert [(operation.name, operation.attribute("axis")) for operation in bench.function.body] == [("program_id", axis), ("num_programs", axis)]
+    assert [(operation.name, operation.attribute("axis")) for operation in bench.function.body] == [
+        ("program_id", axis),
+        ("num_programs", axis),
+    ]
 
 
 def test_axes_of_the_grid(bench: Any) -> None:
     for axis in (3, -1, None):
-        with pytest.raises(ValueError, match=f"^program_id axis must be 0, 1, or 2 but got {axis}$"):
+        with pytest.raises(
+            ValueError, match=f"^program_id axis must be 0, 1, or 2 but got {axis}$"
+        ):
             bench(tl.program_id, axis)
 
 
@@ -61,7 +66,9 @@ def test_ranges_that_are_refused(bench: Any, start: Any, end: Any, message: str)
     ],
 )
 def test_full(bench: Any, value: Any, dtype: Any, kept: Any) -> None:
-    assert bench(tl.full, [4, tl.constexpr(2)], tl.constexpr(value), dtype).type is tl.block_type(dtype, [4, 2])
+    assert bench(tl.full, [4, tl.constexpr(2)], tl.constexpr(value), dtype).type is tl.block_type(
+        dtype, [4, 2]
+    )
     assert bench.names == ["constant", "splat"]
     stored = bench.function.body.first.attribute("value")
     assert stored == kept
@@ -70,7 +77,9 @@ def test_full(bench: Any, value: Any, dtype: Any, kept: Any) -> None:
 
 def test_full_of_scalars(bench: Any) -> None:
     assert bench(tl.full, (), 3, tl.int32).type is tl.int32
-    assert bench(tl.full, (8,), bench.value(tl.int32), tl.float32).type is tl.block_type(tl.float32, [8])
+    assert bench(tl.full, (8,), bench.value(tl.int32), tl.float32).type is tl.block_type(
+        tl.float32, [8]
+    )
     assert bench(tl.full, (8,), bench.value(tl.int32, [1]), tl.int32).extents == (8,)
     with pytest.raises(ValueError, match="a tensor is filled with a scalar"):
         bench(tl.full, (8,), bench.value(tl.int32, [8]), tl.int32)
@@ -83,7 +92,11 @@ def test_full_of_scalars(bench: Any) -> None:
 
 
 def test_types_of_shapes(bench: Any) -> None:
-    x, y, scalar = bench.value(tl.float32, [4, 8]), bench.value(tl.int32, [8]), bench.value(tl.float32)
+    x, y, scalar = (
+        bench.value(tl.float32, [4, 8]),
+        bench.value(tl.int32, [8]),
+        bench.value(tl.float32),
+    )
     assert [part.extents for part in bench(tl.broadcast, x, y)] == [(4, 8), (4, 8)]
     assert bench(tl.broadcast_to, y, 4, 8).extents == (4, 8)
     assert bench(y.broadcast_to, [tl.constexpr(2), 8]).extents == (2, 8)
@@ -103,14 +116,20 @@ def test_types_of_shapes(bench: Any) -> None:
     assert bench(x.permute, 1, 0).extents == (8, 4)
     assert bench(tl.cat, x, x).extents == (8, 8)
     assert bench(tl.cat, x, x, dim=-1).extents == (4, 16)
-    assert bench(tl.cat, y, bench.value(tl.float16, [8]), can_reorder=True).type is tl.block_type(tl.float16, [16])
+    assert bench(tl.cat, y, bench.value(tl.float16, [8]), can_reorder=True).type is tl.block_type(
+        tl.float16, [16]
+    )
     assert bench(tl.join, x, y).extents == (4, 8, 2)
     assert bench(tl.join, scalar, 2).type is tl.block_type(tl.float32, [2])
-    assert [part.type for part in bench(tl.split, bench.value(tl.int8, [4, 2]))] == [tl.block_type(tl.int8, [4])] * 2
+    assert [part.type for part in bench(tl.split, bench.value(tl.int8, [4, 2]))] == [
+        tl.block_type(tl.int8, [4])
+    ] * 2
     assert [part.type for part in bench(tl.split, bench.value(tl.int8, [2]))] == [tl.int8] * 2
     assert bench(tl.core.item, bench.value(tl.int8, [1, 1])).type is tl.int8
     assert bench(tl.gather, x, bench.value(tl.int16, [2, 8]), -2).extents == (2, 8)
-    assert bench(tl.histogram, y, 16, mask=bench.value(tl.int1, [8])).type is tl.block_type(tl.int32, [16])
+    assert bench(tl.histogram, y, 16, mask=bench.value(tl.int1, [8])).type is tl.block_type(
+        tl.int32, [16]
+    )
     with pytest.warns(DeprecationWarning, match="view is deprecated"):
         assert bench(tl.view, x, 32).extents == (32,)
     bench.verify()
@@ -128,25 +147,49 @@ def test_reshape_to_the_same_shape_is_nothing(bench: Any) -> None:
         (lambda b, x: b(tl.broadcast_to, x, 8), "Cannot broadcast, rank mismatch"),
         (lambda b, x: b(tl.broadcast_to, x, (8, 8)), "must match the existing size"),
         (lambda b, x: b(tl.expand_dims, x, 3), "invalid axis 3. Expected -3 <= axis < 3"),
-        (lambda b, x: b(tl.expand_dims, x, (0, -4)), r"^expand_dims received duplicate axes, normalized axes = \[0, 0\]$"),
-        (lambda b, x: b(tl.reshape, x, 16), r"^reshape\(\) cannot change total number of elements in tensor"),
+        (
+            lambda b, x: b(tl.expand_dims, x, (0, -4)),
+            r"^expand_dims received duplicate axes, normalized axes = \[0, 0\]$",
+        ),
+        (
+            lambda b, x: b(tl.reshape, x, 16),
+            r"^reshape\(\) cannot change total number of elements in tensor",
+        ),
         (lambda b, x: b(tl.reshape, x, 4, 3), "power of 2"),
-        (lambda b, x: b(tl.trans, b.value(tl.float32, [4])), "tl.trans invoked with a 0- or 1-dimensional tensor"),
+        (
+            lambda b, x: b(tl.trans, b.value(tl.float32, [4])),
+            "tl.trans invoked with a 0- or 1-dimensional tensor",
+        ),
         (lambda b, x: b(tl.permute, x, 0), "permute dims must have the same length as input shape"),
         (lambda b, x: b(tl.permute, x, 0, 0), "permute dims must be a permutation"),
         *(
-            (lambda b, x, extents=extents: b(tl.cat, x, b.value(tl.float32, extents)), "^tl.cat requires tensors of the same shape, got ")
+            (
+                lambda b, x, extents=extents: b(tl.cat, x, b.value(tl.float32, extents)),
+                "^tl.cat requires tensors of the same shape, got ",
+            )
             for extents in ([4], [4, 4], [8, 8], [1, 8], [4, 8, 1])
         ),
         (lambda b, x: b(tl.split, x), r"last axis of 2, got shape \[4, 8\]"),
         (lambda b, x: b(tl.split, b.value(tl.float32)), "last axis of 2"),
         (lambda b, x: b(tl.core.item, x), r"item\(\) needs a tensor with one element"),
-        (lambda b, x: b(tl.gather, x, b.value(tl.float32, [4, 8]), 0), "index must be an integer tensor"),
+        (
+            lambda b, x: b(tl.gather, x, b.value(tl.float32, [4, 8]), 0),
+            "index must be an integer tensor",
+        ),
         (lambda b, x: b(tl.gather, x, b.value(tl.int32, [4]), 0), "must have the same rank"),
-        (lambda b, x: b(tl.gather, x, b.value(tl.int32, [4, 4]), 0), "index dim 1 must match the corresponding source dim"),
-        (lambda b, x: b(tl.gather, x, b.value(tl.int32, [4, 8]), 2), r"gather axis 2 must be < source rank \(2\)"),
+        (
+            lambda b, x: b(tl.gather, x, b.value(tl.int32, [4, 4]), 0),
+            "index dim 1 must match the corresponding source dim",
+        ),
+        (
+            lambda b, x: b(tl.gather, x, b.value(tl.int32, [4, 8]), 2),
+            r"gather axis 2 must be < source rank \(2\)",
+        ),
         (lambda b, x: b(tl.histogram, x, 8), "histogram only supports 1D input"),
-        (lambda b, x: b(tl.histogram, b.value(tl.float32, [8]), 8), "histogram only supports integer input"),
+        (
+            lambda b, x: b(tl.histogram, b.value(tl.float32, [8]), 8),
+            "histogram only supports integer input",
+        ),
         (lambda b, x: b(tl.histogram, b.value(tl.int32, [8]), 10), "power of 2"),
     ],
 )
@@ -170,7 +213,9 @@ def shape_kernel(x, out, B: tl.constexpr):
     index = (i[:, None] * 3 + j[None, :]) % 8
     tl.store(out + 224 + tl.arange(0, 32), tl.ravel(tl.gather(v, index, 0)))
     tl.store(out + 256 + tl.arange(0, 2), tl.interleave(tl.sum(v), tl.max(v)))
-    tl.store(out + 258 + tl.arange(0, 32), tl.ravel(tl.permute(tl.reshape(v, (2, 4, 4)), (2, 0, 1))))
+    tl.store(
+        out + 258 + tl.arange(0, 32), tl.ravel(tl.permute(tl.reshape(v, (2, 4, 4)), (2, 0, 1)))
+    )
     tl.store(out + 290, tl.core.item(tl.sum(v, keep_dims=True)))
 
 
@@ -219,8 +264,15 @@ def swizzle_kernel(out, I: tl.constexpr, J: tl.constexpr, G: tl.constexpr):  # n
 
 
 @pytest.mark.parametrize(("i", "j", "g"), [(4, 4, 2), (5, 3, 2), (7, 4, 3), (2, 5, 8)])
-def test_swizzled_grids_go_down_the_columns_of_groups_of_rows(run: Callable[..., None], i: int, j: int, g: int) -> None:
+def test_swizzled_grids_go_down_the_columns_of_groups_of_rows(
+    run: Callable[..., None], i: int, j: int, g: int
+) -> None:
     out = np.zeros((i * j, 2), np.int32)
     run(swizzle_kernel, out, I=i, J=j, G=g)
-    expected = [(row, column) for first in range(0, i, g) for column in range(j) for row in range(first, min(first + g, i))]
+    expected = [
+        (row, column)
+        for first in range(0, i, g)
+        for column in range(j)
+        for row in range(first, min(first + g, i))
+    ]
     assert [tuple(pair) for pair in out] == expected

@@ -45,4 +45,8 @@ def test_blank_lines_of_an_indented_function_count(tmp_path: Path, blank: str) -
         assert isinstance(statement, ast.Assign)
         (target,) = statement.targets
         assert isinstance(target, ast.Name)
-        assert lines[source.definition_line + statement.lineno - 2].lstrip().startswith(f"{target.id} = ")
+        assert (
+            lines[source.definition_line + statement.lineno - 2]
+            .lstrip()
+            .startswith(f"{target.id} = ")
+        )

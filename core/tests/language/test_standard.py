@@ -24,7 +24,15 @@ def rectangle(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @jit
-def reduce_kernel(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, OP: tl.constexpr, AXIS: tl.constexpr, KEEP: tl.constexpr):
+def reduce_kernel(
+    x,
+    out,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OP: tl.constexpr,
+    AXIS: tl.constexpr,
+    KEEP: tl.constexpr,
+):
     v = tl.load(rectangle(x, ROWS, COLUMNS))
     if OP == "sum":
         r = tl.sum(v, AXIS, keep_dims=KEEP)
@@ -56,11 +64,23 @@ NUMPY: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, -1, None])
-@pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op in NUMPY for dtype in ("int32", "uint8", "float32") if dtype != "float32" or "or" not in op])
-def test_reductions(run: Callable[..., None], op: str, axis: int | None, keep: bool, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        (op, dtype)
+        for op in NUMPY
+        for dtype in ("int32", "uint8", "float32")
+        if dtype != "float32" or "or" not in op
+    ],
+)
+def test_reductions(
+    run: Callable[..., None], op: str, axis: int | None, keep: bool, dtype: str
+) -> None:
     # Few distinct values, so that there are ties.
     x = np.random.default_rng(0).integers(0, 9, (ROWS, COLUMNS)).astype(dtype)
-    expected = np.asarray(NUMPY[op](x.ravel() if axis is None else x, axis=0 if axis is None else axis)).ravel()
+    expected = np.asarray(
+        NUMPY[op](x.ravel() if axis is None else x, axis=0 if axis is None else axis)
+    ).ravel()
     out = np.full(64, 99, np.float64)
     run(reduce_kernel, x, out, ROWS=ROWS, COLUMNS=COLUMNS, OP=op, AXIS=axis, KEEP=keep)
     assert np.array_equal(out[: expected.size], expected)
@@ -97,7 +117,9 @@ TYPES = {
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types_of_results(capsys: pytest.CaptureFixture[str], dtype: str) -> None:
-    compile_function(type_kernel, {"x": "*" + tl.dtype(dtype).cache_key_part, "N": "constexpr"}, {"N": 8})
+    compile_function(
+        type_kernel, {"x": "*" + tl.dtype(dtype).cache_key_part, "N": "constexpr"}, {"N": 8}
+    )
     found = dict(line.split() for line in capsys.readouterr().out.splitlines())
     total, extremum, with_indices, cumsum, cumprod, topk = TYPES[dtype]
     assert found == {
@@ -170,7 +192,16 @@ def smaller_left(value1, index1, value2, index2):
 
 
 @jit
-def places_kernel(x, value, index, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GREATEST: tl.constexpr, AXIS: tl.constexpr, OWN: tl.constexpr):
+def places_kernel(
+    x,
+    value,
+    index,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    GREATEST: tl.constexpr,
+    AXIS: tl.constexpr,
+    OWN: tl.constexpr,
+):
     v = tl.load(rectangle(x, ROWS, COLUMNS))
     if OWN:
         # from the last to the first, as a reduction in another order would meet them
@@ -187,23 +218,51 @@ def places_kernel(x, value, index, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GR
 
 @pytest.mark.parametrize("greatest", [True, False])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_positions_are_those_of_the_numbers_beside_nan(run: Callable[..., None], axis: int, greatest: bool) -> None:
+def test_positions_are_those_of_the_numbers_beside_nan(
+    run: Callable[..., None], axis: int, greatest: bool
+) -> None:
     worst = -np.inf if greatest else np.inf
-    rows = [[6, np.nan, 8, np.nan], [np.nan, worst, np.nan, worst], [np.nan] * 4, [np.nan, 2, 2, -3]]
-    values, places = ([8, worst, np.nan, 2], [2, 1, 0, 1]) if greatest else ([6, worst, np.nan, -3], [0, 1, 0, 3])
+    rows = [
+        [6, np.nan, 8, np.nan],
+        [np.nan, worst, np.nan, worst],
+        [np.nan] * 4,
+        [np.nan, 2, 2, -3],
+    ]
+    values, places = (
+        ([8, worst, np.nan, 2], [2, 1, 0, 1])
+        if greatest
+        else ([6, worst, np.nan, -3], [0, 1, 0, 3])
+    )
     x = np.array(rows, np.float32)
     value, index = np.zeros(4, np.float32), np.full(4, -1, np.int32)
-    run(places_kernel, x if axis else np.ascontiguousarray(x.T), value, index, ROWS=4, COLUMNS=4, GREATEST=greatest, AXIS=axis, OWN=False)
+    run(
+        places_kernel,
+        x if axis else np.ascontiguousarray(x.T),
+        value,
+        index,
+        ROWS=4,
+        COLUMNS=4,
+        GREATEST=greatest,
+        AXIS=axis,
+        OWN=False,
+    )
     assert np.array_equal(value, values, equal_nan=True)
     assert index.tolist() == places
 
 
 @pytest.mark.parametrize("greatest", [True, False])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_positions_are_found_by_combinations_of_one_commutative_operation(axis: int, greatest: bool) -> None:
+def test_positions_are_found_by_combinations_of_one_commutative_operation(
+    axis: int, greatest: bool
+) -> None:
     # A GPU swaps no operands of such a reduction among lanes, and may have an instruction for it.
     constants = {"ROWS": 4, "COLUMNS": 4, "GREATEST": greatest, "AXIS": axis, "OWN": False}
-    types = {"x": "*fp32", "value": "*fp32", "index": "*i32", **dict.fromkeys(constants, "constexpr")}
+    types = {
+        "x": "*fp32",
+        "value": "*fp32",
+        "index": "*i32",
+        **dict.fromkeys(constants, "constexpr"),
+    }
     module = compile_function(places_kernel, types, constants)
     reductions = [operation for operation in module.walk() if isinstance(operation, Reduce)]
     assert reductions
@@ -212,11 +271,19 @@ def test_positions_are_found_by_combinations_of_one_commutative_operation(axis: 
 
 @pytest.mark.parametrize("greatest", [True, False])
 def test_combining_by_the_lower_index_beside_nan(run: Callable[..., None], greatest: bool) -> None:
-    x = np.array([[6, np.nan, 8, np.nan], [np.nan, 1, np.nan, 1], [np.nan] * 4, [np.nan, 2, 2, 2]], np.float32)
+    x = np.array(
+        [[6, np.nan, 8, np.nan], [np.nan, 1, np.nan, 1], [np.nan] * 4, [np.nan, 2, 2, 2]],
+        np.float32,
+    )
     value, index = np.zeros(4, np.float32), np.full(4, -1, np.int32)
     run(places_kernel, x, value, index, ROWS=4, COLUMNS=4, GREATEST=greatest, AXIS=1, OWN=True)
     assert np.array_equal(value, [8 if greatest else 6, 1, np.nan, 2], equal_nan=True)
-    assert index.tolist() == [2 if greatest else 0, 3, 3, 3]  # the lower index is that of the later element
+    assert index.tolist() == [
+        2 if greatest else 0,
+        3,
+        3,
+        3,
+    ]  # the lower index is that of the later element
 
 
 # -- combining with functions of one's own ------------------------------------------------------------------------------------------------------
@@ -239,7 +306,10 @@ def welford_kernel(x, out):
 
 
 def test_reduction_of_several_values(run: Callable[..., None]) -> None:
-    x, out = np.random.default_rng(0).standard_normal(64).astype(np.float32), np.zeros(2, np.float32)
+    x, out = (
+        np.random.default_rng(0).standard_normal(64).astype(np.float32),
+        np.zeros(2, np.float32),
+    )
     run(welford_kernel, x, out)
     assert np.allclose(out, [x.mean(), x.var()], rtol=1e-5)
 
@@ -252,7 +322,9 @@ def first_order(a1, b1, a2, b2):
 @jit
 def scan_kernel(a, b, out, REVERSE: tl.constexpr):
     i = tl.arange(0, 32)
-    gain, state = tl.associative_scan((tl.load(a + i), tl.load(b + i)), 0, first_order, reverse=REVERSE)
+    gain, state = tl.associative_scan(
+        (tl.load(a + i), tl.load(b + i)), 0, first_order, reverse=REVERSE
+    )
     tl.store(out + i, state)
     tl.store(out + 32 + i, gain)
 
@@ -320,7 +392,10 @@ def scalar_kernel(x):
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (wrong_combine_kernel, r"the combine function must give values of the inputs' types \(fp32\), got \(fp16\)"),
+        (
+            wrong_combine_kernel,
+            r"the combine function must give values of the inputs' types \(fp32\), got \(fp16\)",
+        ),
         (unequal_kernel, "all inputs of reduce must have the same shape"),
         (scalar_kernel, "reduce takes tensors of rank 1 or more"),
     ],
@@ -386,11 +461,18 @@ def wrong_pack_kernel(x, y, out):
 
 
 def test_packed_maps(run: Callable[..., None]) -> None:
-    x, y, out = np.arange(8, dtype=np.int32), np.arange(8, dtype=np.int32) * 10, np.zeros(16, np.int32)
+    x, y, out = (
+        np.arange(8, dtype=np.int32),
+        np.arange(8, dtype=np.int32) * 10,
+        np.zeros(16, np.int32),
+    )
     run(pack_kernel, x, y, out)
     assert np.array_equal(out[:8].reshape(4, 2), np.stack([x[::2] + y[::2], x[1::2] - y[1::2]], 1))
     assert np.array_equal(out[8:], x)
-    with pytest.raises(CompilationError, match="the 2 values of one result must have one type, got int32, int32, int32, fp32"):
+    with pytest.raises(
+        CompilationError,
+        match="the 2 values of one result must have one type, got int32, int32, int32, fp32",
+    ):
         compile_function(wrong_pack_kernel, dict.fromkeys(("x", "y", "out"), "*i32"))
 
 
@@ -410,7 +492,10 @@ def arithmetic_kernel(x, out, n, BLOCK: tl.constexpr):
 
 
 def test_arithmetic(run: Callable[..., None]) -> None:
-    x, out = np.random.default_rng(0).standard_normal(16).astype(np.float32), np.full(50, 5, np.float32)
+    x, out = (
+        np.random.default_rng(0).standard_normal(16).astype(np.float32),
+        np.full(50, 5, np.float32),
+    )
     run(arithmetic_kernel, x, out, 100, BLOCK=16)
     assert np.allclose(out[:16], 1 / (1 + np.exp(-x)), rtol=1e-6)
     e = np.exp(x.astype(np.float64) - x.max())
@@ -426,7 +511,10 @@ def softmax_kernel(x, out, DIM: tl.constexpr, KEEP: tl.constexpr):
 
 @pytest.mark.parametrize(("dim", "keep"), [(None, False), (0, True), (1, True), (1, False)])
 def test_softmax_keeps_the_shape(run: Callable[..., None], dim: int | None, keep: bool) -> None:
-    x, out = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32), np.zeros((4, 16), np.float32)
+    x, out = (
+        np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32),
+        np.zeros((4, 16), np.float32),
+    )
     run(softmax_kernel, x, out, DIM=dim, KEEP=keep)
     e = np.exp(x)
     assert np.allclose(out, e / e.sum(dim or 0, keepdims=True), rtol=1e-5)
@@ -437,15 +525,24 @@ def test_softmax_keeps_the_shape(run: Callable[..., None], dim: int | None, keep
 
 @jit
 def sort_kernel(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DESCENDING: tl.constexpr):
-    tl.store(rectangle(out, ROWS, COLUMNS), tl.sort(tl.load(rectangle(x, ROWS, COLUMNS)), descending=DESCENDING))
+    tl.store(
+        rectangle(out, ROWS, COLUMNS),
+        tl.sort(tl.load(rectangle(x, ROWS, COLUMNS)), descending=DESCENDING),
+    )
 
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "float16", "float32"])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 2), (2, 8), (4, 64)])
-def test_sort(run: Callable[..., None], dtype: str, descending: bool, rows: int, columns: int) -> None:
+def test_sort(
+    run: Callable[..., None], dtype: str, descending: bool, rows: int, columns: int
+) -> None:
     rng = np.random.default_rng(columns)
-    x = (rng.standard_normal((rows, columns)) * 20).astype(dtype) if dtype[0] != "u" else rng.integers(0, 50, (rows, columns)).astype(dtype)
+    x = (
+        (rng.standard_normal((rows, columns)) * 20).astype(dtype)
+        if dtype[0] != "u"
+        else rng.integers(0, 50, (rows, columns)).astype(dtype)
+    )
     out = np.zeros_like(x)
     run(sort_kernel, x, out, ROWS=rows, COLUMNS=columns, DESCENDING=descending)
     expected = np.sort(x, axis=-1)
@@ -463,8 +560,13 @@ def test_nan_sorts_above_every_number(run: Callable[..., None], descending: bool
 
 
 @jit
-def topk_kernel(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr):
-    tl.store(rectangle(out, ROWS, K), tl.topk(tl.load(rectangle(x, ROWS, COLUMNS)), K, descending=DESCENDING))
+def topk_kernel(
+    x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr
+):
+    tl.store(
+        rectangle(out, ROWS, K),
+        tl.topk(tl.load(rectangle(x, ROWS, COLUMNS)), K, descending=DESCENDING),
+    )
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -480,7 +582,9 @@ def test_topk(run: Callable[..., None], dtype: str, k: int, descending: bool) ->
 
 @jit
 def merge_kernel(x, out, DESCENDING: tl.constexpr):
-    tl.store(rectangle(out, 2, 16), tl.bitonic_merge(tl.load(rectangle(x, 2, 16)), descending=DESCENDING))
+    tl.store(
+        rectangle(out, 2, 16), tl.bitonic_merge(tl.load(rectangle(x, 2, 16)), descending=DESCENDING)
+    )
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -511,7 +615,10 @@ def odd_kernel(x):
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (wrong_axis_kernel, "sort: only the last dimension is currently supported, got axis 0 of 2"),
+        (
+            wrong_axis_kernel,
+            "sort: only the last dimension is currently supported, got axis 0 of 2",
+        ),
         (too_many_kernel, "k must not exceed the extent of the axis"),
         (odd_kernel, "k must be a power of two"),
     ],

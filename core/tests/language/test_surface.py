@@ -451,20 +451,31 @@ def test_names(name: str) -> None:
 
 def _parameters(found: Any) -> list[str]:
     if isinstance(found, JitCallable) and not isinstance(found, ConstexprFunction):
-        return [("*" if p.variadic else "") + p.name + ("=" if p.has_default else "") for p in found.params]
+        return [
+            ("*" if p.variadic else "") + p.name + ("=" if p.has_default else "")
+            for p in found.params
+        ]
     result = []
     for parameter in inspect.signature(found).parameters.values():
         if parameter.name == "_semantic" and parameter.default is None:
             continue
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        result.append(stars + parameter.name + ("=" if parameter.default is not inspect.Parameter.empty else ""))
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(
+            parameter.kind, ""
+        )
+        result.append(
+            stars
+            + parameter.name
+            + ("=" if parameter.default is not inspect.Parameter.empty else "")
+        )
     return result
 
 
 def _find(path: str) -> Any:
     found: Any = tl
     for name in path.split("."):
-        found = inspect.getattr_static(found, name) if isinstance(found, type) else getattr(found, name)
+        found = (
+            inspect.getattr_static(found, name) if isinstance(found, type) else getattr(found, name)
+        )
     return found
 
 
@@ -491,5 +502,7 @@ def test_parameters(path: str) -> None:
 
 
 def test_what_is_public_is_documented() -> None:
-    undocumented = [name for name in tl.__all__ if callable(getattr(tl, name)) and not getattr(tl, name).__doc__]
+    undocumented = [
+        name for name in tl.__all__ if callable(getattr(tl, name)) and not getattr(tl, name).__doc__
+    ]
     assert undocumented == []

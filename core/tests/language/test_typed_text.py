@@ -33,7 +33,14 @@ print("gave", y[0])
 
 
 def python(*arguments: str, **keywords: Any) -> str:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=600, check=False, **keywords)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        **keywords,
+    )
     return done.stdout + done.stderr
 
 
@@ -58,8 +65,15 @@ def test_by_exec_of_a_text_that_is_still_there() -> None:
 def test_what_is_nowhere_says_how(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     said = python("-c", "exec(open('program.py').read())", cwd=tmp_path)
-    assert "the source of 'put' (<string>) cannot be read\n  help: put the function in a file" in said
-    linecache.cache["<kernels>"] = (len(PROGRAM), None, PROGRAM.splitlines(keepends=True), "<kernels>")
+    assert (
+        "the source of 'put' (<string>) cannot be read\n  help: put the function in a file" in said
+    )
+    linecache.cache["<kernels>"] = (
+        len(PROGRAM),
+        None,
+        PROGRAM.splitlines(keepends=True),
+        "<kernels>",
+    )
     names: dict[str, Any] = {"text": None}
     exec(compile("".join(list(PROGRAM)), "<kernels>", "exec"), names)
     assert names["y"][0] == 42
@@ -75,9 +89,13 @@ def test_a_text_that_makes_another_function_is_not_taken() -> None:
     assert other
 
 
-def test_what_the_command_line_says_is_not_taken_for_another_text_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_command_line_says_is_not_taken_for_another_text_without_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lines = ["import sys\n", "print(sys.argv)\n"]
-    monkeypatch.setitem(linecache.cache, "<string>", (sum(map(len, lines)), None, lines, "<string>"))
+    monkeypatch.setitem(
+        linecache.cache, "<string>", (sum(map(len, lines)), None, lines, "<string>")
+    )
     names: dict[str, Any] = {"tl": tl}
     exec("def put(y, n):\n    tl.store(y, n)\n", names)
     assert tw.jit(names["put"]).src == "def put(y, n):\n    tl.store(y, n)\n"
@@ -95,7 +113,16 @@ def test_at_the_prompt() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="dumb", PYTHON_HISTORY=os.devnull)
-        os.execv(sys.executable, [sys.executable, "-q", "-i", "-c", "import readline, numpy as np, tilewright as tw, tilewright.language as tl"])
+        os.execv(
+            sys.executable,
+            [
+                sys.executable,
+                "-q",
+                "-i",
+                "-c",
+                "import readline, numpy as np, tilewright as tw, tilewright.language as tl",
+            ],
+        )
     said = b""
 
     def read_until(text: bytes) -> None:
@@ -106,7 +133,15 @@ def test_at_the_prompt() -> None:
             said += os.read(terminal, 4096)
 
     read_until(b">>> ")
-    for line in ["@tw.jit", "def put(y, n):", "    tl.store(y, n)", "", "y = np.zeros(1, np.int32)", "with tw.backend('reference'): put[(1,)](y, 42)", ""]:
+    for line in [
+        "@tw.jit",
+        "def put(y, n):",
+        "    tl.store(y, n)",
+        "",
+        "y = np.zeros(1, np.int32)",
+        "with tw.backend('reference'): put[(1,)](y, 42)",
+        "",
+    ]:
         os.write(terminal, line.encode() + b"\n")
     os.write(terminal, b"print('ga' + 've', y[0])\nexit()\n")
     read_until(b"gave 42")
@@ -171,5 +206,7 @@ def test_a_function_of_the_same_name_elsewhere_changes_nothing() -> None:
     y = np.ones(1, np.int32)
     with tw.backend("reference"):
         first = notebook.names["kernel"][(1,)](y)
-        notebook.run("def make():\n    @tw.jit\n    def inner(x):\n        return x\n    return inner\nmake()\n")
+        notebook.run(
+            "def make():\n    @tw.jit\n    def inner(x):\n        return x\n    return inner\nmake()\n"
+        )
         assert notebook.names["kernel"][(1,)](y) is first

@@ -42,32 +42,59 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
 
 def mypy(files: Sequence[Path], folder: Path) -> str:
     pytest.importorskip("mypy")
-    options = ["--config-file=", "--check-untyped-defs", "--ignore-missing-imports", "--explicit-package-bases", "--cache-dir", str(folder / "cache")]
+    options = [
+        "--config-file=",
+        "--check-untyped-defs",
+        "--ignore-missing-imports",
+        "--explicit-package-bases",
+        "--cache-dir",
+        str(folder / "cache"),
+    ]
     paths = [str(folder), str(EXAMPLES), *([str(SOURCES)] if SOURCES.name == "src" else [])]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "mypy", *options, *map(str, files)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=environment).stdout
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=folder,
+        env=environment,
+    ).stdout
 
 
 def pyright(files: Sequence[Path], folder: Path) -> str:
-    found = shutil.which("basedpyright", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
+    found = shutil.which(
+        "basedpyright",
+        path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
+    )
     if found is None:
         pytest.skip("basedpyright is not installed")
     extra = [str(SOURCES), str(EXAMPLES), str(EXAMPLES / "kernels")]
     chosen = {"include": [*map(str, files)], "typeCheckingMode": "standard", "extraPaths": extra}
     (folder / "pyrightconfig.json").write_text(json.dumps(chosen))
     command = [found, "--level", "error", "--pythonpath", sys.executable, "--project", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=folder
+    ).stdout
 
 
 @pytest.fixture(scope="module", params=[mypy, pyright])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The lines of a type checker about the README's program, the examples' kernels, the demo, and a file of mistakes."""
     folder = tmp_path_factory.mktemp("types")
-    (source,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    (source,) = re.findall(
+        r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL
+    )
     (folder / "readme_program.py").write_text(source)
     (folder / "mistakes.py").write_text(MISTAKES)
-    files = [folder / "readme_program.py", *sorted((EXAMPLES / "kernels").glob("*.py")), EXAMPLES / "demo.py", folder / "mistakes.py"]
+    files = [
+        folder / "readme_program.py",
+        *sorted((EXAMPLES / "kernels").glob("*.py")),
+        EXAMPLES / "demo.py",
+        folder / "mistakes.py",
+    ]
     return request.param(files, folder).splitlines()
 
 
@@ -80,15 +107,32 @@ def test_the_readme_the_examples_and_the_demo_are_right(said: list[str]) -> None
 @pytest.mark.slow
 def test_mistakes_are_found(said: list[str]) -> None:
     """At their lines; mypy says what they are, too."""
-    found = {(int(line), kind) for line, kind in re.findall(r"mistakes\.py:(\d+)(?:: error: .*\[([\w-]+)\]$|:\d+ - error)", "\n".join(said), re.MULTILINE)}
-    wanted = {(number, line.rpartition("# ")[2]) for number, line in enumerate(MISTAKES.splitlines(), 1) if "# " in line}
+    found = {
+        (int(line), kind)
+        for line, kind in re.findall(
+            r"mistakes\.py:(\d+)(?:: error: .*\[([\w-]+)\]$|:\d+ - error)",
+            "\n".join(said),
+            re.MULTILINE,
+        )
+    }
+    wanted = {
+        (number, line.rpartition("# ")[2])
+        for number, line in enumerate(MISTAKES.splitlines(), 1)
+        if "# " in line
+    }
     assert found in (wanted, {(number, "") for number, _ in wanted}), said
 
 
 def test_signatures_are_those_of_the_functions():
     """Overloads of a function have its parameters, too, some of them by keyword alone."""
-    functions = {name: value for name, value in vars(standard).items() if isinstance(value, JitCallable) and name in standard.__all__}
-    declared = [node for node in ast.parse(STUBS.read_text()).body if isinstance(node, ast.FunctionDef)]
+    functions = {
+        name: value
+        for name, value in vars(standard).items()
+        if isinstance(value, JitCallable) and name in standard.__all__
+    }
+    declared = [
+        node for node in ast.parse(STUBS.read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
     hidden = {"_argmax_combine", "_argmin_combine", "_log2", "sort_impl"}
     assert {node.name for node in declared} == functions.keys() - hidden
     for node in declared:
@@ -99,6 +143,9 @@ def test_signatures_are_those_of_the_functions():
         defaults = [None] * without + node.args.defaults + node.args.kw_defaults
         for parameter, default in zip(parameters.values(), defaults, strict=True):
             if default is None:  # an overload asks for what has a default
-                assert parameter.default is inspect.Parameter.empty or node.decorator_list, (node.name, parameter.name)
+                assert parameter.default is inspect.Parameter.empty or node.decorator_list, (
+                    node.name,
+                    parameter.name,
+                )
             elif not (isinstance(default, ast.Constant) and default.value is ...):
                 assert ast.literal_eval(default) == parameter.default, (node.name, parameter.name)

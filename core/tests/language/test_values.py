@@ -13,7 +13,26 @@ import tilewright.language as tl
 from tilewright.language.value_types.values import constexpr_type, unwrap_if_constexpr
 
 NUMBERS = (0, 1, 7, -3, 2.5, True)
-BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne"]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+]
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -27,7 +46,11 @@ def test_operators_are_those_of_the_values(name: str) -> None:
             with pytest.raises(type(error)):
                 apply(tl.constexpr(a), tl.constexpr(b))
             continue
-        for left, right in ((tl.constexpr(a), tl.constexpr(b)), (tl.constexpr(a), b), (a, tl.constexpr(b))):
+        for left, right in (
+            (tl.constexpr(a), tl.constexpr(b)),
+            (tl.constexpr(a), b),
+            (a, tl.constexpr(b)),
+        ):
             result = apply(left, right)
             assert type(result) is tl.constexpr
             assert result.value == wanted
@@ -124,14 +147,22 @@ def test_members_of_tensors(bench: Any) -> None:
     assert type(x.shape[0]) is tl.constexpr
     assert x.numel.value == 32
     scalar = bench.value("*fp16")
-    assert (len(scalar.shape), scalar.numel.value, scalar.dtype) == (0, 1, tl.pointer_type(tl.float16))
+    assert (len(scalar.shape), scalar.numel.value, scalar.dtype) == (
+        0,
+        1,
+        tl.pointer_type(tl.float16),
+    )
     assert str(x) == "fp32[4, 8]"
 
 
-@pytest.mark.parametrize("name", ["__add__", "__rsub__", "__eq__", "__neg__", "exp", "to", "reshape"])
+@pytest.mark.parametrize(
+    "name", ["__add__", "__rsub__", "__eq__", "__neg__", "exp", "to", "reshape"]
+)
 def test_operators_outside_a_kernel_are_refused(bench: Any, name: str) -> None:
     x = bench.value(tl.float32)
-    with pytest.raises(ValueError, match=r"can be called only inside a kernel. Did you forget to add @jit\?"):
+    with pytest.raises(
+        ValueError, match=r"can be called only inside a kernel. Did you forget to add @jit\?"
+    ):
         getattr(x, name)(*(() if name in ("__neg__", "exp") else (1,)))
 
 

@@ -10,7 +10,16 @@ import pytest
 from tilewright.errors import LoweringError, write_reproducer
 from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
 from tilewright.llvm.assembly.inline_assembly import emit_inline_asm
-from tilewright.llvm.codegen.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
+from tilewright.llvm.codegen.compile import (
+    LONG,
+    assembly,
+    assembly_and_object,
+    compile_to_object,
+    host_target,
+    options_set,
+    parse,
+    target_machine,
+)
 from tilewright.llvm.codegen.link import load_object
 from tilewright.llvm.codegen.subprocess_codegen import has_inline_assembly
 from tilewright.llvm.emission.writer import ModuleWriter
@@ -27,7 +36,9 @@ entry:
   ret i64 %w
 }
 """
-NOT_DOMINATED = "define i64 @f(i64 %x) {\n  %y = add i64 %z, 1\n  %z = add i64 %y, 1\n  ret i64 %y\n}\n"
+NOT_DOMINATED = (
+    "define i64 @f(i64 %x) {\n  %y = add i64 %z, 1\n  %z = add i64 %y, 1\n  ret i64 %y\n}\n"
+)
 ASSEMBLY = 'define void @g() {\n  call void asm sideeffect "nop", ""()\n  ret void\n}\n'
 TYPE_ERROR = "define i64 @f(i64 %x) {\n  %y = fadd float %x, 1.0\n  ret i64 %x\n}\n"
 
@@ -39,7 +50,12 @@ def host():
 
 def test_an_object_runs():
     loaded = load_object(compile_to_object(ADD, **host()), ["add"])
-    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address("add"))(40, 2) == 42
+    assert (
+        ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address("add"))(
+            40, 2
+        )
+        == 42
+    )
 
 
 def test_timings_are_filled_in():
@@ -53,7 +69,14 @@ def test_equal_text_gives_equal_code():
 
 
 @pytest.mark.parametrize("more", ["", ASSEMBLY], ids=["here", "in a process of its own"])
-@pytest.mark.parametrize("text, reason", [(NOT_DOMINATED, "dominate all uses"), (TYPE_ERROR, "defined with type 'i64'"), ("define i64 @f( {", "expected type")])
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (NOT_DOMINATED, "dominate all uses"),
+        (TYPE_ERROR, "defined with type 'i64'"),
+        ("define i64 @f( {", "expected type"),
+    ],
+)
 def test_rejected_text_is_kept_as_a_reproducer(text, reason, more, tmp_path, monkeypatch):
     text = more + text
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "new"))
@@ -70,7 +93,9 @@ def test_reproducers_are_named_by_content(tmp_path, monkeypatch):
     assert write_reproducer("a") == write_reproducer("a") != write_reproducer("b")
 
 
-@pytest.mark.parametrize("there", ["a link", "a file of other content", "a file of another user", "a directory"])
+@pytest.mark.parametrize(
+    "there", ["a link", "a file of other content", "a file of another user", "a directory"]
+)
 def test_reproducers_leave_alone_what_lies_at_their_path(tmp_path, monkeypatch, there):
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "folder"))
     path = write_reproducer("text")
@@ -126,8 +151,15 @@ def test_threads_compile_at_once():
     def work(number):
         for i in range(5):
             name = f"f{number}_{i}"
-            loaded = load_object(compile_to_object(ADD.replace("@add", f"@{name}"), **host()), [name])
-            assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address(name))(number, i) == number + i
+            loaded = load_object(
+                compile_to_object(ADD.replace("@add", f"@{name}"), **host()), [name]
+            )
+            assert (
+                ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(
+                    loaded.address(name)
+                )(number, i)
+                == number + i
+            )
 
     side_by_side(4, work)
 
@@ -173,7 +205,10 @@ def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> No
     ],
 )
 def test_a_mark_without_instructions_is_no_assembly(assembly: str, apart: bool) -> None:
-    assert has_inline_assembly(f"define void @f() {{\n  call void {assembly}\n  ret void\n}}\n") is apart
+    assert (
+        has_inline_assembly(f"define void @f() {{\n  call void {assembly}\n  ret void\n}}\n")
+        is apart
+    )
 
 
 @pytest.mark.parametrize("passes", [(), ("O2",)])
@@ -181,7 +216,10 @@ def test_assembly_and_object_together_are_those_of_each_alone(passes: tuple[str,
     marked = LOOP.replace("  %v", '  call void asm sideeffect "", "~{memory}"()\n  %v')
     rejected = LOOP.replace("  %v", '  call void asm sideeffect "nop", "~{memory}"()\n  %v')
     for text in (ADD, LOOP, marked, rejected):
-        alone = assembly(text, passes=passes, **host()), compile_to_object(text, passes=passes, **host())
+        alone = (
+            assembly(text, passes=passes, **host()),
+            compile_to_object(text, passes=passes, **host()),
+        )
         assert assembly_and_object(text, passes=passes, **host()) == alone
 
 
@@ -203,10 +241,31 @@ def test_an_input_that_is_an_output_by_number_has_its_register():
     w = module.function("f", [("i32", "a"), ("i64", "b"), ("i16", "c"), ("i16", "d")])
     letters = {"r": "i32", "l": "i64"}
     narrow, wide = AssemblyOperand("i32", 32), AssemblyOperand("i64", 64)
-    emit_inline_asm(w, letters, "text", "=r,=l,1,0", [narrow, wide], [replace(wide, name="%b"), replace(narrow, name="%a")])
-    emit_inline_asm(w, letters, "text", "=l,=r,1,0", [wide, narrow], [replace(narrow, name="%a"), replace(wide, name="%b")])
+    emit_inline_asm(
+        w,
+        letters,
+        "text",
+        "=r,=l,1,0",
+        [narrow, wide],
+        [replace(wide, name="%b"), replace(narrow, name="%a")],
+    )
+    emit_inline_asm(
+        w,
+        letters,
+        "text",
+        "=l,=r,1,0",
+        [wide, narrow],
+        [replace(narrow, name="%a"), replace(wide, name="%b")],
+    )
     w.ret()
-    calls = [line.partition("(")[2].rpartition(")")[0] for line in module.text().splitlines() if "call" in line]
-    assert [call.rpartition("(")[2] if "(" in call else call for call in calls] == ["i64 %b, i32 %a", "i32 %a, i64 %b"]
+    calls = [
+        line.partition("(")[2].rpartition(")")[0]
+        for line in module.text().splitlines()
+        if "call" in line
+    ]
+    assert [call.rpartition("(")[2] if "(" in call else call for call in calls] == [
+        "i64 %b, i32 %a",
+        "i32 %a, i64 %b",
+    ]
     with pytest.raises(LoweringError, match="constraint '2' in '=r,2' is none of r, l"):
         emit_inline_asm(w, letters, "text", "=r,2", [narrow], [replace(narrow, name="%a")])

@@ -48,7 +48,9 @@ def written() -> str:
 
 def called(text: str, n: int) -> int:
     triple, cpu, features = host_target()
-    loaded = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features, opt=0), ("f",))
+    loaded = load_object(
+        compile_to_object(text, triple=triple, cpu=cpu, features=features, opt=0), ("f",)
+    )
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("f"))(n))
 
 
@@ -58,7 +60,13 @@ def test_pieces_compute_what_the_whole_does(longest: int) -> None:
     cut = cut_blocks(text, longest)
     assert [called(cut, n) for n in range(9)] == [called(text, n) for n in range(9)]
     bodies = [part.split("\n") for part in re.split(r"\n[\w.]+:\n", cut)]
-    counted = [sum(line.startswith("  ") and not re.search(r" = (phi|alloca) |br label %cut\.", line) for line in body) for body in bodies]
+    counted = [
+        sum(
+            line.startswith("  ") and not re.search(r" = (phi|alloca) |br label %cut\.", line)
+            for line in body
+        )
+        for body in bodies
+    ]
     assert max(counted) == longest or longest > CHAIN
 
 

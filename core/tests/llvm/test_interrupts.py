@@ -49,7 +49,9 @@ def slowly(prepared):
 def run(code: str) -> list[str]:
     """The lines that a program prints, which ends by itself."""
     program = BEGIN + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=GUARD, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=GUARD, check=False
+    )
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     assert not done.stderr, done.stderr
     return done.stdout.splitlines()

@@ -19,8 +19,15 @@ def compiled(text):
 
 
 def test_symbols_of_the_process_are_seen():
-    loaded = load_object(compiled("declare double @erf(double)\ndefine double @f(double %x) {\n  %y = call double @erf(double %x)\n  ret double %y\n}"), ["f"])
-    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(loaded.address("f"))(0.5) == math.erf(0.5)
+    loaded = load_object(
+        compiled(
+            "declare double @erf(double)\ndefine double @f(double %x) {\n  %y = call double @erf(double %x)\n  ret double %y\n}"
+        ),
+        ["f"],
+    )
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(loaded.address("f"))(0.5) == math.erf(
+        0.5
+    )
 
 
 def test_imports_are_seen():
@@ -67,14 +74,22 @@ print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("f"))(-sum
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux") or host_target()[0].partition("-")[0] != "x86_64", reason="by flags of Linux, in code of x86-64")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or host_target()[0].partition("-")[0] != "x86_64",
+    reason="by flags of Linux, in code of x86-64",
+)
 def test_objects_are_linked_where_the_address_space_is_crowded():
-    done = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "77"), done.stderr
 
 
 def test_objects_with_equal_symbols_do_not_meet():
-    texts = [f"@state = global i64 {i}\ndefine i64 @f() {{\n  %x = load i64, ptr @state\n  ret i64 %x\n}}" for i in range(3)]
+    texts = [
+        f"@state = global i64 {i}\ndefine i64 @f() {{\n  %x = load i64, ptr @state\n  ret i64 %x\n}}"
+        for i in range(3)
+    ]
     loaded = [load_object(compiled(text), ["f", "state"]) for text in texts]
     assert [ctypes.CFUNCTYPE(ctypes.c_int64)(each.address("f"))() for each in loaded] == [0, 1, 2]
     ctypes.c_int64.from_address(loaded[1].address("state")).value = 50
@@ -106,4 +121,9 @@ def test_missing_symbols_are_refused(capfd):
     with pytest.raises(LoweringError, match="nosuch"):
         load_object(compiled("define i64 @f() {\n  ret i64 7\n}"), ["nosuch"])
     with pytest.raises(LoweringError, match="cannot link"):
-        load_object(compiled("declare void @nosuch()\ndefine void @f() {\n  call void @nosuch()\n  ret void\n}"), ["f"])
+        load_object(
+            compiled(
+                "declare void @nosuch()\ndefine void @f() {\n  call void @nosuch()\n  ret void\n}"
+            ),
+            ["f"],
+        )

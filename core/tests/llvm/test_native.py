@@ -15,7 +15,9 @@ from tilewright.llvm.codegen.link import load_object
 from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.llvm.native import native_functions, native_values
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="this interpreter's objects cannot be read natively")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="this interpreter's objects cannot be read natively"
+)
 
 
 def compiled(text):
@@ -28,17 +30,25 @@ def reader():
     """``read(kinds, values)``: the slots as unsigned integers, None where the native code gave up."""
     module = ModuleWriter("nounwind")
     native_values.write_readers(module, native_functions.layout())
-    w = module.function("read", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1")
+    w = module.function(
+        "read", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1"
+    )
     w.ret(f"i1 {w.emit('call i1 @read_values(ptr %values, ptr %kinds, i64 %count, ptr %slots)')}")
     loaded = load_object(compiled(module.text()), ["read", "addresses"])
     # with the interpreter lock held, as in a builtin function
-    function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)(loaded.address("read"))
+    function = ctypes.PYFUNCTYPE(
+        ctypes.c_bool, ctypes.py_object, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p
+    )(loaded.address("read"))
 
     def read(types, values, stored=(), writable_address=None):
         native_functions.fill_addresses(loaded.address("addresses"), writable_address)
         kinds = native_values.kinds_of(types, stored)
         slots = np.full(native_values.slots_of(kinds), 0xA5A5A5A5A5A5A5A5, np.uint64)
-        return slots.tolist() if function(tuple(values), kinds, len(values), slots.ctypes.data) else None
+        return (
+            slots.tolist()
+            if function(tuple(values), kinds, len(values), slots.ctypes.data)
+            else None
+        )
 
     yield read
     assert loaded is not None
@@ -91,7 +101,9 @@ def test_numbers(reader):
     assert reader(["i64"] * 6, values) == [value % 2**64 for value in map(int, values)]
     assert reader(["u64"] * 3, [0, 2**64 - 1, 2**63]) == [0, 2**64 - 1, 2**63]
     floats = [1.5, -0.0, math.inf, 1e-310, 3, np.float64(-1.0), -1.0]
-    assert reader(["f64"] * 7, floats) == [struct.unpack("<Q", struct.pack("<d", x))[0] for x in floats]
+    assert reader(["f64"] * 7, floats) == [
+        struct.unpack("<Q", struct.pack("<d", x))[0] for x in floats
+    ]
     singles = [1.5, -0.0, 0.1, 1e300, -1]
     with np.errstate(over="ignore"):
         assert reader(["f32"] * 5, singles) == [int(np.float32(x).view(np.uint32)) for x in singles]
@@ -114,7 +126,9 @@ def test_integers_of_one_digit_and_of_more(forms):
         w.ret(f"i1 {w.emit(f'call i1 @{name}(ptr %object, ptr %slot)')}")
     loaded = load_object(compiled(module.text()), ["read", "addresses"])
     native_functions.fill_addresses(loaded.address("addresses"))
-    function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_void_p, ctypes.c_bool)(loaded.address("read"))
+    function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_void_p, ctypes.c_bool)(
+        loaded.address("read")
+    )
     slot = (ctypes.c_int64 * 1)()
     edges = [2**bits + more for bits in (0, 15, 29, 30, 31, 32, 60, 62, 63) for more in (-1, 0, 1)]
     for number in (*edges, *(-edge for edge in edges), 0, True, False, np.int32(-7)):
@@ -130,7 +144,9 @@ def test_integers_of_one_digit_and_of_more(forms):
 def test_arrays(reader):
     array = np.arange(10, dtype=np.float32)
     values = [array, array[4:], array[::-1], np.zeros(0), np.float64(3).reshape(1)]
-    assert reader(["ptr<f32>"] * 5, values) == [value.__array_interface__["data"][0] for value in values]
+    assert reader(["ptr<f32>"] * 5, values) == [
+        value.__array_interface__["data"][0] for value in values
+    ]
 
 
 def frozen(array):
@@ -140,20 +156,36 @@ def frozen(array):
 
 def test_read_only_arrays_are_refused_only_where_they_would_be_stored_to(reader):
     writable, fixed = np.arange(10, dtype=np.float32), frozen(np.arange(10, dtype=np.float32))
-    for array, can in ((writable, True), (writable[3:], True), (fixed, False), (fixed[3:], False), (np.frombuffer(b"1" * 40, np.float32), False)):
+    for array, can in (
+        (writable, True),
+        (writable[3:], True),
+        (fixed, False),
+        (fixed[3:], False),
+        (np.frombuffer(b"1" * 40, np.float32), False),
+    ):
         address = array.__array_interface__["data"][0]
         assert reader(["ptr<f32>"], [array]) == [address]
         assert reader(["ptr<f32>"], [array], [False]) == [address]
         assert reader(["ptr<f32>"], [array], [True]) == ([address] if can else None)
-    assert reader(["ptr<f32>", "i32", "ptr<f32>"], [fixed, 3, writable], [False, False, True]) == [fixed.ctypes.data, 3, writable.ctypes.data]
-    assert reader(["ptr<f32>", "i32", "ptr<f32>"], [fixed, 3, writable], [True, False, True]) is None
+    assert reader(["ptr<f32>", "i32", "ptr<f32>"], [fixed, 3, writable], [False, False, True]) == [
+        fixed.ctypes.data,
+        3,
+        writable.ctypes.data,
+    ]
+    assert (
+        reader(["ptr<f32>", "i32", "ptr<f32>"], [fixed, 3, writable], [True, False, True]) is None
+    )
     fixed.flags.writeable = True  # the flag is read at each launch
     assert reader(["ptr<f32>"], [fixed], [True]) == [fixed.ctypes.data]
 
 
 def test_tensors_may_be_stored_to(reader):
     torch = pytest.importorskip("torch")
-    for tensor in (torch.zeros(3), torch.nn.Parameter(torch.zeros(3)), torch.from_numpy(np.zeros(3))):
+    for tensor in (
+        torch.zeros(3),
+        torch.nn.Parameter(torch.zeros(3)),
+        torch.from_numpy(np.zeros(3)),
+    ):
         assert reader(["ptr<f32>"], [tensor], [True]) == [tensor.data_ptr()]
 
 
@@ -190,7 +222,14 @@ def test_tensors(reader):
         pass
 
     tensor = torch.arange(16.0)
-    values = [tensor, tensor[5:], torch.nn.Parameter(tensor), tensor.as_subclass(Tensor), tensor.view(4, 4).T, torch.zeros(3, dtype=torch.bfloat16)]
+    values = [
+        tensor,
+        tensor[5:],
+        torch.nn.Parameter(tensor),
+        tensor.as_subclass(Tensor),
+        tensor.view(4, 4).T,
+        torch.zeros(3, dtype=torch.bfloat16),
+    ]
     assert reader(["ptr<f32>"] * 6, values) == [value.data_ptr() for value in values]
     # a tensor without memory is refused or read as a null pointer, never an address that is not there
     assert reader(["ptr<f32>"], [torch.zeros(3, device="meta")]) in (None, [0])
@@ -206,7 +245,11 @@ def test_objects_with_data_ptr(reader):
                 raise self.value
             return self.value
 
-    assert reader(["ptr<i8>"] * 3, [Pointer(0), Pointer(2**64 - 1), Pointer(2**63)]) == [0, 2**64 - 1, 2**63]
+    assert reader(["ptr<i8>"] * 3, [Pointer(0), Pointer(2**64 - 1), Pointer(2**63)]) == [
+        0,
+        2**64 - 1,
+        2**63,
+    ]
     for value in (RuntimeError("no"), "text", -1, 2**64, None):
         assert reader(["ptr<i8>"], [Pointer(value)]) is None
     result = 10**15
@@ -252,7 +295,11 @@ class Described:
 def test_descriptors_take_a_slot_for_each_word(reader):
     x, y = np.zeros(8, np.float32), np.zeros(8, np.int8)
     first, second = Described(x, [2, 3], [-4, 1]), Described(y, [2**31 - 1], [1])
-    read = reader(["i32", "desc<4x4xf32>", "desc<8xi8>", "u64"], (7, first, second, 2**64 - 1), stored=[False, True, False, False])
+    read = reader(
+        ["i32", "desc<4x4xf32>", "desc<8xi8>", "u64"],
+        (7, first, second, 2**64 - 1),
+        stored=[False, True, False, False],
+    )
     assert read == [7, x.ctypes.data, 2, 3, 2**64 - 4, 1, y.ctypes.data, 2**31 - 1, 1, 2**64 - 1]
     x.flags.writeable = False
     assert reader(["desc<4x4xf32>"], (first,), stored=[True]) is None
@@ -288,10 +335,18 @@ def test_reading_descriptors_keeps_no_reference(reader):
 
 
 def test_kinds_of_types():
-    assert native_values.kinds_of(["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]) == b"piiudfbp"
+    assert (
+        native_values.kinds_of(
+            ["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]
+        )
+        == b"piiudfbp"
+    )
     assert native_values.kinds_of(["desc<4x4xf32>", "desc<8xi8>"], [True, False]) == b"\x85\x03"
     assert native_values.slots_of(b"pi\x85\x03u") == 11
     for type_ in ("f16", "bf16", "f8e4m3fn", "desc<1x1x1x1x1x4xf32>"):
         assert native_values.kinds_of(["i32", type_]) is None
-    assert native_values.kinds_of(["ptr<f32>", "i32", "ptr<f32>", "f32"], [True, True, False, True]) == b"wipf"
+    assert (
+        native_values.kinds_of(["ptr<f32>", "i32", "ptr<f32>", "f32"], [True, True, False, True])
+        == b"wipf"
+    )
     assert native_values.kinds_of([]) == b""

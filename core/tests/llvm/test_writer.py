@@ -20,15 +20,22 @@ def test_plain_loops_hide_how_they_count() -> None:
     """Of an index that goes through a freeze nobody sees that it moves by a step; loops that multiply their index and hold no other stay as they are."""
     frozen = {}
     for plain in (False, True):
-        w = ModuleWriter("nounwind", plain_loops=plain).function("f", [("ptr", "p"), ("i64", "n"), ("float", "s")])
+        w = ModuleWriter("nounwind", plain_loops=plain).function(
+            "f", [("ptr", "p"), ("i64", "n"), ("float", "s")]
+        )
         with w.loop("0", "%n") as outer:
             row = w.emit(f"mul i64 {outer.index}, %n")
             with w.loop("0", "%n", 4, [("ptr", "%p"), ("float", "%s")]) as straight:
                 pointer, total = straight.values
                 w.store("float", total, w.gep("float", pointer, straight.index), 4)
-                straight.next_values = [w.gep("float", pointer, 1), w.emit(f"fadd float {total}, %s")]
+                straight.next_values = [
+                    w.gep("float", pointer, 1),
+                    w.emit(f"fadd float {total}, %s"),
+                ]
             with w.loop("0", "%n") as scaled:
-                w.store("float", "%s", w.gep("float", "%p", w.emit(f"mul i64 {row}, {scaled.index}")), 4)
+                w.store(
+                    "float", "%s", w.gep("float", "%p", w.emit(f"mul i64 {row}, {scaled.index}")), 4
+                )
         w.ret()
         triple, cpu, features = host_target()
         assert compile_to_object(w.module.text(), triple=triple, cpu=cpu, features=features)

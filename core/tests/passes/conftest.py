@@ -19,7 +19,12 @@ SIGNATURE = (
 
 def module_of(body: str) -> Module:
     """A kernel with the arguments of SIGNATURE; ``use`` is a print without prefix, which keeps values alive."""
-    body = "\n".join(f'{line.replace("use ", "print ", 1)} {{prefix = ""}}' if line.strip().startswith("use ") else line for line in body.split("\n"))
+    body = "\n".join(
+        f'{line.replace("use ", "print ", 1)} {{prefix = ""}}'
+        if line.strip().startswith("use ")
+        else line
+        for line in body.split("\n")
+    )
     return parse_module(f"tilewright.ir 1.0\nkernel @k({SIGNATURE}) {{\n{body}\nreturn\n}}")
 
 
@@ -29,7 +34,10 @@ def without_names(module: Module) -> str:
         for argument in function.arguments:
             argument.name = argument.name or "x"
         for operation in function.walk():
-            for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            for value in (
+                *operation.results,
+                *(argument for region in operation.regions for argument in region.arguments),
+            ):
                 value.name = ""
     return print_module(module, locations=False)
 

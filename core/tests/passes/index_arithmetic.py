@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import Builder, Function, Module, Region, Value
-from tilewright.ir.types import F16, I32, I64, PointerType, TileType, element_type, shape_of, with_element
+from tilewright.ir.types import (
+    F16,
+    I32,
+    I64,
+    PointerType,
+    TileType,
+    element_type,
+    shape_of,
+    with_element,
+)
 from tilewright.reference.numerics import numpy_dtype
 
 
@@ -17,9 +26,15 @@ class Indices:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.module = Module()
-        self.function = self.module.add(Function("k", [PointerType(F16), I32, I32], argument_names=["p", "n", "s"]))
+        self.function = self.module.add(
+            Function("k", [PointerType(F16), I32, I32], argument_names=["p", "n", "s"])
+        )
         self.divisibility = int(rng.choice([1, 4, 16]))
-        self.function.argument_attributes = [{"divisibility": 16}, {"divisibility": self.divisibility}, {}]
+        self.function.argument_attributes = [
+            {"divisibility": 16},
+            {"divisibility": self.divisibility},
+            {},
+        ]
         self.b = Builder.at_end(self.function.body)
         self.shape = [(32,), (4, 8), (8, 16)][rng.integers(3)]
         self.scalars: list[Value] = []
@@ -54,16 +69,22 @@ class Indices:
         b, rng = self.b, self.rng
         if depth == 0:
             found = [b.program_id(axis=0), *self.function.arguments[1:]][rng.integers(3)]
-            return b.mul(found, b.constant(value=int(rng.choice([1, 1, 4, 24, 32, -32])), result=I32))  # type: ignore[no-any-return]
+            return b.mul(
+                found, b.constant(value=int(rng.choice([1, 1, 4, 24, 32, -32])), result=I32)
+            )  # type: ignore[no-any-return]
 
         def constant(*choices: int) -> Value:
             return b.constant(value=int(rng.choice(choices)), result=I32)  # type: ignore[no-any-return]
 
         x = self.scalar(depth - 1)
-        name = str(rng.choice(["div", "cdiv", "shr", "rem", "min", "max", "mul", "add", "sub", "select"]))
+        name = str(
+            rng.choice(["div", "cdiv", "shr", "rem", "min", "max", "mul", "add", "sub", "select"])
+        )
         if name == "cdiv":
             amount = int(rng.choice([2, 4, 8, 16, 12]))
-            ahead = b.constant(value=int(rng.choice([amount - 1, amount - 1, amount // 2, amount])), result=I32)
+            ahead = b.constant(
+                value=int(rng.choice([amount - 1, amount - 1, amount // 2, amount])), result=I32
+            )
             found = b.add(x, ahead) if rng.random() < 0.5 else b.add(ahead, x)
             if amount != 12 and rng.random() < 0.3:
                 return b.shr(found, b.constant(value=amount.bit_length() - 1, result=I32))  # type: ignore[no-any-return]
@@ -71,8 +92,19 @@ class Indices:
         if name == "select":
             condition = b.cmp(self.function.arguments[2], constant(0, 16), predicate="lt")
             return b.select(condition, x, self.scalar(int(rng.integers(depth))))  # type: ignore[no-any-return]
-        constants = {"div": (2, 4, 8, 16, 12, -4, -1), "shr": (1, 2, 3), "rem": (4, 16, 24, 64), "mul": (2, 4, 6)}
-        other = constant(*constants[name]) if name in constants else self.scalar(0) if rng.random() < 0.5 else constant(-16, 0, 7, 16, 64)
+        constants = {
+            "div": (2, 4, 8, 16, 12, -4, -1),
+            "shr": (1, 2, 3),
+            "rem": (4, 16, 24, 64),
+            "mul": (2, 4, 6),
+        }
+        other = (
+            constant(*constants[name])
+            if name in constants
+            else self.scalar(0)
+            if rng.random() < 0.5
+            else constant(-16, 0, 7, 16, 64)
+        )
         return getattr(b, name)(x, other)  # type: ignore[no-any-return]
 
     def step(self) -> Value:
@@ -107,7 +139,14 @@ class Indices:
         if kind == 9:
             shape = shape_of(tile)
             numel = x.type.numel  # type: ignore[attr-defined]
-            middle = [(numel,), (numel, 1), (2, numel // 2), (numel // 8, 2, 4), (numel // 16, 16), (*shape[:-1], shape[-1] // 2, 2)]
+            middle = [
+                (numel,),
+                (numel, 1),
+                (2, numel // 2),
+                (numel // 8, 2, 4),
+                (numel // 16, 16),
+                (*shape[:-1], shape[-1] // 2, 2),
+            ]
             other = b.reshape(x, result=TileType(middle[rng.integers(len(middle))], I32))
             self.others.append(other)
             return b.reshape(other, result=TileType(shape, I32))  # type: ignore[no-any-return]
@@ -120,18 +159,25 @@ class Indices:
                 with b.at_region(region):
                     b.yield_([b.add(value, constant(0, 1, 16))])
                 regions.append(region)
-            condition = b.cmp(self.function.arguments[1], self.function.arguments[2], predicate="lt")
+            condition = b.cmp(
+                self.function.arguments[1], self.function.arguments[2], predicate="lt"
+            )
             return b.region_op("if", condition, regions=regions, results=[tile]).result
         if kind == 12:
             body = Region([I32, tile, tile])
             with b.at_region(body):
-                moved = b.add(body.arguments[1], self.pick([constant(1, 16, 0), b.splat(body.arguments[0], result=tile), y]))
+                moved = b.add(
+                    body.arguments[1],
+                    self.pick([constant(1, 16, 0), b.splat(body.arguments[0], result=tile), y]),
+                )
                 b.yield_([body.arguments[2], moved] if rng.random() < 0.5 else [moved, y])
             bounds = [b.constant(value=value, result=I32) for value in (0, 12, 4)]
             return b.region_op("for", *bounds, [x, y], regions=[body]).results[int(rng.integers(2))]
         last = len(self.shape) - 1
         if kind == 13:
-            halves = b.split(b.reshape(x, result=TileType((*self.shape[:-1], self.shape[-1] // 2, 2), I32)))
+            halves = b.split(
+                b.reshape(x, result=TileType((*self.shape[:-1], self.shape[-1] // 2, 2), I32))
+            )
             self.others += halves
             return b.cat(*halves, axis=last)  # type: ignore[no-any-return]
         if kind == 14:
@@ -143,14 +189,18 @@ class Indices:
             return x
         if kind == 16:
             axis = int(rng.integers(last + 1))
-            return b.gather(x, b.and_(y, constant(self.shape[axis] - 1, self.shape[axis] // 4)), axis=axis)  # type: ignore[no-any-return]
+            return b.gather(
+                x, b.and_(y, constant(self.shape[axis] - 1, self.shape[axis] // 4)), axis=axis
+            )  # type: ignore[no-any-return]
         if kind == 17:
             amount = int(rng.choice([2, 4, 8]))
             return b.div(b.add(x, b.constant_like(tile, amount - 1)), b.constant_like(tile, amount))  # type: ignore[no-any-return]
         if kind == 18:  # by a number that is not known, but a multiple of one that is
             factor = b.constant(value=int(rng.choice([8, 16, 24, -16])), result=I32)
             divisor = b.add(b.mul(self.function.arguments[1], factor), factor)
-            return getattr(b, str(rng.choice(["div", "div", "rem"])))(x, b.splat(divisor, result=tile))  # type: ignore[no-any-return]
+            return getattr(b, str(rng.choice(["div", "div", "rem"])))(
+                x, b.splat(divisor, result=tile)
+            )  # type: ignore[no-any-return]
         return b.add(x, y)  # type: ignore[no-any-return]
 
     def build(self) -> list[Value]:
@@ -171,11 +221,17 @@ class Indices:
         """Store each of the values in an array of its own, an argument of the program, and end the program."""
         b, arrays = self.b, []
         for value in values:
-            stored = b.bitcast(value, result=with_element(value.type, I64)) if isinstance(element_type(value.type), PointerType) else value
+            stored = (
+                b.bitcast(value, result=with_element(value.type, I64))
+                if isinstance(element_type(value.type), PointerType)
+                else value
+            )
             element, shape = element_type(stored.type), shape_of(value.type)
             out = self.function.body.add_argument(PointerType(element))
             self.function.argument_attributes.append({})
-            offsets = b.reshape(b.arange(start=0, end=int(np.prod(shape))), result=TileType(shape, I32))
+            offsets = b.reshape(
+                b.arange(start=0, end=int(np.prod(shape))), result=TileType(shape, I32)
+            )
             b.store(b.addptr(b.splat(out, result=TileType(shape, out.type)), offsets), stored)
             arrays.append(np.zeros(shape, numpy_dtype(element)))
         b.return_([])

@@ -28,16 +28,26 @@ X, Y = Polynomial.unknown(0), Polynomial.unknown(1)
 
 def test_polynomials_that_are_equal_are_equal_objects() -> None:
     left = X.plus(Y).times(X.minus(Y))
-    assert left == X.times(X).minus(Y.times(Y)) and hash(left) == hash(X.times(X).plus(Y.times(Y), -1))
+    assert left == X.times(X).minus(Y.times(Y)) and hash(left) == hash(
+        X.times(X).plus(Y.times(Y), -1)
+    )
     assert X.minus(X) == Polynomial() == Polynomial.number(0) and Polynomial().constant == 0
-    assert X.constant is None and Polynomial.number(-3).constant == -3 and X.plus(Polynomial.number(1)).constant is None
+    assert (
+        X.constant is None
+        and Polynomial.number(-3).constant == -3
+        and X.plus(Polynomial.number(1)).constant is None
+    )
     assert total([X, Y, X]) == X.scaled(2).plus(Y) and total(left.pieces()) == left
 
 
 def test_terms_are_divided_where_there_is_no_rest() -> None:
     assert X.times(Y).scaled(6).divided(X.scaled(3)) == Y.scaled(2)
     assert X.scaled(6).divided(Polynomial.number(3)) == X.scaled(2) and X.times(X).divided(X) == X
-    assert X.divided(Y) is None and X.scaled(5).divided(Polynomial.number(3)) is None and X.plus(Y).divided(X) is None
+    assert (
+        X.divided(Y) is None
+        and X.scaled(5).divided(Polynomial.number(3)) is None
+        and X.plus(Y).divided(X) is None
+    )
 
 
 # ---- claims about numbers
@@ -46,11 +56,16 @@ def test_terms_are_divided_where_there_is_no_rest() -> None:
 class Numbers:
     """What polynomials come to, for arguments, a program, and iterations of loops."""
 
-    def __init__(self, affine: Affine, arguments: dict[Value, int], iterations: dict[Operation, int]) -> None:
+    def __init__(
+        self, affine: Affine, arguments: dict[Value, int], iterations: dict[Operation, int]
+    ) -> None:
         self.affine, self.arguments, self.iterations = affine, arguments, iterations
 
     def of(self, polynomial: Polynomial) -> int:
-        return sum(factor * int(np.prod([self._unknown(number) for number in monomial], dtype=object)) for monomial, factor in polynomial.terms)
+        return sum(
+            factor * int(np.prod([self._unknown(number) for number in monomial], dtype=object))
+            for monomial, factor in polynomial.terms
+        )
 
     def _unknown(self, number: int) -> int:
         atom = self.affine.atom(number)
@@ -84,7 +99,9 @@ class Numbers:
         for bound in bounds:
             assert bound is not None
             if bound.upper is not None:
-                found &= (places[bound.axis] if bound.axis is not None else 0) < self.of(bound.upper)
+                found &= (places[bound.axis] if bound.axis is not None else 0) < self.of(
+                    bound.upper
+                )
             if bound.lower is not None:
                 assert bound.axis is not None
                 found &= places[bound.axis] >= self.of(bound.lower)
@@ -122,11 +139,18 @@ def test_random_index_arithmetic(seed: int) -> None:
     splats = [program.b.splat(one, result=TileType((1,), I32)) for one in program.scalars]
     arrays = program.finish([*values, *splats])
     affine = Affine(program.function)
-    base, n, s = np.zeros(64, np.float16), int(rng.integers(0, 9)) * program.divisibility, int(rng.integers(-50, 50))
+    base, n, s = (
+        np.zeros(64, np.float16),
+        int(rng.integers(0, 9)) * program.divisibility,
+        int(rng.integers(-50, 50)),
+    )
     run(program.module, [base, n, s, *arrays], (1, 1, 1))
     p, first, second = program.function.arguments[:3]
     # the reference's addresses are its own: the first pointer tells where they begin
-    computed = {scalar: int(array[0]) for scalar, array in zip(program.scalars, arrays[len(values) :], strict=True)}
+    computed = {
+        scalar: int(array[0])
+        for scalar, array in zip(program.scalars, arrays[len(values) :], strict=True)
+    }
     numbers = Numbers(affine, {**computed, first: n, second: s}, {})
     pointers = program.pointers[0]
     form = affine.form(pointers)
@@ -136,7 +160,10 @@ def test_random_index_arithmetic(seed: int) -> None:
         numbers.arguments[p] = int(address[known][0]) if known.any() else 0
         if not known.any():
             values = program.pool + program.masks
-    said = [numbers.check(value, array.astype(np.int64)) for value, array in zip(values, arrays, strict=False)]
+    said = [
+        numbers.check(value, array.astype(np.int64))
+        for value, array in zip(values, arrays, strict=False)
+    ]
     assert sum(said) >= 5
 
 
@@ -171,12 +198,16 @@ def test_what_loops_carry() -> None:
     run(module, [out, n, s, p], (1, 1, 1))
     for slot in range(12):
         numbers = Numbers(affine, arguments, {outer: slot // s, inner: slot % s})
-        np.testing.assert_array_equal(numbers.values(form, (16,))[0], out[slot * 16 : slot * 16 + 16])
+        np.testing.assert_array_equal(
+            numbers.values(form, (16,))[0], out[slot * 16 : slot * 16 + 16]
+        )
     assert not affine.varies(affine.number(function.arguments[1]), outer)
     assert affine.varies(form.start, outer) and affine.varies(form.start, inner)
     # a sum of what one loop carries in another is not known by iterations of both
     address = affine.form(store.operands[0])
-    assert address is None or any(affine.atom(number).kind == "value" for number in address.start.unknowns())
+    assert address is None or any(
+        affine.atom(number).kind == "value" for number in address.start.unknowns()
+    )
 
 
 def function_of(body: str) -> Function:
@@ -186,7 +217,12 @@ def function_of(body: str) -> Function:
 
 
 def called(function: Function, name: str) -> Value:
-    return next(result for operation in function.walk() for result in operation.results if result.name == name)
+    return next(
+        result
+        for operation in function.walk()
+        for result in operation.results
+        if result.name == name
+    )
 
 
 HELD = "%ns = splat %n : tile<8xi32> %ss = splat %s : tile<8xi32> %at = add %ss, %r : tile<8xi32>"
@@ -235,7 +271,12 @@ def test_coordinates_that_end(body: str) -> None:
     assert form is not None
     ((key, step),) = form.steps
     n, s = (affine.number(function.arguments[i]) for i in (1, 2))
-    assert isinstance(key, Wrapped) and (key.axis, key.start, key.extent, step) == (0, s, n, Polynomial.number(1))
+    assert isinstance(key, Wrapped) and (key.axis, key.start, key.extent, step) == (
+        0,
+        s,
+        n,
+        Polynomial.number(1),
+    )
     assert key.nonnegative == ("rem" in body)
 
 
@@ -250,7 +291,11 @@ def test_promises_hold_where_they_are_made() -> None:
     function = function_of(body)
     affine = Affine(function)
     n, s = (affine.number(function.arguments[i]) for i in (1, 2))
-    assert affine.is_nonnegative(n) and affine.is_nonnegative(n.scaled(3)) and not affine.is_nonnegative(n.scaled(-1))
+    assert (
+        affine.is_nonnegative(n)
+        and affine.is_nonnegative(n.scaled(3))
+        and not affine.is_nonnegative(n.scaled(-1))
+    )
     assert not affine.is_nonnegative(s)
     assert affine.is_nonnegative(affine.number(called(function, "q")))
 

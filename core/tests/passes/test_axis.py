@@ -51,19 +51,49 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = shr %s, %n : i32", (1,), (1,), (1,)),
     ("%1 = div %n, %four : i32 %x = mul %1, %n : i32", (1,), (64,), (1,)),
     ("%1 = constant 3 : i32 %2 = add %start, %1 : i32 %x = div %2, %four : i32", (1,), (32,), (1,)),
-    ("%1 = constant 3 : i32 %2 = add %1, %n : i32 %3 = constant 2 : i32 %x = shr %2, %3 : i32", (1,), (4,), (1,)),
-    ("%1 = constant 3 : i32 %2 = add %1, %n : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),  # n may be below zero
+    (
+        "%1 = constant 3 : i32 %2 = add %1, %n : i32 %3 = constant 2 : i32 %x = shr %2, %3 : i32",
+        (1,),
+        (4,),
+        (1,),
+    ),
+    (
+        "%1 = constant 3 : i32 %2 = add %1, %n : i32 %x = div %2, %four : i32",
+        (1,),
+        (1,),
+        (1,),
+    ),  # n may be below zero
     ("%1 = constant 4 : i32 %2 = add %start, %1 : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),
-    ("%1 = constant 5 : i32 %2 = add %start, %1 : i32 %3 = constant 6 : i32 %x = div %2, %3 : i32", (1,), (1,), (1,)),
-    ("%1 = arange {start = 64, end = 68} : tile<4xi32> %2 = splat %four : tile<4xi32> %x = div %1, %2 : tile<4xi32>", (1,), (16,), (4,)),
+    (
+        "%1 = constant 5 : i32 %2 = add %start, %1 : i32 %3 = constant 6 : i32 %x = div %2, %3 : i32",
+        (1,),
+        (1,),
+        (1,),
+    ),
+    (
+        "%1 = arange {start = 64, end = 68} : tile<4xi32> %2 = splat %four : tile<4xi32> %x = div %1, %2 : tile<4xi32>",
+        (1,),
+        (16,),
+        (4,),
+    ),
     ("%x = rem %n, %block : i32", (1,), (16,), (1,)),
     ("%x = min %n, %block : i32", (1,), (16,), (1,)),
     ("%x = max %offsets, %r : tile<128xi32>", (128,), (128,), (1,)),
     ("%x = max %offsets, %ns : tile<128xi32>", (1,), (1,), (1,)),
     ("%x = rem %offsets, %ns : tile<128xi32>", (16,), (16,), (1,)),
     ("%x = rem %offsets, %ss : tile<128xi32>", (1,), (1,), (1,)),
-    ("%1 = constant 31 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>", (32,), (32,), (1,)),
-    ("%1 = constant -32 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>", (1,), (32,), (32,)),
+    (
+        "%1 = constant 31 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>",
+        (32,),
+        (32,),
+        (1,),
+    ),
+    (
+        "%1 = constant -32 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>",
+        (1,),
+        (32,),
+        (32,),
+    ),
     ("%x = shl %ns, %fours : tile<128xi32>", (1,), (256,), (128,)),
     ("%x = shr %offsets, %fours : tile<128xi32>", (1,), (1,), (16,)),
     ("%x = cmp %offsets, %ns {predicate = lt} : tile<128xi1>", (1,), (1,), (16,)),
@@ -79,9 +109,19 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = cast %offsets : tile<128xi64>", (128,), (128,), (1,)),
     ("%x = cast %offsets : tile<128xi8>", (128,), (128,), (1,)),
     ("%1 = add %r, %ss : tile<128xi32> %x = cast %1 : tile<128xi8>", (1,), (1,), (1,)),
-    ("%1 = arange {start = 0, end = 512} : tile<512xi32> %x = cast %1 : tile<512xi8>", (256,), (256,), (1,)),
+    (
+        "%1 = arange {start = 0, end = 512} : tile<512xi32> %x = cast %1 : tile<512xi8>",
+        (256,),
+        (256,),
+        (1,),
+    ),
     ("%x = expand_dims %offsets {axis = 0} : tile<1x128xi32>", (1, 128), (1, 128), (1, 1)),
-    ("%1 = expand_dims %ns {axis = 1} : tile<128x1xi32> %x = broadcast %1 : tile<128x64xi32>", (1, 1), (16, 16), (128, 64)),
+    (
+        "%1 = expand_dims %ns {axis = 1} : tile<128x1xi32> %x = broadcast %1 : tile<128x64xi32>",
+        (1, 1),
+        (16, 16),
+        (128, 64),
+    ),
     (
         "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x4xi32> %x = permute %2 {order = [1, 0]} : tile<4x128xi32>",
         (1, 128),
@@ -103,7 +143,12 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
         (1,),
         (4,),
     ),
-    ("%1 = reshape %offsets : tile<64x2xi32> %x, %y = split %1 : tile<64xi32>, tile<64xi32>", (1,), (1,), (1,)),
+    (
+        "%1 = reshape %offsets : tile<64x2xi32> %x, %y = split %1 : tile<64xi32>, tile<64xi32>",
+        (1,),
+        (1,),
+        (1,),
+    ),
     (
         "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x2xi32> %x, %y = split %2 : tile<128xi32>, tile<128xi32>",
         (128,),
@@ -113,12 +158,22 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = join %offsets, %ns : tile<128x2xi32>", (1, 1), (1, 1), (1, 1)),
     ("%x = join %offsets, %r : tile<128x2xi32>", (128, 1), (128, 1), (1, 1)),
     ("%x = join %fours, %fours : tile<128x2xi32>", (1, 1), (4, 4), (128, 2)),
-    ("%1 = arange {start = 16, end = 32} : tile<16xi32> %x = cat %r, %1 {axis = 0} : tile<144xi32>", (16,), (16,), (1,)),
+    (
+        "%1 = arange {start = 16, end = 32} : tile<16xi32> %x = cat %r, %1 {axis = 0} : tile<144xi32>",
+        (16,),
+        (16,),
+        (1,),
+    ),
     ("%x = cat %ns, %fours {axis = 0} : tile<256xi32>", (1,), (4,), (128,)),
     ("%x = gather %ns, %r {axis = 0} : tile<128xi32>", (1,), (16,), (128,)),
     ("%x = gather %r, %fours {axis = 0} : tile<128xi32>", (1,), (1,), (128,)),
     ("%x = hint %s {divisibility = [8]} : i32", (1,), (8,), (1,)),
-    ("%1 = rem %offsets, %ss : tile<128xi32> %x = hint %1 {contiguity = [64], divisibility = [32]} : tile<128xi32>", (64,), (32,), (1,)),
+    (
+        "%1 = rem %offsets, %ss : tile<128xi32> %x = hint %1 {contiguity = [64], divisibility = [32]} : tile<128xi32>",
+        (64,),
+        (32,),
+        (1,),
+    ),
     ("%1 = load %q : tile<128xf16> %x = cast %1 : tile<128xi32>", (1,), (1,), (1,)),
     ("%1 = load %base : tile<128xf16> %x = cast %1 : tile<128xi32>", (1,), (1,), (128,)),
     (
@@ -127,7 +182,12 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
         (4,),
         (1,),
     ),
-    ("%1 = splat %c : tile<128xi1> %x = select %1, %offsets, %r : tile<128xi32>", (128,), (128,), (1,)),
+    (
+        "%1 = splat %c : tile<128xi1> %x = select %1, %offsets, %r : tile<128xi32>",
+        (128,),
+        (128,),
+        (1,),
+    ),
     (
         "%x = for %zero, %n, %block, inits=[%q] : tile<128xptr<f16>> body(%i: i32, %c1: tile<128xptr<f16>>) "
         "{ %2 = splat %block : tile<128xi32> %3 = addptr %c1, %2 : tile<128xptr<f16>> yield %3 }",
@@ -161,15 +221,29 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
 
 
 def value_called(function: Function, name: str) -> Value:
-    return next(result for operation in function.walk() for result in operation.results if result.name == name)
+    return next(
+        result
+        for operation in function.walk()
+        for result in operation.results
+        if result.name == name
+    )
 
 
 @pytest.mark.parametrize(("text", "contiguity", "divisibility", "constancy"), CASES)
-def test_known_cases(text: str, contiguity: tuple[int, ...], divisibility: tuple[int, ...], constancy: tuple[int, ...]) -> None:
+def test_known_cases(
+    text: str,
+    contiguity: tuple[int, ...],
+    divisibility: tuple[int, ...],
+    constancy: tuple[int, ...],
+) -> None:
     module = parse_module(f"{HEAD}{text}\nreturn }}")
     verify(module)
     info = axis_info(module.kernel)[value_called(module.kernel, "x")]
-    assert (info.contiguity, info.divisibility, info.constancy) == (contiguity, divisibility, constancy)
+    assert (info.contiguity, info.divisibility, info.constancy) == (
+        contiguity,
+        divisibility,
+        constancy,
+    )
 
 
 def test_constants() -> None:
@@ -192,7 +266,9 @@ def test_below_zero_rounding_towards_zero_is_not_rounding_down() -> None:
 
 
 @pytest.mark.parametrize(("divides", "run"), [(16, 16), (4, 4), (1, 1)])
-def test_a_row_of_a_number_of_columns_that_is_not_known_is_one_for_groups_that_divide_it(divides: int, run: int) -> None:
+def test_a_row_of_a_number_of_columns_that_is_not_known_is_one_for_groups_that_divide_it(
+    divides: int, run: int
+) -> None:
     """The elements of an array one after the other: ``lanes // columns`` and ``lanes % columns`` lead to pointers that run on within a row."""
     text = """tilewright.ir 1.0 kernel @k(%p: ptr<f32>, %columns: i32, %stride: i32, %m: i32) {
       %r = arange {start = 0, end = 64} : tile<64xi32> %n = splat %columns : tile<64xi32> %s = splat %stride : tile<64xi32>
@@ -200,11 +276,17 @@ def test_a_row_of_a_number_of_columns_that_is_not_known_is_one_for_groups_that_d
       %at = add %1, %column : tile<64xi32> %base = splat %p : tile<64xptr<f32>> %q = addptr %base, %at : tile<64xptr<f32>>
       %b = splat %m : tile<64xi32> %any = add %b, %r : tile<64xi32> %unsigned = div %any, %n : tile<64xi32> return }"""
     function = parse_module(text).kernel
-    function.argument_attributes[:3] = [{"divisibility": 16}, {"divisibility": divides}, {"divisibility": divides}]
+    function.argument_attributes[:3] = [
+        {"divisibility": 16},
+        {"divisibility": divides},
+        {"divisibility": divides},
+    ]
     info = axis_info(function)
     assert info[value_called(function, "row")].constancy == (run,)
     assert info[value_called(function, "q")].contiguity == (run,)
-    assert info[value_called(function, "unsigned")].constancy == (1,)  # groups around zero would not be rounded down
+    assert info[value_called(function, "unsigned")].constancy == (
+        1,
+    )  # groups around zero would not be rounded down
 
 
 def test_a_remainder_runs_on_as_an_address_only() -> None:
@@ -231,7 +313,10 @@ def test_every_value_has_an_entry() -> None:
         function = sample.module.kernel
         info = axis_info(function)
         for operation in function.walk():
-            for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            for value in (
+                *operation.results,
+                *(argument for region in operation.regions for argument in region.arguments),
+            ):
                 assert info[value].rank == max(1, len(shape_of(value.type)))
 
 
@@ -268,7 +353,9 @@ def test_random_index_arithmetic(seed: int) -> None:
     for value, array in zip(values, arrays, strict=True):
         element = element_type(value.type)
         if isinstance(element, IntType):
-            assert np.abs(array.astype(np.int64)).max() < 2**31 - 1 or element is I1  # nothing overflowed
+            assert (
+                np.abs(array.astype(np.int64)).max() < 2**31 - 1 or element is I1
+            )  # nothing overflowed
         unit = 2 if isinstance(element, PointerType) else 1
         check_claims(info[value].apart_from_addresses(unit), array.astype(np.int64), unit)
 

@@ -20,14 +20,20 @@ def _reduced(tile: str, name: str) -> str:
 #: (before, after); ``use`` keeps values alive.
 CASES: list[tuple[str, str]] = [
     # f(constants)
-    ("%x = constant 7 : i32\n%y = constant 5 : i32\n%z = mul %x, %y : i32\nuse %z", "%z = constant 35 : i32\nuse %z"),
+    (
+        "%x = constant 7 : i32\n%y = constant 5 : i32\n%z = mul %x, %y : i32\nuse %z",
+        "%z = constant 35 : i32\nuse %z",
+    ),
     (
         "%x = constant 1.5 : f32\n%y = splat %x : tile<8xf32>\n%z = neg %y : tile<8xf32>\nuse %z",
         "%x = constant -1.5 : f32\n%z = splat %x : tile<8xf32>\nuse %z",
     ),
     ("%x = constant 300 : i32\n%y = cast %x : u8\nuse %y", "%y = constant 44 : u8\nuse %y"),
     # the constant stands right
-    ("%x = constant 3 : i32\n%y = add %x, %i : i32\nuse %y", "%x = constant 3 : i32\n%y = add %i, %x : i32\nuse %y"),
+    (
+        "%x = constant 3 : i32\n%y = add %x, %i : i32\nuse %y",
+        "%x = constant 3 : i32\n%y = add %i, %x : i32\nuse %y",
+    ),
     (
         "%x = constant 3 : i32\n%y = cmp %x, %i {predicate = lt} : i1\nuse %y",
         "%x = constant 3 : i32\n%y = cmp %i, %x {predicate = gt} : i1\nuse %y",
@@ -38,7 +44,10 @@ CASES: list[tuple[str, str]] = [
     ),
     # op(x, constant)
     *[
-        (f"%x = constant {constant} : {type_}\n%y = {name} %{operand}, %x : {type_}\nuse %y", f"use %{operand}")
+        (
+            f"%x = constant {constant} : {type_}\n%y = {name} %{operand}, %x : {type_}\nuse %y",
+            f"use %{operand}",
+        )
         for name, constant, type_, operand in (
             ("add", "0", "i32", "i"),
             ("sub", "0", "i32", "i"),
@@ -62,7 +71,10 @@ CASES: list[tuple[str, str]] = [
         )
     ],
     *[
-        (f"%x = constant {constant} : {type_}\n%y = {name} %{operand}, %x : {type_}\nuse %y", f"%x = constant {constant} : {type_}\nuse %x")
+        (
+            f"%x = constant {constant} : {type_}\n%y = {name} %{operand}, %x : {type_}\nuse %y",
+            f"%x = constant {constant} : {type_}\nuse %x",
+        )
         for name, constant, type_, operand in (
             ("mul", "0", "i32", "i"),
             ("and", "0", "i32", "i"),
@@ -78,14 +90,29 @@ CASES: list[tuple[str, str]] = [
     ),
     # op(x, x)
     *[
-        (f"%y = {name} %{operand}, %{operand} : {type_}\nuse %y", f"%y = constant {constant} : {type_}\nuse %y")
-        for name, type_, operand, constant in (("sub", "i32", "i", 0), ("rem", "i32", "i", 0), ("xor", "i32", "i", 0))
+        (
+            f"%y = {name} %{operand}, %{operand} : {type_}\nuse %y",
+            f"%y = constant {constant} : {type_}\nuse %y",
+        )
+        for name, type_, operand, constant in (
+            ("sub", "i32", "i", 0),
+            ("rem", "i32", "i", 0),
+            ("xor", "i32", "i", 0),
+        )
     ],
     *[
         (f"%y = {name} %{operand}, %{operand} : {type_}\nuse %y", f"use %{operand}")
-        for name, type_, operand in (("and", "i32", "i"), ("or", "i1", "c"), ("min", "f32", "f"), ("max", "i32", "i"))
+        for name, type_, operand in (
+            ("and", "i32", "i"),
+            ("or", "i1", "c"),
+            ("min", "f32", "f"),
+            ("max", "i32", "i"),
+        )
     ],
-    ("%y = sub %v, %v : tile<8xi32>\nuse %y", "%x = constant 0 : i32\n%y = splat %x : tile<8xi32>\nuse %y"),
+    (
+        "%y = sub %v, %v : tile<8xi32>\nuse %y",
+        "%x = constant 0 : i32\n%y = splat %x : tile<8xi32>\nuse %y",
+    ),
     # remainders and zeros
     ("%x = constant 1 : i32\n%y = rem %i, %x : i32\nuse %y", "%y = constant 0 : i32\nuse %y"),
     ("%x = constant 0 : i32\n%y = div %x, %i : i32\nuse %y", "%y = constant 0 : i32\nuse %y"),
@@ -115,18 +142,43 @@ CASES: list[tuple[str, str]] = [
     ("%x = neg %f : f32\n%y = abs %x : f32\nuse %y", "%x = abs %f : f32\nuse %x"),
     ("%y = abs %u : u32\nuse %y", "use %u"),
     # division by powers of two, ldexp
-    ("%x = constant 8.0 : f32\n%y = div %f, %x : f32\nuse %y", "%x = constant 0.125 : f32\n%y = mul %f, %x : f32\nuse %y"),
-    ("%x = constant -0.5 : f16\n%y = div %h, %x : f16\nuse %y", "%x = constant -2.0 : f16\n%y = mul %h, %x : f16\nuse %y"),
+    (
+        "%x = constant 8.0 : f32\n%y = div %f, %x : f32\nuse %y",
+        "%x = constant 0.125 : f32\n%y = mul %f, %x : f32\nuse %y",
+    ),
+    (
+        "%x = constant -0.5 : f16\n%y = div %h, %x : f16\nuse %y",
+        "%x = constant -2.0 : f16\n%y = mul %h, %x : f16\nuse %y",
+    ),
     ("%x = constant 0 : i32\n%y = ldexp %f, %x : f32\nuse %y", "use %f"),
     # comparisons
     *[
-        (f"%y = cmp %i, %i {{predicate = {predicate}}} : i1\nuse %y", f"%y = constant {answer} : i1\nuse %y")
-        for predicate, answer in (("eq", "true"), ("ne", "false"), ("lt", "false"), ("le", "true"), ("gt", "false"), ("ge", "true"))
+        (
+            f"%y = cmp %i, %i {{predicate = {predicate}}} : i1\nuse %y",
+            f"%y = constant {answer} : i1\nuse %y",
+        )
+        for predicate, answer in (
+            ("eq", "true"),
+            ("ne", "false"),
+            ("lt", "false"),
+            ("le", "true"),
+            ("gt", "false"),
+            ("ge", "true"),
+        )
     ],
     ("%y = cmp %f, %f {predicate = lt} : i1\nuse %y", "%y = constant false : i1\nuse %y"),
-    ("%x = constant 0 : u32\n%y = cmp %u, %x {predicate = lt} : i1\nuse %y", "%y = constant false : i1\nuse %y"),
-    ("%x = constant 2147483647 : i32\n%y = cmp %i, %x {predicate = le} : i1\nuse %y", "%y = constant true : i1\nuse %y"),
-    ("%x = cast %c : i32\n%z = constant 0 : i32\n%y = cmp %x, %z {predicate = ne} : i1\nuse %y", "use %c"),
+    (
+        "%x = constant 0 : u32\n%y = cmp %u, %x {predicate = lt} : i1\nuse %y",
+        "%y = constant false : i1\nuse %y",
+    ),
+    (
+        "%x = constant 2147483647 : i32\n%y = cmp %i, %x {predicate = le} : i1\nuse %y",
+        "%y = constant true : i1\nuse %y",
+    ),
+    (
+        "%x = cast %c : i32\n%z = constant 0 : i32\n%y = cmp %x, %z {predicate = ne} : i1\nuse %y",
+        "use %c",
+    ),
     (
         "%x = cast %c : i32\n%z = constant 0 : i32\n%y = cmp %x, %z {predicate = eq} : i1\nuse %y",
         "%z = constant true : i1\n%y = xor %c, %z : i1\nuse %y",
@@ -142,13 +194,22 @@ CASES: list[tuple[str, str]] = [
     # select
     ("%y = select %c, %f, %f : f32\nuse %y", "use %f"),
     ("%x = constant true : i1\n%y = select %x, %f, %g : f32\nuse %y", "use %f"),
-    ("%x = constant false : i1\n%z = splat %x : tile<8xi1>\n%y = select %z, %t, %s : tile<8xf32>\nuse %y", "use %s"),
-    ("%x = constant true : i1\n%z = constant false : i1\n%y = select %c, %x, %z : i1\nuse %y", "use %c"),
+    (
+        "%x = constant false : i1\n%z = splat %x : tile<8xi1>\n%y = select %z, %t, %s : tile<8xf32>\nuse %y",
+        "use %s",
+    ),
+    (
+        "%x = constant true : i1\n%z = constant false : i1\n%y = select %c, %x, %z : i1\nuse %y",
+        "use %c",
+    ),
     (
         "%x = constant true : i1\n%z = constant false : i1\n%y = select %c, %z, %x : i1\nuse %y",
         "%x = constant true : i1\n%y = xor %c, %x : i1\nuse %y",
     ),
-    ("%x = constant true : i1\n%z = xor %c, %x : i1\n%y = select %z, %f, %g : f32\nuse %y", "%y = select %c, %g, %f : f32\nuse %y"),
+    (
+        "%x = constant true : i1\n%z = xor %c, %x : i1\n%y = select %z, %f, %g : f32\nuse %y",
+        "%y = select %c, %g, %f : f32\nuse %y",
+    ),
     # casts
     ("%y = cast %f : f32\nuse %y", "use %f"),
     ("%x = cast %h : f32\n%y = cast %x : f16\nuse %y", "use %h"),
@@ -161,9 +222,18 @@ CASES: list[tuple[str, str]] = [
     ("%x = cast %i : i64\n%y = cast %x : f32\nuse %y", "%y = cast %i : f32\nuse %y"),
     ("%x = cast %i : f64\n%y = cast %x : f32\nuse %y", "%y = cast %i : f32\nuse %y"),
     ("%x = cast %h : f32\n%y = cast %x : f64\nuse %y", "%y = cast %h : f64\nuse %y"),
-    ("%x = cast %h : f64\n%y = cast %x {rounding = rtz} : f8e5m2\nuse %y", "%y = cast %h {rounding = rtz} : f8e5m2\nuse %y"),
-    ("%x = cast %h : f64\n%y = cast %x {rounding = rtz} : f32\nuse %y", "%y = cast %h : f32\nuse %y"),
-    ("%x = abs %h : f16\n%y = cast %x : f32\nuse %y", "%x = cast %h : f32\n%y = abs %x : f32\nuse %y"),
+    (
+        "%x = cast %h : f64\n%y = cast %x {rounding = rtz} : f8e5m2\nuse %y",
+        "%y = cast %h {rounding = rtz} : f8e5m2\nuse %y",
+    ),
+    (
+        "%x = cast %h : f64\n%y = cast %x {rounding = rtz} : f32\nuse %y",
+        "%y = cast %h : f32\nuse %y",
+    ),
+    (
+        "%x = abs %h : f16\n%y = cast %x : f32\nuse %y",
+        "%x = cast %h : f32\n%y = abs %x : f32\nuse %y",
+    ),
     ("%x = trunc %f : f32\n%y = cast %x : i8\nuse %y", "%y = cast %f : i8\nuse %y"),
     ("%x = bitcast %f : i32\n%y = bitcast %x : f32\nuse %y", "use %f"),
     ("%x = bitcast %f : i32\n%y = bitcast %x : u32\nuse %y", "%y = bitcast %f : u32\nuse %y"),
@@ -178,7 +248,10 @@ CASES: list[tuple[str, str]] = [
         "%x = addptr %p, %i : ptr<f32>\n%y = splat %x : tile<8xptr<f32>>\n%r = addptr %y, %v : tile<8xptr<f32>>\nuse %r",
     ),
     # hints
-    ("%x = constant 16 : i32\n%y = hint %x {divisibility = [16]} : i32\nuse %y", "%x = constant 16 : i32\nuse %x"),
+    (
+        "%x = constant 16 : i32\n%y = hint %x {divisibility = [16]} : i32\nuse %y",
+        "%x = constant 16 : i32\nuse %x",
+    ),
     (
         "%x = hint %i {divisibility = [16]} : i32\n%y = hint %x {divisibility = [16]} : i32\nuse %y",
         "%x = hint %i {divisibility = [16]} : i32\nuse %x",
@@ -188,7 +261,10 @@ CASES: list[tuple[str, str]] = [
         "%x = splat %i : tile<8xi32>\n%y = splat %j : tile<8xi32>\n%z = add %x, %y : tile<8xi32>\nuse %z",
         "%x = add %i, %j : i32\n%z = splat %x : tile<8xi32>\nuse %z",
     ),
-    ("%x = splat %h : tile<8xf16>\n%y = cast %x : tile<8xf32>\nuse %y", "%x = cast %h : f32\n%y = splat %x : tile<8xf32>\nuse %y"),
+    (
+        "%x = splat %h : tile<8xf16>\n%y = cast %x : tile<8xf32>\nuse %y",
+        "%x = cast %h : f32\n%y = splat %x : tile<8xf32>\nuse %y",
+    ),
     (
         "%x = splat %i : tile<8xi32>\n%y = splat %j : tile<8xi32>\n%z = cmp %x, %y {predicate = le} : tile<8xi1>\nuse %z",
         "%x = cmp %i, %j {predicate = le} : i1\n%z = splat %x : tile<8xi1>\nuse %z",
@@ -211,46 +287,82 @@ CASES: list[tuple[str, str]] = [
         "%x = expand_dims %o {axis = 0} : tile<1x1xf32>\n%y = broadcast %x : tile<1x8xf32>\n%z = broadcast %y : tile<4x8xf32>\nuse %z",
         "%x = expand_dims %o {axis = 0} : tile<1x1xf32>\n%z = broadcast %x : tile<4x8xf32>\nuse %z",
     ),
-    ("%x = reshape %t : tile<2x4xf32>\n%y = reshape %x : tile<4x2xf32>\nuse %y", "%y = reshape %t : tile<4x2xf32>\nuse %y"),
+    (
+        "%x = reshape %t : tile<2x4xf32>\n%y = reshape %x : tile<4x2xf32>\nuse %y",
+        "%y = reshape %t : tile<4x2xf32>\nuse %y",
+    ),
     (
         "%x = reshape %t {reorder = true} : tile<2x4xf32>\n%y = reshape %x : tile<4x2xf32>\nuse %y",
         "%y = reshape %t {reorder = true} : tile<4x2xf32>\nuse %y",
     ),
-    ("%x = expand_dims %t {axis = 0} : tile<1x8xf32>\n%y = reshape %x : tile<2x4xf32>\nuse %y", "%y = reshape %t : tile<2x4xf32>\nuse %y"),
+    (
+        "%x = expand_dims %t {axis = 0} : tile<1x8xf32>\n%y = reshape %x : tile<2x4xf32>\nuse %y",
+        "%y = reshape %t : tile<2x4xf32>\nuse %y",
+    ),
     ("%y = permute %a {order = [0, 1]} : tile<4x8xf32>\nuse %y", "use %a"),
-    ("%x = permute %a {order = [1, 0]} : tile<8x4xf32>\n%y = permute %x {order = [1, 0]} : tile<4x8xf32>\nuse %y", "use %a"),
+    (
+        "%x = permute %a {order = [1, 0]} : tile<8x4xf32>\n%y = permute %x {order = [1, 0]} : tile<4x8xf32>\nuse %y",
+        "use %a",
+    ),
     (
         "%r = reshape %a : tile<2x4x4xf32>\n%x = permute %r {order = [1, 2, 0]} : tile<4x4x2xf32>\n"
         "%y = permute %x {order = [2, 1, 0]} : tile<2x4x4xf32>\nuse %y",
         "%r = reshape %a : tile<2x4x4xf32>\n%y = permute %r {order = [0, 2, 1]} : tile<2x4x4xf32>\nuse %y",
     ),
     ("%x = splat %f : tile<1xf32>\n%y = unsplat %x : f32\nuse %y", "use %f"),
-    ("%x = reshape %o : tile<1x1xf32>\n%y = unsplat %x : f32\nuse %y", "%y = unsplat %o : f32\nuse %y"),
+    (
+        "%x = reshape %o : tile<1x1xf32>\n%y = unsplat %x : f32\nuse %y",
+        "%y = unsplat %o : f32\nuse %y",
+    ),
     ("%x = unsplat %o : f32\n%y = splat %x : tile<1xf32>\nuse %y", "use %o"),
-    ("%x = unsplat %o : f32\n%y = splat %x : tile<1x1xf32>\nuse %y", "%y = reshape %o : tile<1x1xf32>\nuse %y"),
-    ("%x = join %t, %s : tile<8x2xf32>\n%y, %z = split %x : tile<8xf32>, tile<8xf32>\nuse %y, %z", "use %t, %s"),
+    (
+        "%x = unsplat %o : f32\n%y = splat %x : tile<1x1xf32>\nuse %y",
+        "%y = reshape %o : tile<1x1xf32>\nuse %y",
+    ),
+    (
+        "%x = join %t, %s : tile<8x2xf32>\n%y, %z = split %x : tile<8xf32>, tile<8xf32>\nuse %y, %z",
+        "use %t, %s",
+    ),
     (
         "%x = splat %f : tile<8x2xf32>\n%y, %z = split %x : tile<8xf32>, tile<8xf32>\nuse %y, %z",
         "%y = splat %f : tile<8xf32>\nuse %y, %y",
     ),
     ("%x = splat %f : tile<2xf32>\n%y, %z = split %x : f32, f32\nuse %y, %z", "use %f, %f"),
-    ("%y, %z = split %x2 : tile<8xf32>, tile<8xf32>\n%x = join %y, %z : tile<8x2xf32>\nuse %x", "use %x2"),
-    ("%y = reduce %o {axis = 0} : f32 combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y", "%y = unsplat %o : f32\nuse %y"),
+    (
+        "%y, %z = split %x2 : tile<8xf32>, tile<8xf32>\n%x = join %y, %z : tile<8x2xf32>\nuse %x",
+        "use %x2",
+    ),
+    (
+        "%y = reduce %o {axis = 0} : f32 combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y",
+        "%y = unsplat %o : f32\nuse %y",
+    ),
     (
         "%1 = expand_dims %t {axis = 1} : tile<8x1xf32>\n"
         "%y = reduce %1 {axis = 1} : tile<8xf32> combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y",
         "use %t",
     ),
-    ("%y = scan %o {axis = 0} : tile<1xf32> combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y", "use %o"),
+    (
+        "%y = scan %o {axis = 0} : tile<1xf32> combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y",
+        "use %o",
+    ),
     # masks
     *[
         (f"%x = constant true : i1\n%y = splat %x : tile<8xi1>\n{before}", after)
         for before, after in (
-            ("%z = load %q, mask=%y, other=%t {cache = cg} : tile<8xf32>\nuse %z", "%z = load %q {cache = cg} : tile<8xf32>\nuse %z"),
+            (
+                "%z = load %q, mask=%y, other=%t {cache = cg} : tile<8xf32>\nuse %z",
+                "%z = load %q {cache = cg} : tile<8xf32>\nuse %z",
+            ),
             ("store %q, %t, mask=%y", "store %q, %t"),
-            ("%z = atomic_rmw %q, %t, mask=%y {kind = add} : tile<8xf32>\nuse %z", "%z = atomic_rmw %q, %t {kind = add} : tile<8xf32>\nuse %z"),
+            (
+                "%z = atomic_rmw %q, %t, mask=%y {kind = add} : tile<8xf32>\nuse %z",
+                "%z = atomic_rmw %q, %t {kind = add} : tile<8xf32>\nuse %z",
+            ),
             ('assert %m, mask=%y {message = "no"}', 'assert %m {message = "no"}'),
-            ("%z = histogram %v, mask=%y {bins = 4} : tile<4xi32>\nuse %z", "%z = histogram %v {bins = 4} : tile<4xi32>\nuse %z"),
+            (
+                "%z = histogram %v, mask=%y {bins = 4} : tile<4xi32>\nuse %z",
+                "%z = histogram %v {bins = 4} : tile<4xi32>\nuse %z",
+            ),
             ('assert %y {message = "no"}', ""),
             ("assume %x", ""),
         )
@@ -259,14 +371,20 @@ CASES: list[tuple[str, str]] = [
         (f"%x = constant false : i1\n%y = splat %x : tile<8xi1>\n{before}", after)
         for before, after in (
             ("%z = load %q, mask=%y, other=%t : tile<8xf32>\nuse %z", "use %t"),
-            ("%z = load %q, mask=%y : tile<8xf32>\nuse %z", "%x = constant 0.0 : f32\n%z = splat %x : tile<8xf32>\nuse %z"),
+            (
+                "%z = load %q, mask=%y : tile<8xf32>\nuse %z",
+                "%x = constant 0.0 : f32\n%z = splat %x : tile<8xf32>\nuse %z",
+            ),
             ("store %q, %t, mask=%y", ""),
             (
                 "%z = atomic_rmw %q, %t, mask=%y {kind = add} : tile<8xf32>\nuse %z",
                 "%x = constant 0.0 : f32\n%z = splat %x : tile<8xf32>\nuse %z",
             ),
             ('assert %m, mask=%y {message = "no"}', ""),
-            ("%z = histogram %v, mask=%y {bins = 4} : tile<4xi32>\nuse %z", "%x = constant 0 : i32\n%z = splat %x : tile<4xi32>\nuse %z"),
+            (
+                "%z = histogram %v, mask=%y {bins = 4} : tile<4xi32>\nuse %z",
+                "%x = constant 0 : i32\n%z = splat %x : tile<4xi32>\nuse %z",
+            ),
         )
     ],
     # products
@@ -299,7 +417,10 @@ CASES: list[tuple[str, str]] = [
         "%x = constant 1.0 : f32\n%z = splat %x : tile<8xf32>\nyield %z\n}\nuse %y",
         "%x = constant 1.0 : f32\n%z = splat %x : tile<8xf32>\nuse %z",
     ),
-    ("%y = if %c : i32 then {\nyield %i\n} else {\nyield %j\n}\nuse %y", "%y = select %c, %i, %j : i32\nuse %y"),
+    (
+        "%y = if %c : i32 then {\nyield %i\n} else {\nyield %j\n}\nuse %y",
+        "%y = select %c, %i, %j : i32\nuse %y",
+    ),
     (
         "%y = if %c : i1 then {\n%x = constant true : i1\nyield %x\n} else {\nyield %e\n}\nuse %y",
         "%x = constant true : i1\n%y = select %c, %x, %e : i1\nuse %y",
@@ -321,7 +442,10 @@ CASES: list[tuple[str, str]] = [
             (3, 5, 2, "%x = constant 3.0 : f32\n%y = add %f, %x : f32\nuse %y"),
         )
     ],
-    ("%r = for %i, %i, %j, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %r", "use %f"),
+    (
+        "%r = for %i, %i, %j, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %r",
+        "use %f",
+    ),
     (
         "%r, %r2 = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) {\n%3 = add %2, %1 : f32\nyield %1, %3\n}\nuse %r, %r2",
         "%r, %r2 = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) {\n%3 = add %2, %f : f32\nyield %f, %3\n}\nuse %f, %r2",
@@ -354,7 +478,10 @@ CASES: list[tuple[str, str]] = [
         "%x = arange {start = 0, end = 8} : tile<8xi32>\n%y = constant 8 : i32\n%z = splat %y : tile<8xi32>\n%r = div %x, %z : tile<8xi32>\nuse %r",
         "%x = constant 0 : i32\n%y = splat %x : tile<8xi32>\nuse %y",
     ),
-    ("%x = program_id 0 : i32\n%y = constant 0 : i32\n%z = cmp %x, %y {predicate = ge} : i1\nuse %z", "%z = constant true : i1\nuse %z"),
+    (
+        "%x = program_id 0 : i32\n%y = constant 0 : i32\n%z = cmp %x, %y {predicate = ge} : i1\nuse %z",
+        "%z = constant true : i1\nuse %z",
+    ),
     # what a constant scales
     (
         "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = mul %f, %x : f32\n%r = select %c, %y, %z : f32\nuse %r",
@@ -448,8 +575,15 @@ UNTOUCHED: list[str] = [
     "%x = constant 9 : i32\n%y = constant -1 : i32\nfor %x, %n, %y body(%0: i32) {\n%1 = rem %0, %x : i32\nuse %1\nyield\n}",
     # a factor may be negative, its products be read by others; a sum is rounded as its terms are scaled; positions of equal products are those of others
     *[
-        f"%x = constant {factor} : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n" + _reduced("z", name) + use
-        for factor, name, use in (("-3.0", "max", "use %r"), ("3.0", "add", "use %r"), ("3.0", "max", "use %r, %z"), ("inf", "max", "use %r"))
+        f"%x = constant {factor} : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
+        + _reduced("z", name)
+        + use
+        for factor, name, use in (
+            ("-3.0", "max", "use %r"),
+            ("3.0", "add", "use %r"),
+            ("3.0", "max", "use %r, %z"),
+            ("inf", "max", "use %r"),
+        )
     ],
     "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n%n2 = constant 0 : i32\n%n3 = splat %n2 : tile<4x8xi32>\n"
     "%r, %i2 = reduce %z, %n3 {axis = 1} : tile<4xf32>, tile<4xi32> combine(%0: f32, %1: i32, %2: f32, %3: i32) {\n"

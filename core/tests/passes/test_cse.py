@@ -10,8 +10,14 @@ from tilewright.ir import Module
 from tilewright.passes.cse import cse
 
 CASES: dict[str, tuple[str, str]] = {
-    "equal operations": ("%x = add %i, %j : i32\n%y = add %i, %j : i32\nuse %x, %y", "%x = add %i, %j : i32\nuse %x, %x"),
-    "operands exchanged where that is allowed": ("%x = mul %f, %g : f32\n%y = mul %g, %f : f32\nuse %x, %y", "%x = mul %f, %g : f32\nuse %x, %x"),
+    "equal operations": (
+        "%x = add %i, %j : i32\n%y = add %i, %j : i32\nuse %x, %y",
+        "%x = add %i, %j : i32\nuse %x, %x",
+    ),
+    "operands exchanged where that is allowed": (
+        "%x = mul %f, %g : f32\n%y = mul %g, %f : f32\nuse %x, %y",
+        "%x = mul %f, %g : f32\nuse %x, %x",
+    ),
     "chains": (
         "%x = neg %f : f32\n%y = exp %x : f32\n%z = neg %f : f32\n%r = exp %z : f32\nuse %y, %r",
         "%x = neg %f : f32\n%y = exp %x : f32\nuse %y, %y",
@@ -24,7 +30,10 @@ CASES: dict[str, tuple[str, str]] = {
         "%x = neg %f : f32\nif %c then {\n%y = neg %f : f32\nuse %y\nyield\n} else {\nyield\n}\nuse %x",
         "%x = neg %f : f32\nif %c then {\nuse %x\nyield\n} else {\nyield\n}\nuse %x",
     ),
-    "loads with nothing in between": ("%x = load %p : f32\n%y = load %p : f32\nuse %x, %y", "%x = load %p : f32\nuse %x, %x"),
+    "loads with nothing in between": (
+        "%x = load %p : f32\n%y = load %p : f32\nuse %x, %y",
+        "%x = load %p : f32\nuse %x, %x",
+    ),
     "loads around a print and a call of nothing": (
         "%x = load %p : f32\nuse %i\nassume %c\n%y = load %p : f32\nuse %x, %y",
         "%x = load %p : f32\nuse %i\nassume %c\nuse %x, %x",
@@ -62,7 +71,9 @@ APART: dict[str, str] = {
     "impure assembly in between": (
         '%x = load %p : f32\n%r = inline_asm %i {assembly = "a", constraints = "c", pure = false} : i32\n%y = load %p : f32\nuse %x, %y, %r'
     ),
-    "a store later in the loop": ("%x = load %p : f32\nfor %i, %j, %n body(%0: i32) {\n%y = load %p : f32\nuse %y\nstore %p, %f\nyield\n}\nuse %x"),
+    "a store later in the loop": (
+        "%x = load %p : f32\nfor %i, %j, %n body(%0: i32) {\n%y = load %p : f32\nuse %y\nstore %p, %f\nyield\n}\nuse %x"
+    ),
     "volatile loads": "%x = load %p {volatile = true} : f32\n%y = load %p {volatile = true} : f32\nuse %x, %y",
     "atomics": "%x = atomic_rmw %p, %f {kind = add} : f32\n%y = atomic_rmw %p, %f {kind = add} : f32\nuse %x, %y",
     "impure assembly": (

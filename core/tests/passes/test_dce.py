@@ -11,12 +11,18 @@ from tilewright.passes.dce import dce
 CASES: dict[str, tuple[str, str]] = {
     "unread operations": ("%x = add %i, %j : i32\n%y = neg %x : i32\nuse %i", "use %i"),
     "unread loads": ("%x = load %p : f32\nuse %i", "use %i"),
-    "pure assembly": ('%x = inline_asm %i {assembly = "a", constraints = "c"} : i32\nuse %i', "use %i"),
+    "pure assembly": (
+        '%x = inline_asm %i {assembly = "a", constraints = "c"} : i32\nuse %i',
+        "use %i",
+    ),
     "loops without effect": (
         "%r = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %i",
         "use %i",
     ),
-    "a reduction": ("%x = reduce %t {axis = 0} : f32 combine(%0: f32, %1: f32) {\n%2 = add %0, %1 : f32\nyield %2\n}\nuse %i", "use %i"),
+    "a reduction": (
+        "%x = reduce %t {axis = 0} : f32 combine(%0: f32, %1: f32) {\n%2 = add %0, %1 : f32\nyield %2\n}\nuse %i",
+        "use %i",
+    ),
     "results of if": (
         "%x, %y = if %c : f32, i32 then {\n%0 = neg %f : f32\n%1 = neg %i : i32\nyield %0, %1\n} else {\nyield %g, %j\n}\nuse %y",
         "%y = if %c : i32 then {\n%1 = neg %i : i32\nyield %1\n} else {\nyield %j\n}\nuse %y",
@@ -65,7 +71,9 @@ KEPT: dict[str, str] = {
     "a value carried for another": (
         "%x, %y = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) {\n%3 = neg %2 : f32\nyield %2, %3\n}\nuse %x"
     ),
-    "a carried value read by an effect": ("%x = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nstore %p, %1\nyield %2\n}"),
+    "a carried value read by an effect": (
+        "%x = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nstore %p, %1\nyield %2\n}"
+    ),
     "both inputs of a reduction of which one result is read": (
         "%x, %y = reduce %t, %v {axis = 0} : f32, i32 combine(%0: f32, %1: i32, %2: f32, %3: i32) {\n"
         "%4 = cmp %0, %2 {predicate = gt} : i1\n%5 = select %4, %0, %2 : f32\n%6 = select %4, %1, %3 : i32\nyield %5, %6\n}\nuse %y"

@@ -10,7 +10,20 @@ import pytest
 
 from tilewright.ir import TABLE, Builder, Function, Module, Region, verify
 from tilewright.ir.parser import parse_module
-from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U64, IntType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I32,
+    I64,
+    U8,
+    U64,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright.passes.decompose.catalogue import CATALOGUE, decompose, remaining
 from tilewright.passes.expand_math import expand_math
 from tilewright.reference.interpreter import DescriptorValue, run
@@ -27,7 +40,11 @@ def arguments_for(module: Module, original: Module, arguments: list[Any]) -> lis
         return arguments
     given: list[Any] = []
     for value in arguments:
-        given += [value.base, *map(int, value.shape), *map(int, value.strides)] if isinstance(value, DescriptorValue) else [value]
+        given += (
+            [value.base, *map(int, value.shape), *map(int, value.strides)]
+            if isinstance(value, DescriptorValue)
+            else [value]
+        )
     return given
 
 
@@ -37,7 +54,12 @@ def both(sample: Sample, module: Module, seed: int) -> tuple[list[Any], list[Any
         arguments = sample.make_arguments(np.random.default_rng(seed))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run(own, arguments_for(own, sample.module, arguments), sample.grid, printer=lambda line: None)
+            run(
+                own,
+                arguments_for(own, sample.module, arguments),
+                sample.grid,
+                printer=lambda line: None,
+            )
         found.append(arguments)
     return found[0], found[1]
 
@@ -56,8 +78,13 @@ def test_it_means_the_same_and_leaves_what_it_says(name: str) -> None:
             verify(module)
             left = {operation.name for operation in module.walk()}
             assert left <= lowers | {"call"}, (sample.name, left - lowers)
-            if lowers is not KEPT and not name.startswith(("make_descriptor", "descriptor")):  # descriptors go together, and maps leave what is in their region
-                assert left - rest <= set(row.into) or name == "map", (sample.name, left - rest - set(row.into))
+            if lowers is not KEPT and not name.startswith(
+                ("make_descriptor", "descriptor")
+            ):  # descriptors go together, and maps leave what is in their region
+                assert left - rest <= set(row.into) or name == "map", (
+                    sample.name,
+                    left - rest - set(row.into),
+                )
             check_outputs(sample, *both(sample, module, 7 + ran))
         ran += 1
     assert ran
@@ -83,14 +110,27 @@ def test_a_descriptor_that_nothing_reads_is_taken_apart_where_none_is_lowered() 
     module = parse_module(text)
     assert decompose(module, {"store"})
     verify(module)
-    assert [str(argument.type) for argument in module.kernel.arguments] == ["ptr<f32>", *["i64"] * 4, "i32", "ptr<i32>"]
+    assert [str(argument.type) for argument in module.kernel.arguments] == [
+        "ptr<f32>",
+        *["i64"] * 4,
+        "i32",
+        "ptr<i32>",
+    ]
     assert not decompose(parse_module(text), {"store", "descriptor_load"})
 
 
 def test_remaining_operations() -> None:
     assert remaining(["add"]) == {"add"}
     assert remaining(["expand_dims", "hint"]) == {"reshape"}
-    assert remaining(["neg", "abs"]) == {"constant", "sub", "xor", "and", "bitcast", "cmp", "select"}
+    assert remaining(["neg", "abs"]) == {
+        "constant",
+        "sub",
+        "xor",
+        "and",
+        "bitcast",
+        "cmp",
+        "select",
+    }
     assert not remaining(CATALOGUE) & set(CATALOGUE)
     for row in CATALOGUE.values():
         assert set(row.into) <= set(NAMES) and row.law and len(set(row.into)) == len(row.into)
@@ -109,8 +149,14 @@ TEXTS = {
         "%r = neg %f : f32\nuse %r",
         "%d1 = bitcast %f : u32\n%d2 = constant {value = 2147483648} : u32\n%d3 = xor %d1, %d2 : u32\n%r = bitcast %d3 : f32\nuse %r",
     ),
-    ("expand_dims", ("expand_dims",)): ("%r = expand_dims %t {axis = 1} : tile<8x1xf32>\nuse %r", "%r = reshape %t : tile<8x1xf32>\nuse %r"),
-    ("promises", ("assume", "hint")): ("assume %c\n%r = hint %i {divisibility = [16]} : i32\nuse %r", "use %i"),
+    ("expand_dims", ("expand_dims",)): (
+        "%r = expand_dims %t {axis = 1} : tile<8x1xf32>\nuse %r",
+        "%r = reshape %t : tile<8x1xf32>\nuse %r",
+    ),
+    ("promises", ("assume", "hint")): (
+        "assume %c\n%r = hint %i {divisibility = [16]} : i32\nuse %r",
+        "use %i",
+    ),
     ("unsplat", ("unsplat",)): (
         "%r = unsplat %o : f32\nuse %r",
         "%q1 = reshape %o : tile<1xf32>\n%r = reduce %q1 {axis = 0} : f32 combine(%a1: f32, %b1: f32) {\n yield %a1\n}\nuse %r",
@@ -140,7 +186,9 @@ def kernel(inputs: list[TileType | Type], write: Any) -> Module:
     def pointer_of(type_: Any) -> PointerType:
         return PointerType(getattr(type_, "element", type_))
 
-    probe = Function("probe", [pointer_of(type_) for type_ in inputs], (), [f"x{i}" for i in range(len(inputs))])
+    probe = Function(
+        "probe", [pointer_of(type_) for type_ in inputs], (), [f"x{i}" for i in range(len(inputs))]
+    )
 
     def pointers(b: Builder, base: Any, type_: Any) -> Any:
         if not isinstance(type_, TileType):
@@ -150,7 +198,13 @@ def kernel(inputs: list[TileType | Type], write: Any) -> Module:
         return b.addptr(b.splat(base, result=TileType(type_.shape, base.type)), index)
 
     b = Builder.at_end(probe.body)
-    results = write(b, *(b.load(pointers(b, base, type_)) for base, type_ in zip(probe.arguments, inputs, strict=True)))
+    results = write(
+        b,
+        *(
+            b.load(pointers(b, base, type_))
+            for base, type_ in zip(probe.arguments, inputs, strict=True)
+        ),
+    )
     for number, result in enumerate(results):
         base = probe.body.add_argument(pointer_of(result.type), f"y{number}")
         probe.argument_attributes.append({})
@@ -161,10 +215,21 @@ def kernel(inputs: list[TileType | Type], write: Any) -> Module:
     return module
 
 
-DTYPES = {F32: np.float32, F64: np.float64, F16: np.float16, I32: np.int32, I64: np.int64, U8: np.uint8, U64: np.uint64, I1: np.bool_}
+DTYPES = {
+    F32: np.float32,
+    F64: np.float64,
+    F16: np.float16,
+    I32: np.int32,
+    I64: np.int64,
+    U8: np.uint8,
+    U64: np.uint64,
+    I1: np.bool_,
+}
 
 
-def compare(module: Module, arrays: list[np.ndarray[Any, Any]], expected: list[np.ndarray[Any, Any]]) -> None:
+def compare(
+    module: Module, arrays: list[np.ndarray[Any, Any]], expected: list[np.ndarray[Any, Any]]
+) -> None:
     """Run a kernel as it is and taken apart, and compare both with what is expected, to the bit."""
     apart = parse_module(str(module))
     assert decompose(apart, KEPT)
@@ -179,23 +244,46 @@ def compare(module: Module, arrays: list[np.ndarray[Any, Any]], expected: list[n
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "axis"), [((3,), (5,), 0), ((2, 3), (2, 4), 1), ((5, 3, 2), (1, 3, 2), 0), ((7, 3), (7, 3), 0), ((3, 5, 2), (3, 5, 2), 1)]
+    ("first", "second", "axis"),
+    [
+        ((3,), (5,), 0),
+        ((2, 3), (2, 4), 1),
+        ((5, 3, 2), (1, 3, 2), 0),
+        ((7, 3), (7, 3), 0),
+        ((3, 5, 2), (3, 5, 2), 1),
+    ],
 )
 def test_cat_of_odd_extents(first: tuple[int, ...], second: tuple[int, ...], axis: int) -> None:
     rng = np.random.default_rng(1)
-    a, c = rng.integers(-99, 99, first, dtype=np.int64), rng.integers(-99, 99, second, dtype=np.int64)
-    compare(kernel([TileType(first, I64), TileType(second, I64)], lambda b, x, y: [b.cat(x, y, axis=axis)]), [a, c], [np.concatenate([a, c], axis)])
+    a, c = (
+        rng.integers(-99, 99, first, dtype=np.int64),
+        rng.integers(-99, 99, second, dtype=np.int64),
+    )
+    compare(
+        kernel(
+            [TileType(first, I64), TileType(second, I64)], lambda b, x, y: [b.cat(x, y, axis=axis)]
+        ),
+        [a, c],
+        [np.concatenate([a, c], axis)],
+    )
 
 
-@pytest.mark.parametrize(("shape", "axis", "count"), [((7,), 0, 11), ((5, 3), 0, 2), ((3, 7), 1, 9), ((2, 3, 5), 1, 4)])
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"), [((7,), 0, 11), ((5, 3), 0, 2), ((3, 7), 1, 9), ((2, 3, 5), 1, 4)]
+)
 @pytest.mark.parametrize("index_type", [U8, I32, I64])
-def test_gather_of_odd_extents(shape: tuple[int, ...], axis: int, count: int, index_type: IntType) -> None:
+def test_gather_of_odd_extents(
+    shape: tuple[int, ...], axis: int, count: int, index_type: IntType
+) -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal(shape).astype(np.float16)
     picked = (*shape[:axis], count, *shape[axis + 1 :])
     index = rng.integers(0, shape[axis], picked).astype(DTYPES[index_type])
     compare(
-        kernel([TileType(shape, F16), TileType(picked, index_type)], lambda b, x, i: [b.gather(x, i, axis=axis)]),
+        kernel(
+            [TileType(shape, F16), TileType(picked, index_type)],
+            lambda b, x, i: [b.gather(x, i, axis=axis)],
+        ),
         [x, index],
         [np.take_along_axis(x, index.astype(np.int64), axis)],
     )
@@ -209,14 +297,27 @@ def test_values_that_are_no_bins_are_not_counted(type_: IntType) -> None:
     x[30:33] = [type_.maximum, type_.minimum, 6]
     mask = rng.random(37) < 0.7
     counts = np.array([np.count_nonzero((x == k) & mask) for k in range(7)], np.int32)
-    compare(kernel([TileType((37,), type_), TileType((37,), I1)], lambda b, x, m: [b.histogram(x, m, bins=7)]), [x, mask], [counts])
+    compare(
+        kernel(
+            [TileType((37,), type_), TileType((37,), I1)],
+            lambda b, x, m: [b.histogram(x, m, bins=7)],
+        ),
+        [x, mask],
+        [counts],
+    )
 
 
 @pytest.mark.parametrize("type_", [U8, IntType(8)])
 def test_bins_that_no_value_can_be_in_are_empty(type_: IntType) -> None:
-    x = np.random.default_rng(8).integers(type_.minimum, type_.maximum, 99, f"{'i' if type_.signed else 'u'}1", endpoint=True)
-    counts = np.array([np.count_nonzero(x == k) if k <= type_.maximum else 0 for k in range(300)], np.int32)
-    compare(kernel([TileType((99,), type_)], lambda b, x: [b.histogram(x, bins=300)]), [x], [counts])
+    x = np.random.default_rng(8).integers(
+        type_.minimum, type_.maximum, 99, f"{'i' if type_.signed else 'u'}1", endpoint=True
+    )
+    counts = np.array(
+        [np.count_nonzero(x == k) if k <= type_.maximum else 0 for k in range(300)], np.int32
+    )
+    compare(
+        kernel([TileType((99,), type_)], lambda b, x: [b.histogram(x, bins=300)]), [x], [counts]
+    )
 
 
 def affine(b: Builder) -> Region:
@@ -228,7 +329,9 @@ def affine(b: Builder) -> Region:
     return region
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((7,), 0), ((3, 5), 0), ((3, 5), 1), ((2, 3, 3), 1), ((1,), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((7,), 0), ((3, 5), 0), ((3, 5), 1), ((2, 3, 3), 1), ((1,), 0)]
+)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_that_does_not_commute(shape: tuple[int, ...], axis: int, reverse: bool) -> None:
     a, c = np.random.default_rng(4).integers(-5, 6, (2, *shape))
@@ -236,10 +339,15 @@ def test_a_scan_that_does_not_commute(shape: tuple[int, ...], axis: int, reverse
     def write(b: Builder, x: Any, y: Any) -> Any:
         return b.region_op("scan", [x, y], regions=[affine(b)], axis=axis, reverse=reverse).results
 
-    first, second = (np.moveaxis(value, axis, 0)[:: -1 if reverse else 1].copy() for value in (a, c))
+    first, second = (
+        np.moveaxis(value, axis, 0)[:: -1 if reverse else 1].copy() for value in (a, c)
+    )
     for k in range(1, len(first)):
         first[k], second[k] = first[k - 1] * first[k], second[k - 1] * first[k] + second[k]
-    expected = [np.ascontiguousarray(np.moveaxis(value[:: -1 if reverse else 1], 0, axis)) for value in (first, second)]
+    expected = [
+        np.ascontiguousarray(np.moveaxis(value[:: -1 if reverse else 1], 0, axis))
+        for value in (first, second)
+    ]
     compare(kernel([TileType(shape, I64)] * 2, write), [a, c], expected)
 
 
@@ -254,7 +362,11 @@ def branching(b: Builder) -> Region:
             with b.at_region(way):
                 b.yield_([value])
             ways.append(way)
-        b.yield_(b.region_op("if", b.cmp(b.abs(x), b.abs(y), predicate="ge"), regions=ways, results=[I32]).results)
+        b.yield_(
+            b.region_op(
+                "if", b.cmp(b.abs(x), b.abs(y), predicate="ge"), regions=ways, results=[I32]
+            ).results
+        )
     return region
 
 
@@ -263,11 +375,29 @@ def test_regions_with_control_flow(shape: tuple[int, ...]) -> None:
     x, y = np.random.default_rng(5).integers(-99, 99, (2, *shape), dtype=np.int32)
     greater = np.where(np.abs(x) >= np.abs(y), x, y)
     type_ = TileType(shape, I32)
-    compare(kernel([type_, type_], lambda b, x, y: b.region_op("map", [x, y], regions=[branching(b)], results=[type_], pack=1).results), [x, y], [greater])
+    compare(
+        kernel(
+            [type_, type_],
+            lambda b, x, y: (
+                b.region_op("map", [x, y], regions=[branching(b)], results=[type_], pack=1).results
+            ),
+        ),
+        [x, y],
+        [greater],
+    )
     scanned = x.copy()
     for k in range(1, shape[0]):
         scanned[k] = np.where(np.abs(scanned[k - 1]) >= np.abs(x[k]), scanned[k - 1], x[k])
-    compare(kernel([type_], lambda b, x: b.region_op("scan", [x], regions=[branching(b)], axis=0, reverse=False).results), [x], [scanned])
+    compare(
+        kernel(
+            [type_],
+            lambda b, x: (
+                b.region_op("scan", [x], regions=[branching(b)], axis=0, reverse=False).results
+            ),
+        ),
+        [x],
+        [scanned],
+    )
 
 
 def test_a_map_of_packs_reads_values_from_outside() -> None:
@@ -289,11 +419,38 @@ def test_rounding_near_ties_and_where_there_is_no_fraction(element: Type) -> Non
     dtype = DTYPES[element]
     rng, ties = np.random.default_rng(7), np.arange(-9, 10) / 2
     limit = 2.0 ** (23 if element is F32 else 52)
-    x = np.concatenate([ties, np.nextafter(dtype(0.5), dtype([0, 1])), rng.standard_normal(99) * 10.0 ** rng.integers(-9, 19, 99)]).astype(dtype)
-    x = np.concatenate([x, dtype([limit, limit - 0.5, limit + 1, -limit + 0.5, 0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324])])
+    x = np.concatenate(
+        [
+            ties,
+            np.nextafter(dtype(0.5), dtype([0, 1])),
+            rng.standard_normal(99) * 10.0 ** rng.integers(-9, 19, 99),
+        ]
+    ).astype(dtype)
+    x = np.concatenate(
+        [
+            x,
+            dtype(
+                [
+                    limit,
+                    limit - 0.5,
+                    limit + 1,
+                    -limit + 0.5,
+                    0.0,
+                    -0.0,
+                    np.inf,
+                    -np.inf,
+                    np.nan,
+                    5e-324,
+                ]
+            ),
+        ]
+    )
     with np.errstate(all="ignore"):
         expected = [np.floor(x), np.ceil(x), np.rint(x), np.trunc(x)]
-    module = kernel([TileType(x.shape, element)], lambda b, x: [b.floor(x), b.ceil(x), b.round_even(x), b.trunc(x)])
+    module = kernel(
+        [TileType(x.shape, element)],
+        lambda b, x: [b.floor(x), b.ceil(x), b.round_even(x), b.trunc(x)],
+    )
     compare(module, [x], expected)
     apart = parse_module(str(module))
     decompose(apart, KEPT)
@@ -308,8 +465,17 @@ def test_rounding_near_ties_and_where_there_is_no_fraction(element: Type) -> Non
 def test_sines_of_large_numbers_without_f64(name: str) -> None:
     """Against the function by f64, which is within the bound of the exact one: of random numbers, and of those next to multiples of a quarter turn."""
     rng = np.random.default_rng(9)
-    near = (np.arange(1, 2000, dtype=np.float64) * 2.0 ** rng.integers(4, 60, 1999) * (np.pi / 2)).astype(np.float32)
-    x = np.concatenate([rng.uniform(2**15, 2**17, 2000), 2.0 ** rng.uniform(15, 128, 4000), near, [2.0**127, 16367173.0 * 2.0**72]]).astype(np.float32)
+    near = (
+        np.arange(1, 2000, dtype=np.float64) * 2.0 ** rng.integers(4, 60, 1999) * (np.pi / 2)
+    ).astype(np.float32)
+    x = np.concatenate(
+        [
+            rng.uniform(2**15, 2**17, 2000),
+            2.0 ** rng.uniform(15, 128, 4000),
+            near,
+            [2.0**127, 16367173.0 * 2.0**72],
+        ]
+    ).astype(np.float32)
     x *= rng.choice([-1, 1], len(x)).astype(np.float32)
     module = kernel([TileType(x.shape, F32)], lambda b, x: [getattr(b, name)(x)])
     apart, double = parse_module(str(module)), parse_module(str(module))
@@ -323,8 +489,22 @@ def test_sines_of_large_numbers_without_f64(name: str) -> None:
 
 @pytest.mark.parametrize("type_", [I32, I64, IntType(32, False), U64])
 def test_upper_products_of_extremes(type_: IntType) -> None:
-    ends = [type_.minimum, type_.maximum, 0, 1, type_.wrap(-1), 1 << (type_.bits // 2), type_.maximum // 3]
+    ends = [
+        type_.minimum,
+        type_.maximum,
+        0,
+        1,
+        type_.wrap(-1),
+        1 << (type_.bits // 2),
+        type_.maximum // 3,
+    ]
     dtype = np.dtype(f"{'i' if type_.signed else 'u'}{type_.bits // 8}")
-    x, y = (np.array([pair[i] for pair in ((a, c) for a in ends for c in ends)], dtype) for i in (0, 1))
-    expected = np.array([type_.wrap((int(a) * int(c)) >> type_.bits) for a, c in zip(x, y, strict=True)], dtype)
-    compare(kernel([TileType(x.shape, type_)] * 2, lambda b, x, y: [b.mulhi(x, y)]), [x, y], [expected])
+    x, y = (
+        np.array([pair[i] for pair in ((a, c) for a in ends for c in ends)], dtype) for i in (0, 1)
+    )
+    expected = np.array(
+        [type_.wrap((int(a) * int(c)) >> type_.bits) for a, c in zip(x, y, strict=True)], dtype
+    )
+    compare(
+        kernel([TileType(x.shape, type_)] * 2, lambda b, x, y: [b.mulhi(x, y)]), [x, y], [expected]
+    )

@@ -15,10 +15,18 @@ CASES = {
     "the other order": ("%r = min %x, %high : f32", "%s = max %r, %low : f32", (-2.0, 3.0)),
     "one side": ("%r = max %x, %low : f32", "%s = max %low, %y : f32", (-2.0, INF)),
     # of NaN and y the result is y
-    "an operand that may be NaN": ("%r = min %x, %high : f32", "%s = min %r, %y : f32", (-INF, INF)),
+    "an operand that may be NaN": (
+        "%r = min %x, %high : f32",
+        "%s = min %r, %y : f32",
+        (-INF, INF),
+    ),
     "crossed limits": ("%r = min %x, %low : f32", "%s = max %r, %high : f32", (3.0, 3.0)),
     "a choice": ("%r = select %c, %low, %high : f32", "%s = mul %x, %y : f32", (-2.0, 3.0)),
-    "a choice with anything": ("%r = select %c, %low, %x : f32", "%s = mul %x, %y : f32", (-INF, INF)),
+    "a choice with anything": (
+        "%r = select %c, %low, %x : f32",
+        "%s = mul %x, %y : f32",
+        (-INF, INF),
+    ),
     "narrowed, then widened": ("%r = cast %high : f16", "%s = cast %r : f32", (-INF, INF)),
 }
 
@@ -51,6 +59,8 @@ def test_tiles_and_wider_types_keep_limits() -> None:
         "%p = splat %out : tile<4xptr<f32>>", "store %p, %w",
     )  # fmt: skip
     text = "\n      ".join(lines)
-    module = parse_module(f"tilewright.ir 1.0\n    kernel @k(%out: ptr<f32>, %x: f32) {{\n      {text}\n      return\n    }}\n")
+    module = parse_module(
+        f"tilewright.ir 1.0\n    kernel @k(%out: ptr<f32>, %x: f32) {{\n      {text}\n      return\n    }}\n"
+    )
     (store,) = [operation for operation in module.kernel.walk() if operation.name == "store"]
     assert float_limits(store.operands[1]) == (1.0, 1.0)

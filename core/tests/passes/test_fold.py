@@ -48,7 +48,9 @@ TYPES: dict[str, tuple[Type, ...]] = {
     **dict.fromkeys(("shl", "shr", "clz", "popcount"), INTS),
     "mulhi": (I32, U32, I64, U64),
     "fma": FLOATS,
-    **dict.fromkeys(("sqrt", "floor", "ceil", "round_even", "trunc", "copysign", "ldexp"), (F32, F64)),
+    **dict.fromkeys(
+        ("sqrt", "floor", "ceil", "round_even", "trunc", "copysign", "ldexp"), (F32, F64)
+    ),
 }
 
 
@@ -60,10 +62,27 @@ def draw(rng: np.random.Generator, type_: Type) -> Any:
         ends = (type_.minimum, type_.minimum + 1, type_.maximum, type_.maximum - 1, 0, 1, 2, 5, 7)
         if rng.random() < 0.4:
             return ends[rng.integers(len(ends))]
-        return int(rng.integers(type_.minimum, type_.maximum, dtype=numpy_dtype(type_), endpoint=True)) >> int(rng.integers(0, type_.bits))
+        return int(
+            rng.integers(type_.minimum, type_.maximum, dtype=numpy_dtype(type_), endpoint=True)
+        ) >> int(rng.integers(0, type_.bits))
     assert isinstance(type_, FloatType)
     greatest, least = max_finite(type_), math.ldexp(1.0, min_exponent(type_))
-    special = (0.0, -0.0, math.inf, -math.inf, math.nan, greatest, -greatest, least, -least, 1.0, -1.0, 0.5, 2.5, -3.5)
+    special = (
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        greatest,
+        -greatest,
+        least,
+        -least,
+        1.0,
+        -1.0,
+        0.5,
+        2.5,
+        -3.5,
+    )
     if rng.random() < 0.4:
         return special[rng.integers(len(special))]
     return round_to(float(rng.standard_normal() * np.exp2(rng.integers(-10, 11))), type_)
@@ -85,16 +104,25 @@ def compare(build: Any, count: int = 24, expect: float = 0.5) -> None:
     found = expected.copy()
     with np.errstate(all="ignore"):
         run(module, [expected], (1, 1, 1))
-    before = sum(operation.name not in ("constant", "addptr", "store", "return") for operation in module.walk())
+    before = sum(
+        operation.name not in ("constant", "addptr", "store", "return")
+        for operation in module.walk()
+    )
     canonicalize(module)
-    after = sum(operation.name not in ("constant", "addptr", "store", "return") for operation in module.walk())
+    after = sum(
+        operation.name not in ("constant", "addptr", "store", "return")
+        for operation in module.walk()
+    )
     assert before - after >= expect * count
     with np.errstate(all="ignore"):
         run(module, [found], (1, 1, 1))
     if isinstance(type_, FloatType):
         numbers = [decode(array, type_) if is_raw(type_) else array for array in (expected, found)]
         bits = [array.view(f"u{array.itemsize}") for array in (expected, found)]
-        assert ((np.isnan(numbers[0]) & np.isnan(numbers[1])) | (bits[0] == bits[1])).all(), (expected, found)
+        assert ((np.isnan(numbers[0]) & np.isnan(numbers[1])) | (bits[0] == bits[1])).all(), (
+            expected,
+            found,
+        )
     else:
         np.testing.assert_array_equal(expected, found)
 
@@ -128,7 +156,10 @@ def test_against_the_reference(name: str, type_: Type) -> None:
         types = [type_] * len(values)
         if name == "ldexp":
             values[1], types[1] = int(rng.integers(-200, 200)), I32
-        operands = [b.constant(value=value, result=operand) for value, operand in zip(values, types, strict=True)]
+        operands = [
+            b.constant(value=value, result=operand)
+            for value, operand in zip(values, types, strict=True)
+        ]
         return getattr(b, spec.python_name)(*operands, **attributes)
 
     for _ in range(3):
@@ -140,18 +171,35 @@ def test_casts(source: Type) -> None:
     rng = np.random.default_rng(5)
     for target in (*BOTH, I1):
         for rounding in ("rtne", "rtz"):
-            if rounding == "rtz" and not (isinstance(source, FloatType) and isinstance(target, FloatType) and target.bits < source.bits):
+            if rounding == "rtz" and not (
+                isinstance(source, FloatType)
+                and isinstance(target, FloatType)
+                and target.bits < source.bits
+            ):
                 continue
 
             def build(b: Builder, target: Type = target, rounding: str = rounding) -> Any:
                 while True:
                     value = draw(rng, source)
-                    to_integer = isinstance(source, FloatType) and isinstance(target, IntType) and target is not I1
-                    if to_integer and not (math.isfinite(value) and target.minimum <= math.trunc(value) <= target.maximum):
+                    to_integer = (
+                        isinstance(source, FloatType)
+                        and isinstance(target, IntType)
+                        and target is not I1
+                    )
+                    if to_integer and not (
+                        math.isfinite(value)
+                        and target.minimum <= math.trunc(value) <= target.maximum
+                    ):
                         continue
-                    if rounding == "rtz" and isinstance(target, FloatType) and not abs(value) <= max_finite(target):
+                    if (
+                        rounding == "rtz"
+                        and isinstance(target, FloatType)
+                        and not abs(value) <= max_finite(target)
+                    ):
                         continue
-                    return b.cast(b.constant(value=value, result=source), rounding=rounding, result=target)
+                    return b.cast(
+                        b.constant(value=value, result=source), rounding=rounding, result=target
+                    )
 
             compare(build, expect=1.0)
 
@@ -161,7 +209,12 @@ def test_bitcasts(source: Type) -> None:
     rng = np.random.default_rng(6)
     for target in BOTH:
         if bit_width(source) == bit_width(target):
-            compare(lambda b, target=target: b.bitcast(b.constant(value=draw(rng, source), result=source), result=target), expect=0.3)
+            compare(
+                lambda b, target=target: b.bitcast(
+                    b.constant(value=draw(rng, source), result=source), result=target
+                ),
+                expect=0.3,
+            )
 
 
 def _folded(value: Any) -> Any:
@@ -208,15 +261,31 @@ def test_operands_out_of_range_have_one_meaning() -> None:
 def test_casts_out_of_range_fold_as_they_run(source: Type) -> None:
     assert isinstance(source, FloatType)
     rng = np.random.default_rng(8)
-    ends = [math.nan, math.inf, -math.inf, *(sign * 2.0**bits for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1))]
-    numbers = [round_to(value, source) for value in [*ends, *(rng.standard_normal(10) * np.exp2(rng.integers(0, 70, 10))).tolist()]]
+    ends = [
+        math.nan,
+        math.inf,
+        -math.inf,
+        *(sign * 2.0**bits for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1)),
+    ]
+    numbers = [
+        round_to(value, source)
+        for value in [*ends, *(rng.standard_normal(10) * np.exp2(rng.integers(0, 70, 10))).tolist()]
+    ]
     for target in INTS:
         drawn = iter(numbers)
-        compare(lambda b, target=target, drawn=drawn: b.cast(b.constant(value=next(drawn), result=source), result=target), len(numbers), expect=1.0)
+        compare(
+            lambda b, target=target, drawn=drawn: b.cast(
+                b.constant(value=next(drawn), result=source), result=target
+            ),
+            len(numbers),
+            expect=1.0,
+        )
 
 
 def test_overflow_towards_zero_is_the_greatest_finite_number() -> None:
-    compare(lambda b: b.cast(b.constant(value=-1e6, result=F32), rounding="rtz", result=F16), expect=1.0)
+    compare(
+        lambda b: b.cast(b.constant(value=-1e6, result=F32), rounding="rtz", result=F16), expect=1.0
+    )
     assert round_to(-1e6, F16, towards_zero=True) == -65504.0
 
 

@@ -11,12 +11,19 @@ from tilewright.passes.analysis.footprint import Boxes, distinct
 def listed(boxes):
     found = set()
     for start, extents in zip(boxes.starts, boxes.extents, strict=True):
-        found |= {int(start) + sum(map(int.__mul__, boxes.strides, place)) for place in itertools.product(*(range(extent) for extent in map(int, extents)))}
+        found |= {
+            int(start) + sum(map(int.__mul__, boxes.strides, place))
+            for place in itertools.product(*(range(extent) for extent in map(int, extents)))
+        }
     return found
 
 
 def made(starts, strides, extents):
-    return Boxes(np.array(starts, np.int64), strides, np.array(extents, np.int64).reshape(len(starts), len(strides)))
+    return Boxes(
+        np.array(starts, np.int64),
+        strides,
+        np.array(extents, np.int64).reshape(len(starts), len(strides)),
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -26,7 +33,11 @@ def test_boxes_count_as_the_set_of_their_addresses(seed):
     for _ in range(rng.integers(1, 4)):
         axes, count = int(rng.integers(0, 4)), int(rng.integers(1, 12))
         strides = tuple(int(rng.choice([0, 1, 1, 2, 3, 4, 8, -1, -8, 12, 64])) for _ in range(axes))
-        extents = rng.integers(0, 6, (count, axes)) if rng.integers(2) else np.tile(rng.integers(1, 6, axes), (count, 1))
+        extents = (
+            rng.integers(0, 6, (count, axes))
+            if rng.integers(2)
+            else np.tile(rng.integers(1, 6, axes), (count, 1))
+        )
         groups.append(made(rng.integers(0, 90, count), strides, extents))
     assert distinct(groups) == len(set().union(*map(listed, groups)))
 
@@ -38,7 +49,11 @@ def test_tiles_of_rows_are_runs_and_not_elements():
 
 
 def test_nothing_is_nothing():
-    assert distinct([]) == 0 and distinct([made([3], (1,), [0])]) == 0 and distinct([made([3, 3, 4], (), [[], [], []])]) == 2
+    assert (
+        distinct([]) == 0
+        and distinct([made([3], (1,), [0])]) == 0
+        and distinct([made([3, 3, 4], (), [[], [], []])]) == 2
+    )
 
 
 def test_too_many_runs_are_not_counted(monkeypatch):

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, FloatType
-from tilewright.passes.math.float_formats import contains, from_bits, max_finite, min_exponent, round_to, to_bits
+from tilewright.passes.math.float_formats import (
+    contains,
+    from_bits,
+    max_finite,
+    min_exponent,
+    round_to,
+    to_bits,
+)
 from tilewright.reference.numerics import decode
 
 DTYPES = {
@@ -57,7 +64,8 @@ def test_rounding(name: str) -> None:
     greatest = max_finite(type_)
     numbers = np.concatenate(
         [
-            rng.standard_normal(4000) * np.exp2(rng.integers(min_exponent(type_) - 3, math.frexp(greatest)[1] + 2, 4000)),
+            rng.standard_normal(4000)
+            * np.exp2(rng.integers(min_exponent(type_) - 3, math.frexp(greatest)[1] + 2, 4000)),
             [0.0, -0.0, math.inf, -math.inf, math.nan, greatest, -greatest, greatest * 1.01],
             np.ldexp(1.0, np.arange(min_exponent(type_) - 3, 3)),
             np.ldexp(1.5, np.arange(min_exponent(type_) - 3, 3)),

@@ -100,5 +100,7 @@ def test_recursion_is_refused() -> None:
         function @g(%a: i32) -> i32 { %r = call %a {callee = "f"} : i32 return %r }
         kernel @k(%i: i32) { %x = call %i {callee = "f"} : i32 return }"""
     )
-    with pytest.raises(ValueError, match=r"@f calls itself \(@k -> @f -> @g -> @f\) and cannot be inlined"):
+    with pytest.raises(
+        ValueError, match=r"@f calls itself \(@k -> @f -> @g -> @f\) and cannot be inlined"
+    ):
         inline(module)

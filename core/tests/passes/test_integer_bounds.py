@@ -34,10 +34,17 @@ def kernel(lower: int, upper: int, step: int, n: int) -> str:
     body = []
     for place, name in enumerate(names):
         if name in PREDICATES:
-            body += [f"%c{place} = cmp %0, %n {{predicate = {name}}} : i1", f"%v{place} = cast %c{place} : i32"]
+            body += [
+                f"%c{place} = cmp %0, %n {{predicate = {name}}} : i1",
+                f"%v{place} = cast %c{place} : i32",
+            ]
         else:
             body.append(f"%v{place} = {name} %0, %n : i32")
-        body += [f"%o{place} = constant {place} : i32", f"%p{place} = addptr %first, %o{place} : ptr<i32>", f"store %p{place}, %v{place}"]
+        body += [
+            f"%o{place} = constant {place} : i32",
+            f"%p{place} = addptr %first, %o{place} : ptr<i32>",
+            f"store %p{place}, %v{place}",
+        ]
     text = "\n".join(f"    {line}" for line in body)
     return KERNEL.format(lower=lower, upper=upper, step=step, n=n, width=len(names), body=text)
 
@@ -56,7 +63,9 @@ def results(text: str, rows: int, *, simplified: bool) -> tuple[np.ndarray, set[
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8, 9])
 def test_a_counter_computes_the_same(lower: int, upper: int, step: int, n: int) -> None:
     text, rows = kernel(lower, upper, step, n), upper - lower
-    (before, _), (after, _) = (results(text, rows, simplified=simplified) for simplified in (False, True))
+    (before, _), (after, _) = (
+        results(text, rows, simplified=simplified) for simplified in (False, True)
+    )
     np.testing.assert_array_equal(after, before)
 
 

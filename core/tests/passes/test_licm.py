@@ -35,14 +35,20 @@ CASES: dict[str, tuple[str, str]] = {
         loop("%x = neg %0 : i32\n" + loop("use %x, %9").replace("body(%0", "body(%9")),
     ),
     "reductions": (
-        loop("%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\nyield %3\n}\nuse %x"),
-        "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\nyield %3\n}\n" + loop("use %x"),
+        loop(
+            "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\nyield %3\n}\nuse %x"
+        ),
+        "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\nyield %3\n}\n"
+        + loop("use %x"),
     ),
     "divisions by constants": (
         loop("%x = constant 3 : i32\n%y = div %i, %x : i32\nuse %y"),
         "%x = constant 3 : i32\n%y = div %i, %x : i32\n" + loop("use %y"),
     ),
-    "float divisions": (loop("%y = div %f, %g : f32\nuse %y"), "%y = div %f, %g : f32\n" + loop("use %y")),
+    "float divisions": (
+        loop("%y = div %f, %g : f32\nuse %y"),
+        "%y = div %f, %g : f32\n" + loop("use %y"),
+    ),
     "divisions where the loop is sure to run": (
         BOUNDS + certain("%y = div %i, %j : i32\nuse %y"),
         BOUNDS + "%y = div %i, %j : i32\n" + certain("use %y"),
@@ -64,17 +70,26 @@ STAYS: dict[str, str] = {
     "what depends on a carried value": "%r = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %r",
     "with no_licm": loop("%x = neg %f : f32\nuse %x", attributes=" {no_licm = true}"),
     "a load of a loop that may not run": loop("%y = load %p : f32\nuse %y"),
-    "a load of a loop of no iteration": "%lo = constant 4 : i32\n%hi = constant 4 : i32\n" + certain("%y = load %p : f32\nuse %y"),
+    "a load of a loop of no iteration": "%lo = constant 4 : i32\n%hi = constant 4 : i32\n"
+    + certain("%y = load %p : f32\nuse %y"),
     "a load of a loop that stores": BOUNDS + certain("%y = load %p : f32\nuse %y\nstore %p, %f"),
     "a load of a loop with a barrier": BOUNDS + certain("barrier\n%y = load %p : f32\nuse %y"),
     "a volatile load": BOUNDS + certain("%y = load %p {volatile = true} : f32\nuse %y"),
     "a division of a loop that may not run": loop("%y = div %i, %j : i32\nuse %y"),
-    "a division by a constant -1": "%x = constant -1 : i32\n" + loop("%y = rem %i, %x : i32\nuse %y"),
-    "a gather of a loop that may not run": loop("%y = gather %t, %v {axis = 0} : tile<8xf32>\nuse %y"),
+    "a division by a constant -1": "%x = constant -1 : i32\n"
+    + loop("%y = rem %i, %x : i32\nuse %y"),
+    "a gather of a loop that may not run": loop(
+        "%y = gather %t, %v {axis = 0} : tile<8xf32>\nuse %y"
+    ),
     "effects": loop("use %f"),
-    "assembly that is not known to be sure to run": loop('%x = inline_asm %i {assembly = "a", constraints = "c"} : i32\nuse %x'),
-    "what a branch may not reach": BOUNDS + certain("if %c then {\n%x = load %p : f32\nuse %x\nyield\n} else {\nyield\n}"),
-    "a reduction whose combination may trap": loop("%x = reduce %v {axis = 0} : i32 combine(%1: i32, %2: i32) {\n%3 = div %1, %2 : i32\nyield %3\n}\nuse %x"),
+    "assembly that is not known to be sure to run": loop(
+        '%x = inline_asm %i {assembly = "a", constraints = "c"} : i32\nuse %x'
+    ),
+    "what a branch may not reach": BOUNDS
+    + certain("if %c then {\n%x = load %p : f32\nuse %x\nyield\n} else {\nyield\n}"),
+    "a reduction whose combination may trap": loop(
+        "%x = reduce %v {axis = 0} : i32 combine(%1: i32, %2: i32) {\n%3 = div %1, %2 : i32\nyield %3\n}\nuse %x"
+    ),
 }
 
 

@@ -15,7 +15,9 @@ NAMES = ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt")
 def elementwise_kernel(source, result, compute, shape=(4, 32)):
     """y[i] = compute(x[i]) over one tile, and over the scalar x[0] into y[size]."""
     module = Module()
-    function = module.add(Function("kernel", [PointerType(source), PointerType(result)], (), ["x", "y"]))
+    function = module.add(
+        Function("kernel", [PointerType(source), PointerType(result)], (), ["x", "y"])
+    )
     b = Builder.at_end(function.body)
     x, y = function.arguments
     size = int(np.prod(shape))
@@ -59,10 +61,18 @@ def test_conversions_are_expanded():
         (F64, F16, np.float64, np.float16),
     ]:
         module, size = elementwise_kernel(
-            source, result, lambda b, v, result=result: b.cast(v, result=result if v.type.is_scalar else TileType((4, 32), result))
+            source,
+            result,
+            lambda b, v, result=result: b.cast(
+                v, result=result if v.type.is_scalar else TileType((4, 32), result)
+            ),
         )
         x = np.random.default_rng(4).uniform(-500, 500, size).astype(np.float64)
-        x = x.astype(np.float32).view(np.uint32).__rshift__(16).astype(np.uint16) if source is BF16 else x.astype(source_dtype)
+        x = (
+            x.astype(np.float32).view(np.uint32).__rshift__(16).astype(np.uint16)
+            if source is BF16
+            else x.astype(source_dtype)
+        )
         before, after = both(module, x, result_dtype, size)
         np.testing.assert_array_equal(before, after)
 

@@ -7,7 +7,23 @@ import numpy as np
 import pytest
 
 from tilewright.ir import Module, verify
-from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I1, I8, I32, I64, INTEGERS, U8, U32, U64, FloatType, IntType
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    FLOATS,
+    I1,
+    I8,
+    I32,
+    I64,
+    INTEGERS,
+    U8,
+    U32,
+    U64,
+    FloatType,
+    IntType,
+)
 from tilewright.passes.math.float_formats import round_to, to_bits
 from tilewright.passes.math.math_casts import cast_function
 from tilewright_conformance.oracles.formats import saturated
@@ -25,8 +41,14 @@ ML_DTYPES = {
 
 def dtype_of(type_):
     if isinstance(type_, IntType):
-        return np.dtype(bool) if type_ is I1 else np.dtype(f"{'i' if type_.signed else 'u'}{type_.bits // 8}")
-    return np.dtype({F16: np.float16, F32: np.float32, F64: np.float64}.get(type_) or f"u{type_.bits // 8}")
+        return (
+            np.dtype(bool)
+            if type_ is I1
+            else np.dtype(f"{'i' if type_.signed else 'u'}{type_.bits // 8}")
+        )
+    return np.dtype(
+        {F16: np.float16, F32: np.float32, F64: np.float64}.get(type_) or f"u{type_.bits // 8}"
+    )
 
 
 OPERATIONS = {
@@ -63,7 +85,9 @@ def evaluate(function, x):
                 case "constant":
                     value = np.asarray(operation.attribute("value"), dtype)
                 case "cast":
-                    assert operation.result.type not in FOREIGN, "a cast that the function was to do"
+                    assert operation.result.type not in FOREIGN, (
+                        "a cast that the function was to do"
+                    )
                     value = operands[0].astype(dtype)
                 case "bitcast":
                     value = operands[0].view(dtype)
@@ -100,7 +124,9 @@ def is_nan(bits, format_):
     if not format_.has_negative_zero:
         return bits == 1 << (format_.bits - 1)
     infinity = ((1 << format_.exponent) - 1) << format_.mantissa
-    return magnitude > infinity if format_.has_infinity else magnitude == (1 << (format_.bits - 1)) - 1
+    return (
+        magnitude > infinity if format_.has_infinity else magnitude == (1 << (format_.bits - 1)) - 1
+    )
 
 
 #: Of numbers that a table rounds, one in so many is rounded by the definition too.
@@ -115,7 +141,10 @@ def by_table(numbers, format_, rounding):
     said = np.abs(numbers) < table[-1]
     magnitudes = np.where(said, np.abs(numbers), 0)
     below = np.searchsorted(table, magnitudes, side="right") - 1
-    over, under = magnitudes - table[below], table[np.minimum(below + 1, len(table) - 1)] - magnitudes
+    over, under = (
+        magnitudes - table[below],
+        table[np.minimum(below + 1, len(table) - 1)] - magnitudes,
+    )
     found = below + ((rounding == "rtne") & ((over > under) | ((over == under) & (below % 2 == 1))))
     signed = np.signbit(numbers) & (format_.has_negative_zero | (found > 0))
     return found + (signed.astype(np.int64) << (format_.bits - 1)), said
@@ -130,7 +159,10 @@ def check(source, result, rounding, x, numbers):
         expected, said = by_table(given, result, rounding)
         np.testing.assert_array_equal(found[said], expected[said])
         beyond = 2 * numbers_of(result, np.asarray([largest(result)], f"u{result.bits // 8}"))[0]
-        for far, number in ((np.isfinite(given) & (given >= beyond), beyond), (np.isfinite(given) & (given <= -beyond), -beyond)):
+        for far, number in (
+            (np.isfinite(given) & (given >= beyond), beyond),
+            (np.isfinite(given) & (given <= -beyond), -beyond),
+        ):
             code = exact(number, result, rounding)
             assert (nan[far] if code is None else found[far] == code).all()
             said |= far
@@ -156,7 +188,9 @@ def narrowings():
     for source in FLOATS:
         for result in FLOATS:
             for rounding in ("rtne", "rtz"):
-                if (rounding == "rtne" or result.bits < source.bits) and cast_function(source, result, rounding) is not None:
+                if (rounding == "rtne" or result.bits < source.bits) and cast_function(
+                    source, result, rounding
+                ) is not None:
                     yield source, result, rounding
 
 
@@ -177,22 +211,44 @@ def interesting(source, result):
     """Random encodings of the source, and its numbers at and next to those of the result and the ties between them."""
     random = np.random.default_rng(11)
     unsigned = f"u{source.bits // 8}"
-    codes = np.arange(1 << result.bits, dtype=np.uint64) if result.bits <= 8 else random.integers(0, 1 << result.bits, 800, dtype=np.uint64)
+    codes = (
+        np.arange(1 << result.bits, dtype=np.uint64)
+        if result.bits <= 8
+        else random.integers(0, 1 << result.bits, 800, dtype=np.uint64)
+    )
     values = np.asarray(numbers_of(result, codes.astype(f"u{result.bits // 8}")))
     values = values[np.isfinite(values)]
     magnitudes = np.sort(np.abs(values))
-    ties = np.concatenate([(magnitudes[1:] + magnitudes[:-1]) / 2, magnitudes, [magnitudes[-1] * (1 + 2.0 ** -(result.mantissa + 2)), magnitudes[-1] * 2]])
+    ties = np.concatenate(
+        [
+            (magnitudes[1:] + magnitudes[:-1]) / 2,
+            magnitudes,
+            [magnitudes[-1] * (1 + 2.0 ** -(result.mantissa + 2)), magnitudes[-1] * 2],
+        ]
+    )
     with np.errstate(over="ignore"):
         centres = ties.astype(dtype_of(source)).view(unsigned).astype(np.int64)
     near = np.concatenate([centres - 1, centres, centres + 1])
     near = near[near >= 0].astype(unsigned)
     sign = np.asarray(1 << (source.bits - 1), unsigned)
     infinity = ((1 << source.exponent) - 1) << source.mantissa
-    specials = np.asarray([0, 1, infinity - 1, infinity, infinity + 1, infinity | (1 << (source.mantissa - 1))], unsigned)
+    specials = np.asarray(
+        [0, 1, infinity - 1, infinity, infinity + 1, infinity | (1 << (source.mantissa - 1))],
+        unsigned,
+    )
     # exponents near the result's range, where random encodings of a wide source seldom are
-    exponents = random.integers(source.bias - result.bias - result.mantissa - 4, source.bias + result.bias + 4, 1500)
-    around = (np.clip(exponents, 0, 2 * source.bias).astype(np.uint64) << source.mantissa) | random.integers(0, 1 << source.mantissa, 1500, dtype=np.uint64)
-    parts = [random.integers(0, 1 << source.bits, 1500, dtype=np.uint64).astype(unsigned), near, specials, around.astype(unsigned)]
+    exponents = random.integers(
+        source.bias - result.bias - result.mantissa - 4, source.bias + result.bias + 4, 1500
+    )
+    around = (
+        np.clip(exponents, 0, 2 * source.bias).astype(np.uint64) << source.mantissa
+    ) | random.integers(0, 1 << source.mantissa, 1500, dtype=np.uint64)
+    parts = [
+        random.integers(0, 1 << source.bits, 1500, dtype=np.uint64).astype(unsigned),
+        near,
+        specials,
+        around.astype(unsigned),
+    ]
     found = np.concatenate(parts)
     return np.concatenate([found, found ^ sign])
 
@@ -221,7 +277,9 @@ def test_widening_agrees_with_ml_dtypes(source, result):
     found = evaluate(cast_function(source, result), bits)
     expected = bits.view(ML_DTYPES[str(source)]).astype(dtype_of(result))
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(np.signbit(found[~np.isnan(found)]), np.signbit(expected[~np.isnan(expected)]))
+    np.testing.assert_array_equal(
+        np.signbit(found[~np.isnan(found)]), np.signbit(expected[~np.isnan(expected)])
+    )
 
 
 @pytest.mark.parametrize("source", INTEGERS)
@@ -251,7 +309,11 @@ def test_floats_to_integers(source, result):
         keep = list(range(len(bits)))
         expected = [number != 0 for number in numbers]
     else:
-        keep = [i for i, number in enumerate(numbers) if math.isfinite(number) and result.minimum <= math.trunc(number) <= result.maximum]
+        keep = [
+            i
+            for i, number in enumerate(numbers)
+            if math.isfinite(number) and result.minimum <= math.trunc(number) <= result.maximum
+        ]
         expected = [math.trunc(numbers[i]) for i in keep]
     found = evaluate(cast_function(source, result), bits[keep])
     assert found.tolist() == expected

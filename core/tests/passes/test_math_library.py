@@ -32,7 +32,11 @@ def vector(type_):
     return f"<{WIDTH} x {llvm_type(type_)}>"
 
 
-PREDICATES = {"eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne"), **{p: (f"o{p}", f"s{p}", f"u{p}") for p in ("lt", "le", "gt", "ge")}}
+PREDICATES = {
+    "eq": ("oeq", "eq", "eq"),
+    "ne": ("une", "ne", "ne"),
+    **{p: (f"o{p}", f"s{p}", f"u{p}") for p in ("lt", "le", "gt", "ge")},
+}
 BINARY = {
     "add": ("fadd", "add"),
     "sub": ("fsub", "sub"),
@@ -43,7 +47,13 @@ BINARY = {
     "xor": (None, "xor"),
     "shl": (None, "shl"),
 }
-UNARY = {"abs": "fabs", "sqrt": "sqrt", "copysign": "copysign", "fma": "fma", "round_even": "roundeven"}
+UNARY = {
+    "abs": "fabs",
+    "sqrt": "sqrt",
+    "copysign": "copysign",
+    "fma": "fma",
+    "round_even": "roundeven",
+}
 
 
 def emit(writer, operation, operands):
@@ -51,15 +61,25 @@ def emit(writer, operation, operands):
     vec = vector(type_)
     source = operation.operands[0].type if operation.operands else None
     if name in BINARY:
-        return writer.emit(f"{BINARY[name][isinstance(type_, IntType)]} {vec} {operands[0]}, {operands[1]}")
+        return writer.emit(
+            f"{BINARY[name][isinstance(type_, IntType)]} {vec} {operands[0]}, {operands[1]}"
+        )
     if name == "shr":
-        return writer.emit(f"{'ashr' if type_.signed else 'lshr'} {vec} {operands[0]}, {operands[1]}")
+        return writer.emit(
+            f"{'ashr' if type_.signed else 'lshr'} {vec} {operands[0]}, {operands[1]}"
+        )
     if name == "neg":
-        return writer.emit(f"fneg {vec} {operands[0]}" if isinstance(type_, FloatType) else f"sub {vec} zeroinitializer, {operands[0]}")
+        return writer.emit(
+            f"fneg {vec} {operands[0]}"
+            if isinstance(type_, FloatType)
+            else f"sub {vec} zeroinitializer, {operands[0]}"
+        )
     if name == "mulhi":
         wide, bits = f"<{WIDTH} x i{2 * type_.bits}>", type_.bits
         a, b = (writer.emit(f"zext {vec} {x} to {wide}") for x in operands)
-        high = writer.emit(f"lshr {wide} {writer.emit(f'mul {wide} {a}, {b}')}, splat (i{2 * bits} {bits})")
+        high = writer.emit(
+            f"lshr {wide} {writer.emit(f'mul {wide} {a}, {b}')}, splat (i{2 * bits} {bits})"
+        )
         return writer.emit(f"trunc {wide} {high} to {vec}")
     if name in UNARY:
         return writer.intrinsic(f"llvm.{UNARY[name]}", vec, [(vec, x) for x in operands])
@@ -67,15 +87,27 @@ def emit(writer, operation, operands):
         return inlined(writer, math_function("exp", type_), operands)
     if name == "ldexp":
         ints = vector(operation.operands[1].type)
-        return writer.intrinsic("llvm.ldexp", vec, [(vec, operands[0]), (ints, operands[1])], [vec, ints])
+        return writer.intrinsic(
+            "llvm.ldexp", vec, [(vec, operands[0]), (ints, operands[1])], [vec, ints]
+        )
     if name == "cmp":
         floating = isinstance(source, FloatType)
-        predicate = PREDICATES[operation.attribute("predicate")][0 if floating else 1 if source.signed else 2]
-        return writer.emit(f"{'f' if floating else 'i'}cmp {predicate} {vector(source)} {operands[0]}, {operands[1]}")
+        predicate = PREDICATES[operation.attribute("predicate")][
+            0 if floating else 1 if source.signed else 2
+        ]
+        return writer.emit(
+            f"{'f' if floating else 'i'}cmp {predicate} {vector(source)} {operands[0]}, {operands[1]}"
+        )
     if name == "select":
-        return writer.emit(f"select <{WIDTH} x i1> {operands[0]}, {vec} {operands[1]}, {vec} {operands[2]}")
+        return writer.emit(
+            f"select <{WIDTH} x i1> {operands[0]}, {vec} {operands[1]}, {vec} {operands[2]}"
+        )
     if name == "bitcast":
-        return operands[0] if llvm_type(source) == llvm_type(type_) else writer.emit(f"bitcast {vector(source)} {operands[0]} to {vec}")
+        return (
+            operands[0]
+            if llvm_type(source) == llvm_type(type_)
+            else writer.emit(f"bitcast {vector(source)} {operands[0]} to {vec}")
+        )
     if name == "cast":
         if isinstance(source, IntType) and isinstance(type_, IntType):
             if source.bits == type_.bits:
@@ -106,7 +138,9 @@ def inlined(writer, function, operands):
         if operation.name == "constant":
             names[operation.result] = constant(operation.attribute("value"), operation.result.type)
         elif operation.name != "return":
-            names[operation.result] = emit(writer, operation, [names[x] for x in operation.operands])
+            names[operation.result] = emit(
+                writer, operation, [names[x] for x in operation.operands]
+            )
     return names[function.body.last.operands[0]]
 
 
@@ -118,19 +152,33 @@ class Compiled:
         module.add(function)
         verify(module)
         text = ModuleWriter('nounwind "prefer-vector-width"="512"')
-        writer = text.function("f", [("ptr", f"x{i}") for i in range(len(function.arguments))] + [("ptr", "y"), ("i64", "n")])
+        writer = text.function(
+            "f",
+            [("ptr", f"x{i}") for i in range(len(function.arguments))]
+            + [("ptr", "y"), ("i64", "n")],
+        )
         with writer.loop("0", "%n", WIDTH) as loop:
             loaded = []
             for i, argument in enumerate(function.arguments):
-                address = writer.emit(f"getelementptr {llvm_type(argument.type)}, ptr %x{i}, i64 {loop.index}")
+                address = writer.emit(
+                    f"getelementptr {llvm_type(argument.type)}, ptr %x{i}, i64 {loop.index}"
+                )
                 loaded.append(writer.load(vector(argument.type), address))
             self.result = function.body.last.operands[0].type
             value = inlined(writer, function, loaded)
-            writer.store(vector(self.result), value, writer.emit(f"getelementptr {llvm_type(self.result)}, ptr %y, i64 {loop.index}"))
+            writer.store(
+                vector(self.result),
+                value,
+                writer.emit(f"getelementptr {llvm_type(self.result)}, ptr %y, i64 {loop.index}"),
+            )
         writer.ret()
         triple, cpu, features = host_target()
-        self.loaded = load_object(compile_to_object(text.text(), triple=triple, cpu=cpu, features=features), ["f"])
-        self.call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(function.arguments) + 1), ctypes.c_int64)(self.loaded.address("f"))
+        self.loaded = load_object(
+            compile_to_object(text.text(), triple=triple, cpu=cpu, features=features), ["f"]
+        )
+        self.call = ctypes.CFUNCTYPE(
+            None, *[ctypes.c_void_p] * (len(function.arguments) + 1), ctypes.c_int64
+        )(self.loaded.address("f"))
 
     def __call__(self, *arrays):
         length = len(arrays[0])
@@ -158,12 +206,22 @@ class Library:
         text = ModuleWriter()
         writer = text.function("f", [("ptr", "x"), ("ptr", "y"), ("i64", "n")])
         with writer.loop("0", "%n", 1) as loop:
-            x = writer.load("double", writer.emit(f"getelementptr double, ptr %x, i64 {loop.index}"))
-            writer.store("double", writer.call(name, "double", [("double", x)]), writer.emit(f"getelementptr double, ptr %y, i64 {loop.index}"))
+            x = writer.load(
+                "double", writer.emit(f"getelementptr double, ptr %x, i64 {loop.index}")
+            )
+            writer.store(
+                "double",
+                writer.call(name, "double", [("double", x)]),
+                writer.emit(f"getelementptr double, ptr %y, i64 {loop.index}"),
+            )
         writer.ret()
         triple, cpu, features = host_target()
-        self.loaded = load_object(compile_to_object(text.text(), triple=triple, cpu=cpu, features=features), ["f"])
-        self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.loaded.address("f"))
+        self.loaded = load_object(
+            compile_to_object(text.text(), triple=triple, cpu=cpu, features=features), ["f"]
+        )
+        self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+            self.loaded.address("f")
+        )
 
     def __call__(self, x):
         x = np.ascontiguousarray(x)
@@ -213,7 +271,9 @@ def floats(start, stop, step=1):
 def test_f32_error_over_the_whole_range(name, native):
     """Every 1009th encoding: all exponents, both signs, subnormals, infinities and NaN."""
     x = floats(0, 1 << 32, 1009)
-    error = ulp_error(compiled(name, F32, native_ldexp=native)(x), exact64(name, x.astype(np.float64)), F32)
+    error = ulp_error(
+        compiled(name, F32, native_ldexp=native)(x), exact64(name, x.astype(np.float64)), F32
+    )
     assert error.max() <= MATH[name, F32].strict_ulp, x[error.argmax()]
 
 
@@ -222,10 +282,14 @@ def test_functions_made_of_exp_are_as_good_with_the_operation(name):
     """Within the strict bound where exp is; what a machine's own exp and quick division add is left to the relaxed one."""
     x = floats(0, 1 << 32, 1009)
     with np.errstate(over="ignore"):
-        error = ulp_error(compiled(name, F32, native_exp=True)(x), exact64(name, x.astype(np.float64)), F32)
+        error = ulp_error(
+            compiled(name, F32, native_exp=True)(x), exact64(name, x.astype(np.float64)), F32
+        )
     assert error.max() <= MATH[name, F32].strict_ulp, x[error.argmax()]
     operations = {operation.name for operation in math_function(name, F32, native_exp=True).body}
-    assert "exp" in operations and "exp" not in {operation.name for operation in math_function(name, F32).body}
+    assert "exp" in operations and "exp" not in {
+        operation.name for operation in math_function(name, F32).body
+    }
 
 
 DENSE = {
@@ -258,11 +322,21 @@ def test_short_reduction_agrees_up_to_its_limit(name, element):
     short, full = compiled(name, element, full_range=False)(x), compiled(name, element)(x)
     np.testing.assert_array_equal(short, full)
     beyond = np.asarray([limit * 4.03], DTYPES[element])
-    assert ulp_error(compiled(name, element)(beyond), [float(getattr(mpmath, name)(float(beyond[0])))], element)[0] <= MATH[name, element].strict_ulp
+    assert (
+        ulp_error(
+            compiled(name, element)(beyond),
+            [float(getattr(mpmath, name)(float(beyond[0])))],
+            element,
+        )[0]
+        <= MATH[name, element].strict_ulp
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("TILEWRIGHT_EXHAUSTIVE") != "1", reason="minutes a function: TILEWRIGHT_EXHAUSTIVE=1 runs it")
+@pytest.mark.skipif(
+    os.environ.get("TILEWRIGHT_EXHAUSTIVE") != "1",
+    reason="minutes a function: TILEWRIGHT_EXHAUSTIVE=1 runs it",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_f32_error_over_every_argument(name):
     worst, where, function = 0.0, 0.0, compiled(name, F32)
@@ -307,7 +381,11 @@ def arguments_f64(name, count=700):
 
 def exact_error_f64(name, x, found):
     """The error of each result in units in the last place of the exact one."""
-    function = {"rsqrt": lambda v: 1 / mpmath.sqrt(v), "exp2": lambda v: mpmath.mpf(2) ** v, "log2": lambda v: mpmath.log(v, 2)}.get(name)
+    function = {
+        "rsqrt": lambda v: 1 / mpmath.sqrt(v),
+        "exp2": lambda v: mpmath.mpf(2) ** v,
+        "log2": lambda v: mpmath.log(v, 2),
+    }.get(name)
     function = function or getattr(mpmath, name)
     errors = []
     with mpmath.workdps(50):
@@ -340,27 +418,79 @@ def test_f64_error(name):
 @pytest.mark.parametrize("name", ["exp", "exp2"])
 def test_f64_without_native_ldexp_agrees(name):
     x = arguments_f64(name)
-    np.testing.assert_array_equal(compiled(name, F64, native_ldexp=False)(x), compiled(name, F64)(x))
+    np.testing.assert_array_equal(
+        compiled(name, F64, native_ldexp=False)(x), compiled(name, F64)(x)
+    )
 
 
 def test_worst_case_of_the_reduction():
     """The double nearest to a multiple of pi/2 (V. Lefevre, J.-M. Muller): its remainder is about 2**-60.9."""
     x = np.asarray([6381956970095103.0 * 2.0**797])
-    errors = exact_error_f64("sin", x, compiled("sin", F64)(x)), exact_error_f64("cos", x, compiled("cos", F64)(x))
+    errors = (
+        exact_error_f64("sin", x, compiled("sin", F64)(x)),
+        exact_error_f64("cos", x, compiled("cos", F64)(x)),
+    )
     assert max(e.max() for e in errors) <= 1.0
 
 
 # ---- special values
 
 SPECIALS = {
-    "exp": [(math.inf, math.inf), (-math.inf, 0.0), (0.0, 1.0), (-0.0, 1.0), (1000.0, math.inf), (-1000.0, 0.0)],
-    "exp2": [(math.inf, math.inf), (-math.inf, 0.0), (0.0, 1.0), (-0.0, 1.0), (3.0, 8.0), (-2.0, 0.25), (2000.0, math.inf), (-2000.0, 0.0)],
-    "log": [(math.inf, math.inf), (-math.inf, math.nan), (0.0, -math.inf), (-0.0, -math.inf), (1.0, 0.0), (-1.0, math.nan), (-1e-40, math.nan)],
-    "log2": [(math.inf, math.inf), (-math.inf, math.nan), (0.0, -math.inf), (-0.0, -math.inf), (1.0, 0.0), (8.0, 3.0), (0.125, -3.0), (-1.0, math.nan)],
+    "exp": [
+        (math.inf, math.inf),
+        (-math.inf, 0.0),
+        (0.0, 1.0),
+        (-0.0, 1.0),
+        (1000.0, math.inf),
+        (-1000.0, 0.0),
+    ],
+    "exp2": [
+        (math.inf, math.inf),
+        (-math.inf, 0.0),
+        (0.0, 1.0),
+        (-0.0, 1.0),
+        (3.0, 8.0),
+        (-2.0, 0.25),
+        (2000.0, math.inf),
+        (-2000.0, 0.0),
+    ],
+    "log": [
+        (math.inf, math.inf),
+        (-math.inf, math.nan),
+        (0.0, -math.inf),
+        (-0.0, -math.inf),
+        (1.0, 0.0),
+        (-1.0, math.nan),
+        (-1e-40, math.nan),
+    ],
+    "log2": [
+        (math.inf, math.inf),
+        (-math.inf, math.nan),
+        (0.0, -math.inf),
+        (-0.0, -math.inf),
+        (1.0, 0.0),
+        (8.0, 3.0),
+        (0.125, -3.0),
+        (-1.0, math.nan),
+    ],
     "sin": [(math.inf, math.nan), (-math.inf, math.nan), (0.0, 0.0), (-0.0, -0.0)],
     "cos": [(math.inf, math.nan), (-math.inf, math.nan), (0.0, 1.0), (-0.0, 1.0)],
-    "tanh": [(math.inf, 1.0), (-math.inf, -1.0), (0.0, 0.0), (-0.0, -0.0), (50.0, 1.0), (-50.0, -1.0)],
-    "erf": [(math.inf, 1.0), (-math.inf, -1.0), (0.0, 0.0), (-0.0, -0.0), (50.0, 1.0), (-50.0, -1.0)],
+    "tanh": [
+        (math.inf, 1.0),
+        (-math.inf, -1.0),
+        (0.0, 0.0),
+        (-0.0, -0.0),
+        (50.0, 1.0),
+        (-50.0, -1.0),
+    ],
+    "erf": [
+        (math.inf, 1.0),
+        (-math.inf, -1.0),
+        (0.0, 0.0),
+        (-0.0, -0.0),
+        (50.0, 1.0),
+        (-50.0, -1.0),
+    ],
     "rsqrt": [(math.inf, 0.0), (0.0, math.inf), (-0.0, -math.inf), (4.0, 0.5), (-1.0, math.nan)],
 }
 
@@ -374,12 +504,16 @@ def test_special_values(name, element, native):
     expected = [y for _, y in SPECIALS[name]] + [math.nan] * len(quiet)
     found = compiled(name, element, native_ldexp=native)(np.asarray(arguments, DTYPES[element]))
     np.testing.assert_array_equal(found, np.asarray(expected, DTYPES[element]))
-    np.testing.assert_array_equal(np.signbit(found[~np.isnan(found)]), np.signbit(np.asarray(expected)[~np.isnan(expected)]))
+    np.testing.assert_array_equal(
+        np.signbit(found[~np.isnan(found)]), np.signbit(np.asarray(expected)[~np.isnan(expected)])
+    )
 
 
 @pytest.mark.parametrize("element", [F32, F64])
 def test_odd_functions_keep_subnormals(element):
-    tiny = np.asarray([1, 2, 3, 1 << (element.mantissa - 1), (1 << element.mantissa) - 1], f"u{element.bits // 8}").view(DTYPES[element])
+    tiny = np.asarray(
+        [1, 2, 3, 1 << (element.mantissa - 1), (1 << element.mantissa) - 1], f"u{element.bits // 8}"
+    ).view(DTYPES[element])
     for name in ("sin", "tanh"):
         np.testing.assert_array_equal(compiled(name, element)(tiny), tiny)
         np.testing.assert_array_equal(compiled(name, element)(-tiny), -tiny)
@@ -388,8 +522,25 @@ def test_odd_functions_keep_subnormals(element):
 @pytest.mark.parametrize("element", [F32, F64])
 def test_ldexp_is_exact_for_every_exponent(element):
     dtype, random = DTYPES[element], np.random.default_rng(8)
-    x = random.integers(0, 1 << element.bits, 20000, dtype=np.uint64).astype(f"u{element.bits // 8}").view(dtype)
-    x = np.concatenate([x, [1.0, 1.5, np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal, -0.0, math.inf, math.nan]]).astype(dtype)
+    x = (
+        random.integers(0, 1 << element.bits, 20000, dtype=np.uint64)
+        .astype(f"u{element.bits // 8}")
+        .view(dtype)
+    )
+    x = np.concatenate(
+        [
+            x,
+            [
+                1.0,
+                1.5,
+                np.finfo(dtype).max,
+                np.finfo(dtype).smallest_subnormal,
+                -0.0,
+                math.inf,
+                math.nan,
+            ],
+        ]
+    ).astype(dtype)
     span = 2 * element.bias + 2 * element.mantissa + 20
     exponent = random.integers(-span, span, len(x)).astype(np.int32)
     exponent[:4] = -(2**31), 2**31 - 1, -(2**31) + 1, 2**30

@@ -12,7 +12,24 @@ import pytest
 from tilewright.ir import TABLE, Module, Value, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import F16, F32, F64, I1, I8, I32, I64, U32, FloatType, IntType, TileType, Type, element_type, shape_of, tile_or_scalar, with_element
+from tilewright.ir.types import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    U32,
+    FloatType,
+    IntType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+    tile_or_scalar,
+    with_element,
+)
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
@@ -77,9 +94,13 @@ class Program:
     def choose(self, *options: Any) -> Any:
         return options[self.rng.integers(len(options))]
 
-    def value(self, type_: Type | None = None, kind: Callable[[Value], bool] = lambda value: True) -> Value:
+    def value(
+        self, type_: Type | None = None, kind: Callable[[Value], bool] = lambda value: True
+    ) -> Value:
         """A value of the type, or one for which ``kind`` holds: often a recent one, sometimes a constant."""
-        found = [value for value in self.pool if (type_ is None or value.type is type_) and kind(value)]
+        found = [
+            value for value in self.pool if (type_ is None or value.type is type_) and kind(value)
+        ]
         if type_ is not None and (not found or self.rng.random() < 0.35):
             return self.constant(type_)
         return found[max(self.rng.integers(len(found)), self.rng.integers(len(found)))]
@@ -87,9 +108,13 @@ class Program:
     def constant(self, type_: Type) -> Value:
         element = element_type(type_)
         if isinstance(element, FloatType):
-            return self.b.constant_like(type_, self.choose(0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, float("inf"), float("nan")))
+            return self.b.constant_like(
+                type_, self.choose(0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, float("inf"), float("nan"))
+            )
         assert isinstance(element, IntType)
-        return self.b.constant_like(type_, self.choose(0, 0, 1, 1, 2, 3, 7, element.minimum, element.maximum))
+        return self.b.constant_like(
+            type_, self.choose(0, 0, 1, 1, 2, 3, 7, element.minimum, element.maximum)
+        )
 
     def add(self, value: Any) -> None:
         for result in value if isinstance(value, tuple | list) else (value,):
@@ -109,14 +134,29 @@ class Program:
             self.add(self.choose(b.add, b.sub, b.mul, b.and_, b.or_, b.xor, b.min, b.max)(x, y))
 
     def divide(self) -> None:
-        x = self.value(kind=lambda value: isinstance(element_type(value.type), IntType) and element_type(value.type) is not I1)
+        x = self.value(
+            kind=lambda value: (
+                isinstance(element_type(value.type), IntType) and element_type(value.type) is not I1
+            )
+        )
         low = self.b.and_(self.value(x.type), self.b.constant_like(x.type, 6))
-        positive = self.choose(self.b.or_(low, self.b.constant_like(x.type, 1)), self.b.constant_like(x.type, self.choose(1, 2, 5)))
+        positive = self.choose(
+            self.b.or_(low, self.b.constant_like(x.type, 1)),
+            self.b.constant_like(x.type, self.choose(1, 2, 5)),
+        )
         self.add(self.choose(self.b.div, self.b.rem)(x, positive))
 
     def shift(self) -> None:
-        x = self.value(kind=lambda value: isinstance(element_type(value.type), IntType) and element_type(value.type) is not I1)
-        self.add(self.choose(self.b.shl, self.b.shr)(x, self.b.and_(self.value(x.type), self.b.constant_like(x.type, 7))))
+        x = self.value(
+            kind=lambda value: (
+                isinstance(element_type(value.type), IntType) and element_type(value.type) is not I1
+            )
+        )
+        self.add(
+            self.choose(self.b.shl, self.b.shr)(
+                x, self.b.and_(self.value(x.type), self.b.constant_like(x.type, 7))
+            )
+        )
 
     def unary(self) -> None:
         x, b = self.value(kind=lambda value: element_type(value.type) is not I1), self.b
@@ -137,7 +177,11 @@ class Program:
 
     def select(self) -> None:
         x = self.value()
-        self.add(self.b.select(self.value(with_element(x.type, I1)), x, self.choose(x, self.value(x.type))))
+        self.add(
+            self.b.select(
+                self.value(with_element(x.type, I1)), x, self.choose(x, self.value(x.type))
+            )
+        )
 
     def cast(self) -> None:
         x = self.value()
@@ -146,10 +190,18 @@ class Program:
             back = self.b.cast(x, result=with_element(x.type, target))
             self.add(self.b.cast(back, result=with_element(x.type, F16 if target is F64 else F32)))
         else:
-            middle = self.b.cast(x, result=with_element(x.type, self.choose(I1, I8, I32, U32, I64, F32, F64)))
-            self.add(middle if element_type(middle.type) is not F64 else self.b.cast(middle, result=with_element(x.type, F32)))
+            middle = self.b.cast(
+                x, result=with_element(x.type, self.choose(I1, I8, I32, U32, I64, F32, F64))
+            )
+            self.add(
+                middle
+                if element_type(middle.type) is not F64
+                else self.b.cast(middle, result=with_element(x.type, F32))
+            )
             if isinstance(element_type(middle.type), IntType):
-                self.add(self.b.cast(middle, result=with_element(x.type, self.choose(I8, I32, I64))))
+                self.add(
+                    self.b.cast(middle, result=with_element(x.type, self.choose(I8, I32, I64)))
+                )
 
     def shape(self) -> None:
         x, b = self.value(kind=lambda value: bool(shape_of(value.type))), self.b
@@ -158,7 +210,9 @@ class Program:
         other = (4, 8) if x.type.shape == (8,) else (8,)
         if x.type.shape == (8,):
             wide = b.expand_dims(x, axis=0)
-            self.add(b.broadcast(b.broadcast(wide, result=wide.type), result=TileType(other, element)))
+            self.add(
+                b.broadcast(b.broadcast(wide, result=wide.type), result=TileType(other, element))
+            )
         else:
             turned = b.permute(b.permute(x, order=(1, 0)), order=self.choose((1, 0), (0, 1)))
             flat = b.reshape(turned, result=TileType((32,), element))
@@ -171,7 +225,11 @@ class Program:
         self.add(self.b.splat(x, result=TileType(self.choose((8,), (4, 8)), x.type)))
 
     def reduce(self) -> None:
-        x = self.value(kind=lambda value: bool(shape_of(value.type)) and isinstance(element_type(value.type), IntType))
+        x = self.value(
+            kind=lambda value: (
+                bool(shape_of(value.type)) and isinstance(element_type(value.type), IntType)
+            )
+        )
         element = element_type(x.type)
         combine = self.b.xor if element is I1 else self.choose(self.b.add, self.b.max, self.b.xor)
         region = self.kernel.region((element, element), combine)
@@ -179,15 +237,26 @@ class Program:
 
     def place(self, shape: tuple[int, ...]) -> Value:
         """Addresses within the memory."""
-        offset = self.b.and_(self.value(tile_or_scalar(shape, I32)), self.b.constant_like(tile_or_scalar(shape, I32), 63))
-        base = self.b.splat(self.memory, result=TileType(shape, self.memory.type)) if shape else self.memory
+        offset = self.b.and_(
+            self.value(tile_or_scalar(shape, I32)),
+            self.b.constant_like(tile_or_scalar(shape, I32), 63),
+        )
+        base = (
+            self.b.splat(self.memory, result=TileType(shape, self.memory.type))
+            if shape
+            else self.memory
+        )
         return self.b.addptr(base, offset)  # type: ignore[no-any-return]
 
     def load(self) -> None:
         shape = self.choose(*self.SHAPES)
         mask = self.value(tile_or_scalar(shape, I1))
         other = self.value(tile_or_scalar(shape, F32))
-        self.add(self.b.load(self.place(shape), mask=mask, other=other) if self.rng.random() < 0.6 else self.b.load(self.place(shape)))
+        self.add(
+            self.b.load(self.place(shape), mask=mask, other=other)
+            if self.rng.random() < 0.6
+            else self.b.load(self.place(shape))
+        )
 
     def store(self) -> None:
         mask = self.value(I1) if self.rng.random() < 0.5 else None
@@ -221,7 +290,17 @@ class Program:
         self.add(self.b.region_op("for", *bounds, inits, regions=[body]).results)
 
     def steps(self, count: int) -> None:
-        simple = [self.binary] * 4 + [self.divide, self.shift, self.unary, self.fused, self.compare, self.select, self.select, self.cast, self.cast]
+        simple = [self.binary] * 4 + [
+            self.divide,
+            self.shift,
+            self.unary,
+            self.fused,
+            self.compare,
+            self.select,
+            self.select,
+            self.cast,
+            self.cast,
+        ]
         simple += [self.shape, self.splat, self.reduce, self.load, self.load, self.store]
         self.depth += 1
         for _ in range(count):

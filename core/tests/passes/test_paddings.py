@@ -13,7 +13,11 @@ from tilewright.passes.descriptor_pointers import Expansion
 SIGNATURE = '%z: desc<4x8xf32>, %n: desc<4x8xf32> {padding = "nan"}, %i: desc<4x8xi32>, %j: desc<4x8xi32> {padding = "nan"}, %c: i1, %k: i32, %p: ptr<f32>'
 MADE = '%e = cast %k : i64\n%m = make_descriptor %p, shape=[%e, %e], strides=[%e, %e] {padding = "nan"} : desc<4x8xf32>\n'
 TWO = "desc<4x8xf32>, desc<4x8xf32>"
-FOR = "%r, %s = for %k, %k, %k, inits=[{inits}] : " + TWO + " body(%at: i32, %a: desc<4x8xf32>, %b: desc<4x8xf32>) {{\nyield {yields}\n}}"
+FOR = (
+    "%r, %s = for %k, %k, %k, inits=[{inits}] : "
+    + TWO
+    + " body(%at: i32, %a: desc<4x8xf32>, %b: desc<4x8xf32>) {{\nyield {yields}\n}}"
+)
 WHILE = "%r = while %z : desc<4x8xf32> before(%a: desc<4x8xf32>) {{\ncondition %c, values=[{forwarded}]\n}} after(%d: desc<4x8xf32>) {{\nyield {yields}\n}}"
 
 
@@ -30,9 +34,15 @@ def mixed(body: str) -> set[str]:
 CASES: dict[str, tuple[str, set[str]]] = {
     "paddings alike": ("%r = if %c : desc<4x8xf32> then {\nyield %z\n} else {\nyield %z\n}", set()),
     "a branch": ("%r = if %c : desc<4x8xf32> then {\nyield %z\n} else {\nyield %n\n}", {"r"}),
-    "a branch that makes one": (f"%r = if %c : desc<4x8xf32> then {{\n{MADE}yield %m\n}} else {{\nyield %z\n}}", {"r"}),
+    "a branch that makes one": (
+        f"%r = if %c : desc<4x8xf32> then {{\n{MADE}yield %m\n}} else {{\nyield %z\n}}",
+        {"r"},
+    ),
     "integers": ("%r = if %c : desc<4x8xi32> then {\nyield %i\n} else {\nyield %j\n}", set()),
-    "a selection": ("%r = select %c, %z, %n : desc<4x8xf32>\n%s = select %c, %r, %z : desc<4x8xf32>\n%t = select %c, %z, %z : desc<4x8xf32>", {"r", "s"}),
+    "a selection": (
+        "%r = select %c, %z, %n : desc<4x8xf32>\n%s = select %c, %r, %z : desc<4x8xf32>\n%t = select %c, %z, %z : desc<4x8xf32>",
+        {"r", "s"},
+    ),
     "a loop that replaces": (FOR.format(inits="%z, %n", yields="%n, %n"), {"r", "a"}),
     "a loop that swaps": (FOR.format(inits="%z, %n", yields="%b, %a"), {"r", "a", "s", "b"}),
     "a loop that keeps": (FOR.format(inits="%z, %n", yields="%a, %b"), set()),

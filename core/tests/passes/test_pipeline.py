@@ -38,15 +38,21 @@ def test_timings_add_up(kernel_of: Callable[[str], Module]) -> None:
     assert timings["cse"] > before
 
 
-def test_the_broken_pass_is_named(kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broken_pass_is_named(
+    kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
     run(kernel_of(DEAD), [break_it])
-    with pytest.raises(VerificationError, match=r"^after pass break_it: a region of k has no terminator$"):
+    with pytest.raises(
+        VerificationError, match=r"^after pass break_it: a region of k has no terminator$"
+    ):
         run(kernel_of(DEAD), [cse, break_it], verify_each=True)
 
 
 @pytest.mark.parametrize("value", ["1", "uses"])
-def test_the_environment_turns_verification_on(kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_the_environment_turns_verification_on(
+    kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", value)
     with pytest.raises(VerificationError, match="after pass break_it"):
         run(kernel_of(DEAD), [break_it])
@@ -54,7 +60,9 @@ def test_the_environment_turns_verification_on(kernel_of: Callable[[str], Module
     run(kernel_of(DEAD), [break_it])
 
 
-def test_a_malformed_module_is_refused_before_the_first_pass(kernel_of: Callable[[str], Module]) -> None:
+def test_a_malformed_module_is_refused_before_the_first_pass(
+    kernel_of: Callable[[str], Module],
+) -> None:
     module = kernel_of(DEAD)
     break_it(module)
     with pytest.raises(VerificationError, match=r"^a region of k has no terminator"):
@@ -62,16 +70,31 @@ def test_a_malformed_module_is_refused_before_the_first_pass(kernel_of: Callable
 
 
 def test_names() -> None:
-    assert [pass_name(pass_) for pass_ in STANDARD] == ["canonicalize", "cse", "licm", "canonicalize", "cse", "dce"]
+    assert [pass_name(pass_) for pass_ in STANDARD] == [
+        "canonicalize",
+        "cse",
+        "licm",
+        "canonicalize",
+        "cse",
+        "dce",
+    ]
 
 
-def test_work_grows_with_the_size_of_the_module(steps_in: Callable[[Callable[[], object]], int]) -> None:
+def test_work_grows_with_the_size_of_the_module(
+    steps_in: Callable[[Callable[[], object]], int],
+) -> None:
     """Eight times the operations take some eight times the work, and not sixty-four times."""
 
     def steps(count: int) -> int:
-        lines = ["tilewright.ir 1.0 kernel @k(%x: f32, %p: ptr<f32>) {", "%one = constant 1.0 : f32", "%v0 = neg %x : f32"]
+        lines = [
+            "tilewright.ir 1.0 kernel @k(%x: f32, %p: ptr<f32>) {",
+            "%one = constant 1.0 : f32",
+            "%v0 = neg %x : f32",
+        ]
         for index in range(count):
-            lines.append(f"%c{index} = constant {index % 7}.0 : f32 %a{index} = mul %v{index}, %one : f32")
+            lines.append(
+                f"%c{index} = constant {index % 7}.0 : f32 %a{index} = mul %v{index}, %one : f32"
+            )
             lines.append(f"%v{index + 1} = add %a{index}, %c{index} : f32")
         lines.append(f"store %p, %v{count} return }}")
         text = "\n".join(lines)

@@ -15,8 +15,14 @@ SIGNATURE = "%a: ptr<f32>, %b: ptr<f16>, %i: i32, %t: i1, %f: f32, %h: f16"
 #: what is stored where -> [(argument, first byte, byte after the last)]
 CASES: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
     "a scalar": ("store %a, %f", [("a", 0, 4)]),
-    "a scalar at a constant": ("%c = constant 5 : i32\n%p = addptr %a, %c : ptr<f32>\nstore %p, %f", [("a", 20, 24)]),
-    "a scalar below": ("%c = constant -5 : i32\n%p = addptr %b, %c : ptr<f16>\nstore %p, %h", [("b", -10, -8)]),
+    "a scalar at a constant": (
+        "%c = constant 5 : i32\n%p = addptr %a, %c : ptr<f32>\nstore %p, %f",
+        [("a", 20, 24)],
+    ),
+    "a scalar below": (
+        "%c = constant -5 : i32\n%p = addptr %b, %c : ptr<f16>\nstore %p, %h",
+        [("b", -10, -8)],
+    ),
     "a row": (
         "%o = arange {start = 3, end = 11} : tile<8xi32>\n%s = splat %a : tile<8xptr<f32>>\n%p = addptr %s, %o : tile<8xptr<f32>>\n"
         "%v = splat %f : tile<8xf32>\nstore %p, %v",
@@ -87,7 +93,9 @@ def test_certain_writes(case: str) -> None:
     for passes in (False, True):
         if passes:
             run(module)
-        assert sorted((names[write.argument], write.first, write.end) for write in certain_writes(module)) == sorted(expected), f"after the passes: {passes}"
+        assert sorted(
+            (names[write.argument], write.first, write.end) for write in certain_writes(module)
+        ) == sorted(expected), f"after the passes: {passes}"
 
 
 def test_offsets_of_random_tiles() -> None:

@@ -55,10 +55,25 @@ kernel @k(%x: ptr<f32>, %m: ptr<f32>, %y: ptr<f32>, %r: ptr<f32>) {
   return
 }
 """
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 3.4028235e38, -3.4028235e38, 1.0]
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-45,
+    -1e-45,
+    1.1754944e-38,
+    -1.1754944e-38,
+    3.4028235e38,
+    -3.4028235e38,
+    1.0,
+]
 
 
-def run_on(text: str, simplified: bool, scores: np.ndarray, subtracted: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
+def run_on(
+    text: str, simplified: bool, scores: np.ndarray, subtracted: np.ndarray
+) -> tuple[int, np.ndarray, np.ndarray]:
     """(multiplications of whole tiles, the exponentials, the greatest of each row)."""
     module = parse_module(text)
     if simplified:
@@ -66,12 +81,21 @@ def run_on(text: str, simplified: bool, scores: np.ndarray, subtracted: np.ndarr
     y, r = np.zeros_like(scores), np.zeros(ROWS, np.float32)
     with np.errstate(all="ignore"):
         run(module, [scores, subtracted, y, r], (1, 1, 1))
-    count = sum(one.name == "mul" and str(one.result.type) == "tile<64x32xf32>" for one in module.kernel.walk())
+    count = sum(
+        one.name == "mul" and str(one.result.type) == "tile<64x32xf32>"
+        for one in module.kernel.walk()
+    )
     return count, y, r
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "left"), [("0.125", "1.44269504", 1), ("0.0884", "1.44269504", 2), ("1e-30", "0.7", 2), ("0.0009765625", "1e19", 1)]
+    ("first", "second", "left"),
+    [
+        ("0.125", "1.44269504", 1),
+        ("0.0884", "1.44269504", 2),
+        ("1e-30", "0.7", 2),
+        ("0.0009765625", "1e19", 1),
+    ],
 )
 def test_scores_are_scaled_as_before(first: str, second: str, left: int) -> None:
     text = KERNEL.replace("FIRST", first).replace("SECOND", second)
@@ -79,8 +103,12 @@ def test_scores_are_scaled_as_before(first: str, second: str, left: int) -> None
     exponents = generator.integers(-149, 128, (ROWS, COLUMNS))
     scores = np.ldexp(generator.uniform(-2, 2, (ROWS, COLUMNS)), exponents).astype(np.float32)
     scores[: len(SPECIAL)] = np.asarray(SPECIAL, np.float32)[:, None]
-    scores[np.arange(ROWS), generator.integers(0, COLUMNS, ROWS)] = generator.choice(np.asarray(SPECIAL, np.float32), ROWS)
-    subtracted = np.ldexp(generator.uniform(-2, 2, ROWS), generator.integers(-149, 20, ROWS)).astype(np.float32)
+    scores[np.arange(ROWS), generator.integers(0, COLUMNS, ROWS)] = generator.choice(
+        np.asarray(SPECIAL, np.float32), ROWS
+    )
+    subtracted = np.ldexp(
+        generator.uniform(-2, 2, ROWS), generator.integers(-149, 20, ROWS)
+    ).astype(np.float32)
     subtracted[::4] = 0.0
     before, after = (run_on(text, simplified, scores, subtracted) for simplified in (False, True))
     assert (before[0], after[0]) == (2, left)

@@ -17,7 +17,9 @@ ALL_ADDRESSES = {"a", "b", "c", "d", "e", "row", "pp", "q"}
 
 
 def module_of(body: str, functions: str = "") -> Module:
-    module = parse_module(f"tilewright.ir 1.0\n{functions}\nkernel @k({SIGNATURE}) {{\n{body}\nreturn\n}}")
+    module = parse_module(
+        f"tilewright.ir 1.0\n{functions}\nkernel @k({SIGNATURE}) {{\n{body}\nreturn\n}}"
+    )
     verify(module)
     return module
 
@@ -37,9 +39,14 @@ CASES: dict[str, tuple[str, str]] = {
     "nothing": ("", ""),
     "a load": ("%x = load %a {volatile = true} : f32", ""),
     "a store": ("%x = load %a : f32\nstore %b, %x", "b"),
-    "pointer arithmetic": ("%x = addptr %a, %i : ptr<f32>\n%y = load %x : f32\n%w = addptr %b, %i : ptr<f32>\nstore %w, %y", "b"),
+    "pointer arithmetic": (
+        "%x = addptr %a, %i : ptr<f32>\n%y = load %x : f32\n%w = addptr %b, %i : ptr<f32>\nstore %w, %y",
+        "b",
+    ),
     "a tile of pointers": (
-        "%o = arange {start = 0, end = 8} : tile<8xi32>\n%p = splat %c : tile<8xptr<f32>>\n%x = addptr %p, %o : tile<8xptr<f32>>\n" + TILE + "store %x, %j",
+        "%o = arange {start = 0, end = 8} : tile<8xi32>\n%p = splat %c : tile<8xptr<f32>>\n%x = addptr %p, %o : tile<8xptr<f32>>\n"
+        + TILE
+        + "store %x, %j",
         "c",
     ),
     "a select": ("%x = select %t, %a, %b : ptr<f32>\nstore %x, %f", "a b"),
@@ -53,25 +60,38 @@ CASES: dict[str, tuple[str, str]] = {
         "b",
     ),
     "an integer of the host": ("%w = bitcast %n : ptr<f32>\nstore %w, %f", ""),
-    "the offset of a load": ("%x = load %q : i64\n%y = addptr %c, %x : ptr<f32>\nstore %y, %f", "c"),
+    "the offset of a load": (
+        "%x = load %q : i64\n%y = addptr %c, %x : ptr<f32>\nstore %y, %f",
+        "c",
+    ),
     "a table of pointers": ("%x = load %pp : ptr<f32>\nstore %x, %f", ""),
     "an atomic": ("%x = atomic_rmw %b, %f {kind = add} : f32", "b"),
     "a compare and swap": ("%x = atomic_cas %q, %n, %n : i64", "q"),
-    "an address put in memory": ("store %pp, %a\n%y = load %q {volatile = true} : i64\n%w = bitcast %y : ptr<f32>\nstore %w, %f", "pp a"),
+    "an address put in memory": (
+        "store %pp, %a\n%y = load %q {volatile = true} : i64\n%w = bitcast %y : ptr<f32>\nstore %w, %f",
+        "pp a",
+    ),
     "an address put in memory after the load": (
         "%lo = constant 0 : i32\n%one = constant 1 : i32\nfor %lo, %i, %one body(%k: i32) {\n%x = load %pp {volatile = true} : ptr<f32>\nstore %x, %f\n"
         "store %pp, %c\nyield\n}",
         "pp c",
     ),
-    "an address exchanged in memory": ("%y = bitcast %a : i64\n%x = atomic_cas %q, %n, %y : i64\n%w = bitcast %x : ptr<f32>\nstore %w, %f", "q a"),
+    "an address exchanged in memory": (
+        "%y = bitcast %a : i64\n%x = atomic_cas %q, %n, %y : i64\n%w = bitcast %x : ptr<f32>\nstore %w, %f",
+        "q a",
+    ),
     "an address put in memory and not read": ("store %pp, %a\nstore %b, %f", "pp b"),
     "a descriptor": (TILE + "descriptor_store %d, offsets=[%i, %i], %z", "d"),
     "descriptors read": (
-        TILE + "%x = descriptor_load %e, offsets=[%i, %i] : tile<4x8xf32>\n%y = descriptor_gather %row, %r8, %i : tile<8x8xf32>\n"
+        TILE
+        + "%x = descriptor_load %e, offsets=[%i, %i] : tile<4x8xf32>\n%y = descriptor_gather %row, %r8, %i : tile<8x8xf32>\n"
         "descriptor_store %d, offsets=[%i, %i], %x",
         "d",
     ),
-    "an atomic on a descriptor": (TILE + "descriptor_reduce %e, offsets=[%i, %i], %z {kind = add}", "e"),
+    "an atomic on a descriptor": (
+        TILE + "descriptor_reduce %e, offsets=[%i, %i], %z {kind = add}",
+        "e",
+    ),
     "a scatter": (TILE + "descriptor_scatter %row, %r8, %i, %z8", "row"),
     "a descriptor made here": (
         TILE + "%m = make_descriptor %a, shape=[%n, %n], strides=[%n, %n] : desc<4x8xf32>\n"
@@ -79,7 +99,10 @@ CASES: dict[str, tuple[str, str]] = {
         "%x = descriptor_load %m, offsets=[%i, %i] : tile<4x8xf32>\ndescriptor_store %w, offsets=[%i, %i], %x",
         "b",
     ),
-    "a stride is no address": ("%x = descriptor_stride %d {axis = 0} : i64\n%y = addptr %a, %x : ptr<f32>\nstore %y, %f", "a"),
+    "a stride is no address": (
+        "%x = descriptor_stride %d {axis = 0} : i64\n%y = addptr %a, %x : ptr<f32>\nstore %y, %f",
+        "a",
+    ),
     "branches": (
         "%x, %y = if %t : ptr<f32>, ptr<f32> then {\nyield %a, %b\n} else {\nyield %a, %c\n}\n%w = load %x : f32\nstore %y, %w",
         "b c",
@@ -118,12 +141,15 @@ CASES: dict[str, tuple[str, str]] = {
         "c",
     ),
     "a store in a combination": (
-        TILE + "%x = reduce %j {axis = 0} : f32 combine(%1: f32, %2: f32) {\nstore %b, %1\n%3 = add %1, %2 : f32\nyield %3\n}",
+        TILE
+        + "%x = reduce %j {axis = 0} : f32 combine(%1: f32, %2: f32) {\nstore %b, %1\n%3 = add %1, %2 : f32\nyield %3\n}",
         "b",
     ),
     "addresses in a map": (
         "%p = splat %a : tile<8xptr<f32>>\n%r = splat %b : tile<8xptr<f32>>\n%o = bitcast %p : tile<8xi64>\n"
-        "%x = map %o : tile<8xi64> body(%1: i64) {\n%2 = add %1, %n : i64\nyield %2\n}\n%y = bitcast %x : tile<8xptr<f32>>\n" + TILE + "store %y, %j",
+        "%x = map %o : tile<8xi64> body(%1: i64) {\n%2 = add %1, %n : i64\nyield %2\n}\n%y = bitcast %x : tile<8xptr<f32>>\n"
+        + TILE
+        + "store %y, %j",
         "a",
     ),
     "assembly with effects": (
@@ -167,7 +193,10 @@ CALLS: dict[str, tuple[str, str]] = {
     "stores of a callee": ('call %b, %a {callee = "copy"}', "b"),
     "two calls": ('call %b, %a {callee = "copy"}\ncall %c, %b {callee = "copy"}', "b c"),
     "a call in a call": ('call %c, %a {callee = "deep"}', "c"),
-    "a pointer that is returned": ('%x = call %b, %i {callee = "moved"} : ptr<f32>\n%y = load %a : f32\nstore %x, %y', "b"),
+    "a pointer that is returned": (
+        '%x = call %b, %i {callee = "moved"} : ptr<f32>\n%y = load %a : f32\nstore %x, %y',
+        "b",
+    ),
     "descriptors": ('call %e, %d, %i {callee = "block"}', "e"),
 }
 
@@ -179,7 +208,10 @@ def test_calls(name: str) -> None:
 
 
 def test_every_address_may_be_found() -> None:
-    body = TILE + "descriptor_store %d, offsets=[%i, %i], %z\ndescriptor_store %e, offsets=[%i, %i], %z\ndescriptor_scatter %row, %r8, %i, %z8\n"
+    body = (
+        TILE
+        + "descriptor_store %d, offsets=[%i, %i], %z\ndescriptor_store %e, offsets=[%i, %i], %z\ndescriptor_scatter %row, %r8, %i, %z8\n"
+    )
     body += "store %a, %f\nstore %b, %f\nstore %c, %f\nstore %q, %n\n%p = load %pp : ptr<f32>\nstore %pp, %p"
     assert stored(body) == ALL_ADDRESSES
 
@@ -189,7 +221,17 @@ def test_a_vendor_operation_that_writes_may_write_to_all_its_operands() -> None:
     from tilewright.ir.ops.rules import nothing
     from tilewright.ir.table import Effect, Operand
 
-    table = TABLE.extended([OpSpec("vendor.put", "writes", (Operand("source"), Operand("target")), nothing, effects=Effect.WRITE)])
+    table = TABLE.extended(
+        [
+            OpSpec(
+                "vendor.put",
+                "writes",
+                (Operand("source"), Operand("target")),
+                nothing,
+                effects=Effect.WRITE,
+            )
+        ]
+    )
     text = f"tilewright.ir 1.0\nkernel @k({SIGNATURE}) {{\n%x = addptr %b, %i : ptr<f32>\nvendor.put %x, %c\n%y = load %a : f32\nreturn\n}}"
     module = parse_module(text, table)
     names = [argument.name for argument in module.kernel.arguments]

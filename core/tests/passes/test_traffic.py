@@ -7,25 +7,45 @@ from pointer_kernels import plain
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.passes import pipeline
-from tilewright.passes.analysis.traffic import ArgumentTraffic, DescriptorTensor, Traffic, traffic_of
+from tilewright.passes.analysis.traffic import (
+    ArgumentTraffic,
+    DescriptorTensor,
+    Traffic,
+    traffic_of,
+)
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization, build_module
 
-TYPES = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "x": "*fp32", "out": "*fp32", "index": "*i32", "flags": "*i32"}
+TYPES = {
+    "a": "*fp16",
+    "b": "*fp16",
+    "c": "*fp16",
+    "x": "*fp32",
+    "out": "*fp32",
+    "index": "*i32",
+    "flags": "*i32",
+}
 
 
 def traffic(kernel, arguments, grid, types=TYPES, **constants) -> Traffic:
     backend = registry().get("reference")
-    signature = {name: types.get(name, "i32") if name not in constants else "constexpr" for name in kernel.arg_names}
-    specialization = Specialization(kernel, signature, constants, {}, dict(backend.manifest.options))
+    signature = {
+        name: types.get(name, "i32") if name not in constants else "constexpr"
+        for name in kernel.arg_names
+    }
+    specialization = Specialization(
+        kernel, signature, constants, {}, dict(backend.manifest.options)
+    )
     module = build_module(specialization, backend, Target("reference", "numpy", kind="cpu"))
     pipeline.run(module, pipeline.STANDARD)
     return traffic_of(module, arguments, grid)
 
 
 @tw.jit
-def grouped(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+def grouped(
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr
+):
     number = tl.program_id(0)
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     first = number // (GROUP * columns) * GROUP
@@ -37,11 +57,23 @@ def grouped(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     k = tl.arange(0, BK)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for step in range(tl.cdiv(K, BK)):
-        left = tl.load(a + m[:, None] * K + (step * BK + k)[None, :], mask=k[None, :] < K - step * BK, other=0.0)
-        right = tl.load(b + (step * BK + k)[:, None] * N + n[None, :], mask=k[:, None] < K - step * BK, other=0.0)
+        left = tl.load(
+            a + m[:, None] * K + (step * BK + k)[None, :],
+            mask=k[None, :] < K - step * BK,
+            other=0.0,
+        )
+        right = tl.load(
+            b + (step * BK + k)[:, None] * N + n[None, :],
+            mask=k[:, None] < K - step * BK,
+            other=0.0,
+        )
         total = tl.dot(left, right, total)
     m, n = i * BM + tl.arange(0, BM), j * BN + tl.arange(0, BN)
-    tl.store(c + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
+    tl.store(
+        c + m[:, None] * N + n[None, :],
+        total.to(tl.float16),
+        mask=(m[:, None] < M) & (n[None, :] < N),
+    )
 
 
 @tw.jit
@@ -102,46 +134,82 @@ def test_a_grouped_matmul_reads_each_element_of_its_operands_once_at_the_least()
     found = traffic(grouped, {"M": m, "N": n, "K": k}, (grid, 1, 1), BM=bm, BN=bn, BK=bk, GROUP=4)
     assert found.whole and found.programs == grid
     assert found.matmuls == {"f16": grid * 3 * 2 * bm * bn * bk}
-    assert found.reads == {"a": ArgumentTraffic(grid * bm * k * 2, True, m * k * 2), "b": ArgumentTraffic(grid * bn * k * 2, True, k * n * 2)}
+    assert found.reads == {
+        "a": ArgumentTraffic(grid * bm * k * 2, True, m * k * 2),
+        "b": ArgumentTraffic(grid * bn * k * 2, True, k * n * 2),
+    }
     assert found.writes == {"c": ArgumentTraffic(m * n * 2, True, m * n * 2)}
-    assert found.asked == sum(moved.asked for moved in (*found.reads.values(), *found.writes.values()))
+    assert found.asked == sum(
+        moved.asked for moved in (*found.reads.values(), *found.writes.values())
+    )
     kernel, loop = found.steps
     assert (kernel.runs, kernel.innermost, kernel.stored) == (grid, False, bm * bn * 2)
-    assert (loop.runs, loop.innermost, loop.loaded, loop.depth) == (3 * grid, True, (bm + bn) * bk * 2, 1)
+    assert (loop.runs, loop.innermost, loop.loaded, loop.depth) == (
+        3 * grid,
+        True,
+        (bm + bn) * bk * 2,
+        1,
+    )
 
 
-@pytest.mark.parametrize(("n", "step", "grid", "up"), [(1000, 50, 17, 1), (1000, 64, 17, 3), (70, 1, 9, -2), (64, 0, 3, 1)])
+@pytest.mark.parametrize(
+    ("n", "step", "grid", "up"),
+    [(1000, 50, 17, 1), (1000, 64, 17, 3), (70, 1, 9, -2), (64, 0, 3, 1)],
+)
 def test_overlapping_accesses_under_masks_and_branches(n, step, grid, up):
     found = traffic(overlapping, {"n": n, "step": step}, (grid, 1, 1), WIDTH=64, UP=up)
     lanes = [program * step + np.arange(64) for program in range(grid)]
     left, right = [i[i < n] for i in lanes], [i[(i + 3 < n) & (i >= 4)] + 3 for i in lanes]
     stored = [i[i < n] * up for i in lanes[::2]]
-    assert found.reads == {"x": ArgumentTraffic(4 * sum(map(len, left + right)), True, 4 * len(set(np.concatenate(left + right))))}
-    assert found.writes == {"out": ArgumentTraffic(4 * sum(map(len, stored)), True, 4 * len(set(np.concatenate(stored))))}
+    assert found.reads == {
+        "x": ArgumentTraffic(
+            4 * sum(map(len, left + right)), True, 4 * len(set(np.concatenate(left + right)))
+        )
+    }
+    assert found.writes == {
+        "out": ArgumentTraffic(
+            4 * sum(map(len, stored)), True, 4 * len(set(np.concatenate(stored)))
+        )
+    }
     assert found.whole
 
 
 def test_a_persistent_kernel_counts_the_iterations_of_each_program():
     found = traffic(persistent, {"tiles": 13, "n": 13 * 32 - 5}, (4, 1, 1), PROGRAMS=4, WIDTH=32)
     size = 4 * (13 * 32 - 5)
-    assert found.reads == {"x": ArgumentTraffic(size, True, size)} and found.writes == {"out": ArgumentTraffic(size, True, size)}
+    assert found.reads == {"x": ArgumentTraffic(size, True, size)} and found.writes == {
+        "out": ArgumentTraffic(size, True, size)
+    }
     assert [step.runs for step in found.steps] == [4, 13]
 
 
 def test_what_depends_on_loads_is_said_and_not_made_up():
     found = traffic(picked, {"n": 100}, (4, 1, 1), WIDTH=32)
-    line = next(number for number, text in enumerate(picked.src.splitlines(), 1) if "taken = " in text) + picked.starting_line_number
-    assert found.whole and found.reads["index"] == found.reads["flags"] == ArgumentTraffic(400, True, 400)
-    assert found.reads["x"] == ArgumentTraffic(400, True, None, f"its addresses depend on what is loaded at line {line}")
-    assert found.writes["out"] == ArgumentTraffic(400, False, None, "its mask depends on what is loaded or computed")
+    line = (
+        next(number for number, text in enumerate(picked.src.splitlines(), 1) if "taken = " in text)
+        + picked.starting_line_number
+    )
+    assert found.whole and found.reads["index"] == found.reads["flags"] == ArgumentTraffic(
+        400, True, 400
+    )
+    assert found.reads["x"] == ArgumentTraffic(
+        400, True, None, f"its addresses depend on what is loaded at line {line}"
+    )
+    assert found.writes["out"] == ArgumentTraffic(
+        400, False, None, "its mask depends on what is loaded or computed"
+    )
     assert found.minimum == 800 and found.asked == 1600
 
 
 @pytest.mark.parametrize(("decay", "moved"), [(0.75, 4 * 100), (0.25, 0), (1, 4 * 100)])
 def test_a_branch_on_a_float_is_followed(decay, moved):
-    found = traffic(decayed, {"decay": decay, "n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32)
+    found = traffic(
+        decayed, {"decay": decay, "n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32
+    )
     assert found.whole and found.reads == {"x": ArgumentTraffic(moved, True, moved)}
-    assert traffic(decayed, {"n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32).lacking == ("decay",)
+    assert traffic(
+        decayed, {"n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32
+    ).lacking == ("decay",)
 
 
 def test_a_while_loop_leaves_the_totals_unknown():
@@ -153,13 +221,24 @@ def test_what_a_launch_would_have_to_say_is_named():
     found = traffic(plain, {"N": 64}, None, BM=32, BN=32, BK=32)
     assert not found.whole and found.lacking == ("K", "grid")
     loop = found.steps[-1]
-    assert loop.runs is None and loop.matmuls == {"f16": 2 * 32**3} and loop.loaded == 2 * 32 * 32 * 2
+    assert (
+        loop.runs is None and loop.matmuls == {"f16": 2 * 32**3} and loop.loaded == 2 * 32 * 32 * 2
+    )
 
 
 def test_blocks_of_descriptors_count_where_they_are_inside():
     types = {**TYPES, "a": "tensordesc<fp16[16,32]>"}
-    found = traffic(described, {"a": DescriptorTensor((40, 50), (64, 1)), "M": 40, "N": 50}, (3, 2, 1), types, BM=16, BN=32)
-    assert found.reads == {"a": ArgumentTraffic(40 * 50 * 2, True, 40 * 50 * 2)} and found.writes == {"out": ArgumentTraffic(40 * 50 * 4, True, 40 * 50 * 4)}
+    found = traffic(
+        described,
+        {"a": DescriptorTensor((40, 50), (64, 1)), "M": 40, "N": 50},
+        (3, 2, 1),
+        types,
+        BM=16,
+        BN=32,
+    )
+    assert found.reads == {
+        "a": ArgumentTraffic(40 * 50 * 2, True, 40 * 50 * 2)
+    } and found.writes == {"out": ArgumentTraffic(40 * 50 * 4, True, 40 * 50 * 4)}
     assert traffic(described, {"M": 40, "N": 50}, (3, 2, 1), types, BM=16, BN=32).lacking == ("a",)
 
 

@@ -29,7 +29,9 @@ def causal(q, k, o, LENGTH, BM: tl.constexpr, BN: tl.constexpr):
     left = tl.load(q + rows[:, None] * 64 + tl.arange(0, 64)[None, :])
     most = tl.zeros((BM,), dtype=tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * BM, BN):
-        scores = tl.dot(left, tl.trans(tl.load(k + (start + columns)[:, None] * 64 + tl.arange(0, 64)[None, :])))
+        scores = tl.dot(
+            left, tl.trans(tl.load(k + (start + columns)[:, None] * 64 + tl.arange(0, 64)[None, :]))
+        )
         most += tl.sum(tl.exp2(scores), axis=1)
     tl.store(o + tl.program_id(0) * BM + rows, most)
 
@@ -45,12 +47,28 @@ def from_memory(x, lengths, ASK: tl.constexpr):
 
 def work(kernel, types, arguments, grid=(1, 1, 1), **constants) -> Work:
     backend = registry().get("reference")
-    signature = {name: types.get(name, "i32") if name not in constants else "constexpr" for name in kernel.arg_names}
-    module = build_module(Specialization(kernel, signature, constants, {}, dict(backend.manifest.options)), backend, Target("reference", "numpy", kind="cpu"))
+    signature = {
+        name: types.get(name, "i32") if name not in constants else "constexpr"
+        for name in kernel.arg_names
+    }
+    module = build_module(
+        Specialization(kernel, signature, constants, {}, dict(backend.manifest.options)),
+        backend,
+        Target("reference", "numpy", kind="cpu"),
+    )
     return work_of(module, arguments, {"num_warps": 4}, lambda: grid)
 
 
-HALVES = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "q": "*fp16", "k": "*fp16", "o": "*fp32", "x": "*fp32", "lengths": "*i32"}
+HALVES = {
+    "a": "*fp16",
+    "b": "*fp16",
+    "c": "*fp16",
+    "q": "*fp16",
+    "k": "*fp16",
+    "o": "*fp32",
+    "x": "*fp32",
+    "lengths": "*i32",
+}
 
 
 def test_a_product_of_matrices():
@@ -71,7 +89,13 @@ def test_a_persistent_loop_runs_by_the_programs_place(split):
     runs = [[body.runs for body in bodies] for bodies in found.bodies]
     assert runs == [[1, 3, 21], [1, 2, 14], [1, 2, 14]]  # programs 0, 2 and 3 of 4
     _, outer, inner = found.bodies[0]
-    assert outer.flattened and inner.flattened and inner.entries == 3 and inner.stages == 4 and not outer.stages
+    assert (
+        outer.flattened
+        and inner.flattened
+        and inner.entries == 3
+        and inner.stages == 4
+        and not outer.stages
+    )
     assert outer.specialized is inner.specialized is split
     assert outer.stored == 2 * 1024
 
@@ -80,8 +104,13 @@ def test_loops_that_depend_on_the_place_in_the_grid():
     found = work(causal, HALVES, {"LENGTH": 512}, (4, 1, 1), BM=128, BN=64)
     assert [bodies[1].runs for bodies in found.bodies] == [2, 6, 8]
     _, loop = found.bodies[0]
-    assert (loop.dots[0].a_loaded, loop.dots[0].b_loaded) == (False, True)  # q is loaded before the loop
-    assert loop.slow == 128 * 64 and loop.computed == 128 * 64 + 2 * 128  # powers, their sums, and those added
+    assert (loop.dots[0].a_loaded, loop.dots[0].b_loaded) == (
+        False,
+        True,
+    )  # q is loaded before the loop
+    assert (
+        loop.slow == 128 * 64 and loop.computed == 128 * 64 + 2 * 128
+    )  # powers, their sums, and those added
 
 
 def test_what_depends_on_memory_is_guessed_and_what_is_no_product_asks_for_no_grid():
@@ -89,7 +118,12 @@ def test_what_depends_on_memory_is_guessed_and_what_is_no_product_asks_for_no_gr
         found = work(from_memory, HALVES, {}, None, ASK=ask)
         kernel, loop = found.bodies[0]
         assert (loop.runs, loop.known, kernel.known) == (GUESSED_RUNS, False, True)
-        assert loop.loaded == 4 * 64 and kernel.stored == (4 * 64 if ask > 3 else 0) and not found.multiplies and found.programs is None
+        assert (
+            loop.loaded == 4 * 64
+            and kernel.stored == (4 * 64 if ask > 3 else 0)
+            and not found.multiplies
+            and found.programs is None
+        )
 
 
 def test_unknown_arguments_leave_loops_unknown():

@@ -50,12 +50,18 @@ DISABLED = {
     "garbled": ("def (", "SyntaxError"),
     "hollow": ("x = 1", "no attribute 'plugin'"),
     "endless": ("def f(): f()\nf()", "RecursionError"),
-    "late": (with_hook("tilewright_backend(self)", "raise SystemExit(4)"), "tilewright_backend failed: SystemExit: 4"),
+    "late": (
+        with_hook("tilewright_backend(self)", "raise SystemExit(4)"),
+        "tilewright_backend failed: SystemExit: 4",
+    ),
     "ancient": (manifest_with("ir_versions=((0, 1), (0, 2))"), "it accepts Tile IR 0.1 to 0.2"),
     "versions": (manifest_with("ir_versions='1.0'"), "ir_versions must be two versions"),
     "capable": (manifest_with("capabilities='all'"), "capabilities must be a Capabilities"),
     "sets": (manifest_with("capabilities=Capabilities({'f32'})"), "dtypes must be a frozenset"),
-    "ignorant": (manifest_with("ignored=frozenset({'warps'})"), "ignored must be a frozenset of launch options"),
+    "ignorant": (
+        manifest_with("ignored=frozenset({'warps'})"),
+        "ignored must be a frozenset of launch options",
+    ),
     "urgent": (manifest_with("priority='high'"), "priority must be an integer"),
     "optional": (manifest_with("options=5"), "options must be a mapping"),
     "operative": (manifest_with("ops=(1,)"), "ops must be a tuple of OpSpec"),
@@ -63,23 +69,68 @@ DISABLED = {
 }
 #: name -> (source, what its status says); these load, and cannot run kernels
 FAILING = {
-    "dev_raises": (with_hook("tilewright_devices(self)", "raise OSError('driver gone')"), "OSError: driver gone"),
-    "dev_leaves": (with_hook("tilewright_devices(self)", "raise SystemExit(9)"), "tilewright_devices: SystemExit: 9"),
+    "dev_raises": (
+        with_hook("tilewright_devices(self)", "raise OSError('driver gone')"),
+        "OSError: driver gone",
+    ),
+    "dev_leaves": (
+        with_hook("tilewright_devices(self)", "raise SystemExit(9)"),
+        "tilewright_devices: SystemExit: 9",
+    ),
     "dev_number": (with_hook("tilewright_devices(self)", "return 5"), "no list of devices"),
-    "dev_none": (with_hook("tilewright_devices(self)", "return None"), "no answer to tilewright_devices"),
-    "dev_texts": (with_hook("tilewright_devices(self)", "return ['gpu']"), "gave a str, not a Device"),
-    "target_raises": (with_hook("tilewright_target(self)", "raise OSError('no model')"), "OSError: no model"),
-    "target_text": (with_hook("tilewright_target(self)", "return 'x86'"), "gave a str, not a Target"),
-    "pass_raises": (with_hook("tilewright_passes(self)", "return [lambda module: 1 / 0]"), "one of its passes failed: ZeroDivisionError"),
+    "dev_none": (
+        with_hook("tilewright_devices(self)", "return None"),
+        "no answer to tilewright_devices",
+    ),
+    "dev_texts": (
+        with_hook("tilewright_devices(self)", "return ['gpu']"),
+        "gave a str, not a Device",
+    ),
+    "target_raises": (
+        with_hook("tilewright_target(self)", "raise OSError('no model')"),
+        "OSError: no model",
+    ),
+    "target_text": (
+        with_hook("tilewright_target(self)", "return 'x86'"),
+        "gave a str, not a Target",
+    ),
+    "pass_raises": (
+        with_hook("tilewright_passes(self)", "return [lambda module: 1 / 0]"),
+        "one of its passes failed: ZeroDivisionError",
+    ),
     "pass_number": (with_hook("tilewright_passes(self)", "return 5"), "not a sequence of passes"),
-    "lower_none": (with_hook("tilewright_lower(self)", "return None"), "no answer to tilewright_lower"),
-    "lower_text": (with_hook("tilewright_lower(self)", "return 'asm'"), "gave a str, not a CodeObject"),
-    "lower_types": (with_hook("tilewright_lower(self)", "return CodeObject('k', 'text')"), "a binary, bytes, not str and str"),
-    "lower_leaves": (with_hook("tilewright_lower(self)", "raise SystemExit(3)"), "tilewright_lower: SystemExit: 3"),
-    "load_none": (with_hook("tilewright_load(self)", "return None"), "no answer to tilewright_load"),
-    "launcher_none": (with_hook("tilewright_launcher(self)", "return None"), "no answer to tilewright_launcher"),
-    "launcher_number": (with_hook("tilewright_launcher(self)", "return 5"), "a int, which cannot be called"),
-    "launcher_raises": (with_hook("tilewright_launcher(self)", "return lambda *a: 1 / 0"), "its launcher failed on an empty kernel: ZeroDivisionError"),
+    "lower_none": (
+        with_hook("tilewright_lower(self)", "return None"),
+        "no answer to tilewright_lower",
+    ),
+    "lower_text": (
+        with_hook("tilewright_lower(self)", "return 'asm'"),
+        "gave a str, not a CodeObject",
+    ),
+    "lower_types": (
+        with_hook("tilewright_lower(self)", "return CodeObject('k', 'text')"),
+        "a binary, bytes, not str and str",
+    ),
+    "lower_leaves": (
+        with_hook("tilewright_lower(self)", "raise SystemExit(3)"),
+        "tilewright_lower: SystemExit: 3",
+    ),
+    "load_none": (
+        with_hook("tilewright_load(self)", "return None"),
+        "no answer to tilewright_load",
+    ),
+    "launcher_none": (
+        with_hook("tilewright_launcher(self)", "return None"),
+        "no answer to tilewright_launcher",
+    ),
+    "launcher_number": (
+        with_hook("tilewright_launcher(self)", "return 5"),
+        "a int, which cannot be called",
+    ),
+    "launcher_raises": (
+        with_hook("tilewright_launcher(self)", "return lambda *a: 1 / 0"),
+        "its launcher failed on an empty kernel: ZeroDivisionError",
+    ),
 }
 
 
@@ -91,7 +142,9 @@ def site(tmp_path_factory):
     def install(distribution: str, entry: str, target: str) -> None:
         info = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+        )
         (info / "entry_points.txt").write_text(f"[tilewright]\n{entry} = {target}\n")
 
     sources = {name: text for name, (text, _) in {**DISABLED, **FAILING}.items()}
@@ -112,7 +165,14 @@ def run(site, *command: str) -> subprocess.CompletedProcess[str]:
         "TILEWRIGHT_CACHE_DIR": str(site / "cache"),
     }
     environment.pop("TILEWRIGHT_BACKEND", None)
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=900, check=False, env=environment)
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env=environment,
+    )
 
 
 def test_each_is_named_with_its_error_in_json(site):
@@ -133,12 +193,19 @@ def test_each_is_named_with_its_error_in_json(site):
 
 
 def test_each_is_named_in_the_text_and_by_the_doctor(site):
-    text, doctor = (run(site, "-m", "tilewright.tools.cli", command) for command in ("backends", "doctor"))
+    text, doctor = (
+        run(site, "-m", "tilewright.tools.cli", command) for command in ("backends", "doctor")
+    )
     assert (text.returncode, doctor.returncode) == (0, 1), text.stderr + doctor.stderr
     for name, (_, message) in {**DISABLED, **FAILING}.items():
-        for lines in (text.stdout.splitlines(), [line for line in doctor.stdout.splitlines() if line.startswith("BROKEN")]):
+        for lines in (
+            text.stdout.splitlines(),
+            [line for line in doctor.stdout.splitlines() if line.startswith("BROKEN")],
+        ):
             assert any(f"'{name}'" in line and message in line for line in lines), name
-    assert any(line.startswith("ok") and "backend sound" in line for line in doctor.stdout.splitlines())
+    assert any(
+        line.startswith("ok") and "backend sound" in line for line in doctor.stdout.splitlines()
+    )
 
 
 def test_kernels_run_beside_them_and_a_broken_one_raises_its_own_error(site):
@@ -167,14 +234,18 @@ def test_kernels_run_beside_them_and_a_broken_one_raises_its_own_error(site):
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "7.0"
-    for name, line in zip(("missing", "dev_raises", "lower_none", "launcher_none"), lines[1:], strict=True):
+    for name, line in zip(
+        ("missing", "dev_raises", "lower_none", "launcher_none"), lines[1:], strict=True
+    ):
         assert f"'{name}'" in line
         assert {**DISABLED, **FAILING}[name][1] in line
 
 
 def test_one_that_comes_first_and_finds_no_devices_is_passed_over(site, tmp_path):
     (site / "first_registered.py").write_text(
-        with_hook("tilewright_devices(self)", "raise OSError('driver gone')").replace("priority=-500", "priority=10_000")
+        with_hook("tilewright_devices(self)", "raise OSError('driver gone')").replace(
+            "priority=-500", "priority=10_000"
+        )
         + textwrap.dedent("""
         import numpy as np
         import tilewright as tw

@@ -12,7 +12,14 @@ from tilewright.errors import BackendError
 from tilewright.ir import IR_VERSION
 from tilewright.plugins import discovery
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, ManifestError, Target
+from tilewright.plugins.manifest import (
+    Capabilities,
+    CodeObject,
+    Device,
+    Manifest,
+    ManifestError,
+    Target,
+)
 from tilewright.plugins.registry import Registry
 
 
@@ -52,7 +59,11 @@ def install(monkeypatch):
         entries.append(entry)
         return module_name
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry for entry in entries if entry.group == group])
+    monkeypatch.setattr(
+        importlib.metadata,
+        "entry_points",
+        lambda group: [entry for entry in entries if entry.group == group],
+    )
     add.registry = Registry
     return add
 
@@ -61,7 +72,11 @@ def test_a_plugin_that_works_is_listed_with_where_it_comes_from(install):
     install("good", module_of("good", tilewright_backend=lambda: manifest("good")))
     registry = install.registry()
     (found,) = registry.backends()
-    assert (found.name, found.distribution, registry.names()) == ("good", "vendor-wheel 3.1", ["good"])
+    assert (found.name, found.distribution, registry.names()) == (
+        "good",
+        "vendor-wheel 3.1",
+        ["good"],
+    )
     assert registry.get("good") is found
     assert registry.broken() == {}
 
@@ -104,7 +119,9 @@ def _raises(install):
 
 
 def _malformed(install):
-    install("bad", module_of("bad", tilewright_backend=lambda: manifest("bad", device_kinds=["cpu"])))
+    install(
+        "bad", module_of("bad", tilewright_backend=lambda: manifest("bad", device_kinds=["cpu"]))
+    )
     return "device_kinds must be a tuple", "ManifestError", "report this to its authors"
 
 
@@ -119,22 +136,40 @@ def _no_hook(install):
 
 
 def _too_old(install):
-    install("bad", module_of("bad", tilewright_backend=lambda: manifest("bad", ir_versions=((0, 1), (0, 9)))))
+    install(
+        "bad",
+        module_of("bad", tilewright_backend=lambda: manifest("bad", ir_versions=((0, 1), (0, 9)))),
+    )
     return "Tile IR 0.1 to 0.9", f"Tile IR {IR_VERSION[0]}.{IR_VERSION[1]}", "Update this backend"
 
 
 def _too_new(install):
-    install("bad", module_of("bad", tilewright_backend=lambda: manifest("bad", ir_versions=((9, 0), (9, 4)))))
+    install(
+        "bad",
+        module_of("bad", tilewright_backend=lambda: manifest("bad", ir_versions=((9, 0), (9, 4)))),
+    )
     return "Tile IR 9.0 to 9.4", f"Tile IR {IR_VERSION[0]}.{IR_VERSION[1]}", "Update tilewright"
 
 
 def _unknown_hook(install):
-    install("bad", module_of("bad", tilewright_backend=lambda: manifest("bad"), tilewright_lowerr=lambda module: None))
+    install(
+        "bad",
+        module_of(
+            "bad", tilewright_backend=lambda: manifest("bad"), tilewright_lowerr=lambda module: None
+        ),
+    )
     return "tilewright_lowerr", "hooks do not match", "Update it"
 
 
 def _bad_argument(install):
-    install("bad", module_of("bad", tilewright_backend=lambda: manifest("bad"), tilewright_lower=lambda module, tarrget: None))
+    install(
+        "bad",
+        module_of(
+            "bad",
+            tilewright_backend=lambda: manifest("bad"),
+            tilewright_lower=lambda module, tarrget: None,
+        ),
+    )
     return "tarrget", "hooks do not match", "Update it"
 
 
@@ -169,7 +204,9 @@ FAILURES = [
 def test_a_broken_plugin_disables_itself_alone_and_says_all(install, breaking):
     finders = list(sys.meta_path)
     try:
-        install("good", module_of("good", tilewright_backend=lambda: manifest("good")), "good-wheel")
+        install(
+            "good", module_of("good", tilewright_backend=lambda: manifest("good")), "good-wheel"
+        )
         cause, detail, remedy = breaking(install)
         registry = install.registry()
         assert [backend.name for backend in registry.backends()] == ["good"]
@@ -213,8 +250,13 @@ def test_an_entry_point_that_two_paths_show_is_one_plugin(install):
     assert len(discovery._sources([entry, entry])) == 1
 
 
-def test_a_missing_backend_is_told_with_the_installed_ones_and_no_package_of_a_name_that_is_not_ours(install):
-    install("good", module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("cuda",))))
+def test_a_missing_backend_is_told_with_the_installed_ones_and_no_package_of_a_name_that_is_not_ours(
+    install,
+):
+    install(
+        "good",
+        module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("cuda",))),
+    )
     with pytest.raises(BackendError) as raised:
         install.registry().get("npu")
     assert str(raised.value) == "no backend named 'npu' is installed; installed: good"
@@ -250,27 +292,52 @@ NEEDED = [
     ],
 )
 def test_a_missing_backend_is_told_with_the_one_that_was_meant(install, monkeypatch, name, remedy):
-    install("good", module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("cuda",))))
-    install("cpu", module_of("cpu", tilewright_backend=lambda: manifest("cpu", device_kinds=("cpu",))))
+    install(
+        "good",
+        module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("cuda",))),
+    )
+    install(
+        "cpu", module_of("cpu", tilewright_backend=lambda: manifest("cpu", device_kinds=("cpu",)))
+    )
     monkeypatch.setattr(discovery.importlib.metadata, "requires", lambda name: NEEDED)
     with pytest.raises(BackendError) as raised:
         install.registry().get(name)
     told = f"\n  help: {remedy}" if remedy else ""
-    assert str(raised.value) == f"no backend named {name!r} is installed; installed: cpu, good{told}"
+    assert (
+        str(raised.value) == f"no backend named {name!r} is installed; installed: cpu, good{told}"
+    )
 
 
-def test_a_missing_backend_whose_name_is_a_kind_of_devices_of_another_is_told_how_it_is_installed(install, monkeypatch):
-    install("good", module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("own",))))
+def test_a_missing_backend_whose_name_is_a_kind_of_devices_of_another_is_told_how_it_is_installed(
+    install, monkeypatch
+):
+    install(
+        "good",
+        module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("own",))),
+    )
     monkeypatch.setattr(discovery.importlib.metadata, "requires", lambda name: NEEDED)
-    for name, remedy in (("own", "own is installed with"), ("onw", "did you mean own? It is installed with")):
+    for name, remedy in (
+        ("own", "own is installed with"),
+        ("onw", "did you mean own? It is installed with"),
+    ):
         with pytest.raises(BackendError) as raised:
             install.registry().get(name)
-        assert str(raised.value).splitlines()[1] == f"  help: {remedy}: pip install 'tilewright[own]'"
+        assert (
+            str(raised.value).splitlines()[1] == f"  help: {remedy}: pip install 'tilewright[own]'"
+        )
 
 
 def test_order_is_by_priority_then_name(install):
     for name, priority in (("c", 5), ("a", 0), ("b", 0), ("d", 7)):
-        install(name, module_of(name, tilewright_backend=lambda name=name, priority=priority: manifest(name, priority=priority)))
+        install(
+            name,
+            module_of(
+                name,
+                tilewright_backend=lambda name=name, priority=priority: manifest(
+                    name, priority=priority
+                ),
+            ),
+        )
     registry = install.registry()
     assert [backend.name for backend in registry.backends()] == ["d", "c", "a", "b"]
     assert [backend.name for backend in registry.for_device_kind("cpu")] == ["d", "c", "a", "b"]
@@ -312,12 +379,15 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
     assert not backend.implements("tilewright_cost")
     assert backend.call("tilewright_timer", device=backend.call("tilewright_devices")[0]) is None
     with pytest.raises(
-        BackendError, match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it to its authors"
+        BackendError,
+        match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it to its authors",
     ) as raised:
         backend.call("tilewright_target", device=None)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     with pytest.raises(BackendError, match=r"^cannot, on purpose$"):
-        backend.call("tilewright_lower", module=None, target=Target("object", "t", kind="cpu"), options={})
+        backend.call(
+            "tilewright_lower", module=None, target=Target("object", "t", kind="cpu"), options={}
+        )
     with pytest.raises(BackendError, match="gave no answer to tilewright_load"):
         backend.require("tilewright_load", code=CodeObject("k", b""), device=None)
     with pytest.raises(BackendError, match="does not implement tilewright_launcher"):
@@ -346,15 +416,23 @@ def test_what_is_taken_back_shows_what_was_discovered_before():
     registry = Registry(lambda: looks.append(1) or [source])
     assert registry.get("b").distribution == "shipper 1"
     for name in ("b", "c"):
-        registry.register(module_of("mine", tilewright_backend=lambda name=name: manifest(name)), name)
+        registry.register(
+            module_of("mine", tilewright_backend=lambda name=name: manifest(name)), name
+        )
     assert registry.names() == ["b", "c"] and registry.get("b").distribution != "shipper 1"
     for name in ("b", "c"):
         registry.unregister(name)
-    assert registry.names() == ["b"] and registry.get("b").distribution == "shipper 1" and looks == [1]
+    assert (
+        registry.names() == ["b"] and registry.get("b").distribution == "shipper 1" and looks == [1]
+    )
 
 
 def test_a_manifest_lowers_operations_that_there_are():
-    with pytest.raises(ManifestError, match=r"^lowers: there is no operation 'reshap'; did you mean reshape\?$"):
+    with pytest.raises(
+        ManifestError, match=r"^lowers: there is no operation 'reshap'; did you mean reshape\?$"
+    ):
         manifest("vega", lowers=frozenset({"add", "reshap"}))
-    with pytest.raises(ManifestError, match=r"no operation 'qqqqqqq'; `tilewright ops` lists them$"):
+    with pytest.raises(
+        ManifestError, match=r"no operation 'qqqqqqq'; `tilewright ops` lists them$"
+    ):
         manifest("vega", lowers=frozenset({"qqqqqqq"}))

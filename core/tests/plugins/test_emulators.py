@@ -37,7 +37,15 @@ class Vega:
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        return Manifest("vega", "1.0", "for tests", ("vega",), ("v1", "v2"), Capabilities(frozenset({"f32"})), **self.manifest)
+        return Manifest(
+            "vega",
+            "1.0",
+            "for tests",
+            ("vega",),
+            ("v1", "v2"),
+            Capabilities(frozenset({"f32"})),
+            **self.manifest,
+        )
 
 
 class Emulated(Vega):
@@ -71,17 +79,27 @@ def ship(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         entries.append(entry)
 
     found = importlib.metadata.entry_points
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == GROUP else found(group=group))
+    monkeypatch.setattr(
+        importlib.metadata,
+        "entry_points",
+        lambda group: entries if group == GROUP else found(group=group),
+    )
     return add
 
 
 def test_a_backend_may_contain_its_emulator(backend: Callable[[Vega], None]) -> None:
     backend(Emulated())
     device = emulate("vega", "v2:slow:ly", 7)
-    assert isinstance(device, Device) and device.asked == {"target": "v2", "mode": "slow:ly", "seed": 7}
+    assert isinstance(device, Device) and device.asked == {
+        "target": "v2",
+        "mode": "slow:ly",
+        "seed": 7,
+    }
 
 
-def test_an_installed_emulator_comes_first_and_before_the_backend(backend: Callable[[Vega], None], ship: Callable[..., None]) -> None:
+def test_an_installed_emulator_comes_first_and_before_the_backend(
+    backend: Callable[[Vega], None], ship: Callable[..., None]
+) -> None:
     def place(target: str) -> Device:
         backend(Vega())  # as an emulator replaces the driver that the backend is imported with
         return Device(target=target)
@@ -105,7 +123,9 @@ def test_a_missing_emulator_is_named(backend: Callable[[Vega], None]) -> None:
     with pytest.raises(BackendError, match=f"^{message}$"):
         emulate("vega", "v1")
     backend(Vega())
-    with pytest.raises(BackendError, match=r"'vega' has no emulator: no plugin of the .* 'tilewright\.emulators'"):
+    with pytest.raises(
+        BackendError, match=r"'vega' has no emulator: no plugin of the .* 'tilewright\.emulators'"
+    ):
         emulate("vega", "v1")
     with pytest.raises(BackendError, match="no backend named 'canopus'"):
         emulate("canopus", "v1")
@@ -114,7 +134,11 @@ def test_a_missing_emulator_is_named(backend: Callable[[Vega], None]) -> None:
 @pytest.mark.parametrize(
     ("hook", "text", "message"),
     [
-        (fail, "v1", r"emulator of backend 'vega' \(wheel 3.1, emulator_0\) failed: KeyError: 'a fault'"),
+        (
+            fail,
+            "v1",
+            r"emulator of backend 'vega' \(wheel 3.1, emulator_0\) failed: KeyError: 'a fault'",
+        ),
         (refuse, "v1:x", "there is no mode 'x'"),
         (lambda target: None, "v1", "does not implement tilewright_emulate"),
         (None, "v1", "does not implement tilewright_emulate"),
@@ -135,7 +159,9 @@ def test_failures_name_the_emulator(
         emulate("vega", text)
 
 
-def test_only_one_emulator_may_have_a_backends_name(backend: Callable[[Vega], None], ship: Callable[..., None]) -> None:
+def test_only_one_emulator_may_have_a_backends_name(
+    backend: Callable[[Vega], None], ship: Callable[..., None]
+) -> None:
     backend(Vega())
     for distribution in ("one", "two"):
         ship(distribution, lambda target: Device())
@@ -143,7 +169,9 @@ def test_only_one_emulator_may_have_a_backends_name(backend: Callable[[Vega], No
         emulate("vega", "v1")
 
 
-def test_a_backend_without_a_device_is_refused(backend: Callable[[Vega], None], ship: Callable[..., None]) -> None:
+def test_a_backend_without_a_device_is_refused(
+    backend: Callable[[Vega], None], ship: Callable[..., None]
+) -> None:
     backend(Vega(status="no driver"))
     ship("wheel", lambda target: Device())
     with pytest.raises(BackendError, match="backend 'vega' cannot be emulated: no driver"):

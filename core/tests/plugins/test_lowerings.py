@@ -55,8 +55,16 @@ def test_regions_are_written_in_order(lowers: Lowerings[list[str]], module: Modu
     assert " ".join(code) == "constant { add store } { }"
 
 
-def test_the_names_are_those_with_a_function_and_the_ends_of_regions(lowers: Lowerings[list[str]]) -> None:
-    assert lowers.names == {"constant", "store", "add", "if", *(spec.name for spec in TABLE if spec.terminator)}
+def test_the_names_are_those_with_a_function_and_the_ends_of_regions(
+    lowers: Lowerings[list[str]],
+) -> None:
+    assert lowers.names == {
+        "constant",
+        "store",
+        "add",
+        "if",
+        *(spec.name for spec in TABLE if spec.terminator),
+    }
     assert Lowerings[list[str]]("vega", "lower.py").names == {"yield", "condition", "return"}
 
 
@@ -76,7 +84,9 @@ def test_what_is_missing_is_named_with_what_pays_first_in_front(module: Module) 
     with pytest.raises(LoweringError) as caught:
         table.require(module)
     assert "backend 'vega' does not lower constant yet (at " in str(caught.value)
-    assert str(caught.value).endswith("marked @lowers('constant'), in lower.py; this kernel also needs store, add, if")
+    assert str(caught.value).endswith(
+        "marked @lowers('constant'), in lower.py; this kernel also needs store, add, if"
+    )
     table("constant", "store", "add")(lambda code, operation: None)
     with pytest.raises(LoweringError, match=r"does not lower if yet .*in lower.py$"):
         table.require(module)

@@ -37,7 +37,9 @@ class Plugin:
     @hookimpl
     def tilewright_backend(self):
         self.wait("manifest")
-        return Manifest(self.name, "1", "for tests", ("cpu",), ("t",), Capabilities(frozenset({"f32"})))
+        return Manifest(
+            self.name, "1", "for tests", ("cpu",), ("t",), Capabilities(frozenset({"f32"}))
+        )
 
     @hookimpl
     def tilewright_devices(self):
@@ -47,7 +49,12 @@ class Plugin:
 
 
 def registry_of(*plugins):
-    return Registry(lambda: [PluginSource(plugin.name, f"{plugin.name}-wheel 1.0", plugin.name, plugin.load) for plugin in plugins])
+    return Registry(
+        lambda: [
+            PluginSource(plugin.name, f"{plugin.name}-wheel 1.0", plugin.name, plugin.load)
+            for plugin in plugins
+        ]
+    )
 
 
 @pytest.fixture
@@ -63,14 +70,19 @@ def hanging():
         plugin.go_on.set()
 
 
-@pytest.mark.parametrize(("place", "said"), [("import", "hangs while it is imported"), ("manifest", "hangs in tilewright_backend")])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("import", "hangs while it is imported"), ("manifest", "hangs in tilewright_backend")],
+)
 def test_one_that_does_not_load_is_named_and_left_out(place, said, hanging, monkeypatch):
     registry = registry_of(hanging(place), Plugin("sound"))
     registry.get("sound")
     monkeypatch.setenv("TILEWRIGHT_PLUGIN_TIME_LIMIT", SHORT)
     assert [backend.name for backend in registry.backends()] == ["sound"]
     message = str(registry.broken()["hanging"])
-    assert message.startswith(f"backend 'hanging' (hanging-wheel 1.0, hanging) is disabled: it {said}: it did not end within 0.2 seconds; it is at ")
+    assert message.startswith(
+        f"backend 'hanging' (hanging-wheel 1.0, hanging) is disabled: it {said}: it did not end within 0.2 seconds; it is at "
+    )
     assert "TILEWRIGHT_PLUGIN_TIME_LIMIT" in message and "threading.py" in message
     with pytest.raises(BackendError, match=said):
         registry.get("hanging")
@@ -81,7 +93,10 @@ def test_one_that_does_not_find_its_devices_is_asked_once(hanging, monkeypatch):
     backend = registry_of(plugin).get("hanging")
     monkeypatch.setenv("TILEWRIGHT_PLUGIN_TIME_LIMIT", SHORT)
     for _ in range(2):
-        with pytest.raises(BackendError, match=r"backend 'hanging' \(hanging-wheel 1.0\) hangs in tilewright_devices, and is skipped: it did not end within"):
+        with pytest.raises(
+            BackendError,
+            match=r"backend 'hanging' \(hanging-wheel 1.0\) hangs in tilewright_devices, and is skipped: it did not end within",
+        ):
             devices(backend)
     assert plugin.asked == 1
 
@@ -120,7 +135,11 @@ def test_one_may_ask_for_the_others_and_for_itself_while_it_loads(monkeypatch):
     assert found == ["", "asking", "other"]
 
 
-@pytest.mark.parametrize("interpreter", ["", "import tilewright.plugins.patience as patience; patience._locks = None; "], ids=["CPython", "others"])
+@pytest.mark.parametrize(
+    "interpreter",
+    ["", "import tilewright.plugins.patience as patience; patience._locks = None; "],
+    ids=["CPython", "others"],
+)
 def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(interpreter, tmp_path):
     (tmp_path / "vendor.py").write_text(
         textwrap.dedent("""
@@ -134,7 +153,14 @@ def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(inter
         print(Registry(lambda: [PluginSource("v", "vendor 1.0", "vendor", load)]).broken())
         """)
     )
-    result = subprocess.run([sys.executable, "-c", f"{interpreter}import vendor"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", f"{interpreter}import vendor"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert "ImportError: after vendor" in result.stdout
 
 
@@ -164,7 +190,10 @@ def test_a_finder_of_modules_may_load_plugins(monkeypatch):
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
 def test_what_is_no_time_is_refused(text, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_PLUGIN_TIME_LIMIT", text)
-    with pytest.raises(ValueError, match=f"TILEWRIGHT_PLUGIN_TIME_LIMIT must be a number of seconds from 0 on, not '{text}'"):
+    with pytest.raises(
+        ValueError,
+        match=f"TILEWRIGHT_PLUGIN_TIME_LIMIT must be a number of seconds from 0 on, not '{text}'",
+    ):
         registry_of(Plugin("sound")).get("sound")
 
 

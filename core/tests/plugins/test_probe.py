@@ -52,16 +52,36 @@ def test_plugins_that_end_the_process_are_named_and_others_tried_out_once(tmp_pa
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vendor-{name}\nVersion: 2\n")
         (info / "entry_points.txt").write_text(f"[tilewright]\n{name} = vendor_{name}\n")
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
-    environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "IMPORTED": str(tmp_path / "imported")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+        "IMPORTED": str(tmp_path / "imported"),
+    }
     environment.pop("TILEWRIGHT_CACHE_SIZE", None)
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         faulty, leaving, sound = done.stdout.splitlines()
-        assert faulty.startswith("backend 'faulty' (vendor-faulty 2, vendor_faulty) is disabled") and "ends the process by signal 11" in faulty
-        assert leaving.startswith("backend 'leaving' (vendor-leaving 2") and "ends the process with status 0: no device" in leaving
+        assert (
+            faulty.startswith("backend 'faulty' (vendor-faulty 2, vendor_faulty) is disabled")
+            and "ends the process by signal 11" in faulty
+        )
+        assert (
+            leaving.startswith("backend 'leaving' (vendor-leaving 2")
+            and "ends the process with status 0: no device" in leaving
+        )
         assert sound == "sound works"
-    assert (tmp_path / "imported").read_text().split() == ["imported"] * 3  # by the probe, and by two processes
+    assert (tmp_path / "imported").read_text().split() == [
+        "imported"
+    ] * 3  # by the probe, and by two processes
 
 
 def test_another_version_file_or_interpreter_is_tried_out_again(tmp_path, monkeypatch):
@@ -83,7 +103,11 @@ def test_another_version_file_or_interpreter_is_tried_out_again(tmp_path, monkey
         return len(tried) > before
 
     assert is_tried_out() and not is_tried_out()
-    assert is_tried_out(version="2") and is_tried_out(name="vendor-of-others") and is_tried_out(module="vendor_plugin.part")
+    assert (
+        is_tried_out(version="2")
+        and is_tried_out(name="vendor-of-others")
+        and is_tried_out(module="vendor_plugin.part")
+    )
     os.utime(module, ns=(0, 0))
     assert is_tried_out() and not is_tried_out()
     module.write_text("x = 10\n")

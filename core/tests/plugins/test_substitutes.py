@@ -48,10 +48,22 @@ def run(folder, **environment: str) -> subprocess.CompletedProcess[str]:
     """)
     (folder / "program.py").write_text(only + _KERNEL)
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    chosen = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TILEWRIGHT_CACHE_DIR": str(folder / "cache"), **environment}
+    chosen = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TILEWRIGHT_CACHE_DIR": str(folder / "cache"),
+        **environment,
+    }
     if "TILEWRIGHT_BACKEND" not in environment:
         chosen.pop("TILEWRIGHT_BACKEND", None)
-    done = subprocess.run([sys.executable, str(folder / "program.py")], capture_output=True, text=True, timeout=300, check=False, env=chosen)
+    done = subprocess.run(
+        [sys.executable, str(folder / "program.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=chosen,
+    )
     assert done.stdout.split() == ["7.0", "reference"], done.stderr
     return done
 
@@ -74,7 +86,10 @@ def test_a_clash_of_names_is_told(tmp_path):
     shipped(tmp_path, "pl-rival", "fast", "plugin = None\n")
     told = run(tmp_path).stderr
     assert told.count("kernels run on the interpreter") == 1
-    assert "backend 'fast' is disabled: pl-fast 1.0 and pl-rival 1.0 both ship a plugin of that name" in told
+    assert (
+        "backend 'fast' is disabled: pl-fast 1.0 and pl-rival 1.0 both ship a plugin of that name"
+        in told
+    )
 
 
 def test_a_backend_that_says_it_cannot_run_is_told(tmp_path):
@@ -114,7 +129,14 @@ class plugin:
 """
 
 
-@pytest.mark.parametrize("search", ["raise BackendError('the driver is of another age')", "return ['the driver is of another age']", "raise OSError('age')"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        "raise BackendError('the driver is of another age')",
+        "return ['the driver is of another age']",
+        "raise OSError('age')",
+    ],
+)
 def test_a_backend_whose_search_for_devices_fails_is_told(tmp_path, search):
     shipped(tmp_path, "pl-fast", "fast", SEARCHING.format(search=search))
     told = run(tmp_path).stderr
@@ -128,7 +150,12 @@ def test_a_backend_that_finds_no_device_is_told_nothing_of(tmp_path):
 
 
 def test_garbage_in_a_variable_that_the_search_reads_is_refused(tmp_path):
-    shipped(tmp_path, "pl-fast", "fast", SEARCHING.format(search="raise VariableError('TILEWRIGHT_FAST must be 0 or 1')"))
+    shipped(
+        tmp_path,
+        "pl-fast",
+        "fast",
+        SEARCHING.format(search="raise VariableError('TILEWRIGHT_FAST must be 0 or 1')"),
+    )
     with pytest.raises(AssertionError, match="VariableError: TILEWRIGHT_FAST must be 0 or 1"):
         run(tmp_path)
 

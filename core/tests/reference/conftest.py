@@ -33,7 +33,9 @@ class LineBuilder(Builder):
 
     def tile_of(self, value: int | Value) -> Value:
         """``value`` in all lanes of a tile of ``LANES`` i32."""
-        return self.splat(self.const(value) if isinstance(value, int) else value, result=TileType((LANES,), I32))
+        return self.splat(
+            self.const(value) if isinstance(value, int) else value, result=TileType((LANES,), I32)
+        )
 
     def offsets(self) -> Value:
         """pid * LANES + 0 .. LANES - 1"""
@@ -60,7 +62,12 @@ class LineBuilder(Builder):
 
     def add_up(self, value: Value) -> Value:
         """The sum of a tile of i32."""
-        return self.region_op("reduce", [value], regions=[self.yielding(lambda p, q: [self.add(p, q)], [I32, I32])], axis=0).result
+        return self.region_op(
+            "reduce",
+            [value],
+            regions=[self.yielding(lambda p, q: [self.add(p, q)], [I32, I32])],
+            axis=0,
+        ).result
 
     def running_sum(self, value: Value, reverse: bool) -> Value:
         region = self.yielding(lambda p, q: [self.add(p, q)], [I32, I32])
@@ -68,10 +75,17 @@ class LineBuilder(Builder):
 
     def doubled(self, value: Value) -> Value:
         """A tile of i32 through a map."""
-        return self.region_op("map", [value], regions=[self.yielding(lambda p: [self.add(p, p)], [I32])], results=[value.type]).result
+        return self.region_op(
+            "map",
+            [value],
+            regions=[self.yielding(lambda p: [self.add(p, p)], [I32])],
+            results=[value.type],
+        ).result
 
 
-def make_kernel(types: Sequence[Type], body: Callable[..., None], names: Sequence[str] = ()) -> Module:
+def make_kernel(
+    types: Sequence[Type], body: Callable[..., None], names: Sequence[str] = ()
+) -> Module:
     """A verified module whose kernel has arguments of ``types`` and the body ``body(builder, *arguments)``."""
     module = Module()
     names = list(names) or [f"arg{index}" for index in range(len(types))]
@@ -88,39 +102,66 @@ def addresses(b: Builder, base: Value, shape: tuple[int, ...]) -> Value:
     if not shape:
         return base
     count = math.prod(shape)
-    flat = b.addptr(b.splat(base, result=TileType((count,), base.type)), b.arange(start=0, end=count))
+    flat = b.addptr(
+        b.splat(base, result=TileType((count,), base.type)), b.arange(start=0, end=count)
+    )
     return b.reshape(flat, result=TileType(shape, base.type)) if len(shape) > 1 else flat
 
 
-def apply_operation(build: Callable[..., Any], operands: Sequence[tuple[Any, Type]], **options: Any) -> Any:
+def apply_operation(
+    build: Callable[..., Any], operands: Sequence[tuple[Any, Type]], **options: Any
+) -> Any:
     """Apply ``build(builder, *values)`` to arrays (kept as the interpreter keeps them) of the given types; the results come back as arrays."""
     holders: list[Any] = []
     kinds: list[Type] = []
 
     def body(b: LineBuilder, *arguments: Value) -> None:
-        values = [b.load(addresses(b, argument, shape_of(type_))) for argument, (_, type_) in zip(arguments, operands, strict=False)]
+        values = [
+            b.load(addresses(b, argument, shape_of(type_)))
+            for argument, (_, type_) in zip(arguments, operands, strict=False)
+        ]
         b.line(2)
         results = build(b, *values)
-        for pointer, result in zip(arguments[len(operands) :], results if isinstance(results, tuple) else (results,), strict=True):
+        for pointer, result in zip(
+            arguments[len(operands) :],
+            results if isinstance(results, tuple) else (results,),
+            strict=True,
+        ):
             b.store(addresses(b, pointer, shape_of(result.type)), result)
 
     # Built once to learn the results' types, and again with pointers for them.
     def probe(b: LineBuilder, *arguments: Value) -> None:
-        values = [b.load(addresses(b, argument, shape_of(type_))) for argument, (_, type_) in zip(arguments, operands, strict=True)]
+        values = [
+            b.load(addresses(b, argument, shape_of(type_)))
+            for argument, (_, type_) in zip(arguments, operands, strict=True)
+        ]
         results = build(b, *values)
-        kinds.extend(result.type for result in (results if isinstance(results, tuple) else (results,)))
+        kinds.extend(
+            result.type for result in (results if isinstance(results, tuple) else (results,))
+        )
 
     inputs = [PointerType(element_type(type_)) for _, type_ in operands]
     make_kernel(inputs, probe)
     module = make_kernel([*inputs, *(PointerType(element_type(kind)) for kind in kinds)], body)
     for array, type_ in operands:
-        holders.append(np.ascontiguousarray(np.asarray(array, dtype=numpy_dtype(type_)).reshape(shape_of(type_))))
+        holders.append(
+            np.ascontiguousarray(
+                np.asarray(array, dtype=numpy_dtype(type_)).reshape(shape_of(type_))
+            )
+        )
     outputs = [np.zeros(shape_of(kind), dtype=numpy_dtype(kind)) for kind in kinds]
     run(module, [*holders, *outputs], (1, 1, 1), **options)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def check(body: Callable[..., None], types: Sequence[Type], arguments: Sequence[Any], grid: Any = (4, 1, 1), names: Any = (), **options: Any) -> list[Any]:
+def check(
+    body: Callable[..., None],
+    types: Sequence[Type],
+    arguments: Sequence[Any],
+    grid: Any = (4, 1, 1),
+    names: Any = (),
+    **options: Any,
+) -> list[Any]:
     """What the checked mode finds in a run; an empty list where it is clean."""
     module = make_kernel(types, body, names)
     try:
@@ -132,7 +173,9 @@ def check(body: Callable[..., None], types: Sequence[Type], arguments: Sequence[
 
 def only(findings: Sequence[Any], kind: str, line: int) -> Any:
     """The one finding, of that kind and line."""
-    assert [(f.kind, f.location.line) for f in findings] == [(kind, line)], "\n".join(map(str, findings))
+    assert [(f.kind, f.location.line) for f in findings] == [(kind, line)], "\n".join(
+        map(str, findings)
+    )
     return findings[0]
 
 
@@ -143,7 +186,15 @@ def ints(count: int = 4 * LANES) -> np.ndarray[Any, Any]:
 @pytest.fixture
 def kernels() -> SimpleNamespace:
     """``make(types, body, names)``, ``addresses(b, base, shape)``, ``apply(build, operands)``, ``run``, ``check``, ``only``, ``ints``."""
-    return SimpleNamespace(make=make_kernel, addresses=addresses, apply=apply_operation, run=run, check=check, only=only, ints=ints)
+    return SimpleNamespace(
+        make=make_kernel,
+        addresses=addresses,
+        apply=apply_operation,
+        run=run,
+        check=check,
+        only=only,
+        ints=ints,
+    )
 
 
 @pytest.fixture

@@ -50,12 +50,21 @@ print(out.tolist())
 """
 
 
-def debugged(tmp_path: Path, commands: list[str], program: str = PROGRAM, **environment: str) -> subprocess.CompletedProcess[str]:
+def debugged(
+    tmp_path: Path, commands: list[str], program: str = PROGRAM, **environment: str
+) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "kernels.py"
     file.write_text(program)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONBREAKPOINT"}
     text = "".join(f"{command}\n" for command in commands)
-    return subprocess.run([sys.executable, str(file)], input=text, capture_output=True, text=True, timeout=600, env={**kept, **environment})
+    return subprocess.run(
+        [sys.executable, str(file)],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**kept, **environment},
+    )
 
 
 def answers(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -64,11 +73,25 @@ def answers(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_the_debugger_prints_tiles_and_numbers_by_name(tmp_path: Path) -> None:
-    done = debugged(tmp_path, ["p x", "p x.max(), n, BLOCK, i, total, program_id", "p narrow", "p offsets.shape", "x[0] = 1", "c", "p total", *"ccccc"])
+    done = debugged(
+        tmp_path,
+        [
+            "p x",
+            "p x.max(), n, BLOCK, i, total, program_id",
+            "p narrow",
+            "p offsets.shape",
+            "x[0] = 1",
+            "c",
+            "p total",
+            *"ccccc",
+        ],
+    )
     assert done.returncode == 0, done.stderr
     found = answers(done)
     assert found[0] == "array([0., 1., 2., 3.], dtype=float32)"
-    assert found[1] == "(np.float32(3.0), 6, 4, 0, 6.0, (0, 0, 0))".replace("np.float32(3.0)", repr(np.float32(3)))
+    assert found[1] == "(np.float32(3.0), 6, 4, 0, 6.0, (0, 0, 0))".replace(
+        "np.float32(3.0)", repr(np.float32(3))
+    )
     assert found[2] == "array([0., 1., 2., 3.], dtype=float32)"
     assert found[3] == "(4,)"
     assert "read-only" in found[4]
@@ -76,10 +99,16 @@ def test_the_debugger_prints_tiles_and_numbers_by_name(tmp_path: Path) -> None:
     assert done.stdout.endswith("[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]\n")
 
 
-def test_a_program_is_followed_to_its_end_and_every_step_goes_to_the_next_breakpoint(tmp_path: Path) -> None:
+def test_a_program_is_followed_to_its_end_and_every_step_goes_to_the_next_breakpoint(
+    tmp_path: Path,
+) -> None:
     done = debugged(tmp_path, ["n", "s", "r", "c", "p pair", "c"])
     assert done.returncode == 0, done.stderr
-    stops = [line.rpartition("breakpoint in ")[2] for line in done.stdout.splitlines() if "breakpoint in " in line]
+    stops = [
+        line.rpartition("breakpoint in ")[2]
+        for line in done.stdout.splitlines()
+        if "breakpoint in " in line
+    ]
     first, second = "scale_kernel, program (0, 0, 0)", "scale_kernel, program (1, 0, 0)"
     assert stops == [first, first, second, second, "doubled, program (1, 0, 0)"]
     assert answers(done)[4] == "(array([ 8., 10.,  0.,  0.], dtype=float32), (3, 'fast'))"
@@ -101,11 +130,20 @@ def test_quitting_ends_the_launch(tmp_path: Path) -> None:
 
 
 def test_the_debugger_that_the_user_has_chosen_is_called(tmp_path: Path) -> None:
-    (tmp_path / "chosen.py").write_text("import sys\ndef look():\n    print('chosen', sys._getframe(1).f_locals['program_id'])\n")
-    done = debugged(tmp_path, [], PYTHONBREAKPOINT="chosen.look", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "chosen.py").write_text(
+        "import sys\ndef look():\n    print('chosen', sys._getframe(1).f_locals['program_id'])\n"
+    )
+    done = debugged(
+        tmp_path,
+        [],
+        PYTHONBREAKPOINT="chosen.look",
+        PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("chosen (") == 5
-    assert debugged(tmp_path, [], PYTHONBREAKPOINT="0").stdout.endswith("[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]\n")
+    assert debugged(tmp_path, [], PYTHONBREAKPOINT="0").stdout.endswith(
+        "[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]\n"
+    )
 
 
 @tw.jit
@@ -119,9 +157,17 @@ def compiled(kernel: object, **constants: int) -> CompilationError:
     from tilewright.frontend import compile_function
     from tilewright.language.options import Options
 
-    target = Target("small", "one", kind="cpu", capabilities=Capabilities(dtypes=frozenset({"f32", "i32"})))
+    target = Target(
+        "small", "one", kind="cpu", capabilities=Capabilities(dtypes=frozenset({"f32", "i32"}))
+    )
     with pytest.raises(CompilationError) as caught:
-        compile_function(kernel, {"x_ptr": "*fp32", **dict.fromkeys(constants, "constexpr")}, constants, None, Options(target=target))  # type: ignore[arg-type]
+        compile_function(
+            kernel,
+            {"x_ptr": "*fp32", **dict.fromkeys(constants, "constexpr")},
+            constants,
+            None,
+            Options(target=target),
+        )  # type: ignore[arg-type]
     return caught.value
 
 
@@ -134,6 +180,8 @@ def test_a_compiled_kernel_refuses_and_says_what_to_do() -> None:
 
 
 def test_set_trace_is_spelled_breakpoint(tmp_path: Path) -> None:
-    done = debugged(tmp_path, [], "import pdb\n" + PROGRAM.replace("breakpoint()", "pdb.set_trace()"))
+    done = debugged(
+        tmp_path, [], "import pdb\n" + PROGRAM.replace("breakpoint()", "pdb.set_trace()")
+    )
     assert "set_trace is a plain Python function: a kernel cannot call it" in done.stderr
     assert "help: write breakpoint()" in done.stderr

@@ -60,7 +60,14 @@ def test_integer_arithmetic(name, type_, a, c, kind, kernels):
 
 
 @pytest.mark.parametrize(
-    ("value", "type_", "bad"), [(127.9, I8, False), (128.0, I8, True), (-1.0, U32, True), (float("nan"), I64, True), (2.0**62, I64, False)]
+    ("value", "type_", "bad"),
+    [
+        (127.9, I8, False),
+        (128.0, I8, True),
+        (-1.0, U32, True),
+        (float("nan"), I64, True),
+        (2.0**62, I64, False),
+    ],
 )
 def test_casts_out_of_range(value, type_, bad, kernels):
     def body(b, x):
@@ -78,8 +85,19 @@ def test_overflow_in_a_sum_and_in_undefined_lanes(kernels):
         b.line(3)
         b.store(out, b.add_up(b.load(b.lanes(x, b.arange(start=0, end=N)))))
 
-    assert kernels.only(kernels.check(body, [P32, P32], [np.full(N, 2**29, np.int32), kernels.ints()], grid=(1, 1, 1)), "integer-overflow", 3)
-    assert kernels.check(body, [P32, P32], [np.full(N, 2**27, np.int32), kernels.ints()], grid=(1, 1, 1)) == []
+    assert kernels.only(
+        kernels.check(
+            body, [P32, P32], [np.full(N, 2**29, np.int32), kernels.ints()], grid=(1, 1, 1)
+        ),
+        "integer-overflow",
+        3,
+    )
+    assert (
+        kernels.check(
+            body, [P32, P32], [np.full(N, 2**27, np.int32), kernels.ints()], grid=(1, 1, 1)
+        )
+        == []
+    )
 
     def masked(b, x):
         index = b.arange(start=0, end=N)
@@ -106,7 +124,9 @@ def test_assumptions_and_hints_are_held_to(kernels):
         b.line(3)
         base = b.hint(n, divisibility=(16,))
         b.line(4)
-        index = b.hint(b.add(b.tile_of(base), b.arange(start=0, end=N)), divisibility=(16,), contiguity=(N,))
+        index = b.hint(
+            b.add(b.tile_of(base), b.arange(start=0, end=N)), divisibility=(16,), contiguity=(N,)
+        )
         b.line(5)
         b.hint(b.lanes(x, index), divisibility=(8,), contiguity=(4,))
         b.line(6)
@@ -116,7 +136,9 @@ def test_assumptions_and_hints_are_held_to(kernels):
 
     x = np.zeros(8, np.int64).view(np.int32)
     assert kernels.check(body, [P32, I32, I32], [x, 32, 8]) == []
-    assert kernels.only(kernels.check(body, [P32, I32, I32], [x, 32, 3]), "broken-promise", 7).lane == (1,)
+    assert kernels.only(
+        kernels.check(body, [P32, I32, I32], [x, 32, 3]), "broken-promise", 7
+    ).lane == (1,)
     assert [f.location.line for f in kernels.check(body, [P32, I32, I32], [x, 8, 8])] == [2, 3, 4]
     assert [f.location.line for f in kernels.check(body, [P32, I32, I32], [x[1:], 32, 8])] == [5]
     assert kernels.check(body, [P32, I32, I32], [x, 8, 8], promises=False) == []
@@ -130,7 +152,9 @@ def test_reports_carry_the_chain_of_calls(kernels):
     module = kernels.make([I32], lambda b, n: None)
     kernel = module.kernel
     helper = module.add(Function("helper", [I32], kernel=False))
-    inner = Builder.at_end(helper.body, Location("lib.py", 3, 8, "divide", Location("lib.py", 9, 0, "helper")))
+    inner = Builder.at_end(
+        helper.body, Location("lib.py", 3, 8, "divide", Location("lib.py", 9, 0, "helper"))
+    )
     inner.div(inner.constant(value=1, result=I32), helper.arguments[0])
     inner.return_()
     last = kernel.body.last

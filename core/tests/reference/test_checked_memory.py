@@ -22,7 +22,11 @@ def test_a_masked_copy_is_clean(kernels):
     def body(b, source, target, n):
         index = b.offsets()
         mask = b.below(index, n)
-        b.store(b.lanes(target, index), b.add(b.load(b.lanes(source, index), mask), b.arange(start=0, end=N)), mask)
+        b.store(
+            b.lanes(target, index),
+            b.add(b.load(b.lanes(source, index), mask), b.arange(start=0, end=N)),
+            mask,
+        )
 
     x, out = kernels.ints(30), np.zeros(30, np.int32)
     assert kernels.check(body, [P32, P32, I32], [x, out, 30], uninitialized=[1]) == []
@@ -38,7 +42,9 @@ def test_undefined_lanes_that_reach_nothing_are_clean(kernels):
         loaded = b.load(b.lanes(source, index), mask)
         positive = b.and_(mask, b.cmp(loaded, b.tile_of(0), predicate="gt"))
         kept = b.select(mask, b.mul(loaded, loaded), b.tile_of(0))
-        total = b.region_op("reduce", [kept], regions=[b.yielding(lambda p, q: [b.add(p, q)], [I32, I32])], axis=0)
+        total = b.region_op(
+            "reduce", [kept], regions=[b.yielding(lambda p, q: [b.add(p, q)], [I32, I32])], axis=0
+        )
         again = b.load(b.lanes(source, loaded), positive, b.tile_of(5))
         b.store(b.lanes(target, index), b.add(again, b.tile_of(total.result)), mask)
 
@@ -56,7 +62,9 @@ def test_atomics_loops_calls_and_descriptors_are_clean(kernels):
         with b.at_region(loop):
             i, total = loop.arguments
             b.yield_([b.add(total, b.descriptor_load(source, [b.mul(i, b.const(N))]))])
-        summed = b.region_op("for", pid, b.num_programs(axis=0), b.const(1), [b.tile_of(0)], regions=[loop])
+        summed = b.region_op(
+            "for", pid, b.num_programs(axis=0), b.const(1), [b.tile_of(0)], regions=[loop]
+        )
         made = b.make_descriptor(target, [b.const(30, I64)], [b.const(1, I64)], result=block)
         b.descriptor_store(made, [b.mul(pid, b.const(N))], summed.result)
         b.atomic_rmw(counter, b.const(1), kind="add")
@@ -86,9 +94,18 @@ def test_accesses_outside_the_argument(what, kernels):
 
     base = kernels.ints(100)
     assert kernels.check(body, [P32, I32], [base[:30], 30], names=["x", "n"]) == []
-    found = kernels.only(kernels.check(body, [P32, I32], [base[:30], 32], names=["x", "n"]), "out-of-bounds", 12)
-    assert found.program == (3, 0, 0) and found.lane == (6,) and found.argument == "x" and found.count == 2
-    assert "kernel.py:12:4 in kernel: out-of-bounds:" in str(found) and "at byte 120 of 120 bytes; program (3, 0, 0), lane 6 (and 1 more)" in str(found)
+    found = kernels.only(
+        kernels.check(body, [P32, I32], [base[:30], 32], names=["x", "n"]), "out-of-bounds", 12
+    )
+    assert (
+        found.program == (3, 0, 0)
+        and found.lane == (6,)
+        and found.argument == "x"
+        and found.count == 2
+    )
+    assert "kernel.py:12:4 in kernel: out-of-bounds:" in str(
+        found
+    ) and "at byte 120 of 120 bytes; program (3, 0, 0), lane 6 (and 1 more)" in str(found)
 
 
 def test_running_over_into_a_neighbouring_argument_is_found(kernels):
@@ -101,7 +118,11 @@ def test_running_over_into_a_neighbouring_argument_is_found(kernels):
         b.line(5)
         b.store(b.lanes(y, b.offsets()), b.offsets())
 
-    found = kernels.only(kernels.check(body, [P32, P32], [base[:31], base[31:63]], names=["x", "y"], races=False), "out-of-bounds", 4)
+    found = kernels.only(
+        kernels.check(body, [P32, P32], [base[:31], base[31:63]], names=["x", "y"], races=False),
+        "out-of-bounds",
+        4,
+    )
     assert found.argument == "x"
 
 
@@ -112,7 +133,9 @@ def test_before_the_start_and_through_loops_and_branches(kernels):
         pid = b.program_id(axis=0)
         then = b.yielding(lambda: [b.addptr(x, b.const(-1))])
         other = b.yielding(lambda: [x])
-        chosen = b.region_op("if", b.cmp(pid, b.const(2), predicate="eq"), regions=[then, other], results=[P32])
+        chosen = b.region_op(
+            "if", b.cmp(pid, b.const(2), predicate="eq"), regions=[then, other], results=[P32]
+        )
         loop = Region([I32, P32])
         with b.at_region(loop):
             b.line(21)
@@ -120,8 +143,14 @@ def test_before_the_start_and_through_loops_and_branches(kernels):
             b.yield_([b.addptr(loop.arguments[1], b.const(1))])
         b.region_op("for", b.const(0), b.const(3), b.const(1), [chosen.result], regions=[loop])
 
-    found = kernels.only(kernels.check(body, [P32], [kernels.ints(3)], names=["x"]), "out-of-bounds", 21)
-    assert found.argument == "x" and found.program == (2, 0, 0) and "4 bytes before its first of 12 bytes" in found.message
+    found = kernels.only(
+        kernels.check(body, [P32], [kernels.ints(3)], names=["x"]), "out-of-bounds", 21
+    )
+    assert (
+        found.argument == "x"
+        and found.program == (2, 0, 0)
+        and "4 bytes before its first of 12 bytes" in found.message
+    )
 
 
 @pytest.mark.parametrize("form", ["if", "select"])
@@ -134,12 +163,22 @@ def test_descriptors_of_several_arguments_that_meet_are_clean(form, kernels):
         if form == "select":
             met = b.select(odd, one, other)
         else:
-            met = b.region_op("if", odd, regions=[b.yielding(lambda: [one], []), b.yielding(lambda: [other], [])], results=[block]).results[0]
+            met = b.region_op(
+                "if",
+                odd,
+                regions=[b.yielding(lambda: [one], []), b.yielding(lambda: [other], [])],
+                results=[block],
+            ).results[0]
         b.store(b.lanes(target, b.offsets()), b.descriptor_load(met, [b.const(0)]))
 
     x, y, out = kernels.ints(N), kernels.ints(N) + 100, np.zeros(2 * N, np.int32)
     descriptors = [DescriptorValue(array, (N,), (1,)) for array in (x, y)]
-    assert kernels.check(body, [block, block, P32], [*descriptors, out], grid=(2, 1, 1), uninitialized=[2]) == []
+    assert (
+        kernels.check(
+            body, [block, block, P32], [*descriptors, out], grid=(2, 1, 1), uninitialized=[2]
+        )
+        == []
+    )
     assert np.array_equal(out, np.concatenate([y, x]))
 
 
@@ -151,7 +190,11 @@ def test_a_descriptor_larger_than_its_array(kernels):
         b.descriptor_load(source, [b.mul(b.program_id(axis=0), b.const(N))])
 
     assert kernels.check(body, [block], [DescriptorValue(kernels.ints(27), (27,), (1,))]) == []
-    assert kernels.only(kernels.check(body, [block], [DescriptorValue(kernels.ints(27), (28,), (1,))]), "out-of-bounds", 6).lane == (3,)
+    assert kernels.only(
+        kernels.check(body, [block], [DescriptorValue(kernels.ints(27), (28,), (1,))]),
+        "out-of-bounds",
+        6,
+    ).lane == (3,)
 
 
 def test_pointers_from_memory_need_their_buffers_named(kernels):
@@ -163,11 +206,17 @@ def test_pointers_from_memory_need_their_buffers_named(kernels):
 
     table = np.array([data.ctypes.data], np.int64)
     types = [PointerType(P32), P32]
-    assert kernels.only(kernels.check(body, types, [table, out], grid=(1, 1, 1)), "out-of-bounds", 8)
+    assert kernels.only(
+        kernels.check(body, types, [table, out], grid=(1, 1, 1)), "out-of-bounds", 8
+    )
     assert kernels.check(body, types, [table, out], grid=(1, 1, 1), buffers=[data]) == []
     assert out[0] == 4
     # of a view no more than its own elements, whatever it is part of
-    assert kernels.only(kernels.check(body, types, [table, out], grid=(1, 1, 1), buffers=[data[:4]]), "out-of-bounds", 8)
+    assert kernels.only(
+        kernels.check(body, types, [table, out], grid=(1, 1, 1), buffers=[data[:4]]),
+        "out-of-bounds",
+        8,
+    )
 
 
 # -- memory that nothing wrote ----------------------------------------------------------------------------------------------------------------------
@@ -182,9 +231,18 @@ def test_reading_what_nothing_wrote(kernels):
 
     types, arguments = [P32, P32], [np.empty(4 * N, np.int32), np.zeros(4 * N, np.int32)]
     assert kernels.check(body, types, arguments) == []
-    found = kernels.only(kernels.check(body, types, arguments, names=["scratch", "out"], uninitialized=["scratch", "out"]), "uninitialized-read", 10)
+    found = kernels.only(
+        kernels.check(
+            body, types, arguments, names=["scratch", "out"], uninitialized=["scratch", "out"]
+        ),
+        "uninitialized-read",
+        10,
+    )
     assert found.argument == "scratch" and found.lane == (5,) and found.count == 12
-    with pytest.raises(LaunchError, match="uninitialized names argument 'nothing'; arguments with memory are scratch"):
+    with pytest.raises(
+        LaunchError,
+        match="uninitialized names argument 'nothing'; arguments with memory are scratch",
+    ):
         kernels.check(body, types, arguments, names=["scratch", "out"], uninitialized=["nothing"])
 
 
@@ -204,5 +262,11 @@ def test_bytes_are_followed_one_by_one(kernels):
         b.region_op("if", wide, regions=[then, b.nothing()], results=[])
 
     arguments = [np.empty(1, np.int32)]
-    assert kernels.check(body, [P32, I1], [*arguments, False], grid=(1, 1, 1), uninitialized=[0]) == []
-    assert kernels.only(kernels.check(body, [P32, I1], [*arguments, True], grid=(1, 1, 1), uninitialized=[0]), "uninitialized-read", 4)
+    assert (
+        kernels.check(body, [P32, I1], [*arguments, False], grid=(1, 1, 1), uninitialized=[0]) == []
+    )
+    assert kernels.only(
+        kernels.check(body, [P32, I1], [*arguments, True], grid=(1, 1, 1), uninitialized=[0]),
+        "uninitialized-read",
+        4,
+    )

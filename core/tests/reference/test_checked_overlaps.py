@@ -30,24 +30,40 @@ def findings(kernel, *args, checked=True, grid=(1,)):
     return ""
 
 
-@pytest.mark.parametrize(("dst", "src"), [(slice(3, None), slice(None)), (slice(None), slice(3, None))])
+@pytest.mark.parametrize(
+    ("dst", "src"), [(slice(3, None), slice(None)), (slice(None), slice(3, None))]
+)
 def test_stores_to_what_another_argument_is_read_for_are_reported(dst, src):
     x = np.arange(80, dtype=np.float32)
     said = findings(move, x[dst], x[src])
-    assert "in move: overlapping-arguments: store through dst: what is written is accessed through src too" in said
+    assert (
+        "in move: overlapping-arguments: store through dst: what is written is accessed through src too"
+        in said
+    )
     assert "(and 12 more)" in said
     assert not findings(move, x[dst], x[src], checked=CheckedOptions(overlaps=False))
 
 
 def test_loads_of_what_another_argument_wrote_are_reported():
     x, out = np.arange(80, dtype=np.float32), np.zeros(16, np.float32)
-    assert "overlapping-arguments: load through src: what is read is accessed through dst too" in findings(clear_then_read, x[8:], x, out)
+    assert (
+        "overlapping-arguments: load through src: what is read is accessed through dst too"
+        in findings(clear_then_read, x[8:], x, out)
+    )
 
 
 WHOLE = slice(None)
 
 
-@pytest.mark.parametrize(("dst", "src"), [(WHOLE, WHOLE), (WHOLE, slice(0, 40)), (slice(40, None), WHOLE), (slice(8, None), slice(60, None))])
+@pytest.mark.parametrize(
+    ("dst", "src"),
+    [
+        (WHOLE, WHOLE),
+        (WHOLE, slice(0, 40)),
+        (slice(40, None), WHOLE),
+        (slice(8, None), slice(60, None)),
+    ],
+)
 def test_what_is_in_place_or_apart_is_not(dst, src):
     x = np.arange(80, dtype=np.float32)
     assert not findings(move, x[dst], x[src])
@@ -67,7 +83,10 @@ def negate_fours(x, n, B: tl.constexpr, STRIDE: tl.constexpr):
 
 def test_arrays_with_gaps_whose_strides_the_kernel_does_not_know_are_told_of():
     x = np.zeros((8, 4), np.float32)[:, 1]
-    with pytest.warns(UserWarning, match=r"negate: argument 'x' is not contiguous \(shape \(8,\), strides \(4,\)\), and no argument is one of its strides"):
+    with pytest.warns(
+        UserWarning,
+        match=r"negate: argument 'x' is not contiguous \(shape \(8,\), strides \(4,\)\), and no argument is one of its strides",
+    ):
         negate[(1,)](x, 1, 8, B=8, backend="reference", checked=True)
 
 
@@ -83,5 +102,8 @@ def test_tensors_whose_memory_is_not_what_they_read_as_are_refused():
     torch = pytest.importorskip("torch")
     x = torch.zeros(8, dtype=torch.complex64).conj().imag
     assert x.is_neg()
-    with pytest.raises(LaunchError, match=r"negate: argument 'x' is a tensor with the negative bit.*resolve_neg\(\)"):
+    with pytest.raises(
+        LaunchError,
+        match=r"negate: argument 'x' is a tensor with the negative bit.*resolve_neg\(\)",
+    ):
         negate[(1,)](x, x.stride(0), 8, B=8, backend="reference", checked=True)

@@ -19,11 +19,19 @@ def store_own(b, out, pid):
 RACES = {
     "two writes in one store": (lambda b, x, pid: b.store(x, pid), 1),
     "two writes in two stores": (
-        lambda b, x, pid: (store_own(b, x, pid), b.line(2), b.store(b.addptr(x, b.add(pid, b.const(1))), pid)),
+        lambda b, x, pid: (
+            store_own(b, x, pid),
+            b.line(2),
+            b.store(b.addptr(x, b.add(pid, b.const(1))), pid),
+        ),
         2,
     ),
     "a read of what another program writes": (
-        lambda b, x, pid: (store_own(b, x, pid), b.line(2), b.load(b.addptr(x, b.rem(b.add(pid, b.const(1)), b.const(4))))),
+        lambda b, x, pid: (
+            store_own(b, x, pid),
+            b.line(2),
+            b.load(b.addptr(x, b.rem(b.add(pid, b.const(1)), b.const(4)))),
+        ),
         2,
     ),
     "a write of what another program reads": (
@@ -31,7 +39,11 @@ RACES = {
         2,
     ),
     "an atomic and a plain write": (
-        lambda b, x, pid: (b.atomic_rmw(x, pid, kind="add", order="relaxed"), b.line(2), store_own(b, x, pid)),
+        lambda b, x, pid: (
+            b.atomic_rmw(x, pid, kind="add", order="relaxed"),
+            b.line(2),
+            store_own(b, x, pid),
+        ),
         2,
     ),
     "an atomic and a plain read": (
@@ -51,7 +63,11 @@ def test_races_between_programs(name, kernels):
 
     found = kernels.check(body, [P32], [kernels.ints()], names=["x"])
     found = kernels.only(found, "race", line)
-    assert found.argument == "x" and "races with the" in found.message and "of program" in found.message
+    assert (
+        found.argument == "x"
+        and "races with the" in found.message
+        and "of program" in found.message
+    )
     assert kernels.check(body, [P32], [kernels.ints()], grid=(1, 1, 1)) == []
     assert kernels.check(body, [P32], [kernels.ints()], races=False) == []
 
@@ -67,7 +83,10 @@ def test_races_through_two_arguments_of_one_array(kernels):
 
     assert kernels.only(kernels.check(body, [P32, P32], [x, x[1:]], overlaps=False), "race", 3)
     found = kernels.check(body, [P32, P32], [x, x[1:]])
-    assert [(finding.kind, finding.location.line) for finding in found] == [("overlapping-arguments", 3), ("race", 3)]
+    assert [(finding.kind, finding.location.line) for finding in found] == [
+        ("overlapping-arguments", 3),
+        ("race", 3),
+    ]
     assert kernels.check(body, [P32, P32], [x, kernels.ints()]) == []
 
 
@@ -85,11 +104,16 @@ def last_program_sums(order):
     def body(b, parts, count, out):
         pid = b.program_id(axis=0)
         b.store(b.addptr(parts, pid), pid)
-        last = b.cmp(b.atomic_rmw(count, b.const(1), kind="add", order=order), b.const(3), predicate="eq")
+        last = b.cmp(
+            b.atomic_rmw(count, b.const(1), kind="add", order=order), b.const(3), predicate="eq"
+        )
 
         def then():
             b.line(14)
-            b.store(out, b.add_up(b.load(b.lanes(parts, b.and_(b.arange(start=0, end=N), b.tile_of(3))))))
+            b.store(
+                out,
+                b.add_up(b.load(b.lanes(parts, b.and_(b.arange(start=0, end=N), b.tile_of(3))))),
+            )
 
         b.region_op("if", last, regions=[b.yielding(then), b.nothing()], results=[])
 
@@ -102,16 +126,22 @@ def test_atomics_that_order_programs_prevent_races(kernels):
     assert kernels.check(last_program_sums("acq_rel"), [P32] * 3, arguments) == []
     assert arguments[2][0] == 12
     arguments = [np.zeros(4, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
-    assert kernels.only(kernels.check(last_program_sums("relaxed"), [P32] * 3, arguments), "race", 14)
+    assert kernels.only(
+        kernels.check(last_program_sums("relaxed"), [P32] * 3, arguments), "race", 14
+    )
     arguments = [np.zeros(4, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
-    assert kernels.only(kernels.check(last_program_sums("acquire"), [P32] * 3, arguments), "race", 14)
+    assert kernels.only(
+        kernels.check(last_program_sums("acquire"), [P32] * 3, arguments), "race", 14
+    )
 
 
 def test_a_lock_orders_what_it_guards_and_nothing_else(kernels):
     def body(b, lock, counter, guarded):
         before, after = Region([]), Region([])
         with b.at_region(before):
-            b.condition(b.cmp(b.atomic_cas(lock, b.const(0), b.const(1)), b.const(0), predicate="ne"), [])
+            b.condition(
+                b.cmp(b.atomic_cas(lock, b.const(0), b.const(1)), b.const(0), predicate="ne"), []
+            )
         with b.at_region(after):
             b.yield_([])
         b.region_op("while", [], regions=[before, after], results=[])
@@ -128,5 +158,7 @@ def test_a_lock_orders_what_it_guards_and_nothing_else(kernels):
     arguments = [np.zeros(1, np.int32), np.zeros(1, np.int32)]
     assert kernels.check(body, [P32, P32, I1], [*arguments, True]) == []
     assert arguments[1][0] == 4
-    kinds = {(f.kind, f.location.line) for f in kernels.check(body, [P32, P32, I1], [*arguments, False])}
+    kinds = {
+        (f.kind, f.location.line) for f in kernels.check(body, [P32, P32, I1], [*arguments, False])
+    }
     assert kinds == {("race", 40)}

@@ -37,7 +37,10 @@ def test_ids(grid, kernels):
 
     kernels.run(kernels.make([P32], body), [out], grid)
     index = np.arange(total)
-    assert np.array_equal(out, np.stack([index % grid[0], index // grid[0] % grid[1], index // (grid[0] * grid[1])], -1))
+    assert np.array_equal(
+        out,
+        np.stack([index % grid[0], index // grid[0] % grid[1], index // (grid[0] * grid[1])], -1),
+    )
 
 
 @pytest.mark.parametrize("grid", [(0, 1, 1), (3, 0, 2), (0, 0, 0)], ids=str)
@@ -97,9 +100,13 @@ def test_loops_of_different_lengths(type_, step, kernels):
         with b.at_region(region):
             i, total, counts = region.arguments
             b.yield_([b.add(total, b.cast(i, result=I64)), b.add(counts, b.arange(start=0, end=3))])
-        loop = b.region_op("for", start, stop, const(b, step, type_), [const(b, 0, I64), tile], regions=[region])
+        loop = b.region_op(
+            "for", start, stop, const(b, step, type_), [const(b, 0, I64), tile], regions=[region]
+        )
         b.store(b.addptr(out, pid), loop.results[0])
-        b.store(kernels.addresses(b, b.addptr(tile_out, b.mul(pid, const(b, 3))), (3,)), loop.results[1])
+        b.store(
+            kernels.addresses(b, b.addptr(tile_out, b.mul(pid, const(b, 3))), (3,)), loop.results[1]
+        )
 
     module = kernels.make([PointerType(type_)] * 2 + [PointerType(I64), P32], body)
     kernels.run(module, [lows.astype(dtype), highs.astype(dtype), sums, tiles], (programs, 1, 1))
@@ -129,11 +136,21 @@ def test_bounds_near_the_end_of_the_type(kernels):
                 region = Region([type_, I64])
                 with b.at_region(region):
                     b.yield_([b.add(region.arguments[1], const(b, 1, I64))])
-                loop = b.region_op("for", start, const(b, high, type_), const(b, step, type_), [const(b, 0, I64)], regions=[region])
+                loop = b.region_op(
+                    "for",
+                    start,
+                    const(b, high, type_),
+                    const(b, step, type_),
+                    [const(b, 0, I64)],
+                    regions=[region],
+                )
                 b.store(b.addptr(target, pid), loop.result)
 
             kernels.run(kernels.make([PointerType(I64)], body), [out], (2, 1, 1))
-            assert out.tolist() == [len(range(low, high, step)), len(range(low + varying, high, step))]
+            assert out.tolist() == [
+                len(range(low, high, step)),
+                len(range(low + varying, high, step)),
+            ]
 
 
 def test_a_step_that_is_not_positive_is_refused(kernels):
@@ -144,7 +161,9 @@ def test_a_step_that_is_not_positive_is_refused(kernels):
         b.line(7)
         b.region_op("for", const(b, 0), const(b, 5), const(b, 0), [], regions=[region])
 
-    with pytest.raises(KernelError, match=r"kernel.py:7:4 in kernel: the step of a loop must be positive, not 0"):
+    with pytest.raises(
+        KernelError, match=r"kernel.py:7:4 in kernel: the step of a loop must be positive, not 0"
+    ):
         kernels.run(kernels.make([P32], body), [np.zeros(1, np.int32)], (1, 1, 1))
 
 
@@ -183,12 +202,19 @@ def test_divergent_while_with_a_break_flag_and_an_if_inside(programs, kernels):
             following = b.region_op("if", odd, regions=[up, down], results=[I32])
             more = b.add(count, one)
             b.yield_([following.result, more, b.cmp(more, const(b, limit), predicate="eq")])
-        loop = b.region_op("while", [b.add(pid, one), const(b, 0), const(b, False, I1)], regions=[before, after], results=[I32, I32])
+        loop = b.region_op(
+            "while",
+            [b.add(pid, one), const(b, 0), const(b, False, I1)],
+            regions=[before, after],
+            results=[I32, I32],
+        )
         b.store(b.addptr(value_out, pid), loop.results[0])
         b.store(b.addptr(steps_out, pid), loop.results[1])
 
     kernels.run(kernels.make([P32, P32], body), [values, steps], (programs, 1, 1))
-    assert list(zip(values.tolist(), steps.tolist(), strict=True)) == [collatz(p + 1, limit) for p in range(programs)]
+    assert list(zip(values.tolist(), steps.tolist(), strict=True)) == [
+        collatz(p + 1, limit) for p in range(programs)
+    ]
 
 
 def test_nested_divergent_loops_read_outer_values(kernels):
@@ -209,13 +235,17 @@ def test_nested_divergent_loops_read_outer_values(kernels):
             with b.at_region(after):
                 j, inner_total = after.arguments
                 b.yield_([b.add(j, const(b, 1)), b.add(inner_total, b.mul(weight, b.add(j, pid)))])
-            nest = b.region_op("while", [const(b, 0), total], regions=[before, after], results=[I32, I32])
+            nest = b.region_op(
+                "while", [const(b, 0), total], regions=[before, after], results=[I32, I32]
+            )
             b.yield_([nest.results[1]])
         loop = b.region_op("for", const(b, 0), pid, const(b, 1), [const(b, 0)], regions=[outer])
         b.store(b.addptr(target, pid), loop.result)
 
     kernels.run(kernels.make([P32], body), [out], (programs, 1, 1))
-    assert out.tolist() == [sum((i + p) * (j + p) for i in range(p) for j in range(i)) for p in range(programs)]
+    assert out.tolist() == [
+        sum((i + p) * (j + p) for i in range(p) for j in range(i)) for p in range(programs)
+    ]
 
 
 def test_calls_run_the_callee_for_the_rows_at_hand(kernels):
@@ -231,7 +261,10 @@ def test_calls_run_the_callee_for_the_rows_at_hand(kernels):
             b.yield_([b.call([b.cast(pid, result=I64)], callee="factorial", result=I64)])
         with b.at_region(other):
             b.yield_([const(b, -1, I64)])
-        b.store(b.addptr(target, pid), b.region_op("if", even, regions=[then, other], results=[I64]).result)
+        b.store(
+            b.addptr(target, pid),
+            b.region_op("if", even, regions=[then, other], results=[I64]).result,
+        )
 
     module = interpreter.Module()
     kernel = module.add(Function("kernel", [PointerType(I64)], argument_names=["out"]))
@@ -246,10 +279,14 @@ def test_calls_run_the_callee_for_the_rows_at_hand(kernels):
         b.yield_([b.mul(n, b.call([b.sub(n, const(b, 1, I64))], callee="factorial", result=I64))])
     with b.at_region(other):
         b.yield_([const(b, 1, I64)])
-    recursion = b.region_op("if", b.cmp(n, const(b, 1, I64), predicate="gt"), regions=[then, other], results=[I64])
+    recursion = b.region_op(
+        "if", b.cmp(n, const(b, 1, I64), predicate="gt"), regions=[then, other], results=[I64]
+    )
     b.return_([recursion.result])
     kernels.run(module, [out], (programs, 1, 1))
-    assert out.tolist() == [np.prod(np.arange(1, p + 1), dtype=np.int64) if p % 2 == 0 else -1 for p in range(programs)]
+    assert out.tolist() == [
+        np.prod(np.arange(1, p + 1), dtype=np.int64) if p % 2 == 0 else -1 for p in range(programs)
+    ]
 
 
 def test_batches_give_what_one_batch_gives(kernels, rng, monkeypatch):
@@ -316,7 +353,11 @@ def test_waiting_for_a_later_program_is_an_error_not_a_hang(spin, kernels):
         before, after = Region([]), Region([])
         with b.at_region(before):
             b.line(11)
-            old = b.atomic_cas(flag, const(b, 2), const(b, 2)) if spin == "cas" else b.load(flag, volatile=True)
+            old = (
+                b.atomic_cas(flag, const(b, 2), const(b, 2))
+                if spin == "cas"
+                else b.load(flag, volatile=True)
+            )
             b.condition(b.cmp(old, const(b, 1), predicate="ne"), [])
         with b.at_region(after):
             b.yield_([])
@@ -332,7 +373,9 @@ def test_arguments_are_checked_against_the_kernel(kernels):
     x = np.zeros(1, np.int32)
     with pytest.raises(LaunchError, match="takes 3 arguments, not 2"):
         kernels.run(module, [x, 1], (1, 1, 1))
-    with pytest.raises(LaunchError, match="argument x of type ptr<i32>: a pointer argument must be an array"):
+    with pytest.raises(
+        LaunchError, match="argument x of type ptr<i32>: a pointer argument must be an array"
+    ):
         kernels.run(module, ["x", 1, 2.0], (1, 1, 1))
     with pytest.raises(LaunchError, match="argument n of type i32"):
         kernels.run(module, [x, "one", 2.0], (1, 1, 1))

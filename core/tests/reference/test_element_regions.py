@@ -12,7 +12,16 @@ from tilewright.ir import Region
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, I64, U8, PointerType, TileType
 from tilewright.reference import numerics
 
-SHAPES = [((7,), 0), ((1,), 0), ((4, 6), 0), ((4, 6), 1), ((3, 1, 5), 1), ((2, 3, 4), 0), ((2, 3, 4), 2), ((33,), 0)]
+SHAPES = [
+    ((7,), 0),
+    ((1,), 0),
+    ((4, 6), 0),
+    ((4, 6), 1),
+    ((3, 1, 5), 1),
+    ((2, 3, 4), 0),
+    ((2, 3, 4), 2),
+    ((33,), 0),
+]
 
 
 def combine(b, types, build):
@@ -27,7 +36,9 @@ def combine(b, types, build):
 
 def reduction(name, axis, types, build, **attributes):
     def apply(b, *values):
-        operation = b.region_op(name, list(values), regions=[combine(b, types, build)], axis=axis, **attributes)
+        operation = b.region_op(
+            name, list(values), regions=[combine(b, types, build)], axis=axis, **attributes
+        )
         return tuple(operation.results) if len(operation.results) > 1 else operation.results[0]
 
     return apply
@@ -59,8 +70,14 @@ def test_plain_integer_reductions_and_scans_wrap_around(name, type_, shape, axis
     got = kernels.apply(reduction("reduce", axis, [type_], build), [(x, TileType(shape, type_))])
     assert np.array_equal(got, ufunc.reduce(x, axis=axis, dtype=dtype))
     for reverse in (False, True):
-        got = kernels.apply(reduction("scan", axis, [type_], build, reverse=reverse), [(x, TileType(shape, type_))])
-        want = np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis, dtype=dtype), axis) if reverse else ufunc.accumulate(x, axis=axis, dtype=dtype)
+        got = kernels.apply(
+            reduction("scan", axis, [type_], build, reverse=reverse), [(x, TileType(shape, type_))]
+        )
+        want = (
+            np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis, dtype=dtype), axis)
+            if reverse
+            else ufunc.accumulate(x, axis=axis, dtype=dtype)
+        )
         assert np.array_equal(got, want)
 
 
@@ -73,9 +90,19 @@ def test_plain_float_reductions(name, type_, shape, axis, kernels, rng):
     value = numerics.decode(x, type_).astype(np.float64)
     tolerance = {F16: 2e-2, BF16: 1e-1, F32: 1e-5}[type_] if name == "add" else 0
     got = kernels.apply(reduction("reduce", axis, [type_], build), [(x, TileType(shape, type_))])
-    assert np.allclose(numerics.decode(got, type_).astype(np.float64), PLAIN[name][0].reduce(value, axis=axis), rtol=0, atol=tolerance)
+    assert np.allclose(
+        numerics.decode(got, type_).astype(np.float64),
+        PLAIN[name][0].reduce(value, axis=axis),
+        rtol=0,
+        atol=tolerance,
+    )
     got = kernels.apply(reduction("scan", axis, [type_], build), [(x, TileType(shape, type_))])
-    assert np.allclose(numerics.decode(got, type_).astype(np.float64), PLAIN[name][0].accumulate(value, axis=axis), rtol=0, atol=tolerance)
+    assert np.allclose(
+        numerics.decode(got, type_).astype(np.float64),
+        PLAIN[name][0].accumulate(value, axis=axis),
+        rtol=0,
+        atol=tolerance,
+    )
 
 
 def test_nan_in_a_maximum_follows_the_attribute(kernels):
@@ -89,21 +116,35 @@ def test_nan_in_a_maximum_follows_the_attribute(kernels):
 def test_a_sum_in_f16_rounds_every_step(kernels):
     """2048 + 1 is 2048 in f16: no order of sums of ones past 2048 by single ones grows, but a tree of them does."""
     x = np.ones(4096, np.float16)
-    got = kernels.apply(reduction("reduce", 0, [F16], lambda b, p, q: b.add(p, q)), [(x, TileType((4096,), F16))])
+    got = kernels.apply(
+        reduction("reduce", 0, [F16], lambda b, p, q: b.add(p, q)), [(x, TileType((4096,), F16))]
+    )
     assert got == 4096
     y = np.concatenate([np.full(1, 2048, np.float16), np.ones(1, np.float16)])
-    assert kernels.apply(reduction("reduce", 0, [F16], lambda b, p, q: b.add(p, q)), [(y, TileType((2,), F16))]) == 2048
+    assert (
+        kernels.apply(
+            reduction("reduce", 0, [F16], lambda b, p, q: b.add(p, q)), [(y, TileType((2,), F16))]
+        )
+        == 2048
+    )
 
 
 def first_maximum(b, value, index, other_value, other_index):
-    better = b.or_(b.cmp(value, other_value, predicate="gt"), b.and_(b.cmp(value, other_value, predicate="eq"), b.cmp(index, other_index, predicate="lt")))
+    better = b.or_(
+        b.cmp(value, other_value, predicate="gt"),
+        b.and_(
+            b.cmp(value, other_value, predicate="eq"), b.cmp(index, other_index, predicate="lt")
+        ),
+    )
     return b.select(better, value, other_value), b.select(better, index, other_index)
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
 def test_argmax_with_ties(shape, axis, kernels, rng):
     x = rng.integers(0, 4, shape).astype(np.float32)
-    index = np.broadcast_to(np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape).astype(np.int32)
+    index = np.broadcast_to(
+        np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape
+    ).astype(np.int32)
     operands = [(x, TileType(shape, F32)), (index, TileType(shape, I32))]
     value, where = kernels.apply(reduction("reduce", axis, [F32, I32], first_maximum), operands)
     assert np.array_equal(value, x.max(axis))
@@ -125,7 +166,9 @@ def linear_recurrence(b, a, c, other_a, other_c):
 def test_scan_of_a_combination_that_does_not_commute(n, reverse, kernels, rng):
     a, c = rng.integers(-3, 4, n).astype(np.int64), rng.integers(-9, 9, n).astype(np.int64)
     operands = [(a, TileType((n,), I64)), (c, TileType((n,), I64))]
-    got = kernels.apply(reduction("scan", 0, [I64, I64], linear_recurrence, reverse=reverse), operands)
+    got = kernels.apply(
+        reduction("scan", 0, [I64, I64], linear_recurrence, reverse=reverse), operands
+    )
     pairs = list(zip(a.tolist(), c.tolist(), strict=True))[:: -1 if reverse else 1]
     state, want = None, []
     for pair in pairs:
@@ -136,7 +179,9 @@ def test_scan_of_a_combination_that_does_not_commute(n, reverse, kernels, rng):
     assert got[0].tolist() == [wrap(w[0]) for w in want]
     assert got[1].tolist() == [wrap(w[1]) for w in want]
     reduced = kernels.apply(reduction("reduce", 0, [I64, I64], linear_recurrence), operands)
-    last = functools.reduce(lambda s, p: (s[0] * p[0], s[1] * p[0] + p[1]), zip(a.tolist(), c.tolist(), strict=True))
+    last = functools.reduce(
+        lambda s, p: (s[0] * p[0], s[1] * p[0] + p[1]), zip(a.tolist(), c.tolist(), strict=True)
+    )
     assert (int(reduced[0]), int(reduced[1])) == (wrap(last[0]), wrap(last[1]))
 
 
@@ -161,7 +206,9 @@ def test_combinations_with_control_flow_loads_and_ids(kernels, rng):
             with b.at_region(other):
                 b.yield_([p])
             chosen = b.region_op("if", smaller, regions=[then, other], results=[I32]).result
-            looked_up = b.load(b.addptr(table_ptr, b.and_(chosen, b.constant(value=15, result=I32))))
+            looked_up = b.load(
+                b.addptr(table_ptr, b.and_(chosen, b.constant(value=15, result=I32)))
+            )
             return b.add(chosen, b.xor(looked_up, looked_up))
 
         total = b.region_op("reduce", [v], regions=[combine(b, [I32], body)], axis=0)
@@ -172,7 +219,10 @@ def test_combinations_with_control_flow_loads_and_ids(kernels, rng):
 
     def tree(values, step):
         while len(values) > 1:
-            values = [f if i + 1 >= len(values) else (values[i + 1] + step if f < values[i + 1] else f) for i, f in list(enumerate(values))[::2]]
+            values = [
+                f if i + 1 >= len(values) else (values[i + 1] + step if f < values[i + 1] else f)
+                for i, f in list(enumerate(values))[::2]
+            ]
         return values[0]
 
     assert out.tolist() == [tree(row.tolist(), p & 1) for p, row in enumerate(x)]
@@ -185,8 +235,22 @@ def test_reductions_of_values_shared_by_all_programs(kernels):
     def build(b, target):
         pid = b.program_id(axis=0)
         v = b.arange(start=0, end=6)
-        shared = b.region_op("reduce", [v], regions=[combine(b, [I32], lambda b, p, q: b.sub(b.add(p, q), b.constant(value=1, result=I32)))], axis=0)
-        own = b.region_op("reduce", [v], regions=[combine(b, [I32], lambda b, p, q: b.add(b.add(p, q), b.program_id(axis=0)))], axis=0)
+        shared = b.region_op(
+            "reduce",
+            [v],
+            regions=[
+                combine(
+                    b, [I32], lambda b, p, q: b.sub(b.add(p, q), b.constant(value=1, result=I32))
+                )
+            ],
+            axis=0,
+        )
+        own = b.region_op(
+            "reduce",
+            [v],
+            regions=[combine(b, [I32], lambda b, p, q: b.add(b.add(p, q), b.program_id(axis=0)))],
+            axis=0,
+        )
         b.store(b.addptr(target, pid), shared.result)
         b.store(b.addptr(target, b.add(pid, b.constant(value=4, result=I32))), own.result)
 
@@ -197,7 +261,10 @@ def test_reductions_of_values_shared_by_all_programs(kernels):
 def test_logical_reductions(kernels, rng):
     x = rng.integers(0, 2, (5, 3)).astype(np.bool_)
     for name, want in (("or", x.any(0)), ("and", x.all(0)), ("xor", np.bitwise_xor.reduce(x, 0))):
-        got = kernels.apply(reduction("reduce", 0, [I1], lambda b, p, q, name=name: method(b, name)(p, q)), [(x, TileType((5, 3), I1))])
+        got = kernels.apply(
+            reduction("reduce", 0, [I1], lambda b, p, q, name=name: method(b, name)(p, q)),
+            [(x, TileType((5, 3), I1))],
+        )
         assert got.tolist() == want.tolist()
 
 
@@ -219,9 +286,16 @@ def test_map_runs_a_body_on_groups(pack, kernels, rng):
             with b.at_region(other):
                 b.yield_([b.constant(value=0, result=I32)])
             clamped = b.region_op("if", positive, regions=[then, other], results=[I32]).result
-            b.yield_([*(b.neg(f) for f in floats), *(b.add(clamped, b.constant(value=k, result=I32)) for k in range(pack))])
+            b.yield_(
+                [
+                    *(b.neg(f) for f in floats),
+                    *(b.add(clamped, b.constant(value=k, result=I32)) for k in range(pack)),
+                ]
+            )
         results = [TileType(shape, F32), TileType(shape, I32)]
-        return tuple(b.region_op("map", [v, w], regions=[region], results=results, pack=pack).results)
+        return tuple(
+            b.region_op("map", [v, w], regions=[region], results=results, pack=pack).results
+        )
 
     negated, sums = kernels.apply(build, [(x, TileType(shape, I32)), (y, TileType(shape, F32))])
     assert np.array_equal(negated, -y)
@@ -245,7 +319,9 @@ def test_map_over_a_grid(kernels, rng):
             with b.at_region(loop):
                 b.yield_([b.add(b.add(loop.arguments[1], loop.arguments[0]), pid)])
             zero, one = b.constant(value=0, result=I32), b.constant(value=1, result=I32)
-            b.yield_([b.region_op("for", zero, region.arguments[0], one, [zero], regions=[loop]).result])
+            b.yield_(
+                [b.region_op("for", zero, region.arguments[0], one, [zero], regions=[loop]).result]
+            )
         mapped = b.region_op("map", [v], regions=[region], results=[v.type])
         b.store(kernels.addresses(b, b.addptr(target, offset), (n,)), mapped.result)
 

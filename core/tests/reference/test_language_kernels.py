@@ -28,10 +28,22 @@ def matmul(a, b, c, M, N, K, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for start in range(0, K, BLOCK):
         inner = start + tl.arange(0, BLOCK)
-        x = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
-        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
+        x = tl.load(
+            a + rows[:, None] * K + inner[None, :],
+            mask=(rows[:, None] < M) & (inner[None, :] < K),
+            other=0.0,
+        )
+        y = tl.load(
+            b + inner[:, None] * N + columns[None, :],
+            mask=(inner[:, None] < K) & (columns[None, :] < N),
+            other=0.0,
+        )
         total = tl.dot(x, y, total)
-    tl.store(c + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 @MODES
@@ -62,8 +74,20 @@ def test_reductions_scans_and_sort(checked, rng):
     x = rng.normal(size=(rows, n)).astype(np.float32)
     softmax, scan, ordered = (np.zeros_like(x) for _ in range(3))
     argmax = np.zeros(rows, np.int32)
-    signature = {"x": "*fp32", "softmax_out": "*fp32", "argmax_out": "*i32", "scan_out": "*fp32", "sorted_out": "*fp32", "n": "i32"}
-    run(build(row_statistics, signature, BLOCK=64), [x, softmax, argmax, scan, ordered, n], (rows, 1, 1), checked=checked)
+    signature = {
+        "x": "*fp32",
+        "softmax_out": "*fp32",
+        "argmax_out": "*i32",
+        "scan_out": "*fp32",
+        "sorted_out": "*fp32",
+        "n": "i32",
+    }
+    run(
+        build(row_statistics, signature, BLOCK=64),
+        [x, softmax, argmax, scan, ordered, n],
+        (rows, 1, 1),
+        checked=checked,
+    )
     e = np.exp(x - x.max(1, keepdims=True))
     assert np.allclose(softmax, e / e.sum(1, keepdims=True), rtol=1e-5)
     assert np.array_equal(argmax, x.argmax(1))
@@ -112,7 +136,12 @@ def forgets_the_mask(x, out, n, BLOCK: tl.constexpr):
 def test_a_mistake_in_a_kernel_is_found_with_its_line(rng):
     module = build(forgets_the_mask, {"x": "*fp32", "out": "*fp32", "n": "i32"}, BLOCK=32)
     with pytest.raises(Exception, match="masked-off-lane") as caught:
-        run(module, [np.ones(40, np.float32), np.zeros(2, np.float32), 40], (2, 1, 1), checked=CheckedOptions(masked_off=True))
+        run(
+            module,
+            [np.ones(40, np.float32), np.zeros(2, np.float32), 40],
+            (2, 1, 1),
+            checked=CheckedOptions(masked_off=True),
+        )
     (finding,) = caught.value.findings
     lines = Path(__file__).read_text().splitlines()
     assert "past n is left out" in lines[finding.location.line - 1]

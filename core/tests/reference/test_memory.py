@@ -9,7 +9,23 @@ import pytest
 
 from tilewright.errors import KernelError
 from tilewright.ir import Region
-from tilewright.ir.types import BF16, F8E5M2, F16, F32, F64, I1, I8, I32, I64, U8, U32, U64, DescriptorType, PointerType, TileType
+from tilewright.ir.types import (
+    BF16,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    U8,
+    U32,
+    U64,
+    DescriptorType,
+    PointerType,
+    TileType,
+)
 from tilewright.reference import numerics
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.operations import atomics
@@ -22,7 +38,12 @@ def const(b, value, type_=I32):
 def copy_kernel(kernels, n, type_=F32, start=0):
     def body(b, source, target):
         b.line(3)
-        value = b.load(b.addptr(b.splat(source, result=TileType((n,), source.type)), b.arange(start=start, end=start + n)))
+        value = b.load(
+            b.addptr(
+                b.splat(source, result=TileType((n,), source.type)),
+                b.arange(start=start, end=start + n),
+            )
+        )
         b.line(4)
         b.store(kernels.addresses(b, target, (n,)), value)
 
@@ -115,7 +136,10 @@ def test_other_array_protocols(wrap, kernels, rng):
 
 def test_accesses_outside_say_where_and_how_far(kernels):
     x, out = np.zeros(4, np.float32), np.zeros(8, np.float32)
-    with pytest.raises(KernelError, match=r"^kernel\.py:3:4 in kernel: load outside the memory of every argument: .*; program \(0, 0, 0\), lane 4$"):
+    with pytest.raises(
+        KernelError,
+        match=r"^kernel\.py:3:4 in kernel: load outside the memory of every argument: .*; program \(0, 0, 0\), lane 4$",
+    ):
         kernels.run(copy_kernel(kernels, 8), [x, out], (1, 1, 1))
     with pytest.raises(KernelError, match=r"^kernel\.py:4:4 .*store"):
         kernels.run(copy_kernel(kernels, 8), [out, x], (1, 1, 1))
@@ -131,7 +155,9 @@ def test_null_and_wild_pointers_raise(address, kernels):
 
     out = np.zeros(1)
     for body in (load, store):
-        module = kernels.make([I64, PointerType(F64)], body)  # made of an integer, so that raw access is allowed
+        module = kernels.make(
+            [I64, PointerType(F64)], body
+        )  # made of an integer, so that raw access is allowed
         with pytest.raises(KernelError):
             kernels.run(module, [address, out], (1, 1, 1))
     with pytest.raises(KernelError):
@@ -144,12 +170,16 @@ def test_pointers_loaded_from_memory(kernels, rng):
     """A table of pointers to arrays that are no arguments: read and written, page by page."""
     arrays = [rng.normal(size=3000).astype(np.float32) for _ in range(4)]
     targets = [np.zeros(3000, np.float32) for _ in range(4)]
-    table = np.array([[a.ctypes.data, t.ctypes.data] for a, t in zip(arrays, targets, strict=True)], np.int64)
+    table = np.array(
+        [[a.ctypes.data, t.ctypes.data] for a, t in zip(arrays, targets, strict=True)], np.int64
+    )
 
     def body(b, pointers):
         here = b.addptr(pointers, b.mul(b.program_id(axis=0), const(b, 2)))
         source, target = b.load(here), b.load(b.addptr(here, const(b, 1)))
-        b.store(kernels.addresses(b, target, (3000,)), b.load(kernels.addresses(b, source, (3000,))))
+        b.store(
+            kernels.addresses(b, target, (3000,)), b.load(kernels.addresses(b, source, (3000,)))
+        )
 
     module = kernels.make([PointerType(PointerType(F32))], body)
     kernels.run(module, [table], (4, 1, 1))
@@ -171,7 +201,11 @@ def test_read_only_memory_is_not_written(kernels):
         kernels.run(copy_kernel(kernels, 4), [np.ones(4, np.float32), frozen], (1, 1, 1))
     assert frozen.tolist() == [0] * 4
     text = ctypes.create_string_buffer(b"constant")
-    kernels.run(copy_kernel(kernels, 8, U8), [np.frombuffer(b"changed!", np.uint8), np.frombuffer(text, np.uint8, 8)], (1, 1, 1))
+    kernels.run(
+        copy_kernel(kernels, 8, U8),
+        [np.frombuffer(b"changed!", np.uint8), np.frombuffer(text, np.uint8, 8)],
+        (1, 1, 1),
+    )
     assert text.value == b"changed!"
 
 
@@ -203,11 +237,24 @@ def test_masks_keep_lanes_off_memory(programs, kernels, rng):
         wild = b.select(mask, lanes, b.splat(const(b, 10**9), result=tile))
         offset = b.mul(pid, const(b, n))
         loaded = b.load(
-            b.addptr(b.splat(b.addptr(source, offset), result=TileType((n,), source.type)), wild), mask=mask, other=b.cast(lanes, result=TileType((n,), F32))
+            b.addptr(b.splat(b.addptr(source, offset), result=TileType((n,), source.type)), wild),
+            mask=mask,
+            other=b.cast(lanes, result=TileType((n,), F32)),
         )
-        plain = b.load(b.addptr(b.splat(b.addptr(source, offset), result=TileType((n,), source.type)), wild), mask=mask)
-        even = b.cmp(b.and_(lanes, b.splat(const(b, 1), result=tile)), b.splat(const(b, 0), result=tile), predicate="eq")
-        b.store(kernels.addresses(b, b.addptr(target, offset), (n,)), b.add(loaded, b.sub(plain, plain)), mask=even)
+        plain = b.load(
+            b.addptr(b.splat(b.addptr(source, offset), result=TileType((n,), source.type)), wild),
+            mask=mask,
+        )
+        even = b.cmp(
+            b.and_(lanes, b.splat(const(b, 1), result=tile)),
+            b.splat(const(b, 0), result=tile),
+            predicate="eq",
+        )
+        b.store(
+            kernels.addresses(b, b.addptr(target, offset), (n,)),
+            b.add(loaded, b.sub(plain, plain)),
+            mask=even,
+        )
 
     kernels.run(kernels.make([PointerType(F32)] * 2, body), [x, out], (programs, 1, 1))
     for p in range(programs):
@@ -228,7 +275,13 @@ def test_descriptor_blocks_over_the_edges(padding, host, kernels, rng):
     copy = np.full((rows, pitch), 3, np.float32)
 
     def describe(b, base):
-        return b.make_descriptor(base, [const(b, rows, I64), const(b, columns, I64)], [const(b, pitch, I64), const(b, 1, I64)], padding=padding, result=block)
+        return b.make_descriptor(
+            base,
+            [const(b, rows, I64), const(b, columns, I64)],
+            [const(b, pitch, I64), const(b, 1, I64)],
+            padding=padding,
+            result=block,
+        )
 
     def body(b, source, target, copied):
         source = source if host else describe(b, source)
@@ -239,14 +292,18 @@ def test_descriptor_blocks_over_the_edges(padding, host, kernels, rng):
         b.store(kernels.addresses(b, b.addptr(target, here), (4, 4)), value)
         b.descriptor_store(describe(b, copied), offsets, value)
 
-    module = kernels.make([block if host else PointerType(F32), PointerType(F32), PointerType(F32)], body)
+    module = kernels.make(
+        [block if host else PointerType(F32), PointerType(F32), PointerType(F32)], body
+    )
     source = DescriptorValue(x, (rows, columns), (pitch, 1), padding) if host else x
     kernels.run(module, [source, out, copy], (3, 3, 1))
     padded = np.full((16, 16), np.nan if padding == "nan" else 0, np.float32)
     padded[2 : 2 + rows, 2 : 2 + columns] = x[:, :columns]
     for i in range(3):
         for j in range(3):
-            assert np.array_equal(out[i + 3 * j], padded[4 * i : 4 * i + 4, 4 * j : 4 * j + 4], equal_nan=True)
+            assert np.array_equal(
+                out[i + 3 * j], padded[4 * i : 4 * i + 4, 4 * j : 4 * j + 4], equal_nan=True
+            )
     assert np.array_equal(copy[:, :columns], x[:, :columns])
     assert (copy[:, columns:] == 3).all()
 
@@ -260,7 +317,9 @@ def test_descriptor_rows_and_reductions(kernels, rng):
     def body(b, source, index, target, accumulated):
         shape, strides = [const(b, 6, I64), const(b, 8, I64)], [const(b, 8, I64), const(b, 1, I64)]
         wanted = b.load(kernels.addresses(b, index, (6,)))
-        picked = b.descriptor_gather(b.make_descriptor(source, shape, strides, result=line), wanted, const(b, 6))
+        picked = b.descriptor_gather(
+            b.make_descriptor(source, shape, strides, result=line), wanted, const(b, 6)
+        )
         b.store(kernels.addresses(b, target, (6, 4)), picked)
         other = b.make_descriptor(accumulated, shape, strides, result=line)
         b.descriptor_scatter(other, wanted, const(b, -1), picked)
@@ -310,7 +369,9 @@ def test_integer_atomics_in_lane_order(kind, type_, slots, kernels, rng):
             if keep[p, lane]:
                 slot = places[p, lane]
                 expected_old[p, lane] = expected_memory[slot]
-                expected_memory[slot] = KINDS[kind](expected_memory[slot], int(values[p, lane]), type_.wrap)
+                expected_memory[slot] = KINDS[kind](
+                    expected_memory[slot], int(values[p, lane]), type_.wrap
+                )
 
     def body(b, target, index, value, mask, result):
         offset = b.mul(b.program_id(axis=0), const(b, n))
@@ -318,10 +379,20 @@ def test_integer_atomics_in_lane_order(kind, type_, slots, kernels, rng):
         def part(base):
             return kernels.addresses(b, b.addptr(base, offset), (n,))
 
-        pointers = b.addptr(b.splat(target, result=TileType((n,), target.type)), b.load(part(index)))
-        b.store(part(result), b.atomic_rmw(pointers, b.load(part(value)), b.load(part(mask)), kind=kind))
+        pointers = b.addptr(
+            b.splat(target, result=TileType((n,), target.type)), b.load(part(index))
+        )
+        b.store(
+            part(result), b.atomic_rmw(pointers, b.load(part(value)), b.load(part(mask)), kind=kind)
+        )
 
-    types = [PointerType(type_), PointerType(I32), PointerType(type_), PointerType(I1), PointerType(type_)]
+    types = [
+        PointerType(type_),
+        PointerType(I32),
+        PointerType(type_),
+        PointerType(I1),
+        PointerType(type_),
+    ]
     kernels.run(kernels.make(types, body), [memory, places, values, keep, old], (programs, 1, 1))
     assert memory.tolist() == expected_memory
     assert np.array_equal(np.where(keep, old, 0), expected_old)
@@ -333,18 +404,35 @@ def test_float_atomic_adds_round_every_step(type_, slots, kernels, rng):
     n = 100
     values = numerics.encode(rng.normal(size=n), type_)
     places = rng.integers(0, slots, n).astype(np.int32)
-    memory, old = numerics.encode(np.zeros(slots), type_).copy(), numerics.encode(np.zeros(n), type_).copy()
+    memory, old = (
+        numerics.encode(np.zeros(slots), type_).copy(),
+        numerics.encode(np.zeros(n), type_).copy(),
+    )
     expected, expected_old = [numerics.encode(np.float64(0), type_)] * slots, []
     for place, value in zip(places, values, strict=True):
         expected_old.append(expected[place])
-        total = numerics.decode(expected[place], type_).astype(np.float64) + numerics.decode(value, type_).astype(np.float64)
+        total = numerics.decode(expected[place], type_).astype(np.float64) + numerics.decode(
+            value, type_
+        ).astype(np.float64)
         expected[place] = numerics.encode(total, type_)
 
     def body(b, target, index, value, result):
-        pointers = b.addptr(b.splat(target, result=TileType((n,), target.type)), b.load(kernels.addresses(b, index, (n,))))
-        b.store(kernels.addresses(b, result, (n,)), b.atomic_rmw(pointers, b.load(kernels.addresses(b, value, (n,))), kind="add"))
+        pointers = b.addptr(
+            b.splat(target, result=TileType((n,), target.type)),
+            b.load(kernels.addresses(b, index, (n,))),
+        )
+        b.store(
+            kernels.addresses(b, result, (n,)),
+            b.atomic_rmw(pointers, b.load(kernels.addresses(b, value, (n,))), kind="add"),
+        )
 
-    kernels.run(kernels.make([PointerType(type_), PointerType(I32), PointerType(type_), PointerType(type_)], body), [memory, places, values, old], (1, 1, 1))
+    kernels.run(
+        kernels.make(
+            [PointerType(type_), PointerType(I32), PointerType(type_), PointerType(type_)], body
+        ),
+        [memory, places, values, old],
+        (1, 1, 1),
+    )
     assert memory.tolist() == [v.item() for v in expected]
     assert old.tolist() == [v.item() for v in expected_old]
 
@@ -367,7 +455,9 @@ def test_float_atomic_extremes_order_zeros_and_nan(kernels):
     bits = np.array([-np.nan, -np.inf, -1, -0.0, 0.0, 1e-45, 1, np.inf, np.nan], np.float32)
     ordered = atomics.ordered_bits(bits)
     assert (np.diff(ordered.astype(np.int64)) > 0).all()
-    assert np.array_equal(atomics.floats_of_ordered_bits(ordered, bits.dtype).view(np.int32), bits.view(np.int32))
+    assert np.array_equal(
+        atomics.floats_of_ordered_bits(ordered, bits.dtype).view(np.int32), bits.view(np.int32)
+    )
 
 
 @pytest.mark.parametrize("type_", [I32, F32, F16, I64], ids=str)
@@ -382,7 +472,10 @@ def test_compare_and_swap(type_, kernels):
         want = b.load(kernels.addresses(b, b.addptr(compare, offset), (4,)))
         pointers = b.splat(target, result=TileType((4,), target.type))
         one = b.constant_like(want.type, 1)
-        b.store(kernels.addresses(b, b.addptr(result, offset), (4,)), b.atomic_cas(pointers, want, b.add(want, one)))
+        b.store(
+            kernels.addresses(b, b.addptr(result, offset), (4,)),
+            b.atomic_cas(pointers, want, b.add(want, one)),
+        )
 
     kernels.run(kernels.make([PointerType(type_)] * 3, body), [memory, expected, old], (2, 1, 1))
     assert old.tolist() == [[0, 1, 1, 2], [2, 3, 3, 4]]
@@ -447,7 +540,11 @@ def test_prints_in_the_order_of_programs(kernels):
     def body(b):
         pid = b.program_id(axis=0)
         b.print([pid, b.constant(value=-1.5, result=F32)], prefix="x")
-        b.print([b.add(b.arange(start=254, end=256), b.splat(pid, result=TileType((2,), I32)))], prefix="hex", hex=True)
+        b.print(
+            [b.add(b.arange(start=254, end=256), b.splat(pid, result=TileType((2,), I32)))],
+            prefix="hex",
+            hex=True,
+        )
         b.print([b.constant(value=1.0, result=BF16), b.constant(value=True, result=I1)], prefix="y")
         b.print([b.arange(start=10, end=21)], prefix="100%: ")
         b.print([], prefix="end")
@@ -470,22 +567,33 @@ def test_asserts_name_message_line_and_program(kernels):
         b.line(9)
         pid = b.splat(b.program_id(axis=1), result=lanes.type)
         mask = b.cmp(lanes, b.splat(n, result=lanes.type), predicate="lt")
-        getattr(b, "assert_")(b.cmp(b.add(lanes, pid), b.constant_like(lanes.type, 4), predicate="lt"), mask, message="too far")
+        getattr(b, "assert_")(
+            b.cmp(b.add(lanes, pid), b.constant_like(lanes.type, 4), predicate="lt"),
+            mask,
+            message="too far",
+        )
 
     module = kernels.make([I32], body)
     kernels.run(module, [2], (1, 3, 1))
-    with pytest.raises(KernelError, match=r"^kernel\.py:9:4 in kernel: device-side assertion failed: too far; program \(0, 1, 0\), lane 3$"):
+    with pytest.raises(
+        KernelError,
+        match=r"^kernel\.py:9:4 in kernel: device-side assertion failed: too far; program \(0, 1, 0\), lane 3$",
+    ):
         kernels.run(module, [4], (1, 3, 1))
 
 
 def test_code_of_a_target_is_refused(kernels):
-    for name, attributes in (("inline_asm", {"assembly": "mov $0, $1;", "constraints": "=r,r"}), ("extern", {"symbol": "fast_sinf"})):
+    for name, attributes in (
+        ("inline_asm", {"assembly": "mov $0, $1;", "constraints": "=r,r"}),
+        ("extern", {"symbol": "fast_sinf"}),
+    ):
 
         def body(b, x, name=name, attributes=attributes):
             b.line(5)
             getattr(b, name)([x], result=F32, **attributes)
 
         with pytest.raises(
-            KernelError, match=r"^kernel\.py:5:4 in kernel: the reference runs no code of a target's own: (inline_asm 'mov|extern function 'fast_sinf')"
+            KernelError,
+            match=r"^kernel\.py:5:4 in kernel: the reference runs no code of a target's own: (inline_asm 'mov|extern function 'fast_sinf')",
         ):
             kernels.run(kernels.make([F32], body), [1.0], (1, 1, 1))

@@ -8,7 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.ir.types import BF16, F8E4B15, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, F64, I1, I8, I32, I64, U8, U64, FloatType, PointerType
+from tilewright.ir.types import (
+    BF16,
+    F8E4B15,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    U8,
+    U64,
+    FloatType,
+    PointerType,
+)
 from tilewright.reference import numerics
 
 PEERS = {
@@ -30,7 +48,10 @@ def codes(format_: FloatType) -> np.ndarray:
 def same(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal numbers with equal signs of zero; NaN equals NaN."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a) | np.isnan(a), np.signbit(b) | np.isnan(b)))
+    return bool(
+        np.array_equal(a, b, equal_nan=True)
+        and np.array_equal(np.signbit(a) | np.isnan(a), np.signbit(b) | np.isnan(b))
+    )
 
 
 @pytest.mark.parametrize("format_", PEERS, ids=str)
@@ -77,15 +98,24 @@ def test_rounding_picks_the_neighbour_the_definition_asks_for(format_, rounding,
     top = finite[-1]
     step = top - finite[-2]
     values = np.concatenate(
-        [rng.uniform(-top - step, top + step, 3000), rng.uniform(-1, 1, 3000) * finite[finite > 0][0] * 40, finite, (finite[1:] + finite[:-1]) / 2]
+        [
+            rng.uniform(-top - step, top + step, 3000),
+            rng.uniform(-1, 1, 3000) * finite[finite > 0][0] * 40,
+            finite,
+            (finite[1:] + finite[:-1]) / 2,
+        ]
     )
-    got = np.asarray(numerics.decode(numerics.encode(values, format_, rounding), format_), np.float64)
+    got = np.asarray(
+        numerics.decode(numerics.encode(values, format_, rounding), format_), np.float64
+    )
     position = np.clip(np.searchsorted(finite, values), 1, len(finite) - 1)
     low, high = finite[position - 1], finite[position]
     inside = np.abs(values) <= top
     if rounding == "rtz":
         want = np.where(high <= 0, high, low)
-        want = np.where(values == low, low, np.where(values == high, high, np.where(values > 0, low, high)))
+        want = np.where(
+            values == low, low, np.where(values == high, high, np.where(values > 0, low, high))
+        )
         assert np.array_equal(got[inside], want[inside])
         assert (np.abs(got[~inside]) == top).all()
     else:
@@ -102,7 +132,11 @@ def test_ties_go_to_the_even_encoding(format_):
     positive = every[: numerics.largest_bits(format_) + 1]
     numbers = np.asarray(numerics.decode(positive, format_), np.float64)
     ties = (numbers[1:] + numbers[:-1]) / 2
-    bits = np.asarray(numerics.encode(ties, format_)).view(numerics.bits_dtype(format_.bits)).astype(np.int64)
+    bits = (
+        np.asarray(numerics.encode(ties, format_))
+        .view(numerics.bits_dtype(format_.bits))
+        .astype(np.int64)
+    )
     assert (bits % 2 == 0).all()
     assert (np.abs(bits - np.arange(len(ties)) - 0.5) == 0.5).all()
 
@@ -117,9 +151,15 @@ def test_special_values_of_each_format():
     assert np.array_equal(numerics.encode(nan, F8E4M3FNUZ), [0x80])
     assert np.array_equal(numerics.encode(np.array([-0.0, -1e-30]), F8E4M3FNUZ), [0, 0])
     assert np.array_equal(numerics.encode(np.array([-0.0, -1e-30]), F8E4M3FN), [0x80, 0x80])
-    assert np.array_equal(numerics.encode(np.array([464.0, 464.1, 1e9]), F8E4M3FN), [0x7E, 0x7F, 0x7F])
+    assert np.array_equal(
+        numerics.encode(np.array([464.0, 464.1, 1e9]), F8E4M3FN), [0x7E, 0x7F, 0x7F]
+    )
     assert np.array_equal(numerics.encode(np.array([1e9, -1e9]), F8E4M3FN, "rtz"), [0x7E, 0xFE])
-    assert np.array_equal(numerics.decode(np.array([0x7E, 0x01, 0x7F], np.uint8), F8E4B15), np.array([1.75, 2.0**-17, np.nan], np.float32), equal_nan=True)
+    assert np.array_equal(
+        numerics.decode(np.array([0x7E, 0x01, 0x7F], np.uint8), F8E4B15),
+        np.array([1.75, 2.0**-17, np.nan], np.float32),
+        equal_nan=True,
+    )
 
 
 def test_rounding_from_float64_happens_once():
@@ -130,12 +170,21 @@ def test_rounding_from_float64_happens_once():
 
 
 def test_f16_towards_zero(rng):
-    values = np.concatenate([rng.normal(size=5000) * 10.0 ** rng.integers(-9, 6, 5000), [65519.9, 65520.0, 1e30, np.inf, -np.inf, np.nan, -0.0]])
+    values = np.concatenate(
+        [
+            rng.normal(size=5000) * 10.0 ** rng.integers(-9, 6, 5000),
+            [65519.9, 65520.0, 1e30, np.inf, -np.inf, np.nan, -0.0],
+        ]
+    )
     got = numerics.encode(values, F16, "rtz").astype(np.float64)
     nearest = values.astype(np.float16).astype(np.float64)
     finite = np.isfinite(values)
     assert (np.abs(got[finite]) <= np.abs(values[finite])).all()
-    want = np.where(np.abs(nearest) > np.abs(values), np.nextafter(values.astype(np.float16), np.float16(0)).astype(np.float64), nearest)
+    want = np.where(
+        np.abs(nearest) > np.abs(values),
+        np.nextafter(values.astype(np.float16), np.float16(0)).astype(np.float64),
+        nearest,
+    )
     assert np.array_equal(got[finite], want[finite])
     assert got[-4] == np.inf and got[-3] == -np.inf and np.isnan(got[-2])
     assert np.signbit(got[-1])
@@ -146,15 +195,27 @@ def test_f32_towards_zero_from_f64(rng):
     got = numerics.encode(values, F32, "rtz")
     assert got.dtype == np.float32
     assert (np.abs(got.astype(np.float64)) <= np.abs(values)).all()
-    assert (np.abs(np.nextafter(got, np.copysign(np.float32(np.inf), values.astype(np.float32))).astype(np.float64)) > np.abs(values)).all()
+    assert (
+        np.abs(
+            np.nextafter(got, np.copysign(np.float32(np.inf), values.astype(np.float32))).astype(
+                np.float64
+            )
+        )
+        > np.abs(values)
+    ).all()
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**63), 2**63 - 1).map(lambda n: n & ~0xFFFFF | 1))
+@given(
+    st.integers(-(2**63), 2**63 - 1)
+    | st.integers(-(2**63), 2**63 - 1).map(lambda n: n & ~0xFFFFF | 1)
+)
 def test_integers_round_once_to_narrow_floats(value):
     for format_ in (F16, BF16, F32):
         with np.errstate(all="ignore"):
-            got = float(numerics.decode(numerics.float_of_integers(np.array([value]), format_), format_)[0])
+            got = float(
+                numerics.decode(numerics.float_of_integers(np.array([value]), format_), format_)[0]
+            )
         digits = max(abs(value).bit_length() - format_.mantissa - 1, 0)
         scale = 1 << digits
         low = value // scale
@@ -165,23 +226,78 @@ def test_integers_round_once_to_narrow_floats(value):
 
 
 def test_extreme_integers_to_floats():
-    assert numerics.decode(numerics.float_of_integers(np.array([2**64 - 1], np.uint64), BF16), BF16)[0] == 2.0**64
-    assert numerics.decode(numerics.float_of_integers(np.array([2**63 - 1], np.int64), BF16), BF16)[0] == 2.0**63
-    assert numerics.decode(numerics.float_of_integers(np.array([-(2**63)], np.int64), BF16), BF16)[0] == -(2.0**63)
-    assert numerics.decode(numerics.float_of_integers(np.array([True, False]), F8E5M2), F8E5M2).tolist() == [1.0, 0.0]
+    assert (
+        numerics.decode(numerics.float_of_integers(np.array([2**64 - 1], np.uint64), BF16), BF16)[0]
+        == 2.0**64
+    )
+    assert (
+        numerics.decode(numerics.float_of_integers(np.array([2**63 - 1], np.int64), BF16), BF16)[0]
+        == 2.0**63
+    )
+    assert numerics.decode(numerics.float_of_integers(np.array([-(2**63)], np.int64), BF16), BF16)[
+        0
+    ] == -(2.0**63)
+    assert numerics.decode(
+        numerics.float_of_integers(np.array([True, False]), F8E5M2), F8E5M2
+    ).tolist() == [1.0, 0.0]
 
 
 def test_floats_to_integers_truncate_and_saturate():
     values = np.array([1.9, -1.9, 1e30, -1e30, np.nan, np.inf, 127.5, -128.5, 128.0])
-    assert numerics.integers_of_floats(values, F32, I8).tolist() == [1, -1, -1, 0, 0, -1, 127, -128, -128]  # the low bytes of 16 bits
-    assert numerics.integers_of_floats(values, F32, U8).tolist() == [1, 0, 255, 0, 0, 255, 127, 0, 128]
-    assert numerics.integers_of_floats(np.array([2.0**63, -(2.0**63), 2.0**62]), F64, I64).tolist() == [2**63 - 1, -(2**63), 2**62]
-    assert numerics.integers_of_floats(np.array([2.0**63, 2.0**64, -1.0]), F64, U64).tolist() == [2**63, 2**64 - 1, 0]
-    assert numerics.integers_of_floats(np.array([2147483647.0, 2147483648.0], np.float64), F64, I32).tolist() == [2**31 - 1] * 2
-    assert numerics.integers_of_floats(np.array([0.0, -0.0, 0.1, np.nan]), F64, I1).tolist() == [False, False, True, True]
+    assert numerics.integers_of_floats(values, F32, I8).tolist() == [
+        1,
+        -1,
+        -1,
+        0,
+        0,
+        -1,
+        127,
+        -128,
+        -128,
+    ]  # the low bytes of 16 bits
+    assert numerics.integers_of_floats(values, F32, U8).tolist() == [
+        1,
+        0,
+        255,
+        0,
+        0,
+        255,
+        127,
+        0,
+        128,
+    ]
+    assert numerics.integers_of_floats(
+        np.array([2.0**63, -(2.0**63), 2.0**62]), F64, I64
+    ).tolist() == [2**63 - 1, -(2**63), 2**62]
+    assert numerics.integers_of_floats(np.array([2.0**63, 2.0**64, -1.0]), F64, U64).tolist() == [
+        2**63,
+        2**64 - 1,
+        0,
+    ]
+    assert (
+        numerics.integers_of_floats(
+            np.array([2147483647.0, 2147483648.0], np.float64), F64, I32
+        ).tolist()
+        == [2**31 - 1] * 2
+    )
+    assert numerics.integers_of_floats(np.array([0.0, -0.0, 0.1, np.nan]), F64, I1).tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_dtypes_that_values_are_kept_in():
-    kept = {I1: np.bool_, I8: np.int8, U64: np.uint64, F16: np.float16, BF16: np.uint16, F8E4B15: np.uint8, F64: np.float64, PointerType(F32): np.int64}
+    kept = {
+        I1: np.bool_,
+        I8: np.int8,
+        U64: np.uint64,
+        F16: np.float16,
+        BF16: np.uint16,
+        F8E4B15: np.uint8,
+        F64: np.float64,
+        PointerType(F32): np.int64,
+    }
     for type_, dtype in kept.items():
         assert numerics.numpy_dtype(type_) == dtype

@@ -5,7 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, F64, I1, I8, I16, I32, I64, U8, U64, PointerType, TileType
+from tilewright.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U64,
+    PointerType,
+    TileType,
+)
 from tilewright.reference import numerics
 
 
@@ -46,7 +63,10 @@ def test_shapes(kernels, rng):
 
 
 def test_scalars_to_tiles_and_back(kernels):
-    got = kernels.apply(lambda b, v: (b.splat(v, result=tile((2, 3))), b.unsplat(b.splat(v, result=tile((1, 1))))), [(7, I32)])
+    got = kernels.apply(
+        lambda b, v: (b.splat(v, result=tile((2, 3))), b.unsplat(b.splat(v, result=tile((1, 1))))),
+        [(7, I32)],
+    )
     assert got[0].tolist() == [[7] * 3] * 2
     assert got[1] == 7
     parts = kernels.apply(lambda b, v: b.split(v), [(np.array([4, 9]), tile((2,)))])
@@ -71,13 +91,27 @@ def test_shapes_of_values_that_vary_among_programs(kernels, rng):
         square = b.reshape(v, result=tile((2, 3)))
         flipped = b.permute(square, order=(1, 0))
         joined = b.join(b.reshape(flipped, result=tile((n,))), b.arange(start=0, end=n))
-        both = b.cat(b.expand_dims(b.arange(start=0, end=n), axis=0), b.expand_dims(v, axis=0), axis=0)
+        both = b.cat(
+            b.expand_dims(b.arange(start=0, end=n), axis=0), b.expand_dims(v, axis=0), axis=0
+        )
         index = b.splat(b.rem(pid, b.constant(value=2, result=I32)), result=tile((1, n)))
         picked = b.gather(both, index, axis=0)
-        total = b.add(joined, b.broadcast(b.expand_dims(b.reshape(picked, result=tile((n,))), axis=1), result=tile((n, 2))))
+        total = b.add(
+            joined,
+            b.broadcast(
+                b.expand_dims(b.reshape(picked, result=tile((n,))), axis=1), result=tile((n, 2))
+            ),
+        )
         b.store(b.reshape(pointers(target, 2 * n), result=tile((n, 2), PointerType(I32))), total)
         inside = b.cmp(v, b.splat(pid, result=tile((n,))), predicate="gt")
-        b.store(pointers(histogram, 4), b.histogram(b.rem(v, b.splat(b.constant(value=5, result=I32), result=tile((n,)))), inside, bins=4))
+        b.store(
+            pointers(histogram, 4),
+            b.histogram(
+                b.rem(v, b.splat(b.constant(value=5, result=I32), result=tile((n,)))),
+                inside,
+                bins=4,
+            ),
+        )
 
     module = kernels.make([PointerType(I32)] * 3, body)
     kernels.run(module, [x, out, counts], (rows, 1, 1))
@@ -95,7 +129,10 @@ def test_gather_along_each_axis(index_type, kernels, rng):
     for axis in (0, 1):
         shape = (9, 6) if axis == 0 else (4, 9)
         index = rng.integers(0, x.shape[axis], shape)
-        got = kernels.apply(lambda b, v, i, axis=axis: b.gather(v, i, axis=axis), [(x, tile((4, 6), F32)), (index, tile(shape, index_type))])
+        got = kernels.apply(
+            lambda b, v, i, axis=axis: b.gather(v, i, axis=axis),
+            [(x, tile((4, 6), F32)), (index, tile(shape, index_type))],
+        )
         assert np.array_equal(got, np.take_along_axis(x, index, axis))
 
 
@@ -103,7 +140,10 @@ def test_gather_along_each_axis(index_type, kernels, rng):
 def test_histogram_ignores_what_is_out_of_range(type_, kernels, rng):
     x = rng.integers(0 if type_ is U64 else -10, 40, 500)
     mask = rng.integers(0, 2, 500).astype(np.bool_)
-    plain, masked = kernels.apply(lambda b, v, m: (b.histogram(v, bins=23), b.histogram(v, m, bins=23)), [(x, tile((500,), type_)), (mask, tile((500,), I1))])
+    plain, masked = kernels.apply(
+        lambda b, v, m: (b.histogram(v, bins=23), b.histogram(v, m, bins=23)),
+        [(x, tile((500,), type_)), (mask, tile((500,), I1))],
+    )
     inside = (x >= 0) & (x < 23)
     assert plain.tolist() == np.bincount(x[inside], minlength=23).tolist()
     assert masked.tolist() == np.bincount(x[inside & mask], minlength=23).tolist()
@@ -126,7 +166,9 @@ DOTS = [
 def test_dot(left, right, accumulator, kernels, rng):
     def operand(shape, type_):
         if type_ in (I8, U8, I32):
-            low, high = (-128, 128) if type_ is I8 else (0, 256) if type_ is U8 else (-(2**31), 2**31)
+            low, high = (
+                (-128, 128) if type_ is I8 else (0, 256) if type_ is U8 else (-(2**31), 2**31)
+            )
             return rng.integers(low, high, shape).astype(numerics.numpy_dtype(type_))
         return numerics.encode(rng.normal(size=shape), type_)
 
@@ -137,7 +179,10 @@ def test_dot(left, right, accumulator, kernels, rng):
         shapes = [(*batch, 5, 7), (*batch, 7, 3), (*batch, 5, 3)]
         types = [left, right, accumulator]
         values = [operand(shape, type_) for shape, type_ in zip(shapes, types, strict=True)]
-        got = kernels.apply(lambda b, x, y, z: b.dot(x, y, z), [(v, tile(s, t)) for v, s, t in zip(values, shapes, types, strict=True)])
+        got = kernels.apply(
+            lambda b, x, y, z: b.dot(x, y, z),
+            [(v, tile(s, t)) for v, s, t in zip(values, shapes, types, strict=True)],
+        )
         wide = np.int64 if accumulator is I32 else np.float64
         a, b, c = (number(v, t).astype(wide) for v, t in zip(values, types, strict=True))
         want = np.einsum("...mk,...kn->...mn", a, b) + c
@@ -145,7 +190,9 @@ def test_dot(left, right, accumulator, kernels, rng):
             assert np.array_equal(got, want.astype(np.int32))
         else:
             tolerance = {F16: 1e-3, F32: 1e-6, F64: 1e-14}[accumulator]
-            assert np.allclose(number(got, accumulator).astype(np.float64), want, rtol=tolerance, atol=tolerance)
+            assert np.allclose(
+                number(got, accumulator).astype(np.float64), want, rtol=tolerance, atol=tolerance
+            )
 
 
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
@@ -154,7 +201,10 @@ E2M1 = np.array(E2M1 + [-v for v in E2M1])
 
 def pack(codes, axis):
     """Pairs of 4-bit codes along an axis in a byte, the first in the low half."""
-    low, high = np.take(codes, range(0, codes.shape[axis], 2), axis), np.take(codes, range(1, codes.shape[axis], 2), axis)
+    low, high = (
+        np.take(codes, range(0, codes.shape[axis], 2), axis),
+        np.take(codes, range(1, codes.shape[axis], 2), axis),
+    )
     return (low | (high << 4)).astype(np.uint8)
 
 
@@ -163,12 +213,25 @@ def pack(codes, axis):
 def test_dot_of_packed_four_bit_floats(a_along_k, b_along_k, kernels, rng):
     m, n, k = 4, 6, 64
     a, b = rng.integers(0, 16, (m, k)), rng.integers(0, 16, (k, n))
-    a_scale, b_scale = rng.integers(120, 134, (m, k // 32)).astype(np.uint8), rng.integers(120, 134, (n, k // 32)).astype(np.uint8)
+    a_scale, b_scale = (
+        rng.integers(120, 134, (m, k // 32)).astype(np.uint8),
+        rng.integers(120, 134, (n, k // 32)).astype(np.uint8),
+    )
     c = rng.normal(size=(m, n)).astype(np.float32)
     packed_a, packed_b = pack(a, 1 if a_along_k else 0), pack(b, 0 if b_along_k else 1)
 
     def build(bld, x, xs, y, ys, z):
-        return bld.dot_scaled(x, xs, y, ys, z, a_format="e2m1", b_format="e2m1", a_pack_k=a_along_k, b_pack_k=b_along_k)
+        return bld.dot_scaled(
+            x,
+            xs,
+            y,
+            ys,
+            z,
+            a_format="e2m1",
+            b_format="e2m1",
+            a_pack_k=a_along_k,
+            b_pack_k=b_along_k,
+        )
 
     operands = [
         (packed_a, tile(packed_a.shape, U8)),
@@ -184,7 +247,10 @@ def test_dot_of_packed_four_bit_floats(a_along_k, b_along_k, kernels, rng):
 
 def test_dot_scaled_mixed_formats_and_nan_scales(kernels, rng):
     m, n, k = 3, 5, 32
-    a, b = numerics.encode(rng.normal(size=(m, k)), F8E4M3FN), numerics.encode(rng.normal(size=(k, n)), F16)
+    a, b = (
+        numerics.encode(rng.normal(size=(m, k)), F8E4M3FN),
+        numerics.encode(rng.normal(size=(k, n)), F16),
+    )
     scale = rng.integers(125, 130, (m, 1)).astype(np.uint8)
     scale[1] = 255
     c = np.zeros((m, n), np.float32)
@@ -192,30 +258,57 @@ def test_dot_scaled_mixed_formats_and_nan_scales(kernels, rng):
     def build(bld, x, xs, y, z):
         return bld.dot_scaled(x, xs, y, None, z, a_format="e4m3", b_format="fp16")
 
-    got = kernels.apply(build, [(a, tile((m, k), F8E4M3FN)), (scale, tile((m, 1), U8)), (b, tile((k, n), F16)), (c, tile((m, n), F32))])
-    want = (numerics.decode(a, F8E4M3FN).astype(float) * 2.0 ** (scale.astype(float) - 127)) @ b.astype(float)
+    got = kernels.apply(
+        build,
+        [
+            (a, tile((m, k), F8E4M3FN)),
+            (scale, tile((m, 1), U8)),
+            (b, tile((k, n), F16)),
+            (c, tile((m, n), F32)),
+        ],
+    )
+    want = (
+        numerics.decode(a, F8E4M3FN).astype(float) * 2.0 ** (scale.astype(float) - 127)
+    ) @ b.astype(float)
     assert np.isnan(got[1]).all()
     assert np.allclose(got[[0, 2]], want[[0, 2]], rtol=1e-5)
 
 
 def test_dot_scaled_by_groups_of_sixteen(kernels, rng):
     m, n, k = 2, 4, 32
-    a, b = numerics.encode(rng.normal(size=(m, k)), BF16), numerics.encode(rng.normal(size=(k, n)), F8E5M2)
+    a, b = (
+        numerics.encode(rng.normal(size=(m, k)), BF16),
+        numerics.encode(rng.normal(size=(k, n)), F8E5M2),
+    )
     scale = numerics.encode(rng.uniform(0.5, 2, (n, k // 16)), F8E4M3FN)
     c = np.zeros((m, n), np.float32)
 
     def build(bld, x, y, ys, z):
         return bld.dot_scaled(x, None, y, ys, z, a_format="bf16", b_format="e5m2")
 
-    got = kernels.apply(build, [(a, tile((m, k), BF16)), (b, tile((k, n), F8E5M2)), (scale, tile((n, 2), F8E4M3FN)), (c, tile((m, n), F32))])
-    right = numerics.decode(b, F8E5M2).astype(float) * np.repeat(numerics.decode(scale, F8E4M3FN).astype(float), 16, 1).T
+    got = kernels.apply(
+        build,
+        [
+            (a, tile((m, k), BF16)),
+            (b, tile((k, n), F8E5M2)),
+            (scale, tile((n, 2), F8E4M3FN)),
+            (c, tile((m, n), F32)),
+        ],
+    )
+    right = (
+        numerics.decode(b, F8E5M2).astype(float)
+        * np.repeat(numerics.decode(scale, F8E4M3FN).astype(float), 16, 1).T
+    )
     assert np.allclose(got, numerics.decode(a, BF16).astype(float) @ right, rtol=1e-5)
 
 
 def test_dot_of_values_that_vary_among_programs(kernels, rng):
     """One operand differs among programs, the other does not."""
     programs, n = 3, 4
-    a, shared = rng.normal(size=(programs, n, n)).astype(np.float32), rng.normal(size=(n, n)).astype(np.float32)
+    a, shared = (
+        rng.normal(size=(programs, n, n)).astype(np.float32),
+        rng.normal(size=(n, n)).astype(np.float32),
+    )
     out = np.zeros_like(a)
 
     def body(b, left, right, target):

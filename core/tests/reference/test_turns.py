@@ -67,14 +67,21 @@ def fail_late(count):
 @pytest.mark.parametrize("programs", [1, 2, 7])
 def test_programs_meet_at_barriers_of_the_grid(programs, checked):
     x = np.random.default_rng(0).integers(-1000, 1000, (programs, 4)).astype(np.int32)
-    count, kept, out = np.zeros(1, np.int32), np.zeros((3, programs, 4), np.int32), np.full((programs, 4), -1, np.int32)
+    count, kept, out = (
+        np.zeros(1, np.int32),
+        np.zeros((3, programs, 4), np.int32),
+        np.full((programs, 4), -1, np.int32),
+    )
     shift[(programs,)](count, x, kept, out, ROUNDS=3, BLOCK=4, checked=checked, **REFERENCE)
     np.testing.assert_array_equal(out, np.roll(x, -3, 0) + 3)
 
 
 def test_a_program_waits_for_a_later_one_in_cooperative_launches_alone():
     flag, out = np.zeros(1, np.int32), np.zeros(3, np.int32)
-    with pytest.raises(KernelError, match="programs that it may wait for run after this one, unless the launch has cooperative=True"):
+    with pytest.raises(
+        KernelError,
+        match="programs that it may wait for run after this one, unless the launch has cooperative=True",
+    ):
         wait_for[(3,)](flag, out, LATE=True, backend="reference")
     flag[:] = out[:] = 0
     wait_for[(3,)](flag, out, LATE=True, **REFERENCE)
@@ -83,7 +90,10 @@ def test_a_program_waits_for_a_later_one_in_cooperative_launches_alone():
 
 def test_programs_that_wait_for_nobody_are_told():
     before = threading.active_count()
-    with pytest.raises(KernelError, match="this loop never ends: no iteration changes anything, and all other programs wait as well, or have ended"):
+    with pytest.raises(
+        KernelError,
+        match="this loop never ends: no iteration changes anything, and all other programs wait as well, or have ended",
+    ):
         wait_for[(3,)](np.zeros(1, np.int32), np.zeros(3, np.int32), LATE=False, **REFERENCE)
     assert threading.active_count() == before
 
@@ -117,7 +127,9 @@ def test_more_programs_than_threads_run_none(monkeypatch):
 
     out = np.zeros(5, np.int32)
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(ResidencyError, match=r"kernel wait_for: .* of the 5 of grid \(5, 1, 1\) 3 fit") as told:
+    with pytest.raises(
+        ResidencyError, match=r"kernel wait_for: .* of the 5 of grid \(5, 1, 1\) 3 fit"
+    ) as told:
         wait_for[(5,)](np.zeros(1, np.int32), out, LATE=True, **REFERENCE)
     assert not out.any()
     again = pickle.loads(pickle.dumps(told.value))
@@ -125,5 +137,13 @@ def test_more_programs_than_threads_run_none(monkeypatch):
 
 
 def test_the_option_is_a_truth_value():
-    with pytest.raises(LaunchError, match="wait_for: option cooperative must be True or False, not 'yes'"):
-        wait_for[(1,)](np.zeros(1, np.int32), np.zeros(1, np.int32), LATE=True, backend="reference", cooperative="yes")
+    with pytest.raises(
+        LaunchError, match="wait_for: option cooperative must be True or False, not 'yes'"
+    ):
+        wait_for[(1,)](
+            np.zeros(1, np.int32),
+            np.zeros(1, np.int32),
+            LATE=True,
+            backend="reference",
+            cooperative="yes",
+        )

@@ -15,7 +15,26 @@ from tilewright.runtime import tuning_records
 from tilewright.runtime.devices import backend_choice, device_registry
 
 ALL_TYPES = frozenset(
-    ["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15"]
+    [
+        "i1",
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "f16",
+        "bf16",
+        "f32",
+        "f64",
+        "f8e4m3fn",
+        "f8e5m2",
+        "f8e4m3fnuz",
+        "f8e5m2fnuz",
+        "f8e4b15",
+    ]
 )
 
 
@@ -43,7 +62,13 @@ class Recorder:
     __name__ = "recorder"
 
     def __init__(self, name="recorder", kinds=("cpu",), priority=1000, options=None, count=1):
-        self.name, self.kinds, self.priority, self.options, self.count = name, kinds, priority, options or {}, count
+        self.name, self.kinds, self.priority, self.options, self.count = (
+            name,
+            kinds,
+            priority,
+            options or {},
+            count,
+        )
         self.lowered, self.launches, self.loaded = [], [], []
         self.on_lower = self.on_launch = lambda *args: None
 
@@ -55,14 +80,22 @@ class Recorder:
             "records",
             self.kinds,
             ("paper",),
-            Capabilities(ALL_TYPES, power_of_two=False, features=frozenset({"assert", "descriptors", "noinline"})),
+            Capabilities(
+                ALL_TYPES,
+                power_of_two=False,
+                features=frozenset({"assert", "descriptors", "noinline"}),
+            ),
             options=self.options,
             priority=self.priority,
         )
 
     @hookimpl
     def tilewright_devices(self):
-        return [Device(self.name, kind, index, f"sheet {index}") for kind in self.kinds for index in range(self.count)]
+        return [
+            Device(self.name, kind, index, f"sheet {index}")
+            for kind in self.kinds
+            for index in range(self.count)
+        ]
 
     @hookimpl
     def tilewright_target(self, device):
@@ -72,7 +105,13 @@ class Recorder:
     def tilewright_lower(self, module, target, options):
         self.on_lower(module, options)
         self.lowered.append(dict(options))
-        return CodeObject(module.kernel.name, b"\0code", {"tileir": str(module), "paper": "text"}, {"shared": 12}, {"write": 0.5})
+        return CodeObject(
+            module.kernel.name,
+            b"\0code",
+            {"tileir": str(module), "paper": "text"},
+            {"shared": 12},
+            {"write": 0.5},
+        )
 
     @hookimpl
     def tilewright_load(self, code, device):
@@ -99,7 +138,11 @@ class Meshed(Recorder):
     @hookimpl
     def tilewright_peer_access(self, device, peer):
         self.asked.append((device.index, peer.index))
-        return "" if peer.index < device.index else f"the link from {device.index} to {peer.index} is cut"
+        return (
+            ""
+            if peer.index < device.index
+            else f"the link from {device.index} to {peer.index} is cut"
+        )
 
 
 class Forward(Meshed):
@@ -134,7 +177,13 @@ class Choosy(Recorder):
 def own_cache(tmp_path, monkeypatch):
     """Each test has a cache of its own, and the environment's choices do not reach it."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "tilewright-cache"))
-    for name in ("TILEWRIGHT_CACHE_SIZE", "TILEWRIGHT_BACKEND", "TILEWRIGHT_DEBUG", "TILEWRIGHT_AUTOTUNE", "TILEWRIGHT_PRINT_AUTOTUNING"):
+    for name in (
+        "TILEWRIGHT_CACHE_SIZE",
+        "TILEWRIGHT_BACKEND",
+        "TILEWRIGHT_DEBUG",
+        "TILEWRIGHT_AUTOTUNE",
+        "TILEWRIGHT_PRINT_AUTOTUNING",
+    ):
         monkeypatch.delenv(name, raising=False)
     backend_choice.refresh_environment()
     yield

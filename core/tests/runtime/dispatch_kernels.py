@@ -5,7 +5,19 @@ import tilewright.language as tl
 
 
 @tw.jit
-def many(x, y, n, m, flag, scale, maybe, BLOCK: tl.constexpr, MODE: tl.constexpr = "plain", *, LAST: tl.constexpr = 0.5):
+def many(
+    x,
+    y,
+    n,
+    m,
+    flag,
+    scale,
+    maybe,
+    BLOCK: tl.constexpr,
+    MODE: tl.constexpr = "plain",
+    *,
+    LAST: tl.constexpr = 0.5,
+):
     tl.store(x, n)
 
 

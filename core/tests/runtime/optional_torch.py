@@ -27,7 +27,13 @@ class Absent:
 
 def is_absent(value: Any) -> bool:
     """Whether something, or a part of it, was made of what is not there."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    parts = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return isinstance(value, Absent) or any(map(is_absent, parts))
 
 

@@ -24,7 +24,9 @@ class Listener(logging.Handler):
 
     def texts(self, name: str) -> list[str]:
         """The messages of a logger since they were last asked for."""
-        found = [record.getMessage() for record in self.records if record.name == f"tilewright.{name}"]
+        found = [
+            record.getMessage() for record in self.records if record.name == f"tilewright.{name}"
+        ]
         self.records = [record for record in self.records if record.name != f"tilewright.{name}"]
         return found
 
@@ -70,13 +72,22 @@ def test_a_compilation_once_more_is_told_with_what_differs(listener):
         ((x, 3), 8, "constant BLOCK is 8, was 4"),
         ((x, 16), 8, "argument n: divisibility 16, was not known"),
         ((x, 1), 8, "argument n is the constant 1, was i32"),
-        ((np.zeros(4, np.float16), 3), 8, "argument x is *fp16, was *fp32; argument n is i32, was the constant 1"),
+        (
+            (np.zeros(4, np.float16), 3),
+            8,
+            "argument x is *fp16, was *fp32; argument n is i32, was the constant 1",
+        ),
         ((x, 1 << 40 | 1), 8, "argument x is *fp32, was *fp16; argument n is i64, was i32"),
     ):
         assert told(*args, BLOCK=block).partition(", once more: ")[2] == reason
-    assert told(x, 1 << 40 | 1, BLOCK=8, debug=True).partition(", once more: ")[2] == "option debug is True, was False"
+    assert (
+        told(x, 1 << 40 | 1, BLOCK=8, debug=True).partition(", once more: ")[2]
+        == "option debug is True, was False"
+    )
     kernel.clear_cache()
-    assert told(x, 1 << 40 | 1, BLOCK=8, debug=True).endswith("its earlier code is no longer in memory")
+    assert told(x, 1 << 40 | 1, BLOCK=8, debug=True).endswith(
+        "its earlier code is no longer in memory"
+    )
 
 
 def test_a_function_that_has_changed_is_named(listener):
@@ -95,7 +106,10 @@ def test_a_function_that_has_changed_is_named(listener):
     outer[(1,)](x, backend="reference")
     assert x[0] == 4
     text = listener.texts("compile")[-1]
-    assert text.partition(", once more: ")[2] == f"{__name__}.test_a_function_that_has_changed_is_named.<locals>.inner has changed"
+    assert (
+        text.partition(", once more: ")[2]
+        == f"{__name__}.test_a_function_that_has_changed_is_named.<locals>.inner has changed"
+    )
 
 
 def test_hits_and_misses_of_the_caches_are_told(listener, monkeypatch, tmp_path):
@@ -155,7 +169,9 @@ def test_what_tuning_decides_is_told(listener):
         tuned[(1,)](np.zeros(4, np.float32), 3)
     first, second, best = listener.texts("tuning")
     assert first.startswith("fill: 2 ms [BLOCK: 4") and second.startswith("fill: 1 ms [BLOCK: 8")
-    assert best.startswith("fill with key (3,): [BLOCK: 8") and "the best of 2, measured in " in best
+    assert (
+        best.startswith("fill with key (3,): [BLOCK: 8") and "the best of 2, measured in " in best
+    )
     tuned = tw.autotune(configs, key=["n"], mode="model")(make_kernel())
     with tw.backend("reference"):
         tuned[(1,)](np.zeros(4, np.float32), 3)
@@ -169,7 +185,10 @@ def test_the_variable_switches_loggers_on_and_off(monkeypatch, capsys):
     monkeypatch.setenv(logs.VARIABLE, " compile ,dispatch")
     kernel[(1,)](x, 3, BLOCK=4, backend="reference")
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["tilewright.dispatch", "tilewright.compile"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "tilewright.dispatch",
+        "tilewright.compile",
+    ]
     monkeypatch.setenv(logs.VARIABLE, "")
     kernel[(1,)](x, 3, BLOCK=8, backend="reference")
     assert capsys.readouterr().err == ""

@@ -69,13 +69,27 @@ def start(tmp_path):
     """Starts programs that define the kernels above: ``start(code, *before)`` -> the process."""
     processes = []
 
-    def begin(code: str, *, whole: bool = False, name: str = "program.py", **environment: str) -> subprocess.Popen[str]:
+    def begin(
+        code: str, *, whole: bool = False, name: str = "program.py", **environment: str
+    ) -> subprocess.Popen[str]:
         file = tmp_path / name
         program = textwrap.dedent(code) if whole else KERNELS + textwrap.dedent(code)
         if not file.exists() or file.read_text() != program:  # another process may be reading it
             file.write_text(program)
-        settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "TILEWRIGHT_NUM_THREADS": "4", **environment}
-        process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings, start_new_session=True)
+        settings = {
+            **os.environ,
+            "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+            "TILEWRIGHT_NUM_THREADS": "4",
+            **environment,
+        }
+        process = subprocess.Popen(
+            [sys.executable, str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=settings,
+            start_new_session=True,
+        )
         processes.append(process)
         return process
 
@@ -170,8 +184,12 @@ def test_kernels_travel_to_spawned_processes_by_name(start):
 # ---- the end
 
 
-@pytest.mark.parametrize("work", ["shared(y)", "constant[(1,)](y, next(numbers))"], ids=["running", "compiling"])
-@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(7)", 7), ("raise ValueError('mine')", 1)])
+@pytest.mark.parametrize(
+    "work", ["shared(y)", "constant[(1,)](y, next(numbers))"], ids=["running", "compiling"]
+)
+@pytest.mark.parametrize(
+    ("end", "code"), [("", 0), ("sys.exit(7)", 7), ("raise ValueError('mine')", 1)]
+)
 def test_the_interpreter_ends_while_daemon_threads_work(start, work, end, code):
     process = start(f"""
         import itertools
@@ -412,7 +430,10 @@ except LookupError as error:
     print(error, calls, shared())
 """
     )
-    assert finish(process) == ["of the handler [True, True] fine", "of the handler [None, True] fine"]
+    assert finish(process) == [
+        "of the handler [True, True] fine",
+        "of the handler [None, True] fine",
+    ]
 
 
 def test_an_interrupt_during_compilation_leaves_the_kernel_usable(start):
@@ -501,7 +522,14 @@ x = np.zeros(1); k[(1,)](x); print(x[0])
 
 
 def run_source(*arguments):
-    return subprocess.run([sys.executable, *arguments], input=SOURCE, capture_output=True, text=True, timeout=GUARD, check=False)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=SOURCE,
+        capture_output=True,
+        text=True,
+        timeout=GUARD,
+        check=False,
+    )
 
 
 def test_a_kernel_of_the_command_line_runs():
@@ -515,7 +543,10 @@ def test_sources_that_python_does_not_keep(arguments):
         pytest.skip("this Python keeps them")
     result = run_source(*arguments)
     assert result.returncode == 1
-    assert "@jit functions should be defined in a Python file; the source of 'k'" in result.stderr and "  help: put the function in a file" in result.stderr
+    assert (
+        "@jit functions should be defined in a Python file; the source of 'k'" in result.stderr
+        and "  help: put the function in a file" in result.stderr
+    )
 
 
 def test_sources_that_change_or_go_after_their_import(start, tmp_path):

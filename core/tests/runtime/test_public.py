@@ -22,8 +22,18 @@ def test_unknown_names_are_refused():
 
 def test_importing_is_cheap():
     program = "import sys; before = set(sys.modules); import tilewright; print(*sys.modules.keys() - before)"
-    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True).stdout.split()
-    heavy = {"numpy", "torch", "llvmlite", "pluggy", "tilewright.ir", "tilewright.language", "tilewright.runtime"}
+    modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
+    ).stdout.split()
+    heavy = {
+        "numpy",
+        "torch",
+        "llvmlite",
+        "pluggy",
+        "tilewright.ir",
+        "tilewright.language",
+        "tilewright.runtime",
+    }
     assert not heavy & set(modules)
     assert len(modules) < 60  # 30 now, of which most are Python's own
 
@@ -34,15 +44,25 @@ def test_making_a_kernel_imports_no_array_library(tmp_path):
         "import sys\nimport tilewright as tw\nimport tilewright.language as tl\n\n@tw.jit\ndef k(x, B: tl.constexpr):\n    pass\n\n"
         "print(*({'torch', 'llvmlite', 'numpy'} & set(sys.modules)))\n"
     )
-    assert subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True).stdout.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True
+        ).stdout.strip()
+        == ""
+    )
 
 
-@pytest.mark.parametrize(("x", "y", "expected"), [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (10**18 + 1, 10, 10**17 + 1)])
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (10**18 + 1, 10, 10**17 + 1)],
+)
 def test_cdiv(x, y, expected):
     assert tw.cdiv(x, y) == expected
 
 
-@pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 1), (2, 2), (3, 4), (64, 64), (65, 128), (2**40 + 1, 2**41)])
+@pytest.mark.parametrize(
+    ("n", "expected"), [(0, 0), (1, 1), (2, 2), (3, 4), (64, 64), (65, 128), (2**40 + 1, 2**41)]
+)
 def test_next_power_of_2(n, expected):
     assert tw.next_power_of_2(n) == expected
 
@@ -66,7 +86,9 @@ def test_the_allocator_is_of_its_thread():
     from tilewright.runtime.devices.allocator import allocate
 
     tw.set_allocator(None)  # examples that ran before may have set one
-    with pytest.raises(RuntimeError, match=r"128 bytes, but no allocator was set.*tilewright\.set_allocator"):
+    with pytest.raises(
+        RuntimeError, match=r"128 bytes, but no allocator was set.*tilewright\.set_allocator"
+    ):
         allocate(128, 16)
     tw.set_allocator(lambda size, alignment, stream: (size, alignment, stream))
     try:
@@ -99,4 +121,6 @@ def test_launching_costs_little(recorder, steps_in):
     recorder.launches = type("Discard", (), {"append": lambda self, item: None})()
     for _ in range(3):
         kernel[(1,)](x, y, 17, BLOCK=64)
-    assert steps_in(lambda: kernel[(1,)](x, y, 17, BLOCK=64)) < 80  # 50 on Python 3.11; compiling takes thousands
+    assert (
+        steps_in(lambda: kernel[(1,)](x, y, 17, BLOCK=64)) < 80
+    )  # 50 on Python 3.11; compiling takes thousands

@@ -15,7 +15,9 @@ from tilewright.runtime.arguments.mock_tensors import reinterpret
 def add(x, y, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+    tl.store(
+        out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask
+    )
 
 
 @tw.jit
@@ -65,7 +67,10 @@ def test_every_backend_of_the_host_agrees():
 
 def test_checked_mode_finds_accesses_out_of_bounds():
     x, out = np.zeros(10, np.float32), np.zeros(16, np.float32)
-    with tw.backend("reference", checked=True), pytest.raises(KernelError, match=r"test_reference_backend\.py"):
+    with (
+        tw.backend("reference", checked=True),
+        pytest.raises(KernelError, match=r"test_reference_backend\.py"),
+    ):
         unmasked_copy[(1,)](x, out, BLOCK=16)
     with pytest.raises(KernelError):
         unmasked_copy[(1,)](x, out, BLOCK=16, backend="reference", checked=True)
@@ -79,22 +84,32 @@ def test_what_checked_mode_looks_for_can_be_chosen():
 
     x, out = np.ones(16, np.float32), np.zeros(16, np.float32)
     with pytest.raises(KernelError, match="uninitialized-read"):
-        unmasked_copy[(1,)](x, out, BLOCK=16, backend="reference", checked=CheckedOptions(uninitialized=("x",)))
-    unmasked_copy[(1,)](x, out, BLOCK=16, backend="reference", checked=CheckedOptions(buffers=[x, out]))
+        unmasked_copy[(1,)](
+            x, out, BLOCK=16, backend="reference", checked=CheckedOptions(uninitialized=("x",))
+        )
+    unmasked_copy[(1,)](
+        x, out, BLOCK=16, backend="reference", checked=CheckedOptions(buffers=[x, out])
+    )
     assert out.sum() == 16
 
 
 def on_every_host_backend():
     from tilewright.plugins.registry import registry
 
-    return [backend.name for backend in registry().for_device_kind("cpu") if not backend.manifest.status]
+    return [
+        backend.name for backend in registry().for_device_kind("cpu") if not backend.manifest.status
+    ]
 
 
 @pytest.mark.parametrize("backend", on_every_host_backend())
 @pytest.mark.parametrize("padding", ["zero", "nan"])
 def test_the_padding_of_a_descriptor(backend, padding):
     source, target = np.ones((3, 8), np.float32), np.full((4, 8), 5, np.float32)
-    copy_blocks[(1,)](TensorDescriptor.from_tensor(source, [4, 8], padding), TensorDescriptor.from_tensor(target, [4, 8]), backend=backend)
+    copy_blocks[(1,)](
+        TensorDescriptor.from_tensor(source, [4, 8], padding),
+        TensorDescriptor.from_tensor(target, [4, 8]),
+        backend=backend,
+    )
     assert (target[:3] == 2).all()
     assert (np.isnan(target[3]) if padding == "nan" else target[3] == 0).all()
 
@@ -105,7 +120,10 @@ def test_descriptors(library):
     target = np.zeros_like(source)
     convert = torch.from_numpy if library == "torch" else np.asarray
     with tw.backend("reference"):
-        copy_blocks[(3,)](TensorDescriptor.from_tensor(convert(source), [4, 32]), TensorDescriptor.from_tensor(convert(target), [4, 32]))
+        copy_blocks[(3,)](
+            TensorDescriptor.from_tensor(convert(source), [4, 32]),
+            TensorDescriptor.from_tensor(convert(target), [4, 32]),
+        )
     assert np.array_equal(target, source * 2)
 
 
@@ -183,4 +201,10 @@ def test_arguments_on_a_gpu_are_copied_to_the_host_and_back_once_per_storage():
 
 def test_a_stand_in_cannot_run():
     with tw.backend("reference"), pytest.raises(LaunchError, match="has no memory"):
-        add[(1,)](tw.MockTensor(torch.float32), tw.MockTensor(torch.float32), tw.MockTensor(torch.float32), 4, BLOCK=4)
+        add[(1,)](
+            tw.MockTensor(torch.float32),
+            tw.MockTensor(torch.float32),
+            tw.MockTensor(torch.float32),
+            4,
+            BLOCK=4,
+        )

@@ -20,7 +20,20 @@ def exp2_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = F
 
 
 @device_function
-def span(acc, total, highest, queries, k, v, rows, first, last, step, BN: tl.constexpr, MASKED: tl.constexpr):
+def span(
+    acc,
+    total,
+    highest,
+    queries,
+    k,
+    v,
+    rows,
+    first,
+    last,
+    step,
+    BN: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     for start in tl.range(first, last, step):
         scores = tl.dot(queries, k.load([start, 0]).T)
         if MASKED:
@@ -35,18 +48,39 @@ def span(acc, total, highest, queries, k, v, rows, first, last, step, BN: tl.con
 
 
 @device_function
-def causal_attention(q, k, v, out, n, step, tiles, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):
+def causal_attention(
+    q,
+    k,
+    v,
+    out,
+    n,
+    step,
+    tiles,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    HEAD: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         row = tile * BM
         rows, dims = row + tl.arange(0, BM), tl.arange(0, HEAD)
         queries = q.load([row, 0])
-        highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+        highest, total = (
+            tl.full([BM], -float("inf"), dtype=tl.float32),
+            tl.zeros([BM], dtype=tl.float32),
+        )
         acc = tl.zeros([BM, HEAD], dtype=tl.float32)
         if CAUSAL:
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, row, step, BN, False)
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, row, row + BM, step, BN, True)
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, 0, row, step, BN, False
+            )
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, row, row + BM, step, BN, True
+            )
         else:
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, n, step, BN, False)
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, 0, n, step, BN, False
+            )
         tl.store(out + rows[:, None] * HEAD + dims[None, :], acc / total[:, None])
 
 
@@ -55,7 +89,10 @@ def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: t
     """Of keys and values, without a softmax: what the early half loads, the late half reads as well."""
     column = tl.program_id(0) * BN
     keys, values = k.load([column, 0]), v.load([column, 0])
-    key_gradient, value_gradient = tl.zeros([BN, HEAD], dtype=tl.float32), tl.zeros([BN, HEAD], dtype=tl.float32)
+    key_gradient, value_gradient = (
+        tl.zeros([BN, HEAD], dtype=tl.float32),
+        tl.zeros([BN, HEAD], dtype=tl.float32),
+    )
     for start in tl.range(0, n, BM, warp_specialize=True):
         queries, incoming = q.load([start, 0]), g.load([start, 0])
         weights = tl.dot(keys, queries.T)
@@ -68,5 +105,15 @@ def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: t
 
 
 def attention_module(causal: bool) -> Module:
-    blocks = {"q": f"tensordesc<fp32[{BM},{HEAD}]>", **dict.fromkeys("kv", f"tensordesc<fp32[{BN},{HEAD}]>")}
-    return build(causal_attention, {**blocks, "out": "*fp32", "n": "i32", "step": "i32", "tiles": "i32"}, BM=BM, BN=BN, HEAD=HEAD, CAUSAL=causal)
+    blocks = {
+        "q": f"tensordesc<fp32[{BM},{HEAD}]>",
+        **dict.fromkeys("kv", f"tensordesc<fp32[{BN},{HEAD}]>"),
+    }
+    return build(
+        causal_attention,
+        {**blocks, "out": "*fp32", "n": "i32", "step": "i32", "tiles": "i32"},
+        BM=BM,
+        BN=BN,
+        HEAD=HEAD,
+        CAUSAL=causal,
+    )

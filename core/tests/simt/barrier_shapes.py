@@ -33,9 +33,22 @@ def module_of(body: str) -> Module:
 
 def shape_of_barriers(region: Region) -> str:
     """Operations as letters: Load, Store, Atomic, Reduce, Convert, | a barrier, {} around what a loop or branch does; copy, wait, load of shared memory."""
-    letters = {"load": "L", "store": "S", "atomic_rmw": "A", "reduce": "R", "simt.convert": "C", "barrier": "|", "gather": "G"}
+    letters = {
+        "load": "L",
+        "store": "S",
+        "atomic_rmw": "A",
+        "reduce": "R",
+        "simt.convert": "C",
+        "barrier": "|",
+        "gather": "G",
+    }
     letters |= {"simt.copy_start": "c", "simt.wait": "w", "simt.load": "l", "simt.store": "s"}
-    letters |= {"simt.publish": "p", "simt.block_store_start": "b", "simt.block_load_start": "b", "simt.arrive": "a"}
+    letters |= {
+        "simt.publish": "p",
+        "simt.block_store_start": "b",
+        "simt.block_load_start": "b",
+        "simt.arrive": "a",
+    }
     text = ""
     for operation in region:
         if operation.name in ("for", "while", "if"):

@@ -29,7 +29,14 @@ class MatrixTarget(EmulatedTarget):
 
     def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         shape, k, num_warps = product.shape, product.k, product.warps
-        if len(shape) != 2 or self.resources.warp_size != 32 or bit_width(product.a) != 16 or shape[0] < 16 or shape[1] < 8 or k < 16:
+        if (
+            len(shape) != 2
+            or self.resources.warp_size != 32
+            or bit_width(product.a) != 16
+            or shape[0] < 16
+            or shape[1] < 8
+            or k < 16
+        ):
             return ()
         m, n = shape
         warps = [(16 << bit, 0) if 16 << bit < m else (0, 0) for bit in range(log2(num_warps))]
@@ -50,10 +57,17 @@ def _no_instructions(*operands: Any) -> list[str]:
     raise AssertionError("a plan of layouts only")
 
 
-def _layout(shape: tuple[int, int], registers: list[tuple[int, int]], lanes: list[tuple[int, int]], warps: list[tuple[int, int]]) -> LinearLayout:
+def _layout(
+    shape: tuple[int, int],
+    registers: list[tuple[int, int]],
+    lanes: list[tuple[int, int]],
+    warps: list[tuple[int, int]],
+) -> LinearLayout:
     """The images given as (row, column), and what is left of the tile in more registers."""
     shift = axis_shifts(shape)[0]
-    images = [tuple(row << shift | column for row, column in part) for part in (registers, lanes, warps)]
+    images = [
+        tuple(row << shift | column for row, column in part) for part in (registers, lanes, warps)
+    ]
     basis = Basis(image for part in images for image in part)
     rest = tuple(1 << bit for bit in range(log2(shape[0] * shape[1])) if basis.add(1 << bit))
     return LinearLayout(shape, (*images[0], *rest), images[1], images[2])
@@ -68,7 +82,9 @@ def add_mixed(x, y, out, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def matmul(a, b, c, bias, M, N, K, sa, sb, sc, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def matmul(
+    a, b, c, bias, M, N, K, sa, sb, sc, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
     inner = tl.arange(0, BK)
@@ -77,12 +93,18 @@ def matmul(a, b, c, bias, M, N, K, sa, sb, sc, BM: tl.constexpr, BN: tl.constexp
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for start in range(0, K, BK):
         left = tl.load(a_tile, mask=(rows[:, None] < M) & (inner[None, :] < K - start), other=0.0)
-        right = tl.load(b_tile, mask=(inner[:, None] < K - start) & (columns[None, :] < N), other=0.0)
+        right = tl.load(
+            b_tile, mask=(inner[:, None] < K - start) & (columns[None, :] < N), other=0.0
+        )
         total = tl.dot(left, right, total)
         a_tile += BK
         b_tile += BK * sb
     total += tl.load(bias + columns, mask=columns < N, other=0.0)[None, :]
-    tl.store(c + rows[:, None] * sc + columns[None, :], total.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c + rows[:, None] * sc + columns[None, :],
+        total.to(c.dtype.element_ty),
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 @tw.jit
@@ -97,7 +119,10 @@ def transpose(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
 def gather_rows(x, index, out, N, BM: tl.constexpr, BN: tl.constexpr):
     rows = tl.load(index + tl.arange(0, BM))
     columns = tl.arange(0, BN)
-    tl.store(out + tl.arange(0, BM)[:, None] * N + columns[None, :], tl.load(x + rows[:, None] * N + columns[None, :]))
+    tl.store(
+        out + tl.arange(0, BM)[:, None] * N + columns[None, :],
+        tl.load(x + rows[:, None] * N + columns[None, :]),
+    )
 
 
 _EXAMPLES = Path(__file__).resolve().parents[3] / "examples/kernels"
@@ -145,8 +170,15 @@ def compile_kernel_named(name: str, constants: Mapping[str, int] | None = None) 
     """Tile IR of a kernel of this file after the standard passes; pointers are multiples of 16."""
     fn, types, defaults, aligned = KERNELS[name]
     known = {**defaults, **(constants or {})}
-    signature = {parameter: "constexpr" if parameter in known else types.get(parameter, "i32") for parameter in fn.arg_names}
-    attributes = {parameter: {"divisibility": 16} for parameter, type_ in signature.items() if type_.startswith("*") or parameter in aligned}
+    signature = {
+        parameter: "constexpr" if parameter in known else types.get(parameter, "i32")
+        for parameter in fn.arg_names
+    }
+    attributes = {
+        parameter: {"divisibility": 16}
+        for parameter, type_ in signature.items()
+        if type_.startswith("*") or parameter in aligned
+    }
     module = compile_function(fn, signature, known, attributes)
     pipeline.run(module)
     return module

@@ -31,7 +31,9 @@ def differ(
 
     def module() -> Module:
         names = [name for name in fn.arg_names[len(blocks) :] if name not in (constants or {})]
-        signature = {name: f"tensordesc<fp32[{shape[0]},{shape[1]}]>" for name, shape in blocks.items()} | dict.fromkeys(names, "i32")
+        signature = {
+            name: f"tensordesc<fp32[{shape[0]},{shape[1]}]>" for name, shape in blocks.items()
+        } | dict.fromkeys(names, "i32")
         made = compile_function(fn, signature, constants or {})
         run_passes(made)
         return made
@@ -40,7 +42,9 @@ def differ(
     descriptors = [DescriptorValue(array, array.shape, (array.shape[1], 1)) for array in expected]
     run_reference(module(), [*descriptors, *numbers], (1, 1, 1))
     made = module()
-    emulator.run(made, [*map(emulator.EmulatedDescriptor, found), *numbers], target=target, **options)
+    emulator.run(
+        made, [*map(emulator.EmulatedDescriptor, found), *numbers], target=target, **options
+    )
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(other, one)
     if compiled is not None:

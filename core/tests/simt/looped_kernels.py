@@ -21,19 +21,42 @@ def poisoned(*shape: int) -> np.ndarray[Any, Any]:
 
 
 @device_function
-def steps(a, b, out, first, last, step, K, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr, A_FILL: tl.constexpr = 0.0, B_FILL: tl.constexpr = 0.0):
+def steps(
+    a,
+    b,
+    out,
+    first,
+    last,
+    step,
+    K,
+    BK: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    A_FILL: tl.constexpr = 0.0,
+    B_FILL: tl.constexpr = 0.0,
+):
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     total = tl.zeros((M, N), dtype=tl.float32)
     for start in range(first, last, step):
         inner = start + tl.arange(0, BK)
         x = tl.load(a + rows[:, None] * 128 + inner[None, :], mask=inner[None, :] < K, other=A_FILL)
-        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=inner[:, None] < K, other=B_FILL)
+        y = tl.load(
+            b + inner[:, None] * N + columns[None, :], mask=inner[:, None] < K, other=B_FILL
+        )
         total = tl.dot(x, y, total)
     tl.store(out + rows[:, None] * N + columns[None, :], total)
 
 
 #: The types of its arguments.
-STEPS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "first": "i32", "last": "i32", "step": "i32", "K": "i32"}
+STEPS = {
+    "a": "*fp32",
+    "b": "*fp32",
+    "out": "*fp32",
+    "first": "i32",
+    "last": "i32",
+    "step": "i32",
+    "K": "i32",
+}
 
 
 @device_function
@@ -51,8 +74,24 @@ def near_the_end(a, b, out, first, last, step, BK: tl.constexpr, M: tl.constexpr
 def counting_to(top: int, type_: str) -> Run:
     """Three iterations, the last at the last values of a type that ends at ``top``."""
     rng, step = np.random.default_rng(0), top // 8
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), poisoned(16, 8), top - 3 * step, top - 1, step]
-    return near_the_end, {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}, arguments
+    arguments = [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        poisoned(16, 8),
+        top - 3 * step,
+        top - 1,
+        step,
+    ]
+    return (
+        near_the_end,
+        {
+            "a": "*fp32",
+            "b": "*fp32",
+            "out": "*fp32",
+            **dict.fromkeys(("first", "last", "step"), type_),
+        },
+        arguments,
+    )
 
 
 @device_function
@@ -75,7 +114,11 @@ def advancing(trips: int) -> Run:
     """Pointers that advance by a distance that the loop carries, and an operand that is turned."""
     rng = np.random.default_rng(trips)
     arguments = [small(rng, 16, 128), small(rng, 16, 128), poisoned(16, 16), trips, 4]
-    return carried_pointers, {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}, arguments
+    return (
+        carried_pointers,
+        {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"},
+        arguments,
+    )
 
 
 @device_function
@@ -125,8 +168,18 @@ def shared_operands(a, b, out, sums, n, M: tl.constexpr):
 def several_readers() -> Run:
     """Loads that products and sums read."""
     rng = np.random.default_rng(3)
-    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), poisoned(16, 16), poisoned(16), 5]
-    return shared_operands, {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}, arguments
+    arguments = [
+        small(rng, 5, 16, 16),
+        small(rng, 5, 16, 16).astype(np.float16),
+        poisoned(16, 16),
+        poisoned(16),
+        5,
+    ]
+    return (
+        shared_operands,
+        {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"},
+        arguments,
+    )
 
 
 @device_function
@@ -165,14 +218,35 @@ def gathering(n: int) -> Run:
     index = np.full(16 * (n + 4), 2**28, np.int32)
     index[: 16 * n] = rng.integers(0, 32, 16 * n)
     arguments = [small(rng, 16, 16), index, small(rng, 32, 16), small(rng, 32), poisoned(16, 16), n]
-    return gathered, {"a": "*fp32", "index": "*i32", "rows_of": "*fp32", "scale": "*fp32", "out": "*fp32", "n": "i32"}, arguments
+    return (
+        gathered,
+        {
+            "a": "*fp32",
+            "index": "*i32",
+            "rows_of": "*fp32",
+            "scale": "*fp32",
+            "out": "*fp32",
+            "n": "i32",
+        },
+        arguments,
+    )
 
 
 def chasing(n: int) -> Run:
     """Rows gathered by indices that each iteration loads for the next."""
     rng = np.random.default_rng(n)
-    arguments = [small(rng, 16, 16), rng.permutation(16).astype(np.int32), small(rng, 16, 16), poisoned(16, 16), n]
-    return chased, {"a": "*fp32", "links": "*i32", "rows_of": "*fp32", "out": "*fp32", "n": "i32"}, arguments
+    arguments = [
+        small(rng, 16, 16),
+        rng.permutation(16).astype(np.int32),
+        small(rng, 16, 16),
+        poisoned(16, 16),
+        n,
+    ]
+    return (
+        chased,
+        {"a": "*fp32", "links": "*i32", "rows_of": "*fp32", "out": "*fp32", "n": "i32"},
+        arguments,
+    )
 
 
 @device_function
@@ -196,4 +270,8 @@ def gathering_last(n: int) -> Run:
     index = np.full(16 * (n + 4), 2**28, np.int32)
     index[: 16 * n] = rng.integers(0, 32, 16 * n)
     arguments = [small(rng, 8, 16, 16), index, small(rng, 32, 16), poisoned(16, 16), n]
-    return gathered_last, {"a": "*fp32", "index": "*i32", "rows_of": "*fp32", "out": "*fp32", "n": "i32"}, arguments
+    return (
+        gathered_last,
+        {"a": "*fp32", "index": "*i32", "rows_of": "*fp32", "out": "*fp32", "n": "i32"},
+        arguments,
+    )

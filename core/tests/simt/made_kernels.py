@@ -29,9 +29,15 @@ def grouped(
         blocks = tl.cdiv(m, M) * across
         if block >= before and block < before + blocks:
             pointer = addresses + 3 * group
-            a = tl.make_tensor_descriptor(tl.load(pointer).to(tl.pointer_type(TYPE)), [m, depth], [depth, 1], [M, K])
-            b = tl.make_tensor_descriptor(tl.load(pointer + 1).to(tl.pointer_type(TYPE)), [n, depth], [depth, 1], [N, K])
-            c = tl.make_tensor_descriptor(tl.load(pointer + 2).to(tl.pointer_type(TYPE)), [m, n], [n, 1], [M, N])
+            a = tl.make_tensor_descriptor(
+                tl.load(pointer).to(tl.pointer_type(TYPE)), [m, depth], [depth, 1], [M, K]
+            )
+            b = tl.make_tensor_descriptor(
+                tl.load(pointer + 1).to(tl.pointer_type(TYPE)), [n, depth], [depth, 1], [N, K]
+            )
+            c = tl.make_tensor_descriptor(
+                tl.load(pointer + 2).to(tl.pointer_type(TYPE)), [m, n], [n, 1], [M, N]
+            )
             while block >= before and block < before + blocks:
                 row = (block - before) // across * M
                 column = (block - before) % across * N
@@ -44,7 +50,14 @@ def grouped(
 
 
 def copied(
-    addresses: Any, numbers: Any, count: Any, TYPE: tl.constexpr, RANK: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr, WIDTH: tl.constexpr = 1
+    addresses: Any,
+    numbers: Any,
+    count: Any,
+    TYPE: tl.constexpr,
+    RANK: tl.constexpr,
+    B: tl.constexpr,
+    LAST: tl.constexpr,
+    WIDTH: tl.constexpr = 1,
 ) -> None:
     """Copy tensors: ``addresses`` [count, 2] from and to; ``numbers`` [count, 6]: extents, the last axis first, and the elements from row to row."""
     for i in range(tl.program_id(0), count, tl.num_programs(0)):
@@ -76,16 +89,24 @@ def copied(
                     for a in range(0, e0, LAST):
                         target.store([c, b, a], source.load([c, b, a]))
         elif RANK == 4:
-            source = tl.make_tensor_descriptor(x, [e3, e2, e1, e0], [s3, s2, s1, 1], [1, B, B, LAST])
-            target = tl.make_tensor_descriptor(y, [e3, e2, e1, e0], [s3, s2, s1, 1], [1, B, B, LAST])
+            source = tl.make_tensor_descriptor(
+                x, [e3, e2, e1, e0], [s3, s2, s1, 1], [1, B, B, LAST]
+            )
+            target = tl.make_tensor_descriptor(
+                y, [e3, e2, e1, e0], [s3, s2, s1, 1], [1, B, B, LAST]
+            )
             for d in range(e3):
                 for c in range(0, e2, B):
                     for b in range(0, e1, B):
                         for a in range(0, e0, LAST):
                             target.store([d, c, b, a], source.load([d, c, b, a]))
         else:
-            source = tl.make_tensor_descriptor(x, [e4, e3, e2, e1, e0], [s4, s3, s2, s1, 1], [1, 1, B, B, LAST])
-            target = tl.make_tensor_descriptor(y, [e4, e3, e2, e1, e0], [s4, s3, s2, s1, 1], [1, 1, B, B, LAST])
+            source = tl.make_tensor_descriptor(
+                x, [e4, e3, e2, e1, e0], [s4, s3, s2, s1, 1], [1, 1, B, B, LAST]
+            )
+            target = tl.make_tensor_descriptor(
+                y, [e4, e3, e2, e1, e0], [s4, s3, s2, s1, 1], [1, 1, B, B, LAST]
+            )
             for e in range(e4):
                 for d in range(e3):
                     for c in range(0, e2, B):
@@ -94,25 +115,46 @@ def copied(
                                 target.store([e, d, c, b, a], source.load([e, d, c, b, a]))
 
 
-def surrounded(addresses: Any, numbers: Any, count: Any, y: Any, TYPE: tl.constexpr, PADDING: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr) -> None:
+def surrounded(
+    addresses: Any,
+    numbers: Any,
+    count: Any,
+    y: Any,
+    TYPE: tl.constexpr,
+    PADDING: tl.constexpr,
+    B: tl.constexpr,
+    LAST: tl.constexpr,
+) -> None:
     """The block at (-1, 0) of each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST elements, to rows of ``y`` [count * B, LAST]."""
     whole = tl.make_tensor_descriptor(y, [count * B, LAST], [LAST, 1], [B, LAST])
     for i in range(count):
         x = tl.load(addresses + i).to(tl.pointer_type(TYPE))
         rows = tl.load(numbers + 2 * i)
         columns = tl.load(numbers + 2 * i + 1)
-        source = tl.make_tensor_descriptor(x, [rows, columns], [LAST, 1], [B, LAST], padding_option=PADDING)
+        source = tl.make_tensor_descriptor(
+            x, [rows, columns], [LAST, 1], [B, LAST], padding_option=PADDING
+        )
         whole.store([i * B, 0], source.load([-1, 0]))
 
 
 def updated(
-    addresses: Any, numbers: Any, x: Any, count: Any, TYPE: tl.constexpr, KIND: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr, WIDTH: tl.constexpr = 1
+    addresses: Any,
+    numbers: Any,
+    x: Any,
+    count: Any,
+    TYPE: tl.constexpr,
+    KIND: tl.constexpr,
+    B: tl.constexpr,
+    LAST: tl.constexpr,
+    WIDTH: tl.constexpr = 1,
 ) -> None:
     """Update each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST elements, by blocks of ``x`` [count * B, LAST], three times each."""
     for i in range(count):
         y = tl.load(addresses + i).to(tl.pointer_type(TYPE))
         columns_there = tl.multiple_of(tl.load(numbers + 2 * i + 1), WIDTH)
-        target = tl.make_tensor_descriptor(y, [tl.load(numbers + 2 * i), columns_there], [LAST, 1], [B, LAST])
+        target = tl.make_tensor_descriptor(
+            y, [tl.load(numbers + 2 * i), columns_there], [LAST, 1], [B, LAST]
+        )
         rows, columns = tl.arange(0, B), tl.arange(0, LAST)
         value = tl.load(x + (i * B + rows[:, None]) * LAST + columns[None, :])
         for _ in range(3):
@@ -159,7 +201,9 @@ def batched(
                 c.store([row, column], total.to(TYPE))
 
 
-def kept(addresses: Any, numbers: Any, count: Any, c_ptr: Any, B: tl.constexpr, LAST: tl.constexpr) -> None:
+def kept(
+    addresses: Any, numbers: Any, count: Any, c_ptr: Any, B: tl.constexpr, LAST: tl.constexpr
+) -> None:
     """Rows of tensors are added up in ``c_ptr``, by whose descriptor, made anew too, they are read back."""
     for i in range(count):
         x = tl.load(addresses + i).to(tl.pointer_type(tl.float32))

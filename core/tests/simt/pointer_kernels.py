@@ -17,7 +17,11 @@ from tilewright.passes.pipeline import run as run_passes
 @tw.jit
 def plain(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """A block a program, of matrices without strides whose extents are multiples of the blocks'."""
-    rows, columns, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    rows, columns, k = (
+        tl.program_id(0) * BM + tl.arange(0, BM),
+        tl.program_id(1) * BN + tl.arange(0, BN),
+        tl.arange(0, BK),
+    )
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for step in range(tl.cdiv(K, BK)):
         left = tl.load(a + rows[:, None] * K + step * BK + k[None, :])
@@ -39,7 +43,9 @@ def grouped_block(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.c
 def store_block(c, total, row, column, M, N, c_row, BM: tl.constexpr, BN: tl.constexpr):
     rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
     inside = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c + rows[:, None] * c_row + columns[None, :], total.to(c.dtype.element_ty), mask=inside)
+    tl.store(
+        c + rows[:, None] * c_row + columns[None, :], total.to(c.dtype.element_ty), mask=inside
+    )
 
 
 @device_function
@@ -49,7 +55,11 @@ def wrapping(
 ):  # fmt: skip
     """Rows and columns past the end come round again; pointers go on along K."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
-    rows, columns, inner = (row + tl.arange(0, BM)) % M, (column + tl.arange(0, BN)) % N, tl.arange(0, BK)
+    rows, columns, inner = (
+        (row + tl.arange(0, BM)) % M,
+        (column + tl.arange(0, BN)) % N,
+        tl.arange(0, BK),
+    )
     left = a + (rows[:, None] * a_row + inner[None, :] * a_column)
     right = b + (inner[:, None] * b_row + columns[None, :] * b_column)
     total = tl.zeros((BM, BN), dtype=SUMS)
@@ -79,8 +89,16 @@ def persistent(
         total = tl.zeros((BM, BN), dtype=SUMS)
         for k in range(tl.cdiv(K, BK)):
             inner = k * BK + tl.arange(0, BK)
-            x = tl.load(a + (rows[:, None] * a_row + inner[None, :] * a_column), mask=inner[None, :] < K, other=0)
-            y = tl.load(b + (inner[:, None] * b_row + columns[None, :] * b_column), mask=inner[:, None] < K, other=0)
+            x = tl.load(
+                a + (rows[:, None] * a_row + inner[None, :] * a_column),
+                mask=inner[None, :] < K,
+                other=0,
+            )
+            y = tl.load(
+                b + (inner[:, None] * b_row + columns[None, :] * b_column),
+                mask=inner[:, None] < K,
+                other=0,
+            )
             total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
         again += programs
         row, column = grouped_block(again, M, N, BM, BN, GROUP)
@@ -94,8 +112,22 @@ def by_block_pointers(
 ):  # fmt: skip
     """Block pointers, which bound each access."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
-    left = tl.make_block_ptr(a, shape=(M, K), strides=(a_row, a_column), offsets=(row, 0), block_shape=(BM, BK), order=(1, 0))
-    right = tl.make_block_ptr(b, shape=(K, N), strides=(b_row, b_column), offsets=(0, column), block_shape=(BK, BN), order=(1, 0))
+    left = tl.make_block_ptr(
+        a,
+        shape=(M, K),
+        strides=(a_row, a_column),
+        offsets=(row, 0),
+        block_shape=(BM, BK),
+        order=(1, 0),
+    )
+    right = tl.make_block_ptr(
+        b,
+        shape=(K, N),
+        strides=(b_row, b_column),
+        offsets=(0, column),
+        block_shape=(BK, BN),
+        order=(1, 0),
+    )
     total = tl.zeros((BM, BN), dtype=SUMS)
     for _ in range(0, K, BK):
         x = tl.load(left, boundary_check=(0, 1), padding_option="zero")
@@ -106,7 +138,21 @@ def by_block_pointers(
 
 
 @device_function
-def part_of_the_sum(a, b, c, M, N, K, a_row, b_row, c_row, first, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def part_of_the_sum(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    a_row,
+    b_row,
+    c_row,
+    first,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
     """The sum from ``first`` on, of rows that lie eight before those of the result; none lies before the matrix."""
     tl.assume(first >= 0)
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, 2)
@@ -129,7 +175,23 @@ KERNELS = {fn.__name__: fn for fn in (wrapping, persistent, by_block_pointers)}
 
 
 @device_function
-def batched(a, b, c, M, N, K, a_batch, a_row, b_batch, b_row, c_batch, c_row, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def batched(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    a_batch,
+    a_row,
+    b_batch,
+    b_row,
+    c_batch,
+    c_row,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
     """A product for each program along the second axis of the grid, under masks on all axes."""
     batch = tl.program_id(1).to(tl.int64)
     a, b, c = a + batch * a_batch, b + batch * b_batch, c + batch * c_batch
@@ -138,8 +200,16 @@ def batched(a, b, c, M, N, K, a_batch, a_row, b_batch, b_row, c_batch, c_row, BM
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
         inner = k + tl.arange(0, BK)
-        x = tl.load(a + rows[:, None] * a_row + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
-        y = tl.load(b + inner[:, None] * b_row + columns[None, :], mask=(columns[None, :] < N) & (inner[:, None] < K), other=0.0)
+        x = tl.load(
+            a + rows[:, None] * a_row + inner[None, :],
+            mask=(rows[:, None] < M) & (inner[None, :] < K),
+            other=0.0,
+        )
+        y = tl.load(
+            b + inner[:, None] * b_row + columns[None, :],
+            mask=(columns[None, :] < N) & (inner[:, None] < K),
+            other=0.0,
+        )
         total = tl.dot(x, y, total)
     store_block(c, total, row, column, M, N, c_row, BM, BN)
 
@@ -155,25 +225,36 @@ def switched(a, b, c, n, matrices, allowed, S: tl.constexpr, BK: tl.constexpr):
     for k in range(0, n, BK):
         x = left.load([matrix, 0, k]).reshape(S, BK)
         at = b + matrix.to(tl.int64) * n * S + (k + inner)[:, None] * S + rows[None, :]
-        y = tl.load(at, mask=((k + inner)[:, None] < n) & (matrix < matrices) & (allowed > 0), other=0.0)
+        y = tl.load(
+            at, mask=((k + inner)[:, None] < n) & (matrix < matrices) & (allowed > 0), other=0.0
+        )
         total = tl.dot(x, y, total)
     tl.store(c + matrix * S * S + rows[:, None] * S + rows[None, :], total)
 
 
 @device_function
-def attention(q, k, v, out, n, q_head, k_head, scale, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
+def attention(
+    q, k, v, out, n, q_head, k_head, scale, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr
+):
     """Softmax of scores times values, of one head for each program along the second axis; keys are read turned, and rows past the end are masked."""
     head = tl.program_id(1)
     rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, HEAD)
-    queries = tl.load(q + head * q_head + rows[:, None] * HEAD + lanes[None, :], mask=rows[:, None] < n, other=0.0)
-    greatest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+    queries = tl.load(
+        q + head * q_head + rows[:, None] * HEAD + lanes[None, :], mask=rows[:, None] < n, other=0.0
+    )
+    greatest, total = (
+        tl.full([BM], -float("inf"), dtype=tl.float32),
+        tl.zeros([BM], dtype=tl.float32),
+    )
     gathered = tl.zeros([BM, HEAD], dtype=tl.float32)
     columns = tl.arange(0, BN)
     keys_at = k + head * k_head + lanes[:, None] + columns[None, :] * HEAD
     values_at = v + head * k_head + columns[:, None] * HEAD + lanes[None, :]
     for start in range(0, n, BN):
         keys = tl.load(keys_at, mask=columns[None, :] < n - start, other=0.0)
-        scores = tl.where(columns[None, :] < n - start, tl.dot(queries, keys) * scale, -float("inf"))
+        scores = tl.where(
+            columns[None, :] < n - start, tl.dot(queries, keys) * scale, -float("inf")
+        )
         higher = tl.maximum(greatest, tl.max(scores, axis=1))
         weights, kept = tl.exp2(scores - higher[:, None]), tl.exp2(greatest - higher)
         values = tl.load(values_at, mask=columns[:, None] < n - start, other=0.0)
@@ -185,15 +266,21 @@ def attention(q, k, v, out, n, q_head, k_head, scale, BM: tl.constexpr, BN: tl.c
     tl.store(at, (gathered / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < n)
 
 
-def kernel_module(fn: Any, types: dict[str, str], constants: dict[str, Any], aligned: tuple[str, ...]) -> Module:
+def kernel_module(
+    fn: Any, types: dict[str, str], constants: dict[str, Any], aligned: tuple[str, ...]
+) -> Module:
     """Tile IR of a kernel.
 
     Args:
         types: of arguments that are no ``i32``.
         aligned: the arguments that are known to be multiples of 16.
     """
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in fn.arg_names}
-    module = compile_function(fn, signature, constants, {name: {"divisibility": 16} for name in aligned})
+    signature = {
+        name: "constexpr" if name in constants else types.get(name, "i32") for name in fn.arg_names
+    }
+    module = compile_function(
+        fn, signature, constants, {name: {"divisibility": 16} for name in aligned}
+    )
     run_passes(module)
     return module
 
@@ -218,9 +305,19 @@ def dot_module(
         aligned: whether addresses and the other strides are known to be multiples of 16.
     """
     ones = ("a_row" if turned[0] else "a_column", "b_row" if turned[1] else "b_column")
-    constants = {**dict(zip(("BM", "BN", "BK"), extents, strict=True)), "GROUP": 2, "SUMS": sums, "PRECISION": precision, **dict.fromkeys(ones, 1)}
+    constants = {
+        **dict(zip(("BM", "BN", "BK"), extents, strict=True)),
+        "GROUP": 2,
+        "SUMS": sums,
+        "PRECISION": precision,
+        **dict.fromkeys(ones, 1),
+    }
     types = {"a": f"*{element}", "b": f"*{element}", "c": f"*{result}"}
-    known = [name for name in fn.arg_names if name not in constants and name not in ("M", "N", "K", "c", "c_row")]
+    known = [
+        name
+        for name in fn.arg_names
+        if name not in constants and name not in ("M", "N", "K", "c", "c_row")
+    ]
     return kernel_module(fn, types, constants, tuple(known) if aligned else ())
 
 

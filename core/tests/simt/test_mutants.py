@@ -30,14 +30,26 @@ Mutation = Callable[[Module], None]
 def inside(module: Module, name: str, part: str = "") -> list[Operation]:
     """The operations of a name, in a part where one is given."""
     found = [operation for operation in kernel_of(module).walk() if operation.name == name]
-    return [operation for operation in found if not part or any(outer.attributes.get("name") == part for outer in operation.ancestors())]
+    return [
+        operation
+        for operation in found
+        if not part or any(outer.attributes.get("name") == part for outer in operation.ancestors())
+    ]
 
 
 def in_loop(module: Module, name: str, part: str = "") -> Operation:
     """The only operation of a name in a loop; a wait of the thread alone that starts copies is called ``simt.await alone``."""
     name, _, alone = name.partition(" ")
-    candidates = [operation for operation in inside(module, name, part) if any(outer.name == "for" for outer in operation.ancestors())]
-    (found,) = [operation for operation in candidates if bool(operation.attributes.get("alone")) == bool(alone)]
+    candidates = [
+        operation
+        for operation in inside(module, name, part)
+        if any(outer.name == "for" for outer in operation.ancestors())
+    ]
+    (found,) = [
+        operation
+        for operation in candidates
+        if bool(operation.attributes.get("alone")) == bool(alone)
+    ]
     return found
 
 
@@ -106,13 +118,22 @@ def refilled_slot(name: str) -> Mutation:
     """Fill the slot that is being read."""
 
     def mutate(module: Module) -> None:
-        filled = [operation for operation in inside(module, name) if any(outer.name == "for" for outer in operation.ancestors())]
-        product = next(operation for operation in inside(module, "simt.dot") + inside(module, "simt.dot_start"))
+        filled = [
+            operation
+            for operation in inside(module, name)
+            if any(outer.name == "for" for outer in operation.ancestors())
+        ]
+        product = next(
+            operation for operation in inside(module, "simt.dot") + inside(module, "simt.dot_start")
+        )
         for operation, slot in zip(filled, product.operands[:2], strict=True):
             builder = Builder.at(operation)
             (read,) = (value.definition for value in (slot,))
             assert read is not None and read.name == "simt.slot"
-            operation.set_operand(0, builder.create(read.spec, [[read.operands[0]], [read.operands[1]]], {}).results[0])
+            operation.set_operand(
+                0,
+                builder.create(read.spec, [[read.operands[0]], [read.operands[1]]], {}).results[0],
+            )
 
     return mutate
 
@@ -167,15 +188,25 @@ NAMES = [(kind, name) for kind, mutants in MUTANTS.items() for name in mutants]
 
 
 def target_of(kind: str) -> EmulatedTarget:
-    return {"parts": BulkTarget, "blocks": BulkTarget, "groups": EmulatedTarget, "registers": StagedTarget}[kind](8)
+    return {
+        "parts": BulkTarget,
+        "blocks": BulkTarget,
+        "groups": EmulatedTarget,
+        "registers": StagedTarget,
+    }[kind](8)
 
 
-def outcomes(kind: str, mutate: Mutation | None) -> Iterator[tuple[str, np.ndarray | KernelError, np.ndarray]]:
+def outcomes(
+    kind: str, mutate: Mutation | None
+) -> Iterator[tuple[str, np.ndarray | KernelError, np.ndarray]]:
     """(mode, the result or what the machine reported, what is right) for a run of each mode."""
     a, b, out = matrices(M, N, K)
     by_block = kind in ("parts", "blocks")
     constants = {"PARTS": kind == "parts"} if by_block else {}
-    module, target = matmul_module(by_blocks if by_block else by_pointers, blocks=by_block, **constants), target_of(kind)
+    module, target = (
+        matmul_module(by_blocks if by_block else by_pointers, blocks=by_block, **constants),
+        target_of(kind),
+    )
     given = [argument.type for argument in kernel_of(module).arguments]
     options: dict[str, Any] = {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": False}
     for stage in target.stages(STAGES):
@@ -190,7 +221,9 @@ def outcomes(kind: str, mutate: Mutation | None) -> Iterator[tuple[str, np.ndarr
         passed = emulator.expanded_arguments(given, types, [*inputs, out, M, N, K])
         out[:] = np.nan
         try:
-            emulator.run_text(text, target, types, passed, (1, 1, 1), function.attributes[WARPS], completion=mode)
+            emulator.run_text(
+                text, target, types, passed, (1, 1, 1), function.attributes[WARPS], completion=mode
+            )
         except KernelError as error:
             yield mode, error, a @ b
         else:
@@ -207,11 +240,24 @@ def test_without_a_fault_all_is_right(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_a_fault_is_found(kind: str, name: str) -> None:
     results = outcomes(kind, MUTANTS[kind][name])
-    found = any(isinstance(result, KernelError) or not np.array_equal(result, expected) for _, result, expected in results)
+    found = any(
+        isinstance(result, KernelError) or not np.array_equal(result, expected)
+        for _, result, expected in results
+    )
     assert found, f"{name}: right in all of {', '.join(MODES)}"
 
 
-@pytest.mark.parametrize("name", ["slots are not given back", "bytes are not announced", "load waits for the other phase"])
+@pytest.mark.parametrize(
+    "name",
+    ["slots are not given back", "bytes are not announced", "load waits for the other phase"],
+)
 def test_who_waits_for_what_is_told(name: str) -> None:
-    errors = [str(result) for _, result, _ in outcomes("parts", MUTANTS["parts"][name]) if isinstance(result, KernelError)]
-    assert errors and all("threads are stuck" in text and "part load" in text and "part math" in text for text in errors)
+    errors = [
+        str(result)
+        for _, result, _ in outcomes("parts", MUTANTS["parts"][name])
+        if isinstance(result, KernelError)
+    ]
+    assert errors and all(
+        "threads are stuck" in text and "part load" in text and "part math" in text
+        for text in errors
+    )

@@ -14,7 +14,11 @@ from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.simt.target.simt_target import SimtTarget
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
-SMALL = {"matmul": {"BM": 32, "BN": 32, "BK": 16}, "matmul_f32_out": {"BM": 32, "BN": 32, "BK": 16}, "attention": {"BLOCK_M": 32, "BLOCK_N": 32, "HEAD": 32}}
+SMALL = {
+    "matmul": {"BM": 32, "BN": 32, "BK": 16},
+    "matmul_f32_out": {"BM": 32, "BN": 32, "BK": 16},
+    "attention": {"BLOCK_M": 32, "BLOCK_N": 32, "HEAD": 32},
+}
 
 
 def stages(module: Module, target: SimtTarget) -> list[str]:
@@ -26,12 +30,16 @@ def stages(module: Module, target: SimtTarget) -> list[str]:
     return found
 
 
-def test_every_stage_reads_back(kernel: Callable[..., Module], kernel_name: str, matrix_target: SimtTarget) -> None:
+def test_every_stage_reads_back(
+    kernel: Callable[..., Module], kernel_name: str, matrix_target: SimtTarget
+) -> None:
     for text in stages(kernel(kernel_name), matrix_target):
         assert print_module(parse_module(text, matrix_target.dialect.table)) == text
 
 
-def test_what_follows_a_stage_does_the_same_with_its_text(kernel: Callable[..., Module], kernel_name: str) -> None:
+def test_what_follows_a_stage_does_the_same_with_its_text(
+    kernel: Callable[..., Module], kernel_name: str
+) -> None:
     target: Any = EmulatedTarget(32)
     module = kernel(kernel_name, SMALL.get(kernel_name, {}))
     texts = [print_module(module), *stages(module, target)]

@@ -25,7 +25,14 @@ from tilewright.ir.types import FloatType, TileType, Type, element_type
 from tilewright.ir.verifier import VerificationError, verify
 from tilewright.llvm.emission.registers import constant, storage_size
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Parameter, Target
+from tilewright.plugins.manifest import (
+    Capabilities,
+    CodeObject,
+    Device,
+    Manifest,
+    Parameter,
+    Target,
+)
 from tilewright.plugins.registry import registry
 from tilewright.simt import emulator
 from tilewright.simt.assign_layouts.shape_rules import per_register
@@ -53,7 +60,12 @@ OPTIONS = {"num_warps": WARPS, "num_stages": 2, "enable_fp_fusion": False}
 
 def _fused_type(shape: Shape) -> list[Type]:
     a, b = shape.type("a"), shape.type("b")
-    if not isinstance(a, TileType) or not isinstance(b, TileType) or a.shape != b.shape[::-1] or a.element is not b.element:
+    if (
+        not isinstance(a, TileType)
+        or not isinstance(b, TileType)
+        or a.shape != b.shape[::-1]
+        or a.element is not b.element
+    ):
         raise RuleError(f"a must be a tile of b's extents the other way round, not {a} beside {b}")
     if not isinstance(a.element, FloatType):
         raise RuleError(f"a must be of floats, not {a}")
@@ -84,7 +96,10 @@ def _fused_layouts(statement: Statement, operation: Fused) -> None:
     eights = statement.variable(b, statement.weight(operation))
     eights.admit = lambda layout: packed(layout, 8)
     eights.prices.append(per_register(3.0))
-    statement.reads[operation] = [rows_of(a, statement.target.resources.warp_size, statement.num_warps), eights]
+    statement.reads[operation] = [
+        rows_of(a, statement.target.resources.warp_size, statement.num_warps),
+        eights,
+    ]
     statement.origins[operation.results[0]] = Origin(eights)
 
 
@@ -109,13 +124,27 @@ def _fused_lowering(context: SimtContext, operation: Fused) -> None:
     assert isinstance(a.type, TileType)
     rows, columns = a.type.shape
     base = context.scratch(operation)
-    write_tile(context, base, context.layout(a), SharedLayout.row_major((rows, columns)), element, context.registers[a])
+    write_tile(
+        context,
+        base,
+        context.layout(a),
+        SharedLayout.row_major((rows, columns)),
+        element,
+        context.registers[a],
+    )
     context.barrier()
     # element (column, row) of the transposed tile is where (row, column) was written
-    turned = SharedLayout((columns, rows), tuple(columns << bit for bit in range(log2(rows))) + tuple(1 << bit for bit in range(log2(columns))))
+    turned = SharedLayout(
+        (columns, rows),
+        tuple(columns << bit for bit in range(log2(rows)))
+        + tuple(1 << bit for bit in range(log2(columns))),
+    )
     moved = read_tile(context, base, context.layout(result), turned, element)
     type_, scale = context.llvm_type(result.type), constant(element, operation.scale)
-    sums = [w.emit(f"fadd {type_} {w.emit(f'fmul {type_} {x}, {scale}')}, {y}") for x, y in zip(moved, context.registers[b], strict=True)]
+    sums = [
+        w.emit(f"fadd {type_} {w.emit(f'fmul {type_} {x}, {scale}')}, {y}")
+        for x, y in zip(moved, context.registers[b], strict=True)
+    ]
     context.bind(result, sums)
 
 
@@ -132,7 +161,9 @@ def _flip_type(shape: Shape) -> list[Type]:
     return [slot.tile]
 
 
-@OPS.operation("acme.flip", "a tile from shared memory, last element first", _flip_type, effects=Effect.READ)
+@OPS.operation(
+    "acme.flip", "a tile from shared memory, last element first", _flip_type, effects=Effect.READ
+)
 class Flip(Operation):
     __slots__ = ()
 
@@ -147,7 +178,9 @@ def _flip_lowering(context: SimtContext, operation: Flip) -> None:
     thread, names = context.thread_part(layout.lanes, layout.warps), []
     for element in layout.register_elements():
         place = w.emit(f"mul i32 {w.emit(f'xor i32 {thread}, {element ^ last}')}, {size}")
-        address = w.emit(f"getelementptr i8, {context.target.shared.pointer} {slot_address(context, slot)}, i32 {place}")
+        address = w.emit(
+            f"getelementptr i8, {context.target.shared.pointer} {slot_address(context, slot)}, i32 {place}"
+        )
         names += context.shared_load(address, context.llvm_type(result.type), align=size)
     context.bind(result, names)
 
@@ -169,7 +202,11 @@ class AcmeTarget(EmulatedTarget):
 
     def __init__(self, interfaces: Mapping[str, Interface] | None = None) -> None:
         super().__init__(LANES)
-        known = {"acme.fused": FUSED_INTERFACE, "acme.flip": FLIP_INTERFACE} if interfaces is None else interfaces
+        known = (
+            {"acme.fused": FUSED_INTERFACE, "acme.flip": FLIP_INTERFACE}
+            if interfaces is None
+            else interfaces
+        )
         self.dialect = VendorDialect(tuple(OPS), known)
 
 
@@ -202,7 +239,14 @@ def small(*shape: int) -> np.ndarray:
 def run_text(module: Module, target: EmulatedTarget, arguments: list[Any]) -> str:
     """Compile, run on the emulated machine; the LLVM IR."""
     text = compile_kernel(module, target, OPTIONS)
-    emulator.run_text(text, target, [argument.type for argument in kernel_of(module).arguments], arguments, (1, 1, 1), WARPS)
+    emulator.run_text(
+        text,
+        target,
+        [argument.type for argument in kernel_of(module).arguments],
+        arguments,
+        (1, 1, 1),
+        WARPS,
+    )
     return text
 
 
@@ -241,8 +285,14 @@ def test_its_operands_are_in_the_layouts_it_asks_for() -> None:
         assert layout_of(operation.results[0]).registers[:3] == (1, 2, 4)
     # a layout that it does not take is found
     operation = inside(module, "acme.fused")[0]
-    (other,) = Builder.at(operation).create(SIMT_TABLE["simt.convert"], [[operation.operands[0]]], {}).results
-    other.layout = replace(layout_of(operation.operands[0]), registers=layout_of(operation.operands[0]).registers[::-1])
+    (other,) = (
+        Builder.at(operation)
+        .create(SIMT_TABLE["simt.convert"], [[operation.operands[0]]], {})
+        .results
+    )
+    other.layout = replace(
+        layout_of(operation.operands[0]), registers=layout_of(operation.operands[0]).registers[::-1]
+    )
     operation.set_operand(0, other)
     with pytest.raises(LayoutError, match=r"acme\.fused .*a must be in rows of four"):
         check(kernel_of(module), target)
@@ -257,7 +307,9 @@ def test_its_scratch_space_is_placed_and_guarded() -> None:
     size = 8 * 32 * 4
     offsets = [operation.attributes["simt.offset"] for operation in (first, second)]
     assert kernel_of(module).attributes["shared_bytes"] >= max(offsets) + size
-    assert abs(offsets[0] - offsets[1]) >= size or any(operation.name == "barrier" for operation in _between(first, second))
+    assert abs(offsets[0] - offsets[1]) >= size or any(
+        operation.name == "barrier" for operation in _between(first, second)
+    )
 
 
 def _between(first: Operation, last: Operation) -> Iterator[Operation]:
@@ -268,8 +320,14 @@ def _between(first: Operation, last: Operation) -> Iterator[Operation]:
 
 
 def test_its_rule_is_verified() -> None:
-    wrong = KERNEL.replace("acme.fused %a, %b {scale = 3.0} : tile<32x8xf32>", "acme.fused %b, %b {scale = 3.0} : tile<32x8xf32>")
-    with pytest.raises(VerificationError, match=r"acme\.fused .*a must be a tile of b's extents the other way round"):
+    wrong = KERNEL.replace(
+        "acme.fused %a, %b {scale = 3.0} : tile<32x8xf32>",
+        "acme.fused %b, %b {scale = 3.0} : tile<32x8xf32>",
+    )
+    with pytest.raises(
+        VerificationError,
+        match=r"acme\.fused .*a must be a tile of b's extents the other way round",
+    ):
         verify(parse_module(wrong, AcmeTarget().dialect.table))
 
 
@@ -307,7 +365,11 @@ class LayoutsGiven(AcmeTarget):
 
 
 def _shared_accesses(module: Module) -> list[str]:
-    return [operation.name for operation in kernel_of(module).walk() if operation.name in ("simt.store", "barrier", "acme.flip", "simt.load")]
+    return [
+        operation.name
+        for operation in kernel_of(module).walk()
+        if operation.name in ("simt.store", "barrier", "acme.flip", "simt.load")
+    ]
 
 
 def test_threads_wait_for_what_it_reads_from_shared_memory() -> None:
@@ -317,7 +379,13 @@ def test_threads_wait_for_what_it_reads_from_shared_memory() -> None:
     x, out = small(64), np.zeros(64, np.float32)
     run_text(module, target, [x, out])
     np.testing.assert_array_equal(out, x[::-1])
-    assert _shared_accesses(module)[:5] == ["simt.store", "barrier", "acme.flip", "barrier", "simt.store"]
+    assert _shared_accesses(module)[:5] == [
+        "simt.store",
+        "barrier",
+        "acme.flip",
+        "barrier",
+        "simt.store",
+    ]
     # it is the effects that say so
     silent = LayoutsGiven({"acme.flip": replace(FLIP_INTERFACE, effects=None)})
     module = parse_module(SLOTS, silent.dialect.table)
@@ -332,13 +400,17 @@ def fuse(module: Module) -> bool:
     """``acme.fused`` in place of a sum with a transposed tile."""
     changed = False
     for operation in list(module.kernel.walk()):
-        if operation.name != "add" or not isinstance(element_type(operation.results[0].type), FloatType):
+        if operation.name != "add" or not isinstance(
+            element_type(operation.results[0].type), FloatType
+        ):
             continue
         for turned, other in itertools.permutations(operation.operands):
             source = turned.definition
             if source is None or source.name != "permute" or source.attribute("order") != (1, 0):
                 continue
-            (result,) = Builder.at(operation).create(Fused.row, [[source.operands[0]], [other]], {}).results
+            (result,) = (
+                Builder.at(operation).create(Fused.row, [[source.operands[0]], [other]], {}).results
+            )
             operation.results[0].replace_all_uses(result)
             operation.erase()
             if not source.results[0].uses:
@@ -358,7 +430,16 @@ class AcmePlugin:
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        return Manifest("acme", "1", "fuses", ("cpu",), ("emulated",), Capabilities(frozenset({"i1", "i32", "i64", "f32"})), ops=tuple(OPS), priority=-10)
+        return Manifest(
+            "acme",
+            "1",
+            "fuses",
+            ("cpu",),
+            ("emulated",),
+            Capabilities(frozenset({"i1", "i32", "i64", "f32"})),
+            ops=tuple(OPS),
+            priority=-10,
+        )
 
     @hookimpl
     def tilewright_devices(self) -> Sequence[Device]:
@@ -384,7 +465,12 @@ class AcmePlugin:
 
     @hookimpl
     def tilewright_launcher(self, loaded: str, parameters: Sequence[Parameter]) -> Any:
-        types = [parse_module(f"tilewright.ir 1.0\nkernel @k(%a: {one.type}) {{\nreturn\n}}").kernel.arguments[0].type for one in parameters]
+        types = [
+            parse_module(f"tilewright.ir 1.0\nkernel @k(%a: {one.type}) {{\nreturn\n}}")
+            .kernel.arguments[0]
+            .type
+            for one in parameters
+        ]
 
         def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
             emulator.run_text(loaded, AcmeTarget(), types, values, grid, WARPS)
@@ -425,7 +511,11 @@ class WithStage(AcmeTarget):
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         first, *rest = stages
-        return (first, Stage("fuse", self._fuse, "sums with transposed tiles become one instruction"), *rest)
+        return (
+            first,
+            Stage("fuse", self._fuse, "sums with transposed tiles become one instruction"),
+            *rest,
+        )
 
     @staticmethod
     def _fuse(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -446,7 +536,14 @@ def test_a_target_adds_a_stage() -> None:
     text = compile_kernel(module, target, OPTIONS, timings)
     stages = [name for name in timings if name != "verify"]
     assert stages[:4] == ["prepare", "fuse", "cluster", "warps"] and inside(module, "acme.fused")
-    emulator.run_text(text, target, [argument.type for argument in kernel_of(module).arguments], [x, y, out], (1, 1, 1), WARPS)
+    emulator.run_text(
+        text,
+        target,
+        [argument.type for argument in kernel_of(module).arguments],
+        [x, y, out],
+        (1, 1, 1),
+        WARPS,
+    )
     np.testing.assert_array_equal(out, x.T + y)
 
 
@@ -455,7 +552,10 @@ def test_stages_are_run_by_name() -> None:
     module = parse_module(PLAIN, target.dialect.table)
     run_stages(module, target, OPTIONS, ["fuse"])
     assert inside(module, "acme.fused")
-    with pytest.raises(KeyError, match="no stage 'melt'; there are prepare, fuse, cluster, warps, narrow, raise, unseen"):
+    with pytest.raises(
+        KeyError,
+        match="no stage 'melt'; there are prepare, fuse, cluster, warps, narrow, raise, unseen",
+    ):
         run_stages(module, target, OPTIONS, ["melt"])
     with pytest.raises(KeyError, match="no stage 'fuse'"):
         run_stages(module, AcmeTarget(), OPTIONS, ["fuse"])
@@ -467,7 +567,9 @@ def test_stages_are_run_by_name() -> None:
 def test_an_operation_without_an_interface_is_refused() -> None:
     target = AcmeTarget({})
     module = parse_module(KERNEL, target.dialect.table)
-    with pytest.raises(LoweringError, match=r"acme\.fused at .*: acme has no rule for where its tiles are"):
+    with pytest.raises(
+        LoweringError, match=r"acme\.fused at .*: acme has no rule for where its tiles are"
+    ):
         compile_kernel(module, target, OPTIONS)
 
 
@@ -483,7 +585,10 @@ def test_a_defect_of_a_lowering_names_the_operation() -> None:
         raise IndexError("no such register")
 
     target = LayoutsGiven({"acme.flip": replace(FLIP_INTERFACE, lower=broken)})
-    with pytest.raises(LoweringError, match=r"could not lower acme\.flip at .* for acme, a defect of the backend: IndexError: no such register"):
+    with pytest.raises(
+        LoweringError,
+        match=r"could not lower acme\.flip at .* for acme, a defect of the backend: IndexError: no such register",
+    ):
         compile_kernel(parse_module(SLOTS, target.dialect.table), target, OPTIONS)
 
 

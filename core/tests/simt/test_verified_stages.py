@@ -29,28 +29,38 @@ class Breaking(EmulatedTarget):
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         place = next(number for number, stage in enumerate(stages) if stage.name == "select")
-        return (*stages[:place], Stage("breaking", read_early, "what no stage may do"), *stages[place:])
+        return (
+            *stages[:place],
+            Stage("breaking", read_early, "what no stage may do"),
+            *stages[place:],
+        )
 
 
 WHERE = r"^after stage breaking: \w+ in @\w+ at .*:\d+:\d+ in \w+.*: reads a value of type .* that is not defined before it$"
 
 
 @pytest.mark.parametrize("value", ["1", "uses"])
-def test_the_stage_and_the_operation_are_named(kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_the_stage_and_the_operation_are_named(
+    kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", value)
     with pytest.raises(VerificationError, match=WHERE) as caught:
         compile_kernel(kernel("add"), Breaking(), OPTIONS)
     assert caught.value.operation is not None
 
 
-def test_stages_that_are_run_by_name_are_verified_whatever_the_environment_says(kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_that_are_run_by_name_are_verified_whatever_the_environment_says(
+    kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
     names = [stage.name for stage in Breaking().stages(STAGES)]
     with pytest.raises(VerificationError, match=WHERE):
         run_stages(kernel("add"), Breaking(), OPTIONS, names[: names.index("breaking") + 1])
 
 
-def test_a_module_that_is_broken_before_the_first_stage_blames_none(kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_broken_before_the_first_stage_blames_none(
+    kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "uses")
     module, target = kernel("add"), EmulatedTarget()
     read_early(module, target, OPTIONS)
@@ -58,7 +68,9 @@ def test_a_module_that_is_broken_before_the_first_stage_blames_none(kernel: Call
         compile_kernel(module, target, OPTIONS)
 
 
-def test_the_time_of_verification_is_told_apart(kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_verification_is_told_apart(
+    kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for value, verified in (("uses", True), ("0", False)):
         monkeypatch.setenv("TILEWRIGHT_VERIFY", value)
         timings: dict[str, float] = {}

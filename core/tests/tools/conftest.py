@@ -8,7 +8,12 @@ from tilewright.tools import cli
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("TILEWRIGHT_CACHE_SIZE", "TILEWRIGHT_BACKEND", "TILEWRIGHT_AUTOTUNE", "TILEWRIGHT_TUNING_PATH"):
+    for name in (
+        "TILEWRIGHT_CACHE_SIZE",
+        "TILEWRIGHT_BACKEND",
+        "TILEWRIGHT_AUTOTUNE",
+        "TILEWRIGHT_TUNING_PATH",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

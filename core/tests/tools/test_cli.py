@@ -67,14 +67,23 @@ class Machine:
     @hookimpl
     def tilewright_backend(self):
         return Manifest(
-            "machine", "7.1", "imagined", ("xpu",), ("m1", "m2"), Capabilities(frozenset({"f32", "i32", "i64"}), power_of_two=False), options={"depth": 3}
+            "machine",
+            "7.1",
+            "imagined",
+            ("xpu",),
+            ("m1", "m2"),
+            Capabilities(frozenset({"f32", "i32", "i64"}), power_of_two=False),
+            options={"depth": 3},
         )
 
     @hookimpl
     def tilewright_devices(self):
         if self.fail:
             raise self.fail
-        return [Device("machine", "xpu", index, f"unit {index}", {"cores": 4}) for index in range(self.found)]
+        return [
+            Device("machine", "xpu", index, f"unit {index}", {"cores": 4})
+            for index in range(self.found)
+        ]
 
     @hookimpl
     def tilewright_target(self, device):
@@ -85,7 +94,11 @@ class Machine:
         return CodeObject(
             module.kernel.name,
             b"\xff\0",
-            {"tileir": str(module), "listing": f"{target.arch} depth {options['depth']}", "obj": b"\xff\0"},
+            {
+                "tileir": str(module),
+                "listing": f"{target.arch} depth {options['depth']}",
+                "obj": b"\xff\0",
+            },
             {},
             {"listing": 1.25},
         )
@@ -123,7 +136,9 @@ def test_backends_as_json(run, machine):
     report = json.loads(out)
     assert code == 0
     (entry,) = [entry for entry in report["backends"] if entry["name"] == "machine"]
-    assert entry["devices"] == [{"kind": "xpu", "index": 0, "name": "unit 0", "properties": {"cores": 4}}]
+    assert entry["devices"] == [
+        {"kind": "xpu", "index": 0, "name": "unit 0", "properties": {"cores": 4}}
+    ]
     assert entry["capabilities"]["dtypes"] == ["f32", "i32", "i64"]
     assert entry["options"]["depth"] == 3
     assert report["default_order"]["xpu"] == ["machine"]
@@ -131,7 +146,11 @@ def test_backends_as_json(run, machine):
 
 def test_backends_shows_what_is_broken(run, machine, monkeypatch):
     machine(fail=ZeroDivisionError("driver"))
-    monkeypatch.setattr(Registry, "broken", lambda self: {"bad": BackendError("backend 'bad' is disabled: for a reason")})
+    monkeypatch.setattr(
+        Registry,
+        "broken",
+        lambda self: {"bad": BackendError("backend 'bad' is disabled: for a reason")},
+    )
     code, out, _ = run("backends")
     assert code == 0
     assert "cannot run kernels: backend 'machine'" in out
@@ -144,7 +163,16 @@ def test_backends_shows_what_is_broken(run, machine, monkeypatch):
 
 def test_inspect_prints_every_stage_with_its_time(run, machine, file):
     machine()
-    code, out, err = run("inspect", f"{file}:add", "--signature", "*fp32:16, *fp32, *fp32, i32", "--constants", "BLOCK=64", "--backend", "machine")
+    code, out, err = run(
+        "inspect",
+        f"{file}:add",
+        "--signature",
+        "*fp32:16, *fp32, *fp32, i32",
+        "--constants",
+        "BLOCK=64",
+        "--backend",
+        "machine",
+    )
     assert code == 0, err
     headings = re.findall(r"^## (.*)$", out, re.M)
     assert headings[0] == "source"
@@ -160,7 +188,14 @@ def test_inspect_prints_every_stage_with_its_time(run, machine, file):
 
 def test_inspect_prints_one_stage_that_can_be_read_back(run, machine, file, tmp_path):
     machine()
-    common = ["--signature", "x=*fp32, y=*fp32, out=*fp32, n=i32", "--constants", "BLOCK=64,SCALE=2", "--backend", "machine"]
+    common = [
+        "--signature",
+        "x=*fp32, y=*fp32, out=*fp32, n=i32",
+        "--constants",
+        "BLOCK=64,SCALE=2",
+        "--backend",
+        "machine",
+    ]
     code, text, _ = run("inspect", f"{file}:add", *common, "--stage", "frontend")
     assert code == 0
     module = parse_module(text)
@@ -172,7 +207,18 @@ def test_inspect_prints_one_stage_that_can_be_read_back(run, machine, file, tmp_
     assert after_cse == "" or parse_module(after_cse)
     written = tmp_path / "k.tileir"
     written.write_text(located)
-    code, listing, _ = run("inspect", str(written), "--backend", "machine", "--stage", "listing", "--option", "depth=9", "--arch", "m2")
+    code, listing, _ = run(
+        "inspect",
+        str(written),
+        "--backend",
+        "machine",
+        "--stage",
+        "listing",
+        "--option",
+        "depth=9",
+        "--arch",
+        "m2",
+    )
     assert (code, listing) == (0, "m2 depth 9\n")
     code, out, _ = run("inspect", str(written), "--backend", "machine")
     assert code == 0
@@ -181,14 +227,34 @@ def test_inspect_prints_one_stage_that_can_be_read_back(run, machine, file, tmp_
 
 def test_inspect_uses_annotations_and_looks_inside_autotuners(run, machine, file):
     machine()
-    code, out, err = run("inspect", f"{file}:tuned", "--signature", "*fp32", "--constants", "BLOCK=8", "--backend", "machine", "--stage", "tileir")
+    code, out, err = run(
+        "inspect",
+        f"{file}:tuned",
+        "--signature",
+        "*fp32",
+        "--constants",
+        "BLOCK=8",
+        "--backend",
+        "machine",
+        "--stage",
+        "tileir",
+    )
     assert code == 0, err
     assert "%n: i64" in out
 
 
 def test_inspect_on_the_reference(run, file):
     code, out, err = run(
-        "inspect", f"{file}:add", "--signature", "*fp32, *fp32, *fp32, i32", "--constants", "BLOCK=64", "--backend", "reference", "--stage", "tileir"
+        "inspect",
+        f"{file}:add",
+        "--signature",
+        "*fp32, *fp32, *fp32, i32",
+        "--constants",
+        "BLOCK=64",
+        "--backend",
+        "reference",
+        "--stage",
+        "tileir",
     )
     assert code == 0, err
     assert parse_module(out).kernel.name == "add"
@@ -202,21 +268,43 @@ def test_inspect_on_the_reference(run, file):
         (["missing.py:add"], "there is no file 'missing.py'"),
         (["missing.tileir"], "missing.tileir cannot be read"),
         (["FILE:add"], "parameter 'x' of add needs a type in --signature"),
-        (["FILE:add", "--signature", "*fp32,*fp32,*fp32,i32"], "parameter 'BLOCK' of add needs --constants BLOCK="),
-        (["FILE:add", "--signature", "*fp32,*fp32,*fp32,i32,i32"], "has 5 types for 4 runtime parameters"),
+        (
+            ["FILE:add", "--signature", "*fp32,*fp32,*fp32,i32"],
+            "parameter 'BLOCK' of add needs --constants BLOCK=",
+        ),
+        (
+            ["FILE:add", "--signature", "*fp32,*fp32,*fp32,i32,i32"],
+            "has 5 types for 4 runtime parameters",
+        ),
         (["FILE:add", "--constants", "BLOC=3"], "has no parameter BLOC"),
         (["FILE:add", "--constants", "BLOCK"], "expected NAME=VALUE"),
-        (["FILE:add", "--signature", "*fp32:x,*fp32,*fp32,i32", "--constants", "BLOCK=4"], "divisibility of 'x' is an integer"),
+        (
+            ["FILE:add", "--signature", "*fp32:x,*fp32,*fp32,i32", "--constants", "BLOCK=4"],
+            "divisibility of 'x' is an integer",
+        ),
         (["FILE:add", "--arch", "m9"], "has no target 'm9'; it has m1, m2"),
         (
-            ["FILE:add", "--signature", "*fp32,*fp32,*fp32,i32", "--constants", "BLOCK=4", "--stage", "ptx"],
+            [
+                "FILE:add",
+                "--signature",
+                "*fp32,*fp32,*fp32,i32",
+                "--constants",
+                "BLOCK=4",
+                "--stage",
+                "ptx",
+            ],
             "there is no stage 'ptx'; the stages are source, frontend",
         ),
     ],
 )
 def test_inspect_refuses_what_it_cannot_do(run, machine, file, arguments, message):
     machine()
-    code, _, err = run("inspect", *[argument.replace("FILE", file) for argument in arguments], "--backend", "machine")
+    code, _, err = run(
+        "inspect",
+        *[argument.replace("FILE", file) for argument in arguments],
+        "--backend",
+        "machine",
+    )
     assert code == 2
     assert message in err
 
@@ -244,8 +332,17 @@ def test_an_unknown_backend(run, file):
 
 
 def test_texts_split_at_commas_outside_brackets():
-    assert split_top("*fp32, tensordesc<fp16[64,64]> ,(i32,i32),") == ["*fp32", "tensordesc<fp16[64,64]>", "(i32,i32)"]
-    assert parse_assignments(["A=1,B=(2, 3)", "C=text", "D=None"]) == {"A": 1, "B": (2, 3), "C": "text", "D": None}
+    assert split_top("*fp32, tensordesc<fp16[64,64]> ,(i32,i32),") == [
+        "*fp32",
+        "tensordesc<fp16[64,64]>",
+        "(i32,i32)",
+    ]
+    assert parse_assignments(["A=1,B=(2, 3)", "C=text", "D=None"]) == {
+        "A": 1,
+        "B": (2, 3),
+        "C": "text",
+        "D": None,
+    }
 
 
 # ---- cache
@@ -261,7 +358,9 @@ def test_cache_info_and_clear(run, file):
     x = np.zeros(8, np.float32)
     with tw.backend("reference"):
         kernel[(1,)](x, x, x, 8, BLOCK=4)
-        assert run("cache", "clear")[0] == 0  # the first launch of a process may keep the native dispatcher's code as well
+        assert (
+            run("cache", "clear")[0] == 0
+        )  # the first launch of a process may keep the native dispatcher's code as well
         kernel[(1,)](x, x, x, 8, BLOCK=8)
     tuning_records.keep(Record("k", "s", "k", "d", "t", "sp", "b"))
     code, out, _ = run("cache", "info")
@@ -277,7 +376,10 @@ def test_cache_info_and_clear(run, file):
     assert json.loads(run("cache", "clear", "--json")[1])["removed"] == 0
 
 
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")],
+)
 def test_sizes_for_people(size, text):
     assert size_text(size) == text
 
@@ -288,7 +390,15 @@ def test_sizes_for_people(size, text):
 def test_doctor_of_a_sound_installation(run):
     code, out, _ = run("doctor")
     assert code == 0, out
-    for name in ("python", "numpy", "pluggy", "llvmlite", "cache", "backend reference", "default backend"):
+    for name in (
+        "python",
+        "numpy",
+        "pluggy",
+        "llvmlite",
+        "cache",
+        "backend reference",
+        "default backend",
+    ):
         assert re.search(rf"^ok +{name} ", out, re.M), name
     assert out.endswith("everything works\n")
     findings = json.loads(run("doctor", "--json")[1])
@@ -340,7 +450,14 @@ def test_wrong_usage(run, arguments):
 def test_it_runs_as_a_program(tmp_path):
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path)}
     program = [sys.executable, "-m", "tilewright.tools.cli"]
-    version = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=900, check=True, env=environment)
+    version = subprocess.run(
+        [*program, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=True,
+        env=environment,
+    )
     assert version.stdout == f"tilewright {tw.__version__}\n"
     file = tmp_path / "one.py"
     file.write_text(
@@ -353,7 +470,17 @@ def test_it_runs_as_a_program(tmp_path):
         """)
     )
     result = subprocess.run(
-        [*program, "inspect", str(file), "--signature", "*fp32", "--backend", "reference", "--stage", "tileir"],
+        [
+            *program,
+            "inspect",
+            str(file),
+            "--signature",
+            "*fp32",
+            "--backend",
+            "reference",
+            "--stage",
+            "tileir",
+        ],
         capture_output=True,
         text=True,
         timeout=900,

@@ -31,10 +31,20 @@ def folder(tmp_path_factory):
 def run(folder, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / "cache"), **environment}
     command = [sys.executable, "-m", "tilewright.tools.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=settings, cwd=folder)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=900, check=False, env=settings, cwd=folder
+    )
 
 
-FILL = ("good.py:fill", "--signature", "*i32, i32", "--constants", "BLOCK=8", "--backend", "reference")
+FILL = (
+    "good.py:fill",
+    "--signature",
+    "*i32, i32",
+    "--constants",
+    "BLOCK=8",
+    "--backend",
+    "reference",
+)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +53,27 @@ FILL = ("good.py:fill", "--signature", "*i32, i32", "--constants", "BLOCK=8", "-
         (("nothing.py:k",), 2, "there is no file 'nothing.py'"),
         (("good.py:k",), 2, "has no kernel 'k'; it has fill"),
         (("good.py:fill",), 2, "parameter 'y' of fill needs a type in --signature"),
-        (("good.py:fill", "--signature", "z=*i32"), 2, "fill has no parameter z; it has y, n, BLOCK"),
-        (("good.py:fill", "--signature", "*i99, i32", "--constants", "BLOCK=8"), 2, "--signature of 'y': '*i99' is not the type"),
+        (
+            ("good.py:fill", "--signature", "z=*i32"),
+            2,
+            "fill has no parameter z; it has y, n, BLOCK",
+        ),
+        (
+            ("good.py:fill", "--signature", "*i99, i32", "--constants", "BLOCK=8"),
+            2,
+            "--signature of 'y': '*i99' is not the type",
+        ),
         ((*FILL, "--option", "nope=1"), 2, "Keyword argument nope was specified but unrecognised"),
-        ((*FILL, "--option", "num_warps=x"), 1, "option num_warps must be a positive integer, not 'x'"),
-        ((*FILL, "--stage", "nope"), 2, "there is no stage 'nope'; the stages are source, frontend"),
+        (
+            (*FILL, "--option", "num_warps=x"),
+            1,
+            "option num_warps must be a positive integer, not 'x'",
+        ),
+        (
+            (*FILL, "--stage", "nope"),
+            2,
+            "there is no stage 'nope'; the stages are source, frontend",
+        ),
         ((*FILL[:4], "BLOCK=0"), 1, "arange"),
         (("syntax.py:k",), 2, "syntax.py cannot be imported"),
         (("leaves.py:k",), 2, "leaves.py cannot be imported: SystemExit: 3"),
@@ -73,8 +99,13 @@ def test_every_stage_has_its_time(folder):
 
 
 def test_inspect_and_doctor_follow_the_environments_backend(folder):
-    assert run(folder, "inspect", *FILL[:-2], TILEWRIGHT_BACKEND="reference").stdout.startswith("# fill for reference|")
-    assert "reference on cpu:0, as TILEWRIGHT_BACKEND says" in run(folder, "doctor", TILEWRIGHT_BACKEND="reference").stdout
+    assert run(folder, "inspect", *FILL[:-2], TILEWRIGHT_BACKEND="reference").stdout.startswith(
+        "# fill for reference|"
+    )
+    assert (
+        "reference on cpu:0, as TILEWRIGHT_BACKEND says"
+        in run(folder, "doctor", TILEWRIGHT_BACKEND="reference").stdout
+    )
     wrong = run(folder, "doctor", TILEWRIGHT_BACKEND="npu")
     assert wrong.returncode == 1
     assert "TILEWRIGHT_BACKEND asks for it" in wrong.stdout
@@ -84,16 +115,29 @@ def test_inspect_and_doctor_follow_the_environments_backend(folder):
 def test_an_environment_that_is_not_understood(folder, action):
     result = run(folder, "cache", action, TILEWRIGHT_CACHE_SIZE="plenty")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "tilewright cache: TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, not 'plenty'\n"
+    assert (
+        result.stderr
+        == "tilewright cache: TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, not 'plenty'\n"
+    )
 
 
 def test_a_cache_that_cannot_be_made(folder):
     for action in ("info", "clear"):
         result = run(folder, "cache", action, TILEWRIGHT_CACHE_DIR="/dev/null/cache")
         assert result.returncode == 0, result.stderr
-    assert "cannot be written" in run(folder, "cache", "info", TILEWRIGHT_CACHE_DIR="/dev/null/cache").stdout
+    assert (
+        "cannot be written"
+        in run(folder, "cache", "info", TILEWRIGHT_CACHE_DIR="/dev/null/cache").stdout
+    )
 
 
 def test_python_runs_the_package_as_the_command(folder):
-    found = subprocess.run([sys.executable, "-m", "tilewright", "--version"], capture_output=True, text=True, timeout=900, check=False, cwd=folder)
+    found = subprocess.run(
+        [sys.executable, "-m", "tilewright", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        cwd=folder,
+    )
     assert (found.returncode, found.stdout.partition(" ")[0]) == (0, "tilewright"), found.stderr

@@ -76,13 +76,23 @@ def test_a_reader_finds_what_became_of_each_line(width, dark, explained, browse)
     saw = browse(explained.html(), READER, width=WIDTHS[width], dark=dark)
     assert saw["width"] == WIDTHS[width] and saw["over"] <= 0, "the page scrolls to the side"
     assert (saw["background"] < 0.1) == dark
-    assert {what: ratio for what, ratio in saw["contrast"].items() if ratio < 4.5} == {}, "text that is hard to read"
+    assert {what: ratio for what, ratio in saw["contrast"].items() if ratio < 4.5} == {}, (
+        "text that is hard to read"
+    )
     assert {"registers", "spills", "shared memory", "occupancy"} <= set(saw["facts"])
     store = turned.definition_line + 3
     assert saw["marked"] == [str(store - 1)]
-    assert saw["shown"] == ["source", "simt", "ptx"] and saw["all"] == ["source", "Tile IR", "simt", "llir", "ptx"]
+    assert saw["shown"] == ["source", "simt", "ptx"] and saw["all"] == [
+        "source",
+        "Tile IR",
+        "simt",
+        "llir",
+        "ptx",
+    ]
     assert all(saw["conversion"]) and any("simt.convert" in row for row in saw["conversion"][2])
-    assert any("# the load" in row for row in saw["conversion"][0]) and any("st.shared" in row for row in saw["conversion"][4])
+    assert any("# the load" in row for row in saw["conversion"][0]) and any(
+        "st.shared" in row for row in saw["conversion"][4]
+    )
     assert saw["chosen"] == [str(store)] and all(saw["inView"])
     assert saw["byKey"] == [str(store - 1)]
 
@@ -90,7 +100,9 @@ def test_a_reader_finds_what_became_of_each_line(width, dark, explained, browse)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_picture_of_a_layout_moves_and_answers(width, explained, browse):
     saw = browse(explained.html(), READER, width=WIDTHS[width])
-    assert saw["layouts"] == [f"{layout['name']}: {' x '.join(map(str, layout['shape']))}" for layout in explained.layouts]
+    assert saw["layouts"] == [
+        f"{layout['name']}: {' x '.join(map(str, layout['shape']))}" for layout in explained.layouts
+    ]
     name, fits = saw["first"]
     assert name.startswith("warp 0, lane 0: ") and fits
     assert saw["playing"] == [True, True, "stop"] and saw["stopped"] == [True, "play"]
@@ -102,6 +114,7 @@ def test_the_picture_of_a_layout_moves_and_answers(width, explained, browse):
 def test_in_a_cell_of_a_notebook_it_is_the_same_page(explained, browse):
     cell = f"<!doctype html><body>{explained._repr_html_()}"
     saw = browse(
-        cell, "const inner = document.querySelector('iframe').contentDocument; saw.title = inner.title; saw.rows = inner.querySelectorAll('.row').length;"
+        cell,
+        "const inner = document.querySelector('iframe').contentDocument; saw.title = inner.title; saw.rows = inner.querySelectorAll('.row').length;",
     )
     assert saw["title"] == "turned for nvidia sm_80" and saw["rows"] > 100

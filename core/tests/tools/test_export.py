@@ -85,7 +85,18 @@ def compiled(tmp_path, capsys):
     (tmp_path / "kernels.py").write_text(KERNELS)
 
     def compile_(kernel, *arguments, expected=0):
-        assert main(["compile", f"{tmp_path}/kernels.py:{kernel}", "--output", str(tmp_path / "out"), *arguments]) == expected, capsys.readouterr()
+        assert (
+            main(
+                [
+                    "compile",
+                    f"{tmp_path}/kernels.py:{kernel}",
+                    "--output",
+                    str(tmp_path / "out"),
+                    *arguments,
+                ]
+            )
+            == expected
+        ), capsys.readouterr()
         return tmp_path / "out"
 
     return compile_
@@ -94,8 +105,26 @@ def compiled(tmp_path, capsys):
 def run(folder, code, *options, files=()):
     """What a C program prints that uses the files of a folder."""
     (folder / "main.c").write_text(textwrap.dedent(code))
-    subprocess.run([CC, "-Wall", "-Wextra", "-Werror", "-std=c11", "main.c", *files, "-o", "program", *options], cwd=folder, check=True, timeout=120)
-    return subprocess.run([folder / "program"], capture_output=True, text=True, check=True, timeout=60).stdout
+    subprocess.run(
+        [
+            CC,
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-std=c11",
+            "main.c",
+            *files,
+            "-o",
+            "program",
+            *options,
+        ],
+        cwd=folder,
+        check=True,
+        timeout=120,
+    )
+    return subprocess.run(
+        [folder / "program"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 @needs_cc
@@ -118,11 +147,25 @@ def test_all_programs_of_a_cooperative_launch_run_at_once(compiled, threads):
             return 0;
         }
     """
-    found = run(folder, code, "-lm", "-pthread", *threads, files=("shift_launch.c", "shift.o")).split()
-    assert [int(number) for number in found] == [0, *(3 * ((i + 1) % 60) for i in range(60)), -4, 0, 0]
+    found = run(
+        folder, code, "-lm", "-pthread", *threads, files=("shift_launch.c", "shift.o")
+    ).split()
+    assert [int(number) for number in found] == [
+        0,
+        *(3 * ((i + 1) % 60) for i in range(60)),
+        -4,
+        0,
+        0,
+    ]
 
 
-BLEND = ("blend", "--signature", "*fp32, *fp32, *fp32, i32, i64, fp32, fp64, u1", "--constants", "BLOCK=16")
+BLEND = (
+    "blend",
+    "--signature",
+    "*fp32, *fp32, *fp32, i32, i64, fp32, fp64, u1",
+    "--constants",
+    "BLOCK=16",
+)
 MAIN = """
     #include "blend.h"
     #include <stdio.h>
@@ -143,11 +186,23 @@ MAIN = """
 @pytest.mark.parametrize("threads", [(), ("-fopenmp",)])
 def test_a_c_program_runs_a_kernel(compiled, threads):
     folder = compiled(*BLEND)
-    assert {file.name for file in folder.iterdir()} == {"blend.h", "blend.o", "blend_launch.c", "libblend.so"}
+    assert {file.name for file in folder.iterdir()} == {
+        "blend.h",
+        "blend.o",
+        "blend_launch.c",
+        "libblend.so",
+    }
     options = ("-L.", "-lblend", "-Wl,-rpath," + str(folder)) if not threads else ("-lm", *threads)
-    lines = run(folder, MAIN, *options, files=("blend_launch.c", "blend.o") if threads else ()).splitlines()
+    lines = run(
+        folder, MAIN, *options, files=("blend_launch.c", "blend.o") if threads else ()
+    ).splitlines()
     assert lines[0].split()[0] == "0" and lines[0].split()[3] == "0.00"
-    assert [float(number) for number in lines[1].split()] == [*(100.5 * i for i in range(37)), 0, 0, 0]
+    assert [float(number) for number in lines[1].split()] == [
+        *(100.5 * i for i in range(37)),
+        0,
+        0,
+        0,
+    ]
 
 
 @needs_cc
@@ -167,7 +222,10 @@ def test_an_empty_grid_runs_nothing_and_one_that_is_too_large_is_refused(compile
             return 0;
         }
     """
-    assert run(folder, code, "-lm", *threads, files=("blend_launch.c", "blend.o")) == "0 0 0 -3 -3 -3 0"
+    assert (
+        run(folder, code, "-lm", *threads, files=("blend_launch.c", "blend.o"))
+        == "0 0 0 -3 -3 -3 0"
+    )
 
 
 def test_written_files_are_as_the_umask_says(compiled):
@@ -176,7 +234,11 @@ def test_written_files_are_as_the_umask_says(compiled):
         folder = compiled(*BLEND)
     finally:
         os.umask(before)
-    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir() if file.suffix != ".so"}
+    modes = {
+        file.name: stat.S_IMODE(file.stat().st_mode)
+        for file in folder.iterdir()
+        if file.suffix != ".so"
+    }
     assert modes == dict.fromkeys(("blend.h", "blend.o", "blend_launch.c"), 0o644)
 
 
@@ -213,8 +275,12 @@ def test_the_header_is_one_of_cpp(compiled):
     if shutil.which("c++") is None:
         pytest.skip("there is no C++ compiler")
     folder = compiled(*BLEND)
-    (folder / "main.cpp").write_text('#include "blend.h"\n#include "blend.h"\nint main() { return 0; }\n')
-    subprocess.run(["c++", "-Wall", "-Werror", "-c", "main.cpp"], cwd=folder, check=True, timeout=60)
+    (folder / "main.cpp").write_text(
+        '#include "blend.h"\n#include "blend.h"\nint main() { return 0; }\n'
+    )
+    subprocess.run(
+        ["c++", "-Wall", "-Werror", "-c", "main.cpp"], cwd=folder, check=True, timeout=60
+    )
 
 
 @needs_cc
@@ -232,9 +298,16 @@ def test_assertions_have_numbers_and_texts(compiled):
             return 0;
         }
     """
-    folder = compiled("checked", "--signature", "*fp32, *fp32", "--option", "debug=True", "--name", "mine")
+    folder = compiled(
+        "checked", "--signature", "*fp32, *fp32", "--option", "debug=True", "--name", "mine"
+    )
     lines = run(folder, code, "-L.", "-lmine", "-Wl,-rpath," + str(folder)).splitlines()
-    assert lines[1] == "5 0 " and 'not "positive"' in lines[0] and "too large" in lines[2] and len(lines) == 4
+    assert (
+        lines[1] == "5 0 "
+        and 'not "positive"' in lines[0]
+        and "too large" in lines[2]
+        and len(lines) == 4
+    )
 
 
 @needs_cc
@@ -253,12 +326,20 @@ def test_descriptors_are_addresses_extents_and_strides(compiled):
     """
     folder = compiled("copied", "--signature", "tensordesc<fp32[4,4]>, tensordesc<fp32[4,4]>")
     found = run(folder, code, "-L.", "-lcopied", "-Wl,-rpath," + str(folder)).split()
-    assert found == [str(8 * (row + 4) + column - 4) if column >= 4 else "0" for row in range(4) for column in range(8)]
+    assert found == [
+        str(8 * (row + 4) + column - 4) if column >= 4 else "0"
+        for row in range(4)
+        for column in range(8)
+    ]
 
 
 def test_without_a_c_compiler_there_are_files_to_compile(compiled, monkeypatch):
     monkeypatch.setenv("CC", "/nowhere/cc")
-    assert {file.name for file in compiled(*BLEND).iterdir()} == {"blend.h", "blend.o", "blend_launch.c"}
+    assert {file.name for file in compiled(*BLEND).iterdir()} == {
+        "blend.h",
+        "blend.o",
+        "blend_launch.c",
+    }
 
 
 def test_what_is_wrong_is_said(compiled, capsys, monkeypatch):
@@ -284,7 +365,13 @@ def test_parameters_of_c():
         Parameter("p", "ptr<ptr<f32>>"),
     ]
     found = c_parameters(given)
-    assert [each.declaration for each in found] == ["const uint16_t *x", "uint8_t int_", "uint64_t t_0", "uint16_t h", "uint64_t *p"]
+    assert [each.declaration for each in found] == [
+        "const uint16_t *x",
+        "uint8_t int_",
+        "uint64_t t_0",
+        "uint16_t h",
+        "uint64_t *p",
+    ]
     assert comment("Text.", found)[1:3] == [" * Text.", " *   x: ptr<f16>, a multiple of 16 bytes"]
     assert text_of_c('a"b\\c\n?é') == '"a\\042b\\134c\\012\\077\\303\\251"'
 
@@ -354,9 +441,16 @@ def test_a_c_program_launches_device_code(compiled):
         }
     """
     lines = run(folder, code, "-I.", files=("blend_launch.c", "driver.c")).splitlines()
-    assert lines == ["load ELF", "function blend", "launch 1 3 2 1 64 1 1 0 0 0 1.5 -7 -5000000000 0.5 0.25 1"]
+    assert lines == [
+        "load ELF",
+        "function blend",
+        "launch 1 3 2 1 64 1 1 0 0 0 1.5 -7 -5000000000 0.5 0.25 1",
+    ]
     image = re.search(r"image\[\] = \{(.*?)\};", (folder / "blend_launch.c").read_text(), re.S)[1]
-    assert bytes(map(int, image.replace("\n", "").strip(" ,").split(","))) == Path(folder, "blend.cubin").read_bytes()
+    assert (
+        bytes(map(int, image.replace("\n", "").strip(" ,").split(",")))
+        == Path(folder, "blend.cubin").read_bytes()
+    )
 
 
 COOPERATIVE_H = """
@@ -413,16 +507,35 @@ def test_a_c_program_launches_device_code_cooperatively(compiled, blocks):
     if linking.find_ptxas() is None:
         pytest.skip("there is no ptxas")
     folder = compiled(
-        "shift", "--signature", "*i32, *i32, *i32", "--option", "cooperative=True", "--backend", "nvidia", "--arch", "sm_90a", "--option", "num_warps=2"
+        "shift",
+        "--signature",
+        "*i32, *i32, *i32",
+        "--option",
+        "cooperative=True",
+        "--backend",
+        "nvidia",
+        "--arch",
+        "sm_90a",
+        "--option",
+        "num_warps=2",
     )
     if blocks > 1:  # as of a program that is a cluster
         from tilewright.plugins.manifest import CodeObject
         from tilewright_nvidia.host import export
 
-        facts = {"kernel": "shift", "num_warps": 2, "shared": 0, "cluster": blocks, "cooperative": True, "format": "cubin"}
+        facts = {
+            "kernel": "shift",
+            "num_warps": 2,
+            "shared": 0,
+            "cluster": blocks,
+            "cooperative": True,
+            "format": "cubin",
+        }
         code = CodeObject("shift", (folder / "shift.cubin").read_bytes(), {}, facts)
         given = [Parameter(name, "ptr<i32>") for name in ("count", "kept", "out")]
-        for name, content in export.export("shift", code, given, SimpleNamespace(arch="sm_90a")).files.items():
+        for name, content in export.export(
+            "shift", code, given, SimpleNamespace(arch="sm_90a")
+        ).files.items():
             (folder / name).write_bytes(content)
     (folder / "cuda.h").write_text(COOPERATIVE_H)
     (folder / "driver.c").write_text(COOPERATIVE_C)
@@ -461,7 +574,12 @@ def test_device_code_that_takes_more_than_arguments_is_refused(compiled, capsys)
 
     backend = registry().get("nvidia")
     target = device_registry.named_target(backend, "sm_90a")
-    for facts, remedy in (({"tensor_maps": [1]}, "--option asynchronous=False"), ({"launch_pdl": True}, "without launch_pdl")):
-        code = CodeObject("k", b"", {}, {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", **facts})
+    for facts, remedy in (
+        ({"tensor_maps": [1]}, "--option asynchronous=False"),
+        ({"launch_pdl": True}, "without launch_pdl"),
+    ):
+        code = CodeObject(
+            "k", b"", {}, {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", **facts}
+        )
         with pytest.raises(Exception, match=remedy):
             backend.call("tilewright_export", name="k", code=code, parameters=(), target=target)

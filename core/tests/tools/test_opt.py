@@ -58,7 +58,11 @@ class Lanes(EmulatedTarget):
     """Warps of four lanes, and a stage of its own after the toolkit's first."""
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        own = Stage("mark", lambda module, target, options: module.attributes.update(depth=options["depth"]), "says how deep")
+        own = Stage(
+            "mark",
+            lambda module, target, options: module.attributes.update(depth=options["depth"]),
+            "says how deep",
+        )
         return stages[0], own, *stages[1:]
 
 
@@ -73,7 +77,16 @@ class Machine:
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        return Manifest("machine", "1.0", "imagined", ("xpu",), ("m1", "m2"), Capabilities(frozenset({"f32"})), options={"depth": 3}, ops=self.OPS)
+        return Manifest(
+            "machine",
+            "1.0",
+            "imagined",
+            ("xpu",),
+            ("m1", "m2"),
+            Capabilities(frozenset({"f32"})),
+            options={"depth": 3},
+            ops=self.OPS,
+        )
 
     @hookimpl
     def tilewright_devices(self) -> list[Device]:
@@ -108,7 +121,11 @@ def machine(request: pytest.FixtureRequest) -> Iterator[bool]:
 def test_passes_run_in_order_and_the_text_is_printed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "k.tileir"
     path.write_text(TEXT)
-    expected = TEXT.replace("  %c = add %x, %x : tile<64xf32>\n", "").replace("%c", "%b").replace(' loc("k.py":3:4 in "k")', "")
+    expected = (
+        TEXT.replace("  %c = add %x, %x : tile<64xf32>\n", "")
+        .replace("%c", "%b")
+        .replace(' loc("k.py":3:4 in "k")', "")
+    )
     assert run("--passes", "cse,dce", file=str(path)) == (0, expected, "")
     assert run("--passes", "cse", "--passes", "dce", "--verify") == (0, expected, "")
 
@@ -118,21 +135,34 @@ def test_without_passes_the_text_is_printed_as_it_was_read(run: Run) -> None:
 
 
 def test_stages_run_for_the_emulated_machine(run: Run) -> None:
-    code, first, _ = run("--target", "emulator:4", "--options", "num_warps=2", "--passes", "cse,prepare,layouts")
+    code, first, _ = run(
+        "--target", "emulator:4", "--options", "num_warps=2", "--passes", "cse,prepare,layouts"
+    )
     assert code == 0
-    assert plain(first).splitlines()[1] == "#L0 = layout<64, registers [(1) (2) (32)], lanes [(4) (8)], warps [(16)]>"
+    assert (
+        plain(first).splitlines()[1]
+        == "#L0 = layout<64, registers [(1) (2) (32)], lanes [(4) (8)], warps [(16)]>"
+    )
     # a stage goes on from the text of the one before, and the toolkit's text is read without a target too
     code, second, _ = run("--target", "emulator:4", "--passes", "allocate", text=first)
     assert code == 0 and "attributes {warps = 2, shared_bytes = 0}" in second
     assert run(text=second) == (0, second, "")
-    assert "lanes [(4) (8) (16) (32) (0)]" not in first and "lanes [(1) (2) (4) (8) (16)]" in run("--target", "emulator", "--passes", "layouts")[1]
+    assert (
+        "lanes [(4) (8) (16) (32) (0)]" not in first
+        and "lanes [(1) (2) (4) (8) (16)]" in run("--target", "emulator", "--passes", "layouts")[1]
+    )
 
 
-def test_a_backend_on_the_toolkit_brings_its_machine_stages_options_and_operations(run: Run, machine: bool) -> None:
+def test_a_backend_on_the_toolkit_brings_its_machine_stages_options_and_operations(
+    run: Run, machine: bool
+) -> None:
     if not machine:
         code, _, error = run("--target", "machine:m2", "--passes", "layouts")
         assert code == 2
-        assert "'layouts' is a stage of the GPU toolkit, and backend 'machine' is not built on it: --target takes emulator, emulator:LANES, or" in error
+        assert (
+            "'layouts' is a stage of the GPU toolkit, and backend 'machine' is not built on it: --target takes emulator, emulator:LANES, or"
+            in error
+        )
         return
     code, out, _ = run("--target", "machine:m2", "--passes", "rename,mark", "--options", "depth=7")
     assert code == 0 and out.startswith('tilewright.ir 1.0 {target = "m2", depth = 7}\n')
@@ -147,27 +177,51 @@ def test_a_backend_on_the_toolkit_brings_its_machine_stages_options_and_operatio
 def test_the_list_is_of_the_target(run: Run, machine: bool) -> None:
     code, out, _ = run("--list", file=None)
     names = [line.split()[0] for line in out.splitlines()]
-    assert code == 0 and names == ["canonicalize", "cse", "licm", "dce", "inline", "expand_math", "decompose"]
+    assert code == 0 and names == [
+        "canonicalize",
+        "cse",
+        "licm",
+        "dce",
+        "inline",
+        "expand_math",
+        "decompose",
+    ]
     assert run("--list", "--target", "emulator", file=None)[1].split().count("stage") >= len(STAGES)
     lines = run("--list", "--target", "machine:m1", file=None)[1].splitlines()
-    assert any(line.split(maxsplit=1) == ["rename", "Call the module by its target."] for line in lines)
+    assert any(
+        line.split(maxsplit=1) == ["rename", "Call the module by its target."] for line in lines
+    )
     assert any(line.startswith("mark") for line in lines) is machine
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--passes", "canonicalise"), "there is no pass 'canonicalise'; did you mean canonicalize? There are canonicalize, cse, licm"),
+        (
+            ("--passes", "canonicalise"),
+            "there is no pass 'canonicalise'; did you mean canonicalize? There are canonicalize, cse, licm",
+        ),
         (("--passes", "xyz"), "there is no pass 'xyz'. There are canonicalize, cse"),
-        (("--passes", "layout", "--target", "emulator"), "there is no pass 'layout'; did you mean layouts? There are "),
-        (("--passes", "cse,layouts"), "'layouts' is a stage of the GPU toolkit, and no target is named: --target takes emulator"),
+        (
+            ("--passes", "layout", "--target", "emulator"),
+            "there is no pass 'layout'; did you mean layouts? There are ",
+        ),
+        (
+            ("--passes", "cse,layouts"),
+            "'layouts' is a stage of the GPU toolkit, and no target is named: --target takes emulator",
+        ),
         (("--target", "emulator:6"), "emulator:LANES takes a power of two, not '6'"),
         (("--target", "emulator:x"), "emulator:LANES takes a power of two, not 'x'"),
-        (("--target", "emulator", "--options", "num_warp=3"), "there is no option 'num_warp'; did you mean num_warps? There are num_warps"),
+        (
+            ("--target", "emulator", "--options", "num_warp=3"),
+            "there is no option 'num_warp'; did you mean num_warps? There are num_warps",
+        ),
         (("--options", "num_warps"), "expected NAME=VALUE, not 'num_warps'"),
     ],
 )
-def test_wrong_names_are_refused_with_those_there_are(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_names_are_refused_with_those_there_are(
+    run: Run, arguments: tuple[str, ...], message: str
+) -> None:
     code, out, error = run(*arguments)
     assert (code, out) == (2, "") and error.startswith("tilewright opt: ") and message in error
 
@@ -184,17 +238,23 @@ def test_files_and_texts_that_are_none(run: Run, tmp_path: Path) -> None:
         "    %at = addptr %z, %a : tile<64xptr<f32>>",
         "                 ^",
     ]
-    code, _, error = run(text=TEXT.replace("%x = load %at : tile<64xf32>", "%x = load %at : tile<64xf64>"))
+    code, _, error = run(
+        text=TEXT.replace("%x = load %at : tile<64xf32>", "%x = load %at : tile<64xf64>")
+    )
     assert code == 2 and "standard input breaks a rule: load in @k" in error
 
 
 def test_a_pass_that_cannot_run_says_which_it_is(run: Run) -> None:
     code, out, error = run("--target", "emulator", "--passes", "barriers")
     assert (code, out) == (1, "")
-    assert error.startswith("LoweringError: barriers cannot run on this module, for which another pass may have to come before: KeyError: 'warps'")
+    assert error.startswith(
+        "LoweringError: barriers cannot run on this module, for which another pass may have to come before: KeyError: 'warps'"
+    )
 
 
-def test_what_a_pass_breaks_is_found_where_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_pass_breaks_is_found_where_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tilewright.passes import pipeline
 
     def spoil(module: Module) -> bool:
@@ -205,7 +265,10 @@ def test_what_a_pass_breaks_is_found_where_asked_for(run: Run, monkeypatch: pyte
     monkeypatch.setattr(pipeline, "STANDARD", (spoil,))
     assert run("--passes", "spoil")[0] == 0
     code, _, error = run("--passes", "spoil", "--verify")
-    assert code == 1 and "after spoil the module breaks a rule: @k has 1 arguments and attributes for 0" in error
+    assert (
+        code == 1
+        and "after spoil the module breaks a rule: @k has 1 arguments and attributes for 0" in error
+    )
 
 
 ABS = """tilewright.ir 1.0
@@ -229,7 +292,16 @@ def test_operations_are_taken_apart_for_a_backend_or_as_far_as_there_is_a_way(ru
         @hookimpl
         def tilewright_backend(self) -> Manifest:
             lowers = frozenset({"constant", "cmp", "sub", "select", "mulhi", "store"})
-            return Manifest("vega", "1", "few", ("xpu",), ("t",), Capabilities(frozenset({"i32"})), lowers=lowers, priority=-10)
+            return Manifest(
+                "vega",
+                "1",
+                "few",
+                ("xpu",),
+                ("t",),
+                Capabilities(frozenset({"i32"})),
+                lowers=lowers,
+                priority=-10,
+            )
 
         @hookimpl
         def tilewright_target(self, device: Device) -> Target:
@@ -243,6 +315,9 @@ def test_operations_are_taken_apart_for_a_backend_or_as_far_as_there_is_a_way(ru
     try:
         code, out, err = run("--target", "vega:t", "--passes", "decompose", text=ABS)
         assert code == 0 and "abs" not in out and "mulhi" in out, err
-        assert "Take apart what there is that vega does not lower or compute in" in run("--target", "vega:t", "--list", file=None)[1]
+        assert (
+            "Take apart what there is that vega does not lower or compute in"
+            in run("--target", "vega:t", "--list", file=None)[1]
+        )
     finally:
         registry().unregister("vega")

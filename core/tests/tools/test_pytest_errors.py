@@ -69,9 +69,25 @@ def run(tmp_path_factory):
     (folder / "conftest.py").write_text(textwrap.dedent(CONFTEST))
 
     def output(*options: str, **variables: str) -> str:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT_", "PYTEST_"))} | variables
-        command = [sys.executable, "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", "--color=no", *options, "test_kernels.py"]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("TILEWRIGHT_", "PYTEST_"))
+        } | variables
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--tb=short",
+            "-p",
+            "no:cacheprovider",
+            "--color=no",
+            *options,
+            "test_kernels.py",
+        ]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 1, done.stdout + done.stderr
         return done.stdout
 
@@ -80,8 +96,14 @@ def run(tmp_path_factory):
 
 def shown_frames(text: str) -> list[tuple[str, str]]:
     """(file, function) of each frame."""
-    heads = [line for line in text.splitlines() if not line.startswith(("E ", " ", "_", "=", "FAILED")) and ": in " in line]
-    return [(head.partition(":")[0].rpartition("/")[2], head.rpartition(" in ")[2]) for head in heads]
+    heads = [
+        line
+        for line in text.splitlines()
+        if not line.startswith(("E ", " ", "_", "=", "FAILED")) and ": in " in line
+    ]
+    return [
+        (head.partition(":")[0].rpartition("/")[2], head.rpartition(" in ")[2]) for head in heads
+    ]
 
 
 def test_an_error_shows_the_frames_of_the_test_and_its_own_text(run):
@@ -89,11 +111,19 @@ def test_an_error_shows_the_frames_of_the_test_and_its_own_text(run):
     launches = ("test_source", "test_run", "test_arguments", "test_option")
     expected = [("test_kernels.py", name) for test in launches for name in (test, "launched")]
     assert shown_frames(text) == [*expected, ("test_kernels.py", "test_another_error")]
-    assert text.count("The above exception was the direct cause") == 1  # that of the error that is none of ours
-    assert "E   tilewright.errors.CompilationError: invalid axis 3" in text and "KeyError: 'cause'" in text
+    assert (
+        text.count("The above exception was the direct cause") == 1
+    )  # that of the error that is none of ours
+    assert (
+        "E   tilewright.errors.CompilationError: invalid axis 3" in text
+        and "KeyError: 'cause'" in text
+    )
 
 
-@pytest.mark.parametrize(("options", "variables"), [(("--full-trace",), {}), ((), {"TILEWRIGHT_FRONT_END_DEBUGGING": "1"})])
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [(("--full-trace",), {}), ((), {"TILEWRIGHT_FRONT_END_DEBUGGING": "1"})],
+)
 def test_the_compilers_frames_are_shown_where_they_are_asked_for(run, options, variables):
     text = run("-k", "source", *options, **variables)
     assert re.search(r"runtime/launch/jit\.py:\d+: ", text)
@@ -104,4 +134,6 @@ def test_other_plugins_find_an_error_as_it_was_raised(run):
     found = re.findall(r"ERROR IS (AS BEFORE|CHANGED) (\d+) (\w+)", text)
     assert [how for how, _, _ in found] == ["AS BEFORE"] * 5
     # frames of the compiler, and a cause, are there
-    assert max(int(frames) for _, frames, _ in found) > 4 and {cause for _, _, cause in found} > {"NoneType"}
+    assert max(int(frames) for _, frames, _ in found) > 4 and {cause for _, _, cause in found} > {
+        "NoneType"
+    }

@@ -76,17 +76,48 @@ TENSORS = """
 def outcome(tmp_path, project, *arguments, **environment):
     """(passed and failed tests, all that was said) of a project's run."""
     (tmp_path / "test_project.py").write_text(textwrap.dedent(project))
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT", "TRITON", "PYTEST"))}
-    variables |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), **environment}
-    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tilewright.tools.pytest_plugin", "-rA", *arguments]
-    run = subprocess.run(command, cwd=tmp_path, env={**variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, timeout=300)
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TILEWRIGHT", "TRITON", "PYTEST"))
+    }
+    variables |= {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+        **environment,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "xdist",
+        "-p",
+        "tilewright.tools.pytest_plugin",
+        "-rA",
+        *arguments,
+    ]
+    run = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     lines = run.stdout.splitlines()
-    return sorted(line.partition(" - ")[0] for line in lines if line.startswith(("PASSED ", "FAILED ", "SKIPPED "))), run.stdout + run.stderr
+    return sorted(
+        line.partition(" - ")[0]
+        for line in lines
+        if line.startswith(("PASSED ", "FAILED ", "SKIPPED "))
+    ), run.stdout + run.stderr
 
 
 def results(**failed):
     tests = ["test_careless", *(f"test_double[{again}]" for again in range(3))]
-    return sorted(f"{'FAILED' if name in failed else 'PASSED'} test_project.py::{name}" for name in tests)
+    return sorted(
+        f"{'FAILED' if name in failed else 'PASSED'} test_project.py::{name}" for name in tests
+    )
 
 
 def test_kernels_run_on_the_processor(tmp_path):
@@ -96,7 +127,9 @@ def test_kernels_run_on_the_processor(tmp_path):
 
 def test_the_reference(tmp_path):
     found, said = outcome(tmp_path, PROJECT, "--tilewright=reference", EXPECTED="reference")
-    assert "out-of-bounds" not in said and [line for line in found if "double" in line] == [line for line in results() if "double" in line], said
+    assert "out-of-bounds" not in said and [line for line in found if "double" in line] == [
+        line for line in results() if "double" in line
+    ], said
 
 
 def test_checked_kernels_fail_where_they_leave_their_arrays(tmp_path):
@@ -111,20 +144,45 @@ def test_tensors_of_a_gpu_lie_on_the_host(tmp_path):
     assert found == ["PASSED test_project.py::test_double"], said
 
 
-@pytest.mark.parametrize("start", [("-m", "pytest", "--tilewright"), ("-m", "tilewright.compat.triton", "-m", "pytest")], ids=["option", "launcher"])
+@pytest.mark.parametrize(
+    "start",
+    [("-m", "pytest", "--tilewright"), ("-m", "tilewright.compat.triton", "-m", "pytest")],
+    ids=["option", "launcher"],
+)
 def test_projects_that_take_warnings_for_errors(start, tmp_path):
     """With the plugin as it is installed, and in a worker, which has Triton's name answered before pytest starts."""
     installed = tmp_path / "tilewright-1.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tilewright\nVersion: 1\n")
-    (installed / "RECORD").write_text("tilewright/__init__.py,,\ntilewright/tools/pytest_plugin.py,,\n")
-    (installed / "entry_points.txt").write_text("[pytest11]\ntilewright = tilewright.tools.pytest_plugin\n")
+    (installed / "RECORD").write_text(
+        "tilewright/__init__.py,,\ntilewright/tools/pytest_plugin.py,,\n"
+    )
+    (installed / "entry_points.txt").write_text(
+        "[pytest11]\ntilewright = tilewright.tools.pytest_plugin\n"
+    )
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_project.py").write_text(textwrap.dedent(PROJECT))
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT", "TRITON", "PYTEST"))}
-    variables |= {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "EXPECTED": "cpu"}
-    run = subprocess.run([sys.executable, *start, "-n", "1"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0 and "4 passed" in run.stdout and "warning" not in run.stdout, run.stdout + run.stderr
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TILEWRIGHT", "TRITON", "PYTEST"))
+    }
+    variables |= {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+        "EXPECTED": "cpu",
+    }
+    run = subprocess.run(
+        [sys.executable, *start, "-n", "1"],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0 and "4 passed" in run.stdout and "warning" not in run.stdout, (
+        run.stdout + run.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def release() -> Any:
-    spec = importlib.util.spec_from_file_location("tilewright_release_script", ROOT / "tools" / "release.py")
+    spec = importlib.util.spec_from_file_location(
+        "tilewright_release_script", ROOT / "tools" / "release.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -32,7 +34,10 @@ def distributions(release: Any) -> list[Any]:
 
 
 def test_every_distribution_is_released(release: Any) -> None:
-    found = {path.parent.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*/pyproject.toml"), *ROOT.glob("backends/*/pyproject.toml"))}
+    found = {
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (*ROOT.glob("*/pyproject.toml"), *ROOT.glob("backends/*/pyproject.toml"))
+    }
     assert found == set(release.PARTS)
 
 
@@ -45,20 +50,31 @@ def test_each_licence_is_the_project_s(release: Any) -> None:
         assert (ROOT / part / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-@pytest.mark.parametrize(("version", "asked"), [("0.1.0", ">=0.1.0,<0.2"), ("0.9.3", ">=0.9.3,<0.10"), ("2.4.0", ">=2.4.0,<3")])
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [("0.1.0", ">=0.1.0,<0.2"), ("0.9.3", ">=0.9.3,<0.10"), ("2.4.0", ">=2.4.0,<3")],
+)
 def test_what_distributions_ask_of_each_other(version: str, asked: str, release: Any) -> None:
     assert release.wanted(version) == asked
 
 
 def test_another_version_dependency_or_tag_is_told(release: Any, distributions: list[Any]) -> None:
     core, cpu, *_ = distributions
-    assert any("released together" in line for line in release.version_faults([core, replace(cpu, version="9.9.9")], None, ""))
+    assert any(
+        "released together" in line
+        for line in release.version_faults([core, replace(cpu, version="9.9.9")], None, "")
+    )
     stale = replace(cpu, dependencies=("tilewright[llvm]>=0.0.1,<0.2",))
     (line,) = release.version_faults([core, stale], None, "")
     assert f"tilewright{release.wanted(core.version)}" in line
     told = list(release.version_faults([core], "v9.9.9", "## Unreleased\n"))
     assert len(told) == 2 and "tag" in told[0] and "Unreleased" in told[1]
-    assert list(release.version_faults([core], f"v{core.version}", f"# Changes\n\n## {core.version}\n")) == []
+    assert (
+        list(
+            release.version_faults([core], f"v{core.version}", f"# Changes\n\n## {core.version}\n")
+        )
+        == []
+    )
 
 
 @pytest.fixture
@@ -98,14 +114,25 @@ def wheel(release: Any, distributions: list[Any], tmp_path: Path) -> Any:
         ("INFO/METADATA", None, "has no"),
     ],
 )
-def test_what_a_wheel_lacks_is_told(name: str, text: str | None, told: str, wheel: Any, release: Any, distributions: list[Any]) -> None:
+def test_what_a_wheel_lacks_is_told(
+    name: str, text: str | None, told: str, wheel: Any, release: Any, distributions: list[Any]
+) -> None:
     assert list(release.wheel_faults(distributions[1], wheel())) == []
-    assert any(told in line for line in release.wheel_faults(distributions[1], wheel(**{name: text})))
+    assert any(
+        told in line for line in release.wheel_faults(distributions[1], wheel(**{name: text}))
+    )
 
 
-def test_what_an_archive_lacks_is_told(release: Any, distributions: list[Any], tmp_path: Path) -> None:
+def test_what_an_archive_lacks_is_told(
+    release: Any, distributions: list[Any], tmp_path: Path
+) -> None:
     cpu = distributions[1]
-    names = [f"src/{name}" for name in release.package_files(cpu)] + ["pyproject.toml", "README.md", "PKG-INFO", "LICENSE"]
+    names = [f"src/{name}" for name in release.package_files(cpu)] + [
+        "pyproject.toml",
+        "README.md",
+        "PKG-INFO",
+        "LICENSE",
+    ]
 
     def make(names: list[str]) -> Path:
         path = tmp_path / f"{cpu.stem}.tar.gz"
@@ -115,8 +142,17 @@ def test_what_an_archive_lacks_is_told(release: Any, distributions: list[Any], t
         return path
 
     assert list(release.archive_faults(cpu, make(names))) == []
-    assert list(release.archive_faults(cpu, make([name for name in names if name != "LICENSE"]))) == [f"{cpu.stem}.tar.gz lacks LICENSE"]
-    assert len(list(release.archive_faults(cpu, make([*names, "src/tilewright_cpu/__pycache__/x.pyc"])))) == 1
+    assert list(
+        release.archive_faults(cpu, make([name for name in names if name != "LICENSE"]))
+    ) == [f"{cpu.stem}.tar.gz lacks LICENSE"]
+    assert (
+        len(
+            list(
+                release.archive_faults(cpu, make([*names, "src/tilewright_cpu/__pycache__/x.pyc"]))
+            )
+        )
+        == 1
+    )
 
 
 def test_the_readme_has_a_kernel_to_run(release: Any) -> None:

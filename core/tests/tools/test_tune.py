@@ -63,7 +63,9 @@ def file(tmp_path):
 
 
 def test_arguments_are_read_from_text():
-    assert parsed("x=fp16[n, 2*m], n=m*4, out=i64[], m=8, half=0.5, flag=True, none=None, y=u1[cdiv(n, 3),]") == {
+    assert parsed(
+        "x=fp16[n, 2*m], n=m*4, out=i64[], m=8, half=0.5, flag=True, none=None, y=u1[cdiv(n, 3),]"
+    ) == {
         "x": ("fp16", (32, 16)),
         "n": 32,
         "out": ("i64", ()),
@@ -103,21 +105,29 @@ def test_arrays_that_no_memory_has_room_for_are_refused():
 
 def test_arrays_are_made_on_the_device():
     backend = registry().get("cpu")
-    made = on_device({"x": ("fp32", (3, 5)), "y": ("bf16", (7,)), "i": ("i32", (4,)), "n": 3}, backend, device_registry.find(backend, None))
+    made = on_device(
+        {"x": ("fp32", (3, 5)), "y": ("bf16", (7,)), "i": ("i32", (4,)), "n": 3},
+        backend,
+        device_registry.find(backend, None),
+    )
     memory = backend.call("tilewright_memory", device=device_registry.find(backend, None))
     x, y, i = np.empty((3, 5), np.float32), np.empty(7, np.uint16), np.ones(4, np.int32)
     for array, name in ((x, "x"), (y, "y"), (i, "i")):
         memory.copy_to_host(made[name], memoryview(array.reshape(-1).view(np.uint8)))
     values = np.random.default_rng(0).standard_normal(22)
     np.testing.assert_array_equal(x.reshape(-1), values[:15].astype(np.float32))
-    np.testing.assert_allclose((y.astype(np.uint32) << 16).view(np.float32), values[15:], rtol=2**-8)
+    np.testing.assert_allclose(
+        (y.astype(np.uint32) << 16).view(np.float32), values[15:], rtol=2**-8
+    )
     assert not i.any() and made["n"] == 3 and made["x"].strides == (5, 1)
 
 
 def test_configurations_are_read_from_text():
     found = given_configs(["BLOCK=64,num_warps=8", "BLOCK=8"], ["BLOCK=16|32", "num_stages=1|2"])
     assert found[:2] == [Config({"BLOCK": 64}, num_warps=8), Config({"BLOCK": 8})]
-    assert found[2:] == [Config({"BLOCK": block}, num_stages=stages) for block in (16, 32) for stages in (1, 2)]
+    assert found[2:] == [
+        Config({"BLOCK": block}, num_stages=stages) for block in (16, 32) for stages in (1, 2)
+    ]
     assert given_configs([], []) is None
     with pytest.raises(UsageError, match=r"expected NAME=VALUE\|VALUE"):
         given_configs([], ["BLOCK=|"])
@@ -131,7 +141,18 @@ def test_the_table_has_every_configuration_the_fastest_first(run, file, tmp_path
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].startswith("tuned on ") and ", 2 configurations in " in lines[0]
-    assert lines[2].split() == ["median,", "ms", "20", "%,", "ms", "80", "%,", "ms", "slower", "configuration"]
+    assert lines[2].split() == [
+        "median,",
+        "ms",
+        "20",
+        "%,",
+        "ms",
+        "80",
+        "%,",
+        "ms",
+        "slower",
+        "configuration",
+    ]
     rows = [line.split() for line in lines[3:5]]
     assert {row[4].partition(",")[0] for row in rows} == {"BLOCK=16", "BLOCK=64"}
     assert float(rows[0][0]) <= float(rows[1][0]) and rows[0][3] == "1.00x"
@@ -139,7 +160,10 @@ def test_the_table_has_every_configuration_the_fastest_first(run, file, tmp_path
     assert re.match(r"failed: BLOCK=128[,:]", lines[7]) and "too large" in out
     (path,) = (tmp_path / "records").iterdir()
     (record,) = shipped_records.read(path)
-    assert f"written to {path}" in lines[8:10] and (record.kernel, record.key) == ("tuned", "int:1000;x:fp32")
+    assert f"written to {path}" in lines[8:10] and (record.kernel, record.key) == (
+        "tuned",
+        "int:1000;x:fp32",
+    )
 
 
 def test_the_table_leaves_out_options_that_the_backend_ignores():
@@ -148,8 +172,13 @@ def test_the_table_leaves_out_options_that_the_backend_ignores():
     pytest.importorskip("tilewright_cpu")
     lines = outcome_text("k", Outcome("a device", "cpu|rest", timings, best=texts[0])).splitlines()
     assert [line.partition("x  ")[2] for line in lines[3:5]] == ["BLOCK=16", "no meta-parameters"]
-    assert lines[6:] == ["best: BLOCK=16", "not shown, since backend cpu ignores it: num_stages, num_warps"]
-    lines = outcome_text("k", Outcome("a device", "elsewhere|rest", timings, best=texts[0])).splitlines()
+    assert lines[6:] == [
+        "best: BLOCK=16",
+        "not shown, since backend cpu ignores it: num_stages, num_warps",
+    ]
+    lines = outcome_text(
+        "k", Outcome("a device", "elsewhere|rest", timings, best=texts[0])
+    ).splitlines()
     assert lines[6:] == ["best: BLOCK=16,num_stages=2,num_warps=4"]
 
 
@@ -164,7 +193,12 @@ def test_launches_find_what_the_command_measured(run, file, monkeypatch):
 
 
 def test_a_kernel_without_configurations_takes_those_of_the_command_line(run, file):
-    arguments = ("--arguments", "x=fp16[n], out=fp16[n], n=100, scale=2.0", "--grid", "cdiv(n, BLOCK)")
+    arguments = (
+        "--arguments",
+        "x=fp16[n], out=fp16[n], n=100, scale=2.0",
+        "--grid",
+        "cdiv(n, BLOCK)",
+    )
     code, out, err = run("tune", f"{file}:plain", *arguments, "--space", "BLOCK=32|64", "--json")
     assert code == 0, err
     (outcome,) = json.loads(out)
@@ -178,7 +212,10 @@ def test_a_kernel_without_configurations_takes_those_of_the_command_line(run, fi
     ("arguments", "says"),
     [
         (("--arguments", "x=fp32[8], wrong=3", "--grid", "1"), "tuned has no parameter wrong"),
-        (("--arguments", "x=fp32[8], n=8", "--grid", "cdiv(n, BLOK)"), "--grid: '\\(cdiv\\(n, BLOK\\),\\)' has no value"),
+        (
+            ("--arguments", "x=fp32[8], n=8", "--grid", "cdiv(n, BLOK)"),
+            "--grid: '\\(cdiv\\(n, BLOK\\),\\)' has no value",
+        ),
         ((*ARGUMENTS, "--budget", "-1"), "--budget must be a number of seconds above 0"),
         ((*ARGUMENTS, "--executor", "cluster"), "--executor: an executor is"),
         ((*ARGUMENTS, "--config", "BLOCK"), "expected NAME=VALUE"),
@@ -198,11 +235,25 @@ def test_a_plot_needs_matplotlib_and_says_so_first(run, file, monkeypatch):
 
 def test_records_are_listed_merged_and_exported(run, file, tmp_path):
     assert run("tune", f"{file}:tuned", *ARGUMENTS)[0] == 0
-    assert run("tune", f"{file}:tuned", "--arguments", "x=fp64[n], n=500", "--grid", "cdiv(n, BLOCK)", "--records", tmp_path / "one")[0] == 0
+    assert (
+        run(
+            "tune",
+            f"{file}:tuned",
+            "--arguments",
+            "x=fp64[n], n=500",
+            "--grid",
+            "cdiv(n, BLOCK)",
+            "--records",
+            tmp_path / "one",
+        )[0]
+        == 0
+    )
     code, out, _ = run("records", "export", "--output", tmp_path / "all.json")
     assert (code, out) == (0, f"2 records in {tmp_path / 'all.json'}\n")
     (one,) = (tmp_path / "one").iterdir()
-    code, out, _ = run("records", "merge", one, tmp_path / "all.json", "--output", tmp_path / "merged")
+    code, out, _ = run(
+        "records", "merge", one, tmp_path / "all.json", "--output", tmp_path / "merged"
+    )
     (merged,) = (tmp_path / "merged").iterdir()
     assert code == 0 and out == f"2 records in {merged}\n" and merged.name == one.name
     code, out, _ = run("records", "list", merged)
@@ -237,14 +288,19 @@ class Fleet(concurrent.futures.Executor):
             if block == 8:
                 found.failures[config_text(config)] = "too small"
             else:
-                found.timings[config_text(config)] = [abs(block - (64 if kind == "big" else 16)) + 1.0] * 3
+                found.timings[config_text(config)] = [
+                    abs(block - (64 if kind == "big" else 16)) + 1.0
+                ] * 3
         future = concurrent.futures.Future()
         future.set_result(found)
         return future
 
 
 @pytest.mark.parametrize("part", [1, 2, 3, 10])
-@pytest.mark.parametrize("kinds", [("big",), ("big", "small"), ("big", "big", "small"), ("small", "big", "big", "big", "big")])
+@pytest.mark.parametrize(
+    "kinds",
+    [("big",), ("big", "small"), ("big", "big", "small"), ("small", "big", "big", "big", "big")],
+)
 def test_every_configuration_is_measured_on_every_kind_of_device(kinds, part):
     fleet = Fleet(*kinds)
     seen = []
@@ -266,19 +322,32 @@ def test_a_kind_that_is_not_met_again_stays_incomplete():
             return super().submit(*arguments)
 
     fleet = Leaving("small")
-    outcomes = {outcome.device: outcome for outcome in measure_on(fleet, Job("f", "k", "", "", ""), CONFIGS, part=2)}
+    outcomes = {
+        outcome.device: outcome
+        for outcome in measure_on(fleet, Job("f", "k", "", "", ""), CONFIGS, part=2)
+    }
     assert len(outcomes["big"].timings) == len(CONFIGS) - 1
     assert len(outcomes["small"].timings) == 1
     assert len(fleet.jobs) < 50
 
 
 def test_a_fleet_on_which_nothing_works_says_why():
-    with pytest.raises(AutotunerError, match=r"no configuration of k was measured on any worker.*too small"):
+    with pytest.raises(
+        AutotunerError, match=r"no configuration of k was measured on any worker.*too small"
+    ):
         measure_on(Fleet("big"), Job("f", "k", "", "", ""), CONFIGS[:1])
 
 
 def test_processes_measure_and_one_record_is_made(run, file, tmp_path):
-    code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--executor", "processes:1", "--records", tmp_path / "records")
+    code, out, err = run(
+        "tune",
+        f"{file}:tuned",
+        *ARGUMENTS,
+        "--executor",
+        "processes:1",
+        "--records",
+        tmp_path / "records",
+    )
     assert code == 0, err
     (path,) = (tmp_path / "records").iterdir()
     (record,) = shipped_records.read(path)
@@ -310,24 +379,46 @@ def test_what_others_left_in_the_temporary_directory_is_not_imported(file, tmp_p
     tune_job._folder.cache_clear()
     path = Path(job.kernel().fn.__code__.co_filename)
     assert path.read_text() == text and (tmp_path / "target").read_text() == "of somebody"
-    assert path.parent != guessed and {stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)} == {0o700}
+    assert path.parent != guessed and {
+        stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)
+    } == {0o700}
     assert Path(job.kernel().fn.__code__.co_filename) == path  # one folder a process
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 def test_workers_of_a_ray_cluster_measure(run, file, tmp_path):
-    code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--executor", "ray://local", "--records", tmp_path / "records")
+    code, out, err = run(
+        "tune",
+        f"{file}:tuned",
+        *ARGUMENTS,
+        "--executor",
+        "ray://local",
+        "--records",
+        tmp_path / "records",
+    )
     assert code == 0, err
     assert "best: " in out and len(list((tmp_path / "records").glob("*.json"))) == 1
 
 
-@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="distributed is not installed"
+)
 def test_workers_of_a_dask_cluster_measure(run, file, tmp_path):
     import distributed
 
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
         where = cluster.scheduler_address.replace("tcp://", "dask://")
-        code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--executor", where, "--records", tmp_path / "records")
+        code, out, err = run(
+            "tune",
+            f"{file}:tuned",
+            *ARGUMENTS,
+            "--executor",
+            where,
+            "--records",
+            tmp_path / "records",
+        )
     assert code == 0, err
     (path,) = (tmp_path / "records").iterdir()
     assert shipped_records.read(path)[0].complete and "best: BLOCK=" in out

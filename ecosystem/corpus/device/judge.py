@@ -56,7 +56,9 @@ def judge(name: str, kind: str, ours: Array, theirs: Array, witness: Witness) ->
         return Verdict(True)
     if kind in _CODES and _next_codes(mine, their):
         return Verdict(True, f"{name}: {far:.2g} codes are the next ones")
-    if (again := _of(witness("again"), name, kind)) is not None and (own := data.distance(again, their)) > 0:
+    if (again := _of(witness("again"), name, kind)) is not None and (
+        own := data.distance(again, their)
+    ) > 0:
         if their.dtype.kind != "f" and (np.sort(mine) == np.sort(their)).all():
             return Verdict(True, f"{name}: the order is not defined")
         if far <= _FACTOR * own + tolerance:
@@ -64,9 +66,14 @@ def judge(name: str, kind: str, ours: Array, theirs: Array, witness: Witness) ->
     if their.dtype.kind == "f":
         exact = _of(witness("exact"), name, "fp32" if kind in WIDENED else kind)
         if exact is not None and exact.size >= mine.size:  # of larger elements fewer may be kept
-            mine_off, their_off = (data.distance(each, exact[: each.size]) for each in (mine, their))
+            mine_off, their_off = (
+                data.distance(each, exact[: each.size]) for each in (mine, their)
+            )
             if mine_off <= _FACTOR * their_off:
-                return Verdict(True, f"{name} is off by {mine_off:.2g} of what floats of 32 bits give, Triton's by {their_off:.2g}")
+                return Verdict(
+                    True,
+                    f"{name} is off by {mine_off:.2g} of what floats of 32 bits give, Triton's by {their_off:.2g}",
+                )
     return Verdict(False, f"{name} differs by {far:.2g}")
 
 

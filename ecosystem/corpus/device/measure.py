@@ -61,7 +61,15 @@ class Measured:
         return theirs / ours if ours and theirs else 0.0
 
 
-def measure(launches: Sequence[Launch], folder: Path, rounds: int, limit: float, *, jobs: int = 1, deadline: float = math.inf) -> list[Measured]:
+def measure(
+    launches: Sequence[Launch],
+    folder: Path,
+    rounds: int,
+    limit: float,
+    *,
+    jobs: int = 1,
+    deadline: float = math.inf,
+) -> list[Measured]:
     """Run launches with both compilers on the current GPU.
 
     Args:
@@ -72,20 +80,30 @@ def measure(launches: Sequence[Launch], folder: Path, rounds: int, limit: float,
         deadline: seconds after which no measurement begins; the launches are timed in the order given.
     """
     began = time.monotonic()
-    found = {launch.id: Measured(launch.id, note="not reached before the deadline") for launch in launches}
+    found = {
+        launch.id: Measured(launch.id, note="not reached before the deadline")
+        for launch in launches
+    }
     with tempfile.TemporaryDirectory() as scratch:
 
         def process(compiler: Compiler) -> DeviceProcess:
             tensors = folder / "tensors" / compiler
             tensors.mkdir(parents=True, exist_ok=True)
-            return DeviceProcess(tensors, folder / f"device-{compiler}.log", _environment(compiler, Path(scratch)))
+            return DeviceProcess(
+                tensors, folder / f"device-{compiler}.log", _environment(compiler, Path(scratch))
+            )
 
         timers = {compiler: process(compiler) for compiler in _COMPILERS}
         modules = {launch.module: launch for launch in launches}.values()
         with ThreadPoolExecutor(jobs + len(timers)) as pool:
             in_time = began + _FIRST_CALLS * deadline
-            imports = [pool.submit(_import, timer, modules, limit, in_time) for timer in timers.values()]
-            tasks = [pool.submit(_first_calls, share, found, process, folder, limit, in_time) for share in _shares(launches, jobs)]
+            imports = [
+                pool.submit(_import, timer, modules, limit, in_time) for timer in timers.values()
+            ]
+            tasks = [
+                pool.submit(_first_calls, share, found, process, folder, limit, in_time)
+                for share in _shares(launches, jobs)
+            ]
             for task in [*imports, *tasks]:
                 task.result()
         _write(found, folder)
@@ -157,7 +175,13 @@ def _first_calls(
         each.end()
 
 
-def _time(measured: Measured, launch: Launch, timers: dict[Compiler, DeviceProcess], rounds: int, limit: float) -> None:
+def _time(
+    measured: Measured,
+    launch: Launch,
+    timers: dict[Compiler, DeviceProcess],
+    rounds: int,
+    limit: float,
+) -> None:
     """Time a launch by both compilers in turns."""
     for turn in range(rounds):
         for compiler in _COMPILERS if turn % 2 == 0 else _COMPILERS[::-1]:
@@ -172,7 +196,9 @@ def _write(found: dict[str, Measured], folder: Path) -> None:
     file = folder / "device.json"
     unfinished = file.with_suffix(".part")
     with _WRITING:
-        unfinished.write_text(json.dumps([asdict(each) for each in found.values()], indent=1) + "\n")
+        unfinished.write_text(
+            json.dumps([asdict(each) for each in found.values()], indent=1) + "\n"
+        )
         os.replace(unfinished, file)
 
 
@@ -196,7 +222,9 @@ def _witness(launch: Launch, triton: DeviceProcess, folder: Path, limit: float) 
         if which not in known:
             number = f"{place(launch)}.{which}"
             file = folder / "tensors" / "triton" / f"{number}.npz"
-            outcome = triton.ask("exact" if which == "exact" else "run", number, record_of(launch), limit)
+            outcome = triton.ask(
+                "exact" if which == "exact" else "run", number, record_of(launch), limit
+            )
             known[which] = None
             if "error" not in outcome and file.exists():
                 with np.load(file) as found:
@@ -219,9 +247,13 @@ def _compare(measured: Measured, launch: Launch, folder: Path, witness: Witness)
         if set(theirs) != set(ours):
             measured.note = f"changed: {sorted(ours)}, Triton {sorted(theirs)}"
         else:
-            verdicts = [judge(name, kinds[name], ours[name], theirs[name], witness) for name in theirs]
+            verdicts = [
+                judge(name, kinds[name], ours[name], theirs[name], witness) for name in theirs
+            ]
             measured.right = all(each.right for each in verdicts)
-            measured.note = "; ".join(each.note for each in verdicts if each.note and each.right == measured.right)
+            measured.note = "; ".join(
+                each.note for each in verdicts if each.note and each.right == measured.right
+            )
     for file in files:
         file.unlink()
 

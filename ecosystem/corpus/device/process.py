@@ -28,7 +28,13 @@ class DeviceProcess:
         worker: the module that is run.
     """
 
-    def __init__(self, tensors: Path, log: Path, variables: dict[str, str], worker: str = "corpus.device.worker") -> None:
+    def __init__(
+        self,
+        tensors: Path,
+        log: Path,
+        variables: dict[str, str],
+        worker: str = "corpus.device.worker",
+    ) -> None:
         self._tensors, self._log, self._variables, self._worker = tensors, log, variables, worker
         self._process: subprocess.Popen[bytes] | None = None
         self._answers = -1
@@ -70,7 +76,14 @@ class DeviceProcess:
         self._answers, theirs = os.pipe()
         command = [sys.executable, "-m", self._worker, str(theirs), str(self._tensors)]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=self._variables, pass_fds=[theirs])
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._variables,
+                pass_fds=[theirs],
+            )
         os.close(theirs)
 
     def _answer(self, until: float) -> bytes | None:

@@ -65,11 +65,15 @@ def main() -> None:
     with open(int(sys.argv[1]), "w") as answers:
         for request in sys.stdin:
             action, number, record = json.loads(request)
-            answers.write(json.dumps(_outcome(action, number, launch_of(record), folder, prepared)) + "\n")
+            answers.write(
+                json.dumps(_outcome(action, number, launch_of(record), folder, prepared)) + "\n"
+            )
             answers.flush()
 
 
-def _outcome(action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared) -> dict[str, Any]:
+def _outcome(
+    action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared
+) -> dict[str, Any]:
     """The answer, or the error: ``absent`` where the kernel cannot be loaded, ``last`` where the device takes no more."""
     absent = True
     try:
@@ -98,7 +102,9 @@ class _Prepared:
         torch.cuda.empty_cache()
 
 
-def _answer(action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared) -> dict[str, Any]:
+def _answer(
+    action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared
+) -> dict[str, Any]:
     """What is asked for: an import, the first call, or times in microseconds."""
     if action == "import":
         return {}
@@ -112,7 +118,9 @@ def _answer(action: str, number: str, launch: Launch, folder: Path, prepared: _P
     return _times(prepared.call)
 
 
-def _call(launch: Launch, exact: bool = False) -> tuple[Callable[[], None], dict[str, torch.Tensor]]:
+def _call(
+    launch: Launch, exact: bool = False
+) -> tuple[Callable[[], None], dict[str, torch.Tensor]]:
     """(what launches the kernel, the tensors by name); ``exact``: floats of 16 bits have 32."""
     tensors: dict[str, torch.Tensor] = {}
     arguments = [_value(launch, each, tensors, exact) for each in launch.arguments]
@@ -165,13 +173,17 @@ def _device_answers() -> bool:
     return True
 
 
-def _value(launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor], exact: bool) -> Any:
+def _value(
+    launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor], exact: bool
+) -> Any:
     """An argument as a launch takes it; tensors are noted by name."""
     if argument.items is not None:
         return tuple(_value(launch, each, tensors, exact) for each in argument.items)
     kind = data.element(argument)
     if argument.type == "constexpr":
-        narrow = exact and isinstance(argument.value, dict) and argument.value.get("dtype") in WIDENED
+        narrow = (
+            exact and isinstance(argument.value, dict) and argument.value.get("dtype") in WIDENED
+        )
         return load.constant({"dtype": "fp32"} if narrow else argument.value)
     if not kind:
         return data.number(argument)
@@ -192,13 +204,17 @@ def _value(launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor],
 
 def _storage(launch: Launch, argument: Argument, kind: str) -> torch.Tensor:
     """A tensor of all elements between the first and the last, filled by a pattern."""
-    pattern = torch.from_numpy(data.contents(launch, argument, 4 << 20).view(np.uint8).copy()).cuda()
+    pattern = torch.from_numpy(
+        data.contents(launch, argument, 4 << 20).view(np.uint8).copy()
+    ).cuda()
     size = data.extent(argument) * _DTYPES[kind].itemsize
     repeated = pattern.repeat(-(-size // pattern.numel()))[:size]
     return repeated.view(_DTYPES[kind])
 
 
-def _keep(file: Path, tensors: dict[str, torch.Tensor], before: dict[str, torch.Tensor], most: int) -> None:
+def _keep(
+    file: Path, tensors: dict[str, torch.Tensor], before: dict[str, torch.Tensor], most: int
+) -> None:
     """Keep the tensors that a launch changed, up to a number of bytes."""
     changed = {}
     for name, tensor in tensors.items():

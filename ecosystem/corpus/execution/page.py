@@ -30,7 +30,11 @@ def execution_page(record: ExecutionRecord) -> str:
     """The page as Markdown, the kernel furthest behind on any target first."""
     found = record.executions()
     targets = [name for name in TARGETS if any(each.target == name for each in found)]
-    made_with = "Made with " + ", ".join(f"{name} {version}" for name, version in record.versions.items()) + "."
+    made_with = (
+        "Made with "
+        + ", ".join(f"{name} {version}" for name, version in record.versions.items())
+        + "."
+    )
     parts = [_HEAD, made_with, _summary(found, targets), _table(found, targets), _notes(found)]
     return "\n".join(part.rstrip() + "\n" for part in parts if part)
 
@@ -58,7 +62,11 @@ def _summary(found: Sequence[Execution], targets: Sequence[str]) -> str:
             sum(each.scratch[0] > 0 and not each.scratch[1] for each in executed),
             sum(each.resident[0] < each.resident[1] for each in executed),
         )
-        lines.append(f"| {target} | {len(ratios)} | {mean:.3f} | {min(ratios):.2f} | {max(ratios):.2f} | " + " | ".join(map(str, counts)) + " |")
+        lines.append(
+            f"| {target} | {len(ratios)} | {mean:.3f} | {min(ratios):.2f} | {max(ratios):.2f} | "
+            + " | ".join(map(str, counts))
+            + " |"
+        )
     return "\n".join(lines)
 
 
@@ -74,8 +82,14 @@ def _table(found: Sequence[Execution], targets: Sequence[str]) -> str:
         "| kernel | " + " | ".join(targets) + " |",
         "|---|" + "---:|" * len(targets),
     ]
-    for kernel, cells in sorted(by_kernel.items(), key=lambda item: (-max(each.ratio for each in item[1].values()), item[0])):
-        lines.append(f"| {escaped(kernel)} | " + " | ".join(_cell(cells.get(target)) for target in targets) + " |")
+    for kernel, cells in sorted(
+        by_kernel.items(), key=lambda item: (-max(each.ratio for each in item[1].values()), item[0])
+    ):
+        lines.append(
+            f"| {escaped(kernel)} | "
+            + " | ".join(_cell(cells.get(target)) for target in targets)
+            + " |"
+        )
     return "\n".join(lines)
 
 
@@ -85,7 +99,9 @@ def _cell(execution: Execution | None) -> str:
     if not execution.ratio:
         return "–"
     text = f"{execution.ratio:.2f}"
-    return (f"**{text}**" if execution.ratio > _MOST else text) + ("▾" if execution.resident[0] < execution.resident[1] else "")
+    return (f"**{text}**" if execution.ratio > _MOST else text) + (
+        "▾" if execution.resident[0] < execution.resident[1] else ""
+    )
 
 
 def _notes(found: Sequence[Execution]) -> str:
@@ -96,5 +112,8 @@ def _notes(found: Sequence[Execution]) -> str:
             targets[each.kernel, each.note].append(each.target)
     if not targets:
         return ""
-    lines = [f"- {escaped(kernel)} ({', '.join(names)}): {escaped(note)}" for (kernel, note), names in targets.items()]
+    lines = [
+        f"- {escaped(kernel)} ({', '.join(names)}): {escaped(note)}"
+        for (kernel, note), names in targets.items()
+    ]
     return "\n".join(["## Notes", "", *lines])

@@ -72,7 +72,9 @@ def versions() -> dict[str, str]:
     return {"rocm-bindings-compiler": importlib.metadata.version("rocm-bindings-compiler")}
 
 
-def execute_all(rows: Iterable[Row], launches: Sequence[Launch], limit: float = 120) -> Iterator[Execution]:
+def execute_all(
+    rows: Iterable[Row], launches: Sequence[Launch], limit: float = 120
+) -> Iterator[Execution]:
     """Execute what both compile for AMD GPUs, each in a process that ends after ``limit`` seconds."""
     by_id = {launch.id: launch for launch in launches}
     for row in rows:
@@ -149,7 +151,9 @@ def _data(argument: Argument, launch: Launch) -> Array | bytes | int:
     raise NotImplementedError(f"an argument of type {kind} is not executed")
 
 
-def _run(outcome: Outcome, launch: Launch, given: Sequence[Array | bytes | int]) -> tuple[int, list[Array]]:
+def _run(
+    outcome: Outcome, launch: Launch, given: Sequence[Array | bytes | int]
+) -> tuple[int, list[Array]]:
     """(instructions that were executed, the tensors afterwards)."""
     assert outcome.facts is not None
     listing = Path(f"{outcome.code}.amdgcn").read_text()
@@ -175,7 +179,9 @@ def _run(outcome: Outcome, launch: Launch, given: Sequence[Array | bytes | int])
         limit=_INSTRUCTIONS,
     )
     after = [
-        arena.get(value, each.dtype, each.shape) for each, value in zip(given, values, strict=True) if isinstance(each, np.ndarray) and isinstance(value, int)
+        arena.get(value, each.dtype, each.shape)
+        for each, value in zip(given, values, strict=True)
+        if isinstance(each, np.ndarray) and isinstance(value, int)
     ]
     return covered.instructions, after
 
@@ -193,9 +199,13 @@ def table(executions: Iterable[Execution]) -> str:
         ratios = [each.ratio for each in found if each.target == target and each.ratio]
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            lines.append(f"{target}: {len(ratios)} executed, instructions by Triton's: geometric mean {mean:.2f}, {min(ratios):.2f} to {max(ratios):.2f}")
+            lines.append(
+                f"{target}: {len(ratios)} executed, instructions by Triton's: geometric mean {mean:.2f}, {min(ratios):.2f} to {max(ratios):.2f}"
+            )
     for each in found:
         result = "equal" if each.equal else each.note
         ratio = f"{each.ratio:5.2f}" if each.ratio else "     "
-        lines.append(f"{each.target:8} {ratio} {each.ours:9} {each.theirs:9} {each.kernel}: {result}")
+        lines.append(
+            f"{each.target:8} {ratio} {each.ours:9} {each.theirs:9} {each.kernel}: {result}"
+        )
     return "\n".join(lines)

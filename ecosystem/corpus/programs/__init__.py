@@ -23,7 +23,11 @@ def normal(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False)
 
 def backward(results: Any) -> None:
     """Run the backward pass of all results that have one."""
-    found = [each for each in (results if isinstance(results, Sequence) else (results,)) if isinstance(each, torch.Tensor) and each.requires_grad]
+    found = [
+        each
+        for each in (results if isinstance(results, Sequence) else (results,))
+        if isinstance(each, torch.Tensor) and each.requires_grad
+    ]
     torch.autograd.backward(found, [torch.empty_like(each) for each in found])
 
 
@@ -39,7 +43,9 @@ DECODES = ((128, 2048), (8, 8192))
 def counted(*shape: int, below: int = 0, dtype: torch.dtype = torch.int32) -> torch.Tensor:
     """0, 1, 2, … in rows, where a number is given beginning again before it, whose numbers can be asked."""
     count = math.prod(shape)
-    return torch.tensor([i % (below or count) for i in range(count)], dtype=dtype, device="cuda").reshape(shape)
+    return torch.tensor(
+        [i % (below or count) for i in range(count)], dtype=dtype, device="cuda"
+    ).reshape(shape)
 
 
 def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
@@ -47,7 +53,9 @@ def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
     return torch.tensor(values, dtype=dtype, device="cuda")
 
 
-def routed(experts: int, chosen: int, rows: int, block: int = 64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def routed(
+    experts: int, chosen: int, rows: int, block: int = 64
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Which rows each expert takes, as the kernel that aligns them to blocks leaves it, where row ``i`` is by ``i % experts``.
 
     Returns:

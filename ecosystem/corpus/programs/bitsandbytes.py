@@ -14,7 +14,9 @@ def case_blockwise():
     code = torch.empty(256, dtype=torch.float32, device="cuda")
     for block in (256, 4096):
         for dtype in (torch.bfloat16, torch.float32):
-            quantized, absmax = ops.quantize_blockwise(normal(TOKENS, 4096, dtype=dtype), code, block)
+            quantized, absmax = ops.quantize_blockwise(
+                normal(TOKENS, 4096, dtype=dtype), code, block
+            )
             ops.dequantize_blockwise(quantized, absmax, code, block, dtype)
 
 
@@ -24,7 +26,9 @@ def case_four_bits():
     for kind in ("nf4", "fp4"):
         for block in (64, 128):
             for dtype in (torch.bfloat16, torch.float16):
-                quantized, absmax = ops.quantize_4bit(normal(4096, 14336, dtype=dtype), block, kind, torch.uint8)
+                quantized, absmax = ops.quantize_4bit(
+                    normal(4096, 14336, dtype=dtype), block, kind, torch.uint8
+                )
                 ops.dequantize_4bit(quantized, absmax, block, kind, (4096, 14336), dtype)
 
 
@@ -32,8 +36,13 @@ def case_vector_by_four_bits():
     from bitsandbytes.backends.triton import ops
 
     for width in WIDTHS:
-        packed, absmax = torch.empty(width * width // 2, 1, dtype=torch.uint8, device="cuda"), torch.empty(width * width // 64, device="cuda")
-        ops.gemv_4bit(normal(1, 1, width), packed, (width, width), absmax, torch.empty(16, device="cuda"), 64)
+        packed, absmax = (
+            torch.empty(width * width // 2, 1, dtype=torch.uint8, device="cuda"),
+            torch.empty(width * width // 64, device="cuda"),
+        )
+        ops.gemv_4bit(
+            normal(1, 1, width), packed, (width, width), absmax, torch.empty(16, device="cuda"), 64
+        )
 
 
 def case_optimizers_of_8_bits():
@@ -41,9 +50,19 @@ def case_optimizers_of_8_bits():
 
     for name in ("momentum", "rmsprop", "lion", "adagrad", "adam", "ademamix"):
         parameters, gradient = normal(4096, 4096), normal(4096, 4096)
-        first = torch.empty((2, 4096, 4096) if name == "ademamix" else (4096, 4096), dtype=torch.uint8, device="cuda")
-        second = torch.empty(4096, 4096, dtype=torch.uint8, device="cuda") if name in ("adam", "ademamix") else None
-        scale = torch.empty((2, 4096 * 4096 // 256) if name == "ademamix" else 4096 * 4096 // 256, device="cuda")
+        first = torch.empty(
+            (2, 4096, 4096) if name == "ademamix" else (4096, 4096),
+            dtype=torch.uint8,
+            device="cuda",
+        )
+        second = (
+            torch.empty(4096, 4096, dtype=torch.uint8, device="cuda")
+            if name in ("adam", "ademamix")
+            else None
+        )
+        scale = torch.empty(
+            (2, 4096 * 4096 // 256) if name == "ademamix" else 4096 * 4096 // 256, device="cuda"
+        )
         others = None if second is None else torch.empty(4096 * 4096 // 256, device="cuda")
         code = torch.empty(256, device="cuda")
         ops.optimizer_update_8bit_blockwise(
@@ -77,4 +96,23 @@ def case_optimizers_of_32_bits():
         first = torch.empty((2, 4096, 4096) if name == "ademamix" else (4096, 4096), device="cuda")
         second = torch.empty(4096, 4096, device="cuda") if name in ("adam", "ademamix") else None
         norm = torch.empty(1, device="cuda")
-        ops.optimizer_update_32bit(name, gradient, parameters, first, second, norm, 1.0, 1.0, 0.9, 0.999, 0.9, 5.0, 1e-8, 0.01, 2, 1e-3, 1.0, False)
+        ops.optimizer_update_32bit(
+            name,
+            gradient,
+            parameters,
+            first,
+            second,
+            norm,
+            1.0,
+            1.0,
+            0.9,
+            0.999,
+            0.9,
+            5.0,
+            1e-8,
+            0.01,
+            2,
+            1e-3,
+            1.0,
+            False,
+        )

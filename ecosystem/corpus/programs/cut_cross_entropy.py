@@ -14,4 +14,12 @@ def case_linear_cross_entropy():
         for options in ({}, {"softcap": 30.0}, {"shift": True}, {"filter_eps": None}):
             states = normal(2, TOKENS // 2, width, grad=True)
             with kernels_give(1):
-                backward(linear_cross_entropy(states, normal(VOCABULARY, width, grad=True), labels(2, TOKENS // 2), reduction="sum", **options))
+                backward(
+                    linear_cross_entropy(
+                        states,
+                        normal(VOCABULARY, width, grad=True),
+                        labels(2, TOKENS // 2),
+                        reduction="sum",
+                        **options,
+                    )
+                )

@@ -31,17 +31,27 @@ def case_cross_entropy():
     from flash_attn.ops.triton.cross_entropy import cross_entropy_loss
 
     backward(cross_entropy_loss(normal(TOKENS, VOCABULARY, grad=True), labels(TOKENS))[0])
-    backward(cross_entropy_loss(normal(TOKENS, VOCABULARY, grad=True), labels(TOKENS), 0.1, 1.0, 1e-4)[0])
+    backward(
+        cross_entropy_loss(normal(TOKENS, VOCABULARY, grad=True), labels(TOKENS), 0.1, 1.0, 1e-4)[0]
+    )
 
 
 def case_norms():
     from flash_attn.ops.triton.layer_norm import layer_norm_fn, rms_norm_fn
 
     for width in (4096, 8192):
-        x, residual, weight = normal(TOKENS, width, grad=True), normal(TOKENS, width, grad=True), normal(width, grad=True)
+        x, residual, weight = (
+            normal(TOKENS, width, grad=True),
+            normal(TOKENS, width, grad=True),
+            normal(width, grad=True),
+        )
         backward(rms_norm_fn(x, weight, None, residual=residual, prenorm=True))
         backward(layer_norm_fn(x, weight, normal(width, grad=True)))
-    backward(rms_norm_fn(x, weight, None, residual=residual, dropout_p=0.1, weight1=normal(width, grad=True)))
+    backward(
+        rms_norm_fn(
+            x, weight, None, residual=residual, dropout_p=0.1, weight1=normal(width, grad=True)
+        )
+    )
 
 
 def case_rotary():
@@ -49,6 +59,18 @@ def case_rotary():
 
     for interleaved in (False, True):
         for conjugate in (False, True):
-            apply_rotary(normal(2, TOKENS, 32, 128), normal(TOKENS, 64), normal(TOKENS, 64), interleaved=interleaved, conjugate=conjugate)
+            apply_rotary(
+                normal(2, TOKENS, 32, 128),
+                normal(TOKENS, 64),
+                normal(TOKENS, 64),
+                interleaved=interleaved,
+                conjugate=conjugate,
+            )
     starts = torch.tensor([0, 1024, 4096], dtype=torch.int32, device="cuda")
-    apply_rotary(normal(TOKENS, 32, 128), normal(TOKENS, 64), normal(TOKENS, 64), cu_seqlens=starts, max_seqlen=3072)
+    apply_rotary(
+        normal(TOKENS, 32, 128),
+        normal(TOKENS, 64),
+        normal(TOKENS, 64),
+        cu_seqlens=starts,
+        max_seqlen=3072,
+    )

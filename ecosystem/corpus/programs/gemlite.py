@@ -29,11 +29,20 @@ def multiply(layer, dtype=torch.bfloat16, rows=ROWS, kinds=("",)):
 def bits(number, group=GROUP, dtype=torch.bfloat16):
     """Numbers of few bits that share a scale and a shift in groups: (weights, scales, shifts)."""
     weights = torch.zeros(OUTPUT, INPUT, dtype=torch.uint8, device="cuda")
-    return weights, normal(OUTPUT * INPUT // group, 1, dtype=dtype), normal(OUTPUT * INPUT // group, 1, dtype=dtype)
+    return (
+        weights,
+        normal(OUTPUT * INPUT // group, 1, dtype=dtype),
+        normal(OUTPUT * INPUT // group, 1, dtype=dtype),
+    )
 
 
 def case_few_bits():
-    for make in (helper.A16W8_HQQ_INT, helper.A16W4_HQQ_INT, helper.A16W2_HQQ_INT, helper.A16W1_HQQ_INT):
+    for make in (
+        helper.A16W8_HQQ_INT,
+        helper.A16W4_HQQ_INT,
+        helper.A16W2_HQQ_INT,
+        helper.A16W1_HQQ_INT,
+    ):
         with kernels_give(0):
             multiply(make().from_weights(*bits(4)))
 
@@ -78,7 +87,13 @@ def case_ternary_weights():
 
 def case_microscaled():
     linear = torch.nn.Linear(INPUT, OUTPUT, bias=False, dtype=torch.bfloat16, device="meta")
-    makes = (helper.A16W8_MXFP, helper.A16W4_MXFP, helper.A8W8_MXFP_dynamic, helper.A8W4_MXFP_dynamic, helper.A4W4_MXFP_dynamic)
+    makes = (
+        helper.A16W8_MXFP,
+        helper.A16W4_MXFP,
+        helper.A8W8_MXFP_dynamic,
+        helper.A8W4_MXFP_dynamic,
+        helper.A4W4_MXFP_dynamic,
+    )
     for make in (*makes, helper.A16W4_NVFP, helper.A4W4_NVFP_dynamic):
         linear.weight = torch.nn.Parameter(normal(OUTPUT, INPUT), requires_grad=False)
         with kernels_give(1):
@@ -109,7 +124,9 @@ def case_activations_of_4_bits():
 def case_packing():
     for number in (1, 2, 4):
         for width in (8, 32):
-            bitpack.pack_weights_over_cols_triton(torch.zeros(OUTPUT, INPUT, dtype=torch.uint8, device="cuda"), number, width, True)
+            bitpack.pack_weights_over_cols_triton(
+                torch.zeros(OUTPUT, INPUT, dtype=torch.uint8, device="cuda"), number, width, True
+            )
 
 
 def case_wide_weights():

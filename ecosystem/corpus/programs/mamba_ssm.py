@@ -25,14 +25,27 @@ def case_chunk_scan():
     for chunk, states in ((256, 128), (128, 64)):
         x, dt, a, b, c = scanned(states=states)
         skip, bias = normal(64, dtype=FLOAT, grad=True), normal(64, dtype=FLOAT, grad=True)
-        backward(mamba_chunk_scan_combined(x, dt, a, b, c, chunk, D=skip, dt_bias=bias, dt_softplus=True))
+        backward(
+            mamba_chunk_scan_combined(x, dt, a, b, c, chunk, D=skip, dt_bias=bias, dt_softplus=True)
+        )
 
 
 def case_chunk_scan_with_gate():
     from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
 
     x, dt, a, b, c = scanned(groups=8)
-    backward(mamba_chunk_scan_combined(x, dt, a, b, c, 256, D=normal(64, 64, dtype=FLOAT, grad=True), z=normal(*x.shape, grad=True)))
+    backward(
+        mamba_chunk_scan_combined(
+            x,
+            dt,
+            a,
+            b,
+            c,
+            256,
+            D=normal(64, 64, dtype=FLOAT, grad=True),
+            z=normal(*x.shape, grad=True),
+        )
+    )
 
 
 def case_chunk_scan_of_packed_sequences():
@@ -41,7 +54,18 @@ def case_chunk_scan_of_packed_sequences():
     x, dt, a, b, c = (each[:1] if each.dim() > 1 else each for each in scanned(grad=False))
     number = numbers(*[0] * 512, *[1] * 1536).reshape(1, -1)
     starts = torch.tensor([0, 512, 2048], dtype=torch.int32, device="cuda")
-    mamba_chunk_scan_combined(x, dt, a, b, c, 256, seq_idx=number, cu_seqlens=starts, return_final_states=True, return_varlen_states=True)
+    mamba_chunk_scan_combined(
+        x,
+        dt,
+        a,
+        b,
+        c,
+        256,
+        seq_idx=number,
+        cu_seqlens=starts,
+        return_final_states=True,
+        return_varlen_states=True,
+    )
 
 
 def case_state_update():
@@ -50,23 +74,51 @@ def case_state_update():
     for batch in (128, 8):
         state, x, dt = normal(batch, 64, 64, 128), normal(batch, 64, 64), normal(batch, 64, 64)
         a, b = normal(64, 64, 128, dtype=FLOAT), normal(batch, 1, 128)
-        selective_state_update(state, x, dt, a, b, b, normal(64, 64), normal(batch, 64, 64), normal(64, 64), True)
+        selective_state_update(
+            state, x, dt, a, b, b, normal(64, 64), normal(batch, 64, 64), normal(64, 64), True
+        )
         one = normal(batch, 64).unsqueeze(-1).expand(batch, 64, 64)
         tied = normal(64, dtype=FLOAT).view(64, 1, 1).expand(64, 64, 128)
-        selective_state_update(state, x, one, tied, b, b, normal(64).unsqueeze(-1).expand(64, 64), None, normal(64).unsqueeze(-1).expand(64, 64), True)
+        selective_state_update(
+            state,
+            x,
+            one,
+            tied,
+            b,
+            b,
+            normal(64).unsqueeze(-1).expand(64, 64),
+            None,
+            normal(64).unsqueeze(-1).expand(64, 64),
+            True,
+        )
 
 
 def case_state_update_of_mamba_1():
     from mamba_ssm.ops.triton.selective_state_update import selective_state_update
 
     x, dt, b = normal(128, 8192), normal(128, 8192), normal(128, 16)
-    selective_state_update(normal(128, 8192, 16), x, dt, normal(8192, 16, dtype=FLOAT), b, b, normal(8192), normal(128, 8192), normal(8192), True)
+    selective_state_update(
+        normal(128, 8192, 16),
+        x,
+        dt,
+        normal(8192, 16, dtype=FLOAT),
+        b,
+        b,
+        normal(8192),
+        normal(128, 8192),
+        normal(8192),
+        True,
+    )
 
 
 def case_norms():
     from mamba_ssm.ops.triton.layer_norm import layer_norm_fn, rms_norm_fn
 
-    x, residual, weight = normal(TOKENS, 4096, grad=True), normal(TOKENS, 4096, grad=True), normal(4096, grad=True)
+    x, residual, weight = (
+        normal(TOKENS, 4096, grad=True),
+        normal(TOKENS, 4096, grad=True),
+        normal(4096, grad=True),
+    )
     backward(rms_norm_fn(x, weight, None, residual=residual, prenorm=True, residual_in_fp32=True))
     backward(layer_norm_fn(x, weight, normal(4096, grad=True)))
 
@@ -75,7 +127,11 @@ def case_gated_norm():
     from mamba_ssm.ops.triton.layernorm_gated import layernorm_fn, rmsnorm_fn
 
     for group in (None, 512):
-        x, z, weight = normal(TOKENS, 4096, grad=True), normal(TOKENS, 4096, grad=True), normal(4096, grad=True)
+        x, z, weight = (
+            normal(TOKENS, 4096, grad=True),
+            normal(TOKENS, 4096, grad=True),
+            normal(4096, grad=True),
+        )
         backward(rmsnorm_fn(x, weight, None, z, group_size=group, norm_before_gate=False))
     backward(layernorm_fn(normal(TOKENS, 4096, grad=True), weight, normal(4096, grad=True)))
 

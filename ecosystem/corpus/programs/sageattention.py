@@ -16,7 +16,9 @@ def case_attention():
     for heads, groups, width in HEADS:
         for causal in (False, True):
             q = normal(2, heads, 2048, width)
-            core.sageattn(q, normal(2, groups, 2048, width), normal(2, groups, 2048, width), is_causal=causal)
+            core.sageattn(
+                q, normal(2, groups, 2048, width), normal(2, groups, 2048, width), is_causal=causal
+            )
 
 
 def case_attention_of_rows_first():
@@ -29,5 +31,9 @@ def case_attention_of_packed_sequences():
     starts = torch.tensor([0, 1024, 4096], dtype=torch.int32, device="cuda")
     for heads, groups, width in HEADS[:3]:
         for causal in (False, True):
-            given = [normal(4096, heads, width), normal(4096, groups, width), normal(4096, groups, width)]
+            given = [
+                normal(4096, heads, width),
+                normal(4096, groups, width),
+                normal(4096, groups, width),
+            ]
             core.sageattn_varlen(*given, starts, starts, 3072, 3072, is_causal=causal)

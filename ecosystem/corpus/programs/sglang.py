@@ -34,7 +34,13 @@ def starts(batch, length):
 def case_decode():
     decode = ops("attention.decode_attention").decode_attention_fwd
     for batch, length in DECODES:
-        for heads, groups, width, value in ((32, 8, 128, 128), (64, 8, 128, 128), (32, 32, 128, 128), (16, 1, 576, 512), (128, 1, 576, 512)):
+        for heads, groups, width, value in (
+            (32, 8, 128, 128),
+            (64, 8, 128, 128),
+            (32, 32, 128, 128),
+            (16, 1, 576, 512),
+            (128, 1, 576, 512),
+        ):
             cache = empty(batch * length, groups, width)
             values = cache[..., :value] if groups == 1 else empty(batch * length, groups, value)
             splits = 8
@@ -59,25 +65,60 @@ def case_decode_with_fp8_cache_and_sinks():
     decode = ops("attention.decode_attention").decode_attention_fwd
     for batch, length in DECODES:
         cache = empty(batch * length, 8, 64, dtype=FP8)
-        given = [empty(batch, 64, 64), cache, cache, empty(batch, 64, 64), starts(batch, length), counted(batch * length, dtype=torch.int64)]
-        decode(*given, empty(batch, 64, 8, 64, dtype=FLOAT), empty(batch, 64, 8, dtype=FLOAT), lengths(batch, 8), 8, 0.125, 1.0, 1.0, sinks=empty(64))
+        given = [
+            empty(batch, 64, 64),
+            cache,
+            cache,
+            empty(batch, 64, 64),
+            starts(batch, length),
+            counted(batch * length, dtype=torch.int64),
+        ]
+        decode(
+            *given,
+            empty(batch, 64, 8, 64, dtype=FLOAT),
+            empty(batch, 64, 8, dtype=FLOAT),
+            lengths(batch, 8),
+            8,
+            0.125,
+            1.0,
+            1.0,
+            sinks=empty(64),
+        )
 
 
 def extended(heads=32, groups=8, width=128, value=128, dtype=torch.bfloat16):
     """A prefill of 4,096 tokens after as many in the cache."""
     cache = empty(2 * TOKENS, groups, width, dtype=dtype)
     values = empty(2 * TOKENS, groups, value, dtype=dtype)
-    new = [empty(TOKENS, heads, width), empty(TOKENS, groups, width), empty(TOKENS, groups, value), empty(TOKENS, heads, value)]
+    new = [
+        empty(TOKENS, heads, width),
+        empty(TOKENS, groups, width),
+        empty(TOKENS, groups, value),
+        empty(TOKENS, heads, value),
+    ]
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
     return [*new, cache, values, starts, starts, counted(TOKENS, dtype=torch.int64)]
 
 
 def case_extend():
     extend = ops("attention.extend_attention").extend_attention_fwd
-    for heads, groups, width, value in ((32, 8, 128, 128), (64, 8, 64, 64), (16, 1, 576, 512), (128, 128, 192, 128)):
+    for heads, groups, width, value in (
+        (32, 8, 128, 128),
+        (64, 8, 64, 64),
+        (16, 1, 576, 512),
+        (128, 128, 192, 128),
+    ):
         extend(*extended(heads, groups, width, value), None, True, None, 2048, 1.0, 1.0)
     extend(*extended(), None, True, None, 2048, 1.0, 1.0, sliding_window_size=1024)
-    extend(*extended(), empty(2048 * 4096, dtype=torch.uint8), True, numbers(0, 2048 * 2048, 2 * 2048 * 2048, dtype=torch.int64), 2048, 1.0, 1.0)
+    extend(
+        *extended(),
+        empty(2048 * 4096, dtype=torch.uint8),
+        True,
+        numbers(0, 2048 * 2048, 2 * 2048 * 2048, dtype=torch.int64),
+        2048,
+        1.0,
+        1.0,
+    )
     extend(*extended(dtype=FP8), None, True, None, 2048, 1.0, 1.0, logit_cap=30.0)
 
 
@@ -85,29 +126,68 @@ def case_extend_unified():
     extend = ops("attention.extend_attention").extend_attention_fwd_unified
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
     cache = empty(2 * TOKENS, 8, 128)
-    extend(empty(TOKENS, 32, 128), empty(TOKENS, 32, 128), cache, cache, 1.0, 1.0, starts, starts, counted(TOKENS, dtype=torch.int64), lengths(2, 2048), 2048)
+    extend(
+        empty(TOKENS, 32, 128),
+        empty(TOKENS, 32, 128),
+        cache,
+        cache,
+        1.0,
+        1.0,
+        starts,
+        starts,
+        counted(TOKENS, dtype=torch.int64),
+        lengths(2, 2048),
+        2048,
+    )
 
 
 def case_prefill():
     prefill = ops("attention.prefill_attention").context_attention_fwd
     for heads, groups, width in ((32, 8, 128), (16, 16, 80)):
         q, k = empty(TOKENS, heads, width), empty(TOKENS, groups, width)
-        prefill(q, k, k, empty(TOKENS, heads, width), numbers(0, 2048), lengths(2, 2048), 2048, is_causal=width == 128)
+        prefill(
+            q,
+            k,
+            k,
+            empty(TOKENS, heads, width),
+            numbers(0, 2048),
+            lengths(2, 2048),
+            2048,
+            is_causal=width == 128,
+        )
 
 
 def case_merge_states():
     ops("attention.merge_state").merge_state_triton(
-        empty(TOKENS, 32, 128), empty(TOKENS, 32, dtype=FLOAT), empty(TOKENS, 32, 128), empty(TOKENS, 32, dtype=FLOAT)
+        empty(TOKENS, 32, 128),
+        empty(TOKENS, 32, dtype=FLOAT),
+        empty(TOKENS, 32, 128),
+        empty(TOKENS, 32, dtype=FLOAT),
     )
 
 
 def case_rotary_of_images():
     rotary = ops("attention.rotary_triton")
     for interleaved in (False, True):
-        given = [empty(TOKENS, 32 * 128), empty(TOKENS, 8 * 128), empty(8192, 128), counted(3, TOKENS, below=TOKENS, dtype=torch.int64), [16, 24, 24], 128, 128]
+        given = [
+            empty(TOKENS, 32 * 128),
+            empty(TOKENS, 8 * 128),
+            empty(8192, 128),
+            counted(3, TOKENS, below=TOKENS, dtype=torch.int64),
+            [16, 24, 24],
+            128,
+            128,
+        ]
         rotary.triton_mrope_fused(*given, interleaved, False, True, counted(64, below=3))
     rotary.triton_ernie45_rope_fused_inplace(
-        empty(TOKENS, 32 * 128), empty(TOKENS, 8 * 128), empty(8192, 128), counted(3, TOKENS, below=TOKENS, dtype=torch.int64), [22, 22, 20], 128, 128, True
+        empty(TOKENS, 32 * 128),
+        empty(TOKENS, 8 * 128),
+        empty(8192, 128),
+        counted(3, TOKENS, below=TOKENS, dtype=torch.int64),
+        [22, 22, 20],
+        128,
+        128,
+        True,
     )
 
 
@@ -115,7 +195,15 @@ def case_cache_indices():
     module = ops("attention.kv_indices")
     for name in ("create_flashinfer_kv_indices_triton", "create_flashmla_kv_indices_triton"):
         if hasattr(module, name):
-            arguments = [whole(4096, 8192), counted(128, dtype=torch.int64), lengths(128, 2048), starts(128, 2048), None, whole(128 * 2048), 8192]
+            arguments = [
+                whole(4096, 8192),
+                counted(128, dtype=torch.int64),
+                lengths(128, 2048),
+                starts(128, 2048),
+                None,
+                whole(128 * 2048),
+                8192,
+            ]
             if "flashmla" in name:
                 arguments[3:4] = []
                 arguments = [*arguments[:5], 8192, 128]
@@ -123,11 +211,22 @@ def case_cache_indices():
 
 
 def case_gated_delta_rule():
-    from_tokens = [normal(1, TOKENS, 16, 128), normal(1, TOKENS, 16, 128), normal(1, TOKENS, 32, 128)]
+    from_tokens = [
+        normal(1, TOKENS, 16, 128),
+        normal(1, TOKENS, 16, 128),
+        normal(1, TOKENS, 32, 128),
+    ]
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int64, device="cuda")
     state = normal(4, 32, 128, 128, dtype=FLOAT)
     ops("attention.fla.chunk").chunk_gated_delta_rule(
-        *from_tokens, normal(1, TOKENS, 32, dtype=FLOAT), normal(1, TOKENS, 32), None, state, counted(2), starts, use_qk_l2norm_in_kernel=True
+        *from_tokens,
+        normal(1, TOKENS, 32, dtype=FLOAT),
+        normal(1, TOKENS, 32),
+        None,
+        state,
+        counted(2),
+        starts,
+        use_qk_l2norm_in_kernel=True,
     )
 
 
@@ -137,9 +236,28 @@ def case_gated_delta_rule_decode():
     starts = torch.arange(129, dtype=torch.int32, device="cuda")
     state = normal(256, 32, 128, 128, dtype=FLOAT)
     g, beta = normal(1, 128, 32, dtype=FLOAT), normal(1, 128, 32)
-    module.fused_recurrent_gated_delta_rule_update(q, k, v, g, beta, None, state, counted(128), starts, use_qk_l2norm_in_kernel=True)
-    update = ops("attention.linear.fused_sigmoid_gating_recurrent").fused_sigmoid_gating_delta_rule_update
-    update(normal(32, dtype=FLOAT), normal(128, 32), normal(32), 1.0, 20.0, q, k, v, normal(128, 32), state, counted(128), None, True, starts)
+    module.fused_recurrent_gated_delta_rule_update(
+        q, k, v, g, beta, None, state, counted(128), starts, use_qk_l2norm_in_kernel=True
+    )
+    update = ops(
+        "attention.linear.fused_sigmoid_gating_recurrent"
+    ).fused_sigmoid_gating_delta_rule_update
+    update(
+        normal(32, dtype=FLOAT),
+        normal(128, 32),
+        normal(32),
+        1.0,
+        20.0,
+        q,
+        k,
+        v,
+        normal(128, 32),
+        state,
+        counted(128),
+        None,
+        True,
+        starts,
+    )
 
 
 def case_packed_decode():
@@ -163,14 +281,31 @@ def case_kda():
     q, k, v = (normal(1, TOKENS, 32, 128) for _ in range(3))
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int64, device="cuda")
     state = normal(4, 32, 128, 128, dtype=FLOAT)
-    module.chunk_kda(q, k, v, normal(1, TOKENS, 32, 128, dtype=FLOAT), normal(1, TOKENS, 32, dtype=FLOAT), None, state, counted(2), True, starts)
+    module.chunk_kda(
+        q,
+        k,
+        v,
+        normal(1, TOKENS, 32, 128, dtype=FLOAT),
+        normal(1, TOKENS, 32, dtype=FLOAT),
+        None,
+        state,
+        counted(2),
+        True,
+        starts,
+    )
 
 
 def case_gating():
-    ops("attention.linear.fused_gdn_gating").fused_gdn_gating(normal(32, dtype=FLOAT), normal(TOKENS, 32), normal(TOKENS, 32), normal(32))
+    ops("attention.linear.fused_gdn_gating").fused_gdn_gating(
+        normal(32, dtype=FLOAT), normal(TOKENS, 32), normal(TOKENS, 32), normal(32)
+    )
     ops("attention.fla.l2norm").l2norm_fwd(normal(TOKENS, 16, 128))
-    ops("attention.fla.layernorm_gated").rms_norm_gated(x=normal(TOKENS, 128), weight=normal(128), bias=None, z=normal(TOKENS, 128))
-    ops("attention.fla.fused_norm_gate").layer_norm_gated_fwd(normal(TOKENS, 128), normal(TOKENS, 128), normal(128), None, is_rms_norm=True)
+    ops("attention.fla.layernorm_gated").rms_norm_gated(
+        x=normal(TOKENS, 128), weight=normal(128), bias=None, z=normal(TOKENS, 128)
+    )
+    ops("attention.fla.fused_norm_gate").layer_norm_gated_fwd(
+        normal(TOKENS, 128), normal(TOKENS, 128), normal(128), None, is_rms_norm=True
+    )
 
 
 def case_lightning_attention():
@@ -178,10 +313,19 @@ def case_lightning_attention():
     q, k, v = (normal(2, 32, 2048, 128) for _ in range(3))
     module.lightning_attention(q, k, v, normal(32, dtype=FLOAT), 256)
     one = [normal(128, 32, 1, 128) for _ in range(3)]
-    module.linear_decode_forward_triton(*one, normal(128, 32, 128, 128, dtype=FLOAT), normal(32, dtype=FLOAT), counted(128))
+    module.linear_decode_forward_triton(
+        *one, normal(128, 32, 128, 128, dtype=FLOAT), normal(32, dtype=FLOAT), counted(128)
+    )
 
 
-CONFIGURATION = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 4}
+CONFIGURATION = {
+    "BLOCK_SIZE_M": 64,
+    "BLOCK_SIZE_N": 128,
+    "BLOCK_SIZE_K": 64,
+    "GROUP_SIZE_M": 8,
+    "num_warps": 4,
+    "num_stages": 4,
+}
 
 
 def case_mixture_of_experts():
@@ -194,7 +338,10 @@ def case_mixture_of_experts():
                 eight = {"fp8": FP8, "fp8 blocks": FP8, "int8": torch.int8}.get(kind)
                 a = empty(rows, width, dtype=torch.bfloat16)
                 b = empty(
-                    experts, 2 * inner, width // 2 if kind == "int4 weights" else width, dtype=eight or (torch.uint8 if "weights" in kind else torch.bfloat16)
+                    experts,
+                    2 * inner,
+                    width // 2 if kind == "int4 weights" else width,
+                    dtype=eight or (torch.uint8 if "weights" in kind else torch.bfloat16),
                 )
                 scales = {
                     "bf16": None,
@@ -224,17 +371,27 @@ def case_mixture_of_experts():
                     kind == "int8 weights",
                     kind == "int4 weights",
                     kind == "int8",
-                    [128, 128] if kind == "fp8 blocks" else [0, 128] if kind == "int4 weights" else None,
+                    [128, 128]
+                    if kind == "fp8 blocks"
+                    else [0, 128]
+                    if kind == "int4 weights"
+                    else None,
                 )
 
 
 def case_around_experts():
     module = ops("moe.fused_moe_triton_kernels")
     module.act_and_mul_triton(
-        normal(TOKENS * 8, 2 * 1536), empty(TOKENS * 8, 1536), CONFIGURATION, counted(TOKENS, 8, below=128), counted(TOKENS * 8 // 64, below=128)
+        normal(TOKENS * 8, 2 * 1536),
+        empty(TOKENS * 8, 1536),
+        CONFIGURATION,
+        counted(TOKENS, 8, below=128),
+        counted(TOKENS * 8 // 64, below=128),
     )
     module.moe_sum_reduce_triton(normal(TOKENS, 8, 4096), empty(TOKENS, 4096), 1.0)
-    module.fused_append_shared_experts(counted(TOKENS, 8, below=128), normal(TOKENS, 8, dtype=FLOAT), 1, 1.0, 128)
+    module.fused_append_shared_experts(
+        counted(TOKENS, 8, below=128), normal(TOKENS, 8, dtype=FLOAT), 1, 1.0, 128
+    )
 
 
 def case_experts_of_many_gpus():
@@ -242,10 +399,30 @@ def case_experts_of_many_gpus():
     ids = counted(TOKENS, 8, below=128, dtype=torch.int64)
     with kernels_give(0):
         module.deepep_run_moe_deep_preprocess(ids, 128)
-    module.post_reorder_deepgemm(normal(TOKENS * 8, 4096), empty(TOKENS, 4096), counted(TOKENS, 8), ids, normal(TOKENS, 8, dtype=FLOAT), 8, TOKENS, 4096, 1.0)
-    module.ep_gather(normal(TOKENS * 8, 4096), ids, normal(TOKENS, 8, dtype=FLOAT), counted(TOKENS, 8), empty(TOKENS, 4096))
+    module.post_reorder_deepgemm(
+        normal(TOKENS * 8, 4096),
+        empty(TOKENS, 4096),
+        counted(TOKENS, 8),
+        ids,
+        normal(TOKENS, 8, dtype=FLOAT),
+        8,
+        TOKENS,
+        4096,
+        1.0,
+    )
+    module.ep_gather(
+        normal(TOKENS * 8, 4096),
+        ids,
+        normal(TOKENS, 8, dtype=FLOAT),
+        counted(TOKENS, 8),
+        empty(TOKENS, 4096),
+    )
     module.silu_and_mul_masked_post_quant_fwd(
-        normal(32, 1024, 4096), empty(32, 1024, 2048, dtype=FP8), empty(32, 1024, 16, dtype=FLOAT), 128, lengths(32, 1024)
+        normal(32, 1024, 4096),
+        empty(32, 1024, 2048, dtype=FP8),
+        empty(32, 1024, 16, dtype=FLOAT),
+        128,
+        lengths(32, 1024),
     )
     module.silu_and_mul_masked_fwd(normal(32, 1024, 4096), empty(32, 1024, 2048), lengths(32, 1024))
 
@@ -254,14 +431,18 @@ def case_experts_permuted():
     module = ops("moe.ep_moe_kernels")
     ids = counted(TOKENS, 8, below=128)
     module.moe_permute(normal(TOKENS, 4096), ids, 128)
-    module.moe_unpermute(normal(TOKENS * 8, 4096), counted(TOKENS * 8), ids, normal(TOKENS, 8, dtype=FLOAT))
+    module.moe_unpermute(
+        normal(TOKENS * 8, 4096), counted(TOKENS * 8), ids, normal(TOKENS, 8, dtype=FLOAT)
+    )
 
 
 def case_router():
     module = ops("moe.router")
     for rows in (8, TOKENS):
         module.fused_moe_router_cudacore(normal(rows, 4096), normal(32, 4096), 2, 30.0)
-        module.fused_moe_router_tensorcore(normal(rows, 4096), normal(32, 4096), 2, 30.0, 32, 32, 128)
+        module.fused_moe_router_tensorcore(
+            normal(rows, 4096), normal(32, 4096), 2, 30.0, 32, 32, 128
+        )
     ops("moe.gemma4_routing").gemma4_fused_routing(normal(TOKENS, 128), normal(128, dtype=FLOAT), 8)
 
 
@@ -288,7 +469,11 @@ def case_quantization():
 def case_awq():
     module = ops("quantization.awq_triton")
     for width in WIDTHS:
-        module.awq_dequantize_triton(whole(width, width // 8), normal(width // 128, width, dtype=torch.float16), whole(width // 128, width // 8))
+        module.awq_dequantize_triton(
+            whole(width, width // 8),
+            normal(width // 128, width, dtype=torch.float16),
+            whole(width // 128, width // 8),
+        )
 
 
 def case_matmuls_of_8_bits():
@@ -296,9 +481,14 @@ def case_matmuls_of_8_bits():
     for rows in (8, 128, TOKENS):
         for width in WIDTHS:
             a, b = empty(rows, width, dtype=FP8), empty(width, width, dtype=FP8)
-            scales = [empty(rows, width // 128, dtype=FLOAT), empty(width // 128, width // 128, dtype=FLOAT)]
+            scales = [
+                empty(rows, width // 128, dtype=FLOAT),
+                empty(width // 128, width // 128, dtype=FLOAT),
+            ]
             module.w8a8_block_fp8_matmul_triton(a, b, *scales, [128, 128], torch.bfloat16)
-            module.triton_scaled_mm(a, b.t(), empty(rows, 1, dtype=FLOAT), empty(width, 1, dtype=FLOAT), torch.bfloat16)
+            module.triton_scaled_mm(
+                a, b.t(), empty(rows, 1, dtype=FLOAT), empty(width, 1, dtype=FLOAT), torch.bfloat16
+            )
             a, b = empty(rows, width, dtype=torch.int8), empty(width, width, dtype=torch.int8)
             integers.w8a8_block_int8_matmul(a, b, *scales, [128, 128], torch.bfloat16)
 
@@ -310,7 +500,9 @@ def case_adapters():
             num_segments=segments,
             max_len=rows // segments,
             seg_lens=lengths(segments, rows // segments),
-            seg_indptr=torch.arange(0, rows + 1, rows // segments, dtype=torch.int32, device="cuda"),
+            seg_indptr=torch.arange(
+                0, rows + 1, rows // segments, dtype=torch.int32, device="cuda"
+            ),
             weight_indices=counted(segments, below=4),
             lora_ranks=lengths(4, 16),
             scalings=normal(4, dtype=FLOAT),
@@ -319,13 +511,29 @@ def case_adapters():
             max_rank=16,
         )
         for name, given in {
-            "sgemm_lora_a": ("sgemm_lora_a_fwd", [normal(rows, 4096), normal(4, 48, 4096), batch, 3]),
-            "sgemm_lora_b": ("sgemm_lora_b_fwd", [normal(rows, 16), normal(4, 4096, 16), batch, normal(rows, 4096)]),
+            "sgemm_lora_a": (
+                "sgemm_lora_a_fwd",
+                [normal(rows, 4096), normal(4, 48, 4096), batch, 3],
+            ),
+            "sgemm_lora_b": (
+                "sgemm_lora_b_fwd",
+                [normal(rows, 16), normal(4, 4096, 16), batch, normal(rows, 4096)],
+            ),
             "qkv_lora_b": (
                 "qkv_lora_b_fwd",
-                [normal(rows, 48), normal(4, 6144, 16), batch, torch.tensor([0, 4096, 5120, 6144], dtype=torch.int32, device="cuda"), 4096, normal(rows, 6144)],
+                [
+                    normal(rows, 48),
+                    normal(4, 6144, 16),
+                    batch,
+                    torch.tensor([0, 4096, 5120, 6144], dtype=torch.int32, device="cuda"),
+                    4096,
+                    normal(rows, 6144),
+                ],
             ),
-            "gate_up_lora_b": ("gate_up_lora_b_fwd", [normal(rows, 32), normal(4, 2 * 14336, 16), batch, 14336, normal(rows, 2 * 14336)]),
+            "gate_up_lora_b": (
+                "gate_up_lora_b_fwd",
+                [normal(rows, 32), normal(4, 2 * 14336, 16), batch, 14336, normal(rows, 2 * 14336)],
+            ),
         }.items():
             function, arguments = given
             getattr(ops(f"lora.dense.{name}"), function)(*arguments)
@@ -353,7 +561,9 @@ def case_logits():
 def case_norms():
     module = ops("layernorm.fused_rmsnorm")
     for width in WIDTHS:
-        module.fused_dual_residual_rmsnorm(normal(TOKENS, width), normal(TOKENS, width), normal(width), normal(width), 1e-6)
+        module.fused_dual_residual_rmsnorm(
+            normal(TOKENS, width), normal(TOKENS, width), normal(width), normal(width), 1e-6
+        )
         module.fused_rmsnorm(normal(TOKENS, width), normal(width), 1e-6)
 
 
@@ -372,4 +582,6 @@ def case_modulation_of_diffusion():
 
 def case_rotary_of_diffusion():
     module = importlib.import_module("sglang.kernels.ops.diffusion.rope.rotary_triton")
-    module.apply_rotary_embedding(normal(1, TOKENS, 24, 128), normal(TOKENS, 64), normal(TOKENS, 64))
+    module.apply_rotary_embedding(
+        normal(1, TOKENS, 24, 128), normal(TOKENS, 64), normal(TOKENS, 64)
+    )

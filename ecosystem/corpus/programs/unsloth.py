@@ -12,7 +12,17 @@ from types import ModuleType
 
 import torch
 
-from corpus.programs import TOKENS, VOCABULARY, WIDTHS, backward, counted, labels, lengths, normal, numbers
+from corpus.programs import (
+    TOKENS,
+    VOCABULARY,
+    WIDTHS,
+    backward,
+    counted,
+    labels,
+    lengths,
+    normal,
+    numbers,
+)
 
 DISTRIBUTION = "unsloth"
 MODULES = ("unsloth",)
@@ -50,16 +60,24 @@ def case_rms_norm():
     for width in WIDTHS:
         for gemma in (False, True):
             x = normal(2, TOKENS // 2, width, grad=True)
-            backward(kernels("rms_layernorm").Fast_RMS_Layernorm.apply(x, normal(width), 1e-6, gemma))
+            backward(
+                kernels("rms_layernorm").Fast_RMS_Layernorm.apply(x, normal(width), 1e-6, gemma)
+            )
 
 
 def case_layer_norm():
     for width in WIDTHS:
-        backward(kernels("layernorm").Fast_Layernorm.apply(normal(2, TOKENS // 2, width, grad=True), normal(width), normal(width), 1e-5))
+        backward(
+            kernels("layernorm").Fast_Layernorm.apply(
+                normal(2, TOKENS // 2, width, grad=True), normal(width), normal(width), 1e-5
+            )
+        )
 
 
 def case_fused_add_rms_norm():
-    kernels("fused_add_rms_layernorm").fast_add_rms_layernorm_inference(normal(1, 128, 4096), normal(1, 128, 4096), normal(4096), 1e-6)
+    kernels("fused_add_rms_layernorm").fast_add_rms_layernorm_inference(
+        normal(1, 128, 4096), normal(1, 128, 4096), normal(4096), 1e-6
+    )
 
 
 def case_swiglu():
@@ -72,33 +90,51 @@ def case_swiglu():
 def case_geglu():
     module = kernels("geglu")
     for kind in ("exact", "approx"):
-        getattr(module, f"geglu_{kind}_forward_kernel")(normal(2, TOKENS // 2, 14336), normal(2, TOKENS // 2, 14336))
+        getattr(module, f"geglu_{kind}_forward_kernel")(
+            normal(2, TOKENS // 2, 14336), normal(2, TOKENS // 2, 14336)
+        )
         getattr(module, f"geglu_{kind}_backward_kernel")(*(normal(TOKENS, 14336) for _ in range(3)))
 
 
 def case_rope():
     module = kernels("rope_embedding")
     for heads, dimension in ((32, 128), (64, 128)):
-        q, k = normal(2, heads, 2048, dimension, grad=True), normal(2, 8, 2048, dimension, grad=True)
+        q, k = (
+            normal(2, heads, 2048, dimension, grad=True),
+            normal(2, 8, 2048, dimension, grad=True),
+        )
         backward(module.fast_rope_embedding(q, k, normal(2048, dimension), normal(2048, dimension)))
-    backward(module.Fast_RoPE_Embedding.apply(normal(2, 2048, 32, 128, grad=True), normal(2048, 128), normal(2048, 128)))
+    backward(
+        module.Fast_RoPE_Embedding.apply(
+            normal(2, 2048, 32, 128, grad=True), normal(2048, 128), normal(2048, 128)
+        )
+    )
 
 
 def case_cross_entropy():
     module = kernels("cross_entropy_loss")
     for vocabulary in (32000, VOCABULARY):
         for softcap in (0, 30.0):
-            backward(module.fast_cross_entropy_loss(normal(2, 2048, vocabulary, grad=True), labels(2, 2048), softcap))
+            backward(
+                module.fast_cross_entropy_loss(
+                    normal(2, 2048, vocabulary, grad=True), labels(2, 2048), softcap
+                )
+            )
 
 
 def case_fp8():
     module = kernels("fp8")
-    quantized, scale = torch.empty(4096, 4096, dtype=torch.float8_e4m3fn, device="cuda"), torch.empty(32, 32, device="cuda")
+    quantized, scale = (
+        torch.empty(4096, 4096, dtype=torch.float8_e4m3fn, device="cuda"),
+        torch.empty(32, 32, device="cuda"),
+    )
     module.weight_dequant_block(quantized, scale)
     module.act_quant(normal(TOKENS, 4096))
     for rows in (16, TOKENS):
         x = torch.empty(rows, 4096, dtype=torch.float8_e4m3fn, device="cuda")
-        module.w8a8_block_fp8_matmul_triton(x, quantized, torch.empty(rows, 32, device="cuda"), scale, [128, 128], torch.bfloat16)
+        module.w8a8_block_fp8_matmul_triton(
+            x, quantized, torch.empty(rows, 32, device="cuda"), scale, [128, 128], torch.bfloat16
+        )
 
 
 def case_fp8_vectors():
@@ -111,20 +147,52 @@ def case_fp8_vectors():
 def case_qk_norm_rope():
     module = kernels("qk_norm_rope")
     q, k = normal(2, 2048, 32, 128, grad=True), normal(2, 2048, 8, 128, grad=True)
-    module._launch_forward(q, k, normal(128), normal(128), normal(2048, 128), normal(2048, 128), None, 1e-6, 1e-6, False, lambda kernel: kernel)
+    module._launch_forward(
+        q,
+        k,
+        normal(128),
+        normal(128),
+        normal(2048, 128),
+        normal(2048, 128),
+        None,
+        1e-6,
+        1e-6,
+        False,
+        lambda kernel: kernel,
+    )
 
 
 def case_nf4():
-    packed, absmax = torch.empty(4096 * 4096 // 2, 1, dtype=torch.uint8, device="cuda"), torch.empty(4096 * 4096 // 64, dtype=torch.uint8, device="cuda")
+    packed, absmax = (
+        torch.empty(4096 * 4096 // 2, 1, dtype=torch.uint8, device="cuda"),
+        torch.empty(4096 * 4096 // 64, dtype=torch.uint8, device="cuda"),
+    )
     code, code2, absmax2 = (torch.empty(size, device="cuda") for size in (16, 256, 1024))
     offset = torch.empty((), device="cuda")
-    kernels("nf4").dequantize_nf4(packed, absmax, code2, absmax2, offset, code, 64, 256, (4096, 4096), torch.bfloat16)
-    kernels("nf4_gemv").gemv_nf4(normal(1, 1, 4096), packed, absmax, code2, absmax2, offset, code, 64, 256, (4096, 4096), torch.bfloat16)
+    kernels("nf4").dequantize_nf4(
+        packed, absmax, code2, absmax2, offset, code, 64, 256, (4096, 4096), torch.bfloat16
+    )
+    kernels("nf4_gemv").gemv_nf4(
+        normal(1, 1, 4096),
+        packed,
+        absmax,
+        code2,
+        absmax2,
+        offset,
+        code,
+        64,
+        256,
+        (4096, 4096),
+        torch.bfloat16,
+    )
 
 
 def case_nvfp4():
     module = kernels("nvfp4")
-    packed, scale = torch.empty(4096, 2048, dtype=torch.uint8, device="cuda"), torch.empty(4096, 256, dtype=torch.float8_e4m3fn, device="cuda")
+    packed, scale = (
+        torch.empty(4096, 2048, dtype=torch.uint8, device="cuda"),
+        torch.empty(4096, 256, dtype=torch.float8_e4m3fn, device="cuda"),
+    )
     module._nvfp4_dequantize_triton(packed, scale, torch.empty(1, device="cuda"), torch.bfloat16)
     module._nvfp4_matmul_fwd_fused(normal(16, 4096), packed, scale, torch.empty(1, device="cuda"))
 
@@ -146,6 +214,8 @@ def case_grouped_matmuls():
         y = normal(TOKENS * chosen, 2 * inner)
         for tile in (64, 128):
             tiles = {"BLOCK_SIZE_M": tile, "BLOCK_SIZE_N": tile, "BLOCK_SIZE_K": 64}
-            module._grouped_gemm_forward_impl(x, weights, chosen, sizes, order, permute_x=True, **tiles)
+            module._grouped_gemm_forward_impl(
+                x, weights, chosen, sizes, order, permute_x=True, **tiles
+            )
             module._grouped_gemm_dX_impl(y, weights, order, sizes, chosen, permute_x=True, **tiles)
             module._grouped_gemm_dW_impl(x, y, sizes, order, chosen, permute_x=True, **tiles)

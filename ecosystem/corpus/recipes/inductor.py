@@ -26,7 +26,10 @@ def kernels(part: str) -> dict[str, Any]:
     from torch._inductor.codecache import PyCodeCache
 
     found: dict[str, Any] = {}
-    with _generating(), mock.patch("torch._inductor.runtime.triton_helpers.set_driver_to_gpu", lambda: None):
+    with (
+        _generating(),
+        mock.patch("torch._inductor.runtime.triton_helpers.set_driver_to_gpu", lambda: None),
+    ):
         for name, source in _SOURCE.findall(code(part)):
             found[name] = getattr(PyCodeCache.load(source), name)
     return found
@@ -49,7 +52,12 @@ def code(part: str) -> str:
         with mode:
             given = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in shapes]
         with enable_python_dispatcher():
-            graph = make_fx(function, decomposition_table=select_decomp_table(), tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
+            graph = make_fx(
+                function,
+                decomposition_table=select_decomp_table(),
+                tracing_mode="fake",
+                _allow_non_fake_inputs=True,
+            )(*given)
         from torch._inductor.fx_passes.post_grad import post_grad_passes
 
         with V.set_fake_mode(mode):
@@ -89,9 +97,19 @@ def _generating() -> Iterator[None]:
         patches.enter_context(torch._C.DisableTorchFunction())  # of a pretence around this one
         for name, answer in answers.items():
             patches.enter_context(mock.patch.object(torch.cuda, name, answer))
-        patches.enter_context(mock.patch.object(torch.cuda, "_get_device_properties", lambda device: PROPERTIES, create=True))
-        patches.enter_context(mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)))
-        patches.enter_context(config.patch({"compile_threads": 1, "fx_graph_cache": False, "triton.unique_kernel_names": True}))
+        patches.enter_context(
+            mock.patch.object(
+                torch.cuda, "_get_device_properties", lambda device: PROPERTIES, create=True
+            )
+        )
+        patches.enter_context(
+            mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True))
+        )
+        patches.enter_context(
+            config.patch(
+                {"compile_threads": 1, "fx_graph_cache": False, "triton.unique_kernel_names": True}
+            )
+        )
         yield
 
 
@@ -128,38 +146,79 @@ def _attention_bias(scores: Any, bias: Any) -> Any:
 
 #: name -> (function, shapes and element types of its arguments)
 PARTS: dict[str, tuple[Callable[..., Any], _Shapes]] = {
-    "llama_norm": (lambda x, r, w: (_rms_norm(x + r, w), x + r), [((4096, 4096), _B), ((4096, 4096), _B), ((4096,), _B)]),
-    "llama_70b_norm": (lambda x, r, w: (_rms_norm(x + r, w), x + r), [((4096, 8192), _B), ((4096, 8192), _B), ((8192,), _B)]),
+    "llama_norm": (
+        lambda x, r, w: (_rms_norm(x + r, w), x + r),
+        [((4096, 4096), _B), ((4096, 4096), _B), ((4096,), _B)],
+    ),
+    "llama_70b_norm": (
+        lambda x, r, w: (_rms_norm(x + r, w), x + r),
+        [((4096, 8192), _B), ((4096, 8192), _B), ((8192,), _B)],
+    ),
     "llama_mlp": (lambda a, b: F.silu(a) * b, [((4096, 14336), _B), ((4096, 14336), _B)]),
-    "llama_rope": (_rotated, [((1, 32, 4096, 128), _B), ((1, 1, 4096, 128), _B), ((1, 1, 4096, 128), _B)]),
-    "llama_loss": (lambda x, y: F.cross_entropy(x.float(), y), [((1024, 128256), _B), ((1024,), torch.int64)]),
-    "gemma_mlp": (lambda a, b: F.gelu(a, approximate="tanh") * b, [((4096, 24576), _B), ((4096, 24576), _B)]),
+    "llama_rope": (
+        _rotated,
+        [((1, 32, 4096, 128), _B), ((1, 1, 4096, 128), _B), ((1, 1, 4096, 128), _B)],
+    ),
+    "llama_loss": (
+        lambda x, y: F.cross_entropy(x.float(), y),
+        [((1024, 128256), _B), ((1024,), torch.int64)],
+    ),
+    "gemma_mlp": (
+        lambda a, b: F.gelu(a, approximate="tanh") * b,
+        [((4096, 24576), _B), ((4096, 24576), _B)],
+    ),
     "gemma_softcap": (lambda x: 30.0 * torch.tanh(x.float() / 30.0), [((1024, 256000), _B)]),
-    "gpt2_norm": (lambda x, w, b: F.layer_norm(x, (1600,), w, b), [((4096, 1600), _B), ((1600,), _B), ((1600,), _B)]),
+    "gpt2_norm": (
+        lambda x, w, b: F.layer_norm(x, (1600,), w, b),
+        [((4096, 1600), _B), ((1600,), _B), ((1600,), _B)],
+    ),
     "bert_embeddings": (
         lambda t, i, p, w, b: F.layer_norm(F.embedding(i, t) + p, (1024,), w, b),
-        [((30522, 1024), _B), ((8, 512), torch.int64), ((512, 1024), _B), ((1024,), _B), ((1024,), _B)],
+        [
+            ((30522, 1024), _B),
+            ((8, 512), torch.int64),
+            ((512, 1024), _B),
+            ((1024,), _B),
+            ((1024,), _B),
+        ],
     ),
     "bert_attention": (_attention_bias, [((8, 16, 512, 512), _B), ((8, 1, 1, 512), _F)]),
     "t5_attention": (_attention_bias, [((8, 32, 512, 512), _B), ((1, 32, 512, 512), _F)]),
-    "vit_pooling": (lambda x, w, b: F.layer_norm(x, (1280,), w, b).mean(1), [((32, 257, 1280), _B), ((1280,), _B), ((1280,), _B)]),
+    "vit_pooling": (
+        lambda x, w, b: F.layer_norm(x, (1280,), w, b).mean(1),
+        [((32, 257, 1280), _B), ((1280,), _B), ((1280,), _B)],
+    ),
     "resnet_block": (
         lambda x, r, m, v, w, b: F.relu(F.batch_norm(x, m, v, w, b) + r),
         [((32, 256, 56, 56), _F), ((32, 256, 56, 56), _F), *[((256,), _F)] * 4],
     ),
-    "convnext_norm": (lambda x, w, b: F.layer_norm(x.permute(0, 2, 3, 1), (512,), w, b), [((32, 512, 28, 28), _F), ((512,), _F), ((512,), _F)]),
-    "unet_norm": (lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)), [((2, 320, 128, 128), _B), ((320,), _B), ((320,), _B)]),
+    "convnext_norm": (
+        lambda x, w, b: F.layer_norm(x.permute(0, 2, 3, 1), (512,), w, b),
+        [((32, 512, 28, 28), _F), ((512,), _F), ((512,), _F)],
+    ),
+    "unet_norm": (
+        lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)),
+        [((2, 320, 128, 128), _B), ((320,), _B), ((320,), _B)],
+    ),
     "dit_modulation": (
         lambda x, shift, scale: F.layer_norm(x, (3072,)) * (1 + scale[:, None]) + shift[:, None],
         [((2, 4096, 3072), _B), ((2, 3072), _B), ((2, 3072), _B)],
     ),
     "whisper_mlp": (lambda x, b: F.gelu(x + b), [((16, 1500, 5120), _B), ((5120,), _B)]),
     "mixtral_router": (lambda x: torch.softmax(x.float(), -1), [((4096, 8), _B)]),
-    "mamba_gate": (lambda x, z, w: _rms_norm(x * F.silu(z), w), [((4096, 8192), _B), ((4096, 8192), _B), ((8192,), _B)]),
+    "mamba_gate": (
+        lambda x, z, w: _rms_norm(x * F.silu(z), w),
+        [((4096, 8192), _B), ((4096, 8192), _B), ((8192,), _B)],
+    ),
     "deepseek_quantization": (
-        lambda x: (x.view(4096, 56, 128) / (x.view(4096, 56, 128).abs().amax(-1, keepdim=True) / 448.0)).to(torch.float8_e4m3fn),
+        lambda x: (
+            x.view(4096, 56, 128) / (x.view(4096, 56, 128).abs().amax(-1, keepdim=True) / 448.0)
+        ).to(torch.float8_e4m3fn),
         [((4096, 7168), _B)],
     ),
     "training_adamw": (_adamw, [((4096, 4096), _F)] * 4),
-    "training_norm_of_gradients": (lambda x, y: torch.sqrt(x.square().sum() + y.square().sum()), [((4096, 14336), _F), ((4096, 4096), _F)]),
+    "training_norm_of_gradients": (
+        lambda x, y: torch.sqrt(x.square().sum() + y.square().sum()),
+        [((4096, 14336), _F), ((4096, 4096), _F)],
+    ),
 }

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wave_kernels import BARRIER, SCHEDULES, TARGETS, WAVE32, WAVE64, compiled, kernel, lanes, launch
+from wave_kernels import (
+    BARRIER,
+    SCHEDULES,
+    TARGETS,
+    WAVE32,
+    WAVE64,
+    compiled,
+    kernel,
+    lanes,
+    launch,
+)
 
 P = "ptr addrspace(1)"
 L = "ptr addrspace(3)"
@@ -44,7 +54,15 @@ end:""",
 def test_a_masked_sum_of_vectors(target: str, schedule: str) -> None:
     rng = np.random.default_rng(1)
     x, y = (rng.standard_normal(1000).astype(np.float32) for _ in range(2))
-    (_, _, out), covered = launch(compiled(VECTOR_ADD, target), [x, y, np.zeros(1000, np.float32)], struct.pack("<i", 1000), (8, 1, 1), 128, 0, schedule)
+    (_, _, out), covered = launch(
+        compiled(VECTOR_ADD, target),
+        [x, y, np.zeros(1000, np.float32)],
+        struct.pack("<i", 1000),
+        (8, 1, 1),
+        128,
+        0,
+        schedule,
+    )
     np.testing.assert_array_equal(out, x + y)
     assert covered["v_add_f32"] == 8 * 128 // lanes(target)
 
@@ -82,7 +100,16 @@ def exchanged(x: Any) -> Any:
 @both
 def test_an_exchange_through_shared_memory(target: str, schedule: str) -> None:
     x = np.arange(1024, dtype=np.float32)
-    (_, out), _ = launch(compiled(EXCHANGE, target), [x, np.zeros_like(x)], b"", (4, 1, 1), 256, 1024, schedule, seed=3)
+    (_, out), _ = launch(
+        compiled(EXCHANGE, target),
+        [x, np.zeros_like(x)],
+        b"",
+        (4, 1, 1),
+        256,
+        1024,
+        schedule,
+        seed=3,
+    )
     np.testing.assert_array_equal(out, exchanged(x))
 
 
@@ -113,7 +140,9 @@ inside:
   store atomic i32 0, {P} %lock syncscope("agent") release, align 4
   br label %end
 end:""",
-    ", ".join(f"{P} noalias %{name}" for name in ("sums", "olds", "total", "most", "lock", "count")),
+    ", ".join(
+        f"{P} noalias %{name}" for name in ("sums", "olds", "total", "most", "lock", "count")
+    ),
     "!1 = !{}\n",
 )
 
@@ -121,8 +150,17 @@ end:""",
 @every
 @both
 def test_atomic_updates_and_a_lock(target: str, schedule: str) -> None:
-    arrays = [np.zeros(4, np.int32), np.zeros(640, np.int32), np.zeros(1, np.float32), np.zeros(1, np.uint32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
-    (sums, olds, total, most, lock, count), _ = launch(compiled(ATOMICS, target), arrays, b"", (10, 1, 1), 64, 0, schedule, seed=5)
+    arrays = [
+        np.zeros(4, np.int32),
+        np.zeros(640, np.int32),
+        np.zeros(1, np.float32),
+        np.zeros(1, np.uint32),
+        np.zeros(1, np.int32),
+        np.zeros(1, np.int32),
+    ]
+    (sums, olds, total, most, lock, count), _ = launch(
+        compiled(ATOMICS, target), arrays, b"", (10, 1, 1), 64, 0, schedule, seed=5
+    )
     numbers = np.arange(640)
     np.testing.assert_array_equal(sums, [numbers[numbers % 4 == k].sum() for k in range(4)])
     for k in range(4):  # what was there before is a running sum in some order
@@ -130,7 +168,12 @@ def test_atomic_updates_and_a_lock(target: str, schedule: str) -> None:
         order = np.argsort(olds[mine], kind="stable")
         steps = np.diff(np.append(olds[mine][order], sums[k]))
         np.testing.assert_array_equal(np.sort(steps), mine)
-    assert total[0] == numbers.sum() and most[0] == (numbers ^ 85).max() and lock[0] == 0 and count[0] == 30
+    assert (
+        total[0] == numbers.sum()
+        and most[0] == (numbers ^ 85).max()
+        and lock[0] == 0
+        and count[0] == 30
+    )
 
 
 #: a loop whose length differs by lane, an array in scratch, and a table of constants
@@ -159,7 +202,9 @@ done:
   %r = load i32, ptr addrspace(5) %q
   store i32 %r, {P} %po""",
     f"{P} noalias %x, {P} noalias %o",
-    "@table = internal addrspace(4) constant [16 x i32] [" + ", ".join(f"i32 {v * v + 7}" for v in range(16)) + "], align 4\n",
+    "@table = internal addrspace(4) constant [16 x i32] ["
+    + ", ".join(f"i32 {v * v + 7}" for v in range(16))
+    + "], align 4\n",
 )
 
 
@@ -257,7 +302,9 @@ declare void @llvm.amdgcn.raw.ptr.buffer.store.v4i32(<4 x i32>, ptr addrspace(8)
 def test_buffers_have_bounds(target: str, schedule: str) -> None:
     x = np.arange(1, 4 * 40 + 1, dtype=np.int32)
     arrays = [x, np.full_like(x, -1), np.full(64, -1, np.int32)]
-    (_, out, seen), _ = launch(compiled(BUFFERS, target), arrays, struct.pack("<q", x.nbytes), schedule=schedule)
+    (_, out, seen), _ = launch(
+        compiled(BUFFERS, target), arrays, struct.pack("<q", x.nbytes), schedule=schedule
+    )
     np.testing.assert_array_equal(out, x + np.tile([1, 2, 3, 4], 40))
     np.testing.assert_array_equal(seen, np.append(x.reshape(-1, 4)[:, 3], np.zeros(24)))
 
@@ -286,7 +333,9 @@ declare void @llvm.amdgcn.global.load.lds(ptr addrspace(1), ptr addrspace(3), i3
 @both
 def test_a_copy_to_shared_memory(target: str, schedule: str) -> None:
     x = np.arange(128, dtype=np.int32)
-    (_, out), covered = launch(compiled(TO_LDS, target), [x, np.zeros_like(x)], b"", (1, 1, 1), 128, 512, schedule)
+    (_, out), covered = launch(
+        compiled(TO_LDS, target), [x, np.zeros_like(x)], b"", (1, 1, 1), 128, 512, schedule
+    )
     np.testing.assert_array_equal(out, x[::-1])
     assert any("lds" in name for name in covered) or target == "gfx90a"
 

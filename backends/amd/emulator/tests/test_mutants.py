@@ -57,8 +57,14 @@ def test_a_missing_barrier_is_found(target: str, number: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_missing_wait_is_found(target: str) -> None:
     text = compiled(EXCHANGE, target)
-    places = [i for i, line in enumerate(_lines(text)) if re.match(r"\s+s_wait(cnt|_loadcnt|_dscnt|_kmcnt)", line)]
-    if target == "gfx1201":  # the first one waits for data; others of this name wait for caches to be invalidated, which has no effect here
+    places = [
+        i
+        for i, line in enumerate(_lines(text))
+        if re.match(r"\s+s_wait(cnt|_loadcnt|_dscnt|_kmcnt)", line)
+    ]
+    if (
+        target == "gfx1201"
+    ):  # the first one waits for data; others of this name wait for caches to be invalidated, which has no effect here
         only_caches = [i for i in places if re.match(r"\s+s_wait_loadcnt 0x0", _lines(text)[i])][1:]
         places = [i for i in places if i not in only_caches]
     assert len(places) >= 5
@@ -115,7 +121,11 @@ def test_a_store_that_is_not_waited_for_is_found(target: str) -> None:
         return bool(np.array_equal(out, 3 * np.arange(256)[::-1]))
 
     assert right(text, "lockstep") and right(text, "random")
-    places = [i for i, line in enumerate(_lines(text)) if re.match(r"\s+(s_waitcnt_vscnt|s_wait_storecnt)", line)]
+    places = [
+        i
+        for i, line in enumerate(_lines(text))
+        if re.match(r"\s+(s_waitcnt_vscnt|s_wait_storecnt)", line)
+    ]
     if target in WAVE64:  # accesses of a workgroup are in order: LLVM has no wait here
         assert not places
         return
@@ -180,7 +190,9 @@ def test_copies_that_are_waited_for_one_by_one() -> None:
 
     def right(candidate: str, schedule: str) -> bool:
         try:
-            (_, out), _ = launch(candidate, [x, np.full_like(x, -1)], b"", (1, 1, 1), 256, 8192, schedule)
+            (_, out), _ = launch(
+                candidate, [x, np.full_like(x, -1)], b"", (1, 1, 1), 256, 8192, schedule
+            )
         except WaveError:
             return False
         return bool(np.array_equal(out.reshape(2, 256, 4), x.reshape(2, 256, 4)[:, ::-1]))
@@ -192,7 +204,15 @@ def test_copies_that_are_waited_for_one_by_one() -> None:
     mutants = [_without(text, place) for place in (*waits, *_places(text, ("s_barrier",)))]
     for place in waits:
         count = int(re.findall(r"vmcnt\((\d)\)", lines[place])[0])
-        mutants.append("\n".join([*lines[:place], lines[place].replace(f"vmcnt({count})", f"vmcnt({count + 1})"), *lines[place + 1 :]]))
+        mutants.append(
+            "\n".join(
+                [
+                    *lines[:place],
+                    lines[place].replace(f"vmcnt({count})", f"vmcnt({count + 1})"),
+                    *lines[place + 1 :],
+                ]
+            )
+        )
     assert len(mutants) == 6
     for mutant in mutants:
         assert not all(right(mutant, schedule) for schedule in SCHEDULES)
@@ -202,7 +222,10 @@ def test_the_error_names_register_instruction_and_line() -> None:
     text = compiled(EXCHANGE, "gfx942")
     (place,) = [i for i, line in enumerate(_lines(text)) if "vmcnt(0)" in line]
     x = np.zeros(1024, np.float32)
-    with pytest.raises(WaveError, match=r"line \d+: ds_write_b32 v0, v4: reads v4, which line \d+ \(global_load_dword v4, .*\) has not loaded yet"):
+    with pytest.raises(
+        WaveError,
+        match=r"line \d+: ds_write_b32 v0, v4: reads v4, which line \d+ \(global_load_dword v4, .*\) has not loaded yet",
+    ):
         launch(_without(text, place), [x, x], b"", (4, 1, 1), 256, 1024)
 
 

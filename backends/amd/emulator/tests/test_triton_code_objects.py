@@ -28,10 +28,17 @@ from tilewright_amd_emulator import Arena, disassembled, load, run
 from tilewright_amd_emulator.engine.kernel_arguments import packed, sizes_of_arguments
 
 FOLDER = os.environ.get("TILEWRIGHT_REAL_TRITON", "")
-_THERE = bool(FOLDER) and importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.llvm") is not None
+_THERE = (
+    bool(FOLDER)
+    and importlib.util.find_spec("rocm") is not None
+    and importlib.util.find_spec("rocm.bindings.llvm") is not None
+)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not _THERE, reason="TILEWRIGHT_REAL_TRITON names no folder with Triton, or rocm-bindings-compiler is not installed"),
+    pytest.mark.skipif(
+        not _THERE,
+        reason="TILEWRIGHT_REAL_TRITON names no folder with Triton, or rocm-bindings-compiler is not installed",
+    ),
 ]
 
 
@@ -48,11 +55,21 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     for arch in ARCHS:
         for name in CASES:
             one = made(name, arch)
-            jobs.append([f"{arch}-{name}", one.kernel, arch, one.signature, one.constants, one.options])
+            jobs.append(
+                [f"{arch}-{name}", one.kernel, arch, one.signature, one.constants, one.options]
+            )
     environment = {**os.environ, "PYTHONPATH": FOLDER, "TRITON_CACHE_DIR": str(folder / "cache")}
     environment.pop("TILEWRIGHT_TRITON", None)
     command = [sys.executable, str(Path(__file__).with_name("triton_compile.py")), str(folder)]
-    done = subprocess.run(command, input=json.dumps(jobs), capture_output=True, text=True, env=environment, check=False, cwd=folder)
+    done = subprocess.run(
+        command,
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        cwd=folder,
+    )
     assert done.returncode == 0, done.stderr[-5000:]
     return folder, json.loads(done.stdout.splitlines()[-1])["kernels"]
 
@@ -60,7 +77,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 @pytest.mark.parametrize("schedule", ["lockstep", "random"])
 @pytest.mark.parametrize("name", sorted(CASES))
 @pytest.mark.parametrize("arch", ARCHS)
-def test_triton_code_gives_what_numpy_gives(arch: str, name: str, schedule: Any, compiled: tuple[Path, dict[str, Any]]) -> None:
+def test_triton_code_gives_what_numpy_gives(
+    arch: str, name: str, schedule: Any, compiled: tuple[Path, dict[str, Any]]
+) -> None:
     folder, told = compiled
     one, about = made(name, arch), told[f"{arch}-{name}"]
     assert "error" not in about, about["error"]
@@ -87,6 +106,16 @@ def test_triton_code_gives_what_numpy_gives(arch: str, name: str, schedule: Any,
         found = arena.get(address, np.uint8, before.nbytes).view(before.dtype).reshape(before.shape)
         if one.tolerance:
             wide, scale = expected.astype(np.float64), np.abs(expected.astype(np.float64)).max()
-            np.testing.assert_allclose(found.astype(np.float64), wide, rtol=one.tolerance, atol=one.tolerance * scale, err_msg=f"output {number}")
+            np.testing.assert_allclose(
+                found.astype(np.float64),
+                wide,
+                rtol=one.tolerance,
+                atol=one.tolerance * scale,
+                err_msg=f"output {number}",
+            )
         else:
-            np.testing.assert_array_equal(found, expected.astype(before.dtype).reshape(before.shape), err_msg=f"output {number}")
+            np.testing.assert_array_equal(
+                found,
+                expected.astype(before.dtype).reshape(before.shape),
+                err_msg=f"output {number}",
+            )

@@ -36,7 +36,9 @@ class Case:
 CASES: dict[str, Callable[[np.random.Generator, str], Case]] = {}
 
 
-def case(function: Callable[[np.random.Generator, str], Case]) -> Callable[[np.random.Generator, str], Case]:
+def case(
+    function: Callable[[np.random.Generator, str], Case],
+) -> Callable[[np.random.Generator, str], Case]:
     CASES[function.__name__] = function
     return function
 
@@ -48,7 +50,14 @@ def normal(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Ar
 @case
 def vector_add(rng: np.random.Generator, arch: str) -> Case:
     x, y = normal(rng, 2, 1000)
-    return Case("vector_add", "x=*fp32:16, y=*fp32:16, out=*fp32:16, n=i32", {"BLOCK": 256}, [x, y, np.zeros_like(x), 1000], {2: x + y}, (4, 1, 1))
+    return Case(
+        "vector_add",
+        "x=*fp32:16, y=*fp32:16, out=*fp32:16, n=i32",
+        {"BLOCK": 256},
+        [x, y, np.zeros_like(x), 1000],
+        {2: x + y},
+        (4, 1, 1),
+    )
 
 
 @case
@@ -56,27 +65,59 @@ def softmax(rng: np.random.Generator, arch: str) -> Case:
     x = normal(rng, 3, 781)
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     expected = powers / powers.sum(axis=1, keepdims=True)
-    return Case("softmax", "x=*fp32:16, out=*fp32:16, columns=i32", {"BLOCK": 1024}, [x, np.zeros_like(x), 781], {1: expected}, (3, 1, 1), 2e-6)
+    return Case(
+        "softmax",
+        "x=*fp32:16, out=*fp32:16, columns=i32",
+        {"BLOCK": 1024},
+        [x, np.zeros_like(x), 781],
+        {1: expected},
+        (3, 1, 1),
+        2e-6,
+    )
 
 
 @case
 def layer_norm(rng: np.random.Generator, arch: str) -> Case:
     x, weight, bias = normal(rng, 2, 500, dtype=np.float16), normal(rng, 500), normal(rng, 500)
     wide = x.astype(np.float64)
-    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * weight + bias
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(
+        wide.var(1, keepdims=True) + 1e-5
+    ) * weight + bias
     signature = "x=*fp16:16, weight=*fp32:16, bias=*fp32:16, out=*fp16:16, columns=i32, eps=fp32"
-    return Case("layer_norm", signature, {"BLOCK": 512}, [x, weight, bias, np.zeros_like(x), 500, 1e-5], {3: expected}, (2, 1, 1), 2e-3)
+    return Case(
+        "layer_norm",
+        signature,
+        {"BLOCK": 512},
+        [x, weight, bias, np.zeros_like(x), 500, 1e-5],
+        {3: expected},
+        (2, 1, 1),
+        2e-3,
+    )
 
 
-def product(rng: np.random.Generator, kind: str, dtype: Any, total: str, sums: Any, tolerance: float, block: int = 32, **options: Any) -> Case:
+def product(
+    rng: np.random.Generator,
+    kind: str,
+    dtype: Any,
+    total: str,
+    sums: Any,
+    tolerance: float,
+    block: int = 32,
+    **options: Any,
+) -> Case:
     m, n, k = 64, 64, 128
     if np.issubdtype(sums, np.integer):
-        a, b = rng.integers(-128, 128, (m, k)).astype(dtype), rng.integers(-128, 128, (k, n)).astype(dtype)
+        a, b = (
+            rng.integers(-128, 128, (m, k)).astype(dtype),
+            rng.integers(-128, 128, (k, n)).astype(dtype),
+        )
         expected = a.astype(np.int64) @ b.astype(np.int64)
     else:
         a, b = normal(rng, m, k, dtype=dtype), normal(rng, k, n, dtype=dtype)
         expected = a.astype(np.float64) @ b.astype(np.float64)
-    wide = {"fp32": "tl.float32", "fp16": "tl.float16", "i32": "tl.int32", "fp64": "tl.float64"}[total]
+    wide = {"fp32": "tl.float32", "fp16": "tl.float16", "i32": "tl.int32", "fp64": "tl.float64"}[
+        total
+    ]
     return Case(
         "matmul", f"a=*{kind}:16, b=*{kind}:16, out=*{total}:16, K=i32:16", {"A": kind, "SUM": wide, "M": m, "N": n, "BLOCK_K": block},
         [a, b, np.zeros((m, n), sums), k], {2: expected}, tolerance=tolerance, options=options,
@@ -122,15 +163,33 @@ def matmul_epilogue(rng: np.random.Generator, arch: str) -> Case:
     expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64).T + bias + residual, 0)
     signature = "a=*fp16:16, b=*fp16:16, bias=*fp32:16, residual=*fp32:16, out=*fp16:16, K=i32:16"
     arguments = [a, b, bias, residual, np.zeros((32, 64), np.float16), 64]
-    return Case("matmul_epilogue", signature, {"M": 32, "N": 64, "BLOCK_K": 32}, arguments, {4: expected}, tolerance=2e-3)
+    return Case(
+        "matmul_epilogue",
+        signature,
+        {"M": 32, "N": 64, "BLOCK_K": 32},
+        arguments,
+        {4: expected},
+        tolerance=2e-3,
+    )
 
 
 @case
 def matmul_split_k(rng: np.random.Generator, arch: str) -> Case:
     a, b = normal(rng, 32, 256, dtype=np.float16), normal(rng, 256, 32, dtype=np.float16)
     expected = a.astype(np.float64) @ b.astype(np.float64)
-    signature, constants = "a=*fp16:16, b=*fp16:16, out=*fp32:16, K=i32:16", {"PART": 64, "M": 32, "N": 32, "BLOCK_K": 32}
-    return Case("matmul_split_k", signature, constants, [a, b, np.zeros((32, 32), np.float32), 256], {2: expected}, (4, 1, 1), 1e-5)
+    signature, constants = (
+        "a=*fp16:16, b=*fp16:16, out=*fp32:16, K=i32:16",
+        {"PART": 64, "M": 32, "N": 32, "BLOCK_K": 32},
+    )
+    return Case(
+        "matmul_split_k",
+        signature,
+        constants,
+        [a, b, np.zeros((32, 32), np.float32), 256],
+        {2: expected},
+        (4, 1, 1),
+        1e-5,
+    )
 
 
 def _attention(rng: np.random.Generator, causal: bool) -> Case:
@@ -163,8 +222,17 @@ def reductions(rng: np.random.Generator, arch: str) -> Case:
     m, n = 16, 128
     x = normal(rng, m, n)
     folded = np.bitwise_xor.reduce(x.view(np.int32).reshape(-1)).view(np.float32)
-    expected = np.concatenate([x.sum(1), x.max(1), x.min(1), x.sum(0), x.argmax(1), x.argmin(1), [folded]]).astype(np.float32)
-    return Case("reductions", "x=*fp32:16, out=*fp32:16", {"M": m, "N": n}, [x, np.zeros_like(expected)], {1: expected}, tolerance=1e-5)
+    expected = np.concatenate(
+        [x.sum(1), x.max(1), x.min(1), x.sum(0), x.argmax(1), x.argmin(1), [folded]]
+    ).astype(np.float32)
+    return Case(
+        "reductions",
+        "x=*fp32:16, out=*fp32:16",
+        {"M": m, "N": n},
+        [x, np.zeros_like(expected)],
+        {1: expected},
+        tolerance=1e-5,
+    )
 
 
 @case
@@ -172,7 +240,14 @@ def scans(rng: np.random.Generator, arch: str) -> Case:
     x = normal(rng, 16, 64)
     expected = {1: np.cumsum(x, 1), 2: np.cumsum(x[::-1], 0)[::-1]}
     signature, constants = "x=*fp32:16, out=*fp32:16, other=*fp32:16", {"M": 16, "N": 64}
-    return Case("scans", signature, constants, [x, np.zeros_like(x), np.zeros_like(x)], expected, tolerance=1e-5)
+    return Case(
+        "scans",
+        signature,
+        constants,
+        [x, np.zeros_like(x), np.zeros_like(x)],
+        expected,
+        tolerance=1e-5,
+    )
 
 
 @case
@@ -180,13 +255,18 @@ def sorts(rng: np.random.Generator, arch: str) -> Case:
     x = rng.permutation(256).astype(np.float32).reshape(4, 64)
     expected = {1: np.sort(x, 1), 2: -np.sort(-x, 1)[:, :8]}
     signature, constants = "x=*fp32:16, out=*fp32:16, other=*fp32:16", {"M": 4, "N": 64, "K": 8}
-    return Case("sorts", signature, constants, [x, np.zeros_like(x), np.zeros((4, 8), np.float32)], expected)
+    return Case(
+        "sorts", signature, constants, [x, np.zeros_like(x), np.zeros((4, 8), np.float32)], expected
+    )
 
 
 @case
 def atomics(rng: np.random.Generator, arch: str) -> Case:
     # no negative numbers: Triton 3.6 combines those of a wave for one address by the unsigned maximum, on gfx942 and gfx950
-    x, places = rng.integers(0, 1000, 512).astype(np.int32), rng.integers(0, 16, 512).astype(np.int32)
+    x, places = (
+        rng.integers(0, 1000, 512).astype(np.int32),
+        rng.integers(0, 16, 512).astype(np.int32),
+    )
     start = np.zeros((4, 16), np.int32)
     start[2] = 500
     sums, floats = start.copy(), np.zeros(16, np.float32)
@@ -206,7 +286,9 @@ def gather(rng: np.random.Generator, arch: str) -> Case:
     x, places = normal(rng, 32, 32), rng.integers(0, 32, (32, 32)).astype(np.int32)
     expected = np.stack([np.take_along_axis(x, places, 0), np.take_along_axis(x, places, 1)])
     signature = "x=*fp32:16, places=*i32:16, out=*fp32:16"
-    return Case("gather", signature, {"M": 32, "N": 32}, [x, places, np.zeros_like(expected)], {2: expected})
+    return Case(
+        "gather", signature, {"M": 32, "N": 32}, [x, places, np.zeros_like(expected)], {2: expected}
+    )
 
 
 @case
@@ -214,9 +296,20 @@ def conversions(rng: np.random.Generator, arch: str) -> Case:
     x = (normal(rng, 256) * 30).clip(-127, 127)
     half, brain = x.astype(np.float16), x.astype(ml_dtypes.bfloat16)
     back = half.astype(np.float64) + brain.astype(np.float32).astype(np.float64)
-    expected = {1: half, 2: brain, 3: x.astype(np.int32), 4: x.astype(np.int32).astype(np.int8), 5: back}
-    signature = "x=*fp32:16, half=*fp16:16, brain=*bf16:16, integer=*i32:16, byte=*i8:16, back=*fp64:16"
-    outs = [np.zeros(256, dtype) for dtype in (np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.float64)]
+    expected = {
+        1: half,
+        2: brain,
+        3: x.astype(np.int32),
+        4: x.astype(np.int32).astype(np.int8),
+        5: back,
+    }
+    signature = (
+        "x=*fp32:16, half=*fp16:16, brain=*bf16:16, integer=*i32:16, byte=*i8:16, back=*fp64:16"
+    )
+    outs = [
+        np.zeros(256, dtype)
+        for dtype in (np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.float64)
+    ]
     return Case("conversions", signature, {"N": 256}, [x, *outs], expected)
 
 
@@ -226,9 +319,20 @@ def fp8_conversions(rng: np.random.Generator, arch: str) -> Case:
     x = normal(rng, 256) * 8
     narrow = x.astype(dtype)
     signature = "x=*fp32:16, out=*u8:16, half=*fp16:16"
-    constants = {"FP8": {"fp8e4b8": "tl.float8e4b8", "fp8e4nv": "tl.float8e4nv", "fp8e5": "tl.float8e5"}[kind], "N": 256}
+    constants = {
+        "FP8": {"fp8e4b8": "tl.float8e4b8", "fp8e4nv": "tl.float8e4nv", "fp8e5": "tl.float8e5"}[
+            kind
+        ],
+        "N": 256,
+    }
     arguments = [x, np.zeros(256, np.uint8), np.zeros(256, np.float16)]
-    return Case("fp8_conversions", signature, constants, arguments, {1: narrow.view(np.uint8), 2: narrow.astype(np.float16)})
+    return Case(
+        "fp8_conversions",
+        signature,
+        constants,
+        arguments,
+        {1: narrow.view(np.uint8), 2: narrow.astype(np.float16)},
+    )
 
 
 @case
@@ -236,7 +340,13 @@ def transposes(rng: np.random.Generator, arch: str) -> Case:
     x = normal(rng, 32, 64, dtype=np.float16)
     swapped = x.reshape(32, 32, 2)[:, :, ::-1].reshape(32, 64)
     signature = "x=*fp16:16, out=*fp16:16, joined=*fp16:16"
-    return Case("transposes", signature, {"M": 32, "N": 64}, [x, np.zeros((64, 32), np.float16), np.zeros_like(x)], {1: x.T, 2: swapped})
+    return Case(
+        "transposes",
+        signature,
+        {"M": 32, "N": 64},
+        [x, np.zeros((64, 32), np.float16), np.zeros_like(x)],
+        {1: x.T, 2: swapped},
+    )
 
 
 def _philox(seed: int, offsets: Array) -> Array:
@@ -245,7 +355,12 @@ def _philox(seed: int, offsets: Array) -> Array:
     for _ in range(10):
         a, b = counter[0] * np.uint64(0xD2511F53), counter[2] * np.uint64(0xCD9E8D57)
         high = np.uint64(32)
-        counter = [b >> high ^ counter[1] ^ np.uint64(key[0]), b & low, a >> high ^ counter[3] ^ np.uint64(key[1]), a & low]
+        counter = [
+            b >> high ^ counter[1] ^ np.uint64(key[0]),
+            b & low,
+            a >> high ^ counter[3] ^ np.uint64(key[1]),
+            a & low,
+        ]
         key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return np.stack(counter, axis=-1).astype(np.uint32)
 
@@ -257,14 +372,28 @@ def philox(rng: np.random.Generator, arch: str) -> Case:
     uniform = (np.where(first < 0, -first - 1, first) * 4.6566127342e-10).astype(np.float32)
     signature = "out=*i32:16, uniform=*fp32:16, seed=i32"
     arguments = [np.zeros((256, 4), np.int32), np.zeros(256, np.float32), 1234]
-    return Case("philox", signature, {"N": 128}, arguments, {0: numbers.view(np.int32), 1: uniform}, (2, 1, 1), 1e-6)
+    return Case(
+        "philox",
+        signature,
+        {"N": 128},
+        arguments,
+        {0: numbers.view(np.int32), 1: uniform},
+        (2, 1, 1),
+        1e-6,
+    )
 
 
 @case
 def histogram(rng: np.random.Generator, arch: str) -> Case:
     x = rng.integers(0, 32, 1024).astype(np.int32)
     expected = np.bincount(x, minlength=32).astype(np.int32)
-    return Case("histogram", "x=*i32:16, out=*i32:16", {"N": 1024, "BINS": 32}, [x, np.zeros(32, np.int32)], {1: expected})
+    return Case(
+        "histogram",
+        "x=*i32:16, out=*i32:16",
+        {"N": 1024, "BINS": 32},
+        [x, np.zeros(32, np.int32)],
+        {1: expected},
+    )
 
 
 @case
@@ -272,8 +401,24 @@ def math_functions(rng: np.random.Generator, arch: str) -> Case:
     x = normal(rng, 128) * 4
     w = x.astype(np.float64)
     roots = [np.sqrt(abs(w)), np.sin(w), np.cos(w), np.log(abs(w) + 1), np.exp(w / 8)]
-    expected = np.stack([*roots, np.floor(w) + np.ceil(w), w * w + 1, 1 / (w + 100), np.vectorize(math.erf)(w / 4), 1 / (1 + np.exp(-w))])
-    return Case("math_functions", "x=*fp32:16, out=*fp32:16", {"N": 128}, [x, np.zeros_like(expected, np.float32)], {1: expected}, tolerance=3e-6)
+    expected = np.stack(
+        [
+            *roots,
+            np.floor(w) + np.ceil(w),
+            w * w + 1,
+            1 / (w + 100),
+            np.vectorize(math.erf)(w / 4),
+            1 / (1 + np.exp(-w)),
+        ]
+    )
+    return Case(
+        "math_functions",
+        "x=*fp32:16, out=*fp32:16",
+        {"N": 128},
+        [x, np.zeros_like(expected, np.float32)],
+        {1: expected},
+        tolerance=3e-6,
+    )
 
 
 @case
@@ -282,16 +427,34 @@ def integers(rng: np.random.Generator, arch: str) -> Case:
     y = rng.integers(1, 1 << 20, 256).astype(np.int32)
     a, b = x.astype(np.int64), y.astype(np.int64)
     shifted = ((a << (b & 7)) & 0xFFFFFFFF).astype(np.uint32).view(np.int32) ^ (x >> (y & 15))
-    expected = {2: np.stack([x // y, x % y, (a * b >> 32).astype(np.int32), shifted, np.where(x > y, x & y, x | y)]), 3: a * b + a // 7}
+    expected = {
+        2: np.stack(
+            [x // y, x % y, (a * b >> 32).astype(np.int32), shifted, np.where(x > y, x & y, x | y)]
+        ),
+        3: a * b + a // 7,
+    }
     signature = "x=*u32:16, y=*u32:16, out=*i32:16, wide=*i64:16"
-    return Case("integers", signature, {"N": 256}, [x, y, np.zeros((5, 256), np.int32), np.zeros(256, np.int64)], expected)
+    return Case(
+        "integers",
+        signature,
+        {"N": 256},
+        [x, y, np.zeros((5, 256), np.int32), np.zeros(256, np.int64)],
+        expected,
+    )
 
 
 @case
 def doubles(rng: np.random.Generator, arch: str) -> Case:
     x, y = rng.standard_normal((2, 128))
     expected = np.concatenate([x * y + 1, x / y, np.sqrt(abs(x)), np.maximum(x, y), [x.sum()]])
-    return Case("doubles", "x=*fp64:16, y=*fp64:16, out=*fp64:16", {"N": 128}, [x, y, np.zeros_like(expected)], {2: expected}, tolerance=1e-13)
+    return Case(
+        "doubles",
+        "x=*fp64:16, y=*fp64:16, out=*fp64:16",
+        {"N": 128},
+        [x, y, np.zeros_like(expected)],
+        {2: expected},
+        tolerance=1e-13,
+    )
 
 
 @case
@@ -302,8 +465,17 @@ def while_loop(rng: np.random.Generator, arch: str) -> Case:
         return 0 if n == 1 else 1 + steps(n // 2 if n % 2 == 0 else 3 * n + 1)
 
     counts = np.array([steps(int(n)) for n in x], np.int32)
-    expected = np.concatenate([counts, (counts[:, None] * np.arange(64)).reshape(-1)]).astype(np.int32)
-    return Case("while_loop", "x=*i32:16, out=*i32:16", {"N": 64}, [x, np.zeros_like(expected)], {1: expected}, (4, 1, 1))
+    expected = np.concatenate([counts, (counts[:, None] * np.arange(64)).reshape(-1)]).astype(
+        np.int32
+    )
+    return Case(
+        "while_loop",
+        "x=*i32:16, out=*i32:16",
+        {"N": 64},
+        [x, np.zeros_like(expected)],
+        {1: expected},
+        (4, 1, 1),
+    )
 
 
 @case
@@ -314,11 +486,23 @@ def recurrence(rng: np.random.Generator, arch: str) -> Case:
         state = state * decay[:, i] + x[:, i]
         rows.append(state)
     signature = "decay=*fp32:16, x=*fp32:16, out=*fp32:16"
-    return Case("recurrence", signature, {"M": 4, "N": 128}, [decay, x, np.zeros_like(x)], {2: np.stack(rows, 1)}, tolerance=1e-5)
+    return Case(
+        "recurrence",
+        signature,
+        {"M": 4, "N": 128},
+        [decay, x, np.zeros_like(x)],
+        {2: np.stack(rows, 1)},
+        tolerance=1e-5,
+    )
 
 
 @case
 def descriptors(rng: np.random.Generator, arch: str) -> Case:
     x = normal(rng, 40, 80)
-    signature, constants = "x=*fp32:16, out=*fp32:16, M=i32, N=i32:16", {"BLOCK_M": 16, "BLOCK_N": 32}
-    return Case("descriptors", signature, constants, [x, np.zeros_like(x), 40, 80], {1: 2 * x}, (3, 3, 1))
+    signature, constants = (
+        "x=*fp32:16, out=*fp32:16, M=i32, N=i32:16",
+        {"BLOCK_M": 16, "BLOCK_N": 32},
+    )
+    return Case(
+        "descriptors", signature, constants, [x, np.zeros_like(x), 40, 80], {1: 2 * x}, (3, 3, 1)
+    )

@@ -22,18 +22,36 @@ def main() -> None:
     for name, kernel, arch, signature, constants, options in json.load(sys.stdin):
         fn = getattr(triton_sources, kernel)
         types = dict(part.split("=") for part in signature.replace(" ", "").split(","))
-        given = {key: getattr(tl, value[3:]) if isinstance(value, str) and value.startswith("tl.") else value for key, value in constants.items()}
-        listed = {parameter: types[parameter].partition(":")[0] if parameter in types else "constexpr" for parameter in fn.arg_names}
-        attributes = {(i,): [["tt.divisibility", 16]] for i, parameter in enumerate(fn.arg_names) if types.get(parameter, "").endswith(":16")}
+        given = {
+            key: getattr(tl, value[3:])
+            if isinstance(value, str) and value.startswith("tl.")
+            else value
+            for key, value in constants.items()
+        }
+        listed = {
+            parameter: types[parameter].partition(":")[0] if parameter in types else "constexpr"
+            for parameter in fn.arg_names
+        }
+        attributes = {
+            (i,): [["tt.divisibility", 16]]
+            for i, parameter in enumerate(fn.arg_names)
+            if types.get(parameter, "").endswith(":16")
+        }
         target = GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
         try:
-            made = triton.compile(ASTSource(fn, listed, given, attributes), target=target, options=options)
+            made = triton.compile(
+                ASTSource(fn, listed, given, attributes), target=target, options=options
+            )
         except Exception as error:  # what Triton refuses is told, and the others go on
             told[name] = {"error": f"{type(error).__name__}: {error}"}
             continue
         (folder / f"{name}.hsaco").write_bytes(made.asm["hsaco"])
         (folder / f"{name}.s").write_text(made.asm["amdgcn"])
-        told[name] = {"shared": made.metadata.shared, "num_warps": made.metadata.num_warps, "kernel": made.metadata.name}
+        told[name] = {
+            "shared": made.metadata.shared,
+            "num_warps": made.metadata.num_warps,
+            "kernel": made.metadata.name,
+        }
     print(json.dumps({"triton": triton.__version__, "kernels": told}))
 
 

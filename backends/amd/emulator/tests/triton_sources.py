@@ -34,7 +34,17 @@ def layer_norm(x, weight, bias, out, columns, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def matmul(a, b, out, K, A: tl.constexpr, SUM: tl.constexpr, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+def matmul(
+    a,
+    b,
+    out,
+    K,
+    A: tl.constexpr,
+    SUM: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """One tile of a product, pipelined along K."""
     rows, columns, ks = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     left, right = a + rows[:, None] * K + ks[None, :], b + ks[:, None] * N + columns[None, :]
@@ -45,29 +55,49 @@ def matmul(a, b, out, K, A: tl.constexpr, SUM: tl.constexpr, M: tl.constexpr, N:
 
 
 @triton.jit
-def matmul_epilogue(a, b, bias, residual, out, K, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+def matmul_epilogue(
+    a, b, bias, residual, out, K, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr
+):
     rows, columns, ks = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     sums = tl.zeros((M, N), tl.float32)
     for k in range(0, K, BLOCK_K):
         left = tl.load(a + rows[:, None] * K + k + ks[None, :])
         # the right operand lies across K
         sums += tl.dot(left, tl.load(b + columns[None, :] * K + k + ks[:, None]))
-    sums += tl.load(bias + columns)[None, :] + tl.load(residual + rows[:, None] * N + columns[None, :])
+    sums += tl.load(bias + columns)[None, :] + tl.load(
+        residual + rows[:, None] * N + columns[None, :]
+    )
     tl.store(out + rows[:, None] * N + columns[None, :], tl.maximum(sums, 0.0).to(tl.float16))
 
 
 @triton.jit
-def matmul_split_k(a, b, out, K, PART: tl.constexpr, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
+def matmul_split_k(
+    a, b, out, K, PART: tl.constexpr, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr
+):
     rows, columns, ks = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     start = tl.program_id(0) * PART
     sums = tl.zeros((M, N), tl.float32)
     for k in range(0, PART, BLOCK_K):
-        sums += tl.dot(tl.load(a + rows[:, None] * K + start + k + ks[None, :]), tl.load(b + (start + k + ks)[:, None] * N + columns[None, :]))
+        sums += tl.dot(
+            tl.load(a + rows[:, None] * K + start + k + ks[None, :]),
+            tl.load(b + (start + k + ks)[:, None] * N + columns[None, :]),
+        )
     tl.atomic_add(out + rows[:, None] * N + columns[None, :], sums)
 
 
 @triton.jit
-def attention(q, k, v, out, scale, length, CAUSAL: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HEAD: tl.constexpr):
+def attention(
+    q,
+    k,
+    v,
+    out,
+    scale,
+    length,
+    CAUSAL: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    HEAD: tl.constexpr,
+):
     rows, inner, ds = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, N), tl.arange(0, HEAD)
     queries = tl.load(q + rows[:, None] * HEAD + ds[None, :])
     top, total = tl.full((M,), -1.0e30, tl.float32), tl.zeros((M,), tl.float32)
@@ -96,7 +126,12 @@ def reductions(x, out, M: tl.constexpr, N: tl.constexpr):
     tl.store(out + 3 * M + columns, tl.sum(values, axis=0))
     tl.store(out + 3 * M + N + rows, tl.argmax(values, axis=1).to(tl.float32))
     tl.store(out + 4 * M + N + rows, tl.argmin(values, axis=1).to(tl.float32))
-    tl.store(out + 5 * M + N, tl.xor_sum(values.to(tl.int32, bitcast=True).reshape(M * N), axis=0).to(tl.float32, bitcast=True))
+    tl.store(
+        out + 5 * M + N,
+        tl.xor_sum(values.to(tl.int32, bitcast=True).reshape(M * N), axis=0).to(
+            tl.float32, bitcast=True
+        ),
+    )
 
 
 @triton.jit
@@ -143,7 +178,9 @@ def conversions(x, half, brain, integer, byte, back, N: tl.constexpr):
     tl.store(brain + at, values.to(tl.bfloat16))
     tl.store(integer + at, values.to(tl.int32))
     tl.store(byte + at, values.to(tl.int8))
-    tl.store(back + at, values.to(tl.float16).to(tl.float64) + values.to(tl.bfloat16).to(tl.float32))
+    tl.store(
+        back + at, values.to(tl.float16).to(tl.float64) + values.to(tl.bfloat16).to(tl.float32)
+    )
 
 
 @triton.jit
@@ -159,7 +196,10 @@ def transposes(x, out, joined, M: tl.constexpr, N: tl.constexpr):
     values = tl.load(x + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
     tl.store(out + tl.arange(0, N)[:, None] * M + tl.arange(0, M)[None, :], tl.trans(values))
     even, odd = tl.split(tl.reshape(values, (M, N // 2, 2)))
-    tl.store(joined + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :], tl.reshape(tl.join(odd, even), (M, N)))
+    tl.store(
+        joined + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :],
+        tl.reshape(tl.join(odd, even), (M, N)),
+    )
 
 
 @triton.jit

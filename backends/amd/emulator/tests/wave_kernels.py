@@ -38,7 +38,9 @@ def lanes(target: str) -> int:
     return 64 if target in WAVE64 else 32
 
 
-def kernel(body: str, arguments: str, declarations: str = "", threads: int = 64, attributes: str = "") -> str:
+def kernel(
+    body: str, arguments: str, declarations: str = "", threads: int = 64, attributes: str = ""
+) -> str:
     """The IR of a kernel k; %t is the work-item."""
     flags = f'"amdgpu-flat-work-group-size"="{threads},{threads}" "uniform-work-group-size"="true" {attributes}'
     return f"""{_HEAD}{declarations}
@@ -58,7 +60,9 @@ def compiled(ir: str, target: str) -> str:
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(ir)
     module.verify()
-    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu=target, opt=2, reloc="pic")
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(
+        cpu=target, opt=2, reloc="pic"
+    )
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     passes.getModulePassManager().run(module, passes)
     return str(machine.emit_assembly(module))
@@ -80,9 +84,21 @@ def launch(
     addresses = [arena.put(array) for array in arrays]
     arguments = struct.pack(f"<{len(addresses)}Q", *addresses) + scalars
     covered = run(
-        load(text), "k", grid=grid, threads=threads, arguments=arguments, dynamic_lds=dynamic_lds, arena=arena, schedule=schedule, seed=seed, limit=limit
+        load(text),
+        "k",
+        grid=grid,
+        threads=threads,
+        arguments=arguments,
+        dynamic_lds=dynamic_lds,
+        arena=arena,
+        schedule=schedule,
+        seed=seed,
+        limit=limit,
     )
-    return [arena.get(address, array.dtype, array.shape) for address, array in zip(addresses, arrays, strict=True)], covered
+    return [
+        arena.get(address, array.dtype, array.shape)
+        for address, array in zip(addresses, arrays, strict=True)
+    ], covered
 
 
 def _notation(target: str) -> dict[str, str]:
@@ -112,7 +128,13 @@ def wait_for_local(target: str) -> str:
 
 
 def execute(
-    target: str, lines: str, inputs: Mapping[int, Array], outputs: Sequence[int | str], threads: int | None = None, lds: int = 0, **directives: int
+    target: str,
+    lines: str,
+    inputs: Mapping[int, Array],
+    outputs: Sequence[int | str],
+    threads: int | None = None,
+    lds: int = 0,
+    **directives: int,
 ) -> list[Array]:
     """Run ``lines`` in one wave: vector registers hold ``inputs`` (32 bits for each lane), and the ``outputs`` (numbers, or names of scalar registers) are
     what registers hold afterwards, uint32 [lanes] each. s[8:9] and higher are free, v200 and higher are not."""
@@ -125,16 +147,37 @@ def execute(
         "v_lshlrev_b32_e32 v200, 2, v0",
         n["scalars"],
     ]
-    text += [f"{n['load']} v{register}, v200, s[4:5] offset:{4 * width * place}" for place, register in enumerate(inputs)]
+    text += [
+        f"{n['load']} v{register}, v200, s[4:5] offset:{4 * width * place}"
+        for place, register in enumerate(inputs)
+    ]
     text += [n["loads"], lines]
     for place, output in enumerate(outputs):
         if isinstance(output, str):
             text += [f"v_mov_b32_e32 v201, {output}"]
         register = 201 if isinstance(output, str) else output
         text += [f"{n['store']} v200, v{register}, s[6:7] offset:{4 * width * place}"]
-    settings = {"user_sgpr_count": 2, "user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 16, "group_segment_fixed_size": lds, "dx10_clamp": 1} | directives
-    text += ["s_endpgm", ".amdhsa_kernel k", *(f".amdhsa_{name} {value}" for name, value in settings.items()), ".end_amdhsa_kernel"]
-    words = [np.broadcast_to(np.ascontiguousarray(array), (width,)).view(np.uint32) for array in inputs.values()]
+    settings = {
+        "user_sgpr_count": 2,
+        "user_sgpr_kernarg_segment_ptr": 1,
+        "kernarg_size": 16,
+        "group_segment_fixed_size": lds,
+        "dx10_clamp": 1,
+    } | directives
+    text += [
+        "s_endpgm",
+        ".amdhsa_kernel k",
+        *(f".amdhsa_{name} {value}" for name, value in settings.items()),
+        ".end_amdhsa_kernel",
+    ]
+    words = [
+        np.broadcast_to(np.ascontiguousarray(array), (width,)).view(np.uint32)
+        for array in inputs.values()
+    ]
     given = np.stack(words) if words else np.zeros((1, width), np.uint32)
-    (_, out), _ = launch("\n".join(text), [given, np.zeros((len(outputs), width), np.uint32)], threads=threads or width)
+    (_, out), _ = launch(
+        "\n".join(text),
+        [given, np.zeros((len(outputs), width), np.uint32)],
+        threads=threads or width,
+    )
     return list(out)

@@ -73,7 +73,11 @@ class Architecture:
 
         The f16 instruction is not used, since it may flush subnormals to zero.
         """
-        return frozenset({BF16}) if self.generation >= (4 if self.matrix == MFMA else 3) else frozenset()
+        return (
+            frozenset({BF16})
+            if self.generation >= (4 if self.matrix == MFMA else 3)
+            else frozenset()
+        )
 
     @property
     def propagates_nan(self) -> bool:
@@ -109,10 +113,43 @@ def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()
 ARCHITECTURES: Final[dict[str, Architecture]] = {
     row.name: row
     for row in (
-        Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, packed_sums=_F16),
-        Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ, packed_sums=_F16_BF16),
         Architecture(
-            "gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True, swaps=True, packed_sums=_F16_BF16
+            "gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, packed_sums=_F16
+        ),
+        Architecture(
+            "gfx942",
+            3,
+            MFMA,
+            64,
+            64 * _K,
+            64 * _K,
+            32,
+            512,
+            128 * _K,
+            8,
+            4,
+            32,
+            _FNUZ,
+            packed_sums=_F16_BF16,
+        ),
+        Architecture(
+            "gfx950",
+            4,
+            MFMA,
+            64,
+            160 * _K,
+            160 * _K,
+            64,
+            512,
+            128 * _K,
+            8,
+            4,
+            32,
+            _OCP,
+            direct=(4, 16),
+            turns=True,
+            swaps=True,
+            packed_sums=_F16_BF16,
         ),
         _rdna("gfx1100", 3, 1536),
         _rdna("gfx1101", 3, 1536),
@@ -136,11 +173,19 @@ def architecture(name: str) -> Architecture:
     """
     row = ARCHITECTURES.get(name.partition(":")[0])
     if row is None:
-        raise LoweringError(f"there is no code for {name!r}; targets are {', '.join(ARCHITECTURES)}")
+        raise LoweringError(
+            f"there is no code for {name!r}; targets are {', '.join(ARCHITECTURES)}"
+        )
     return row
 
 
 def target_of(row: Architecture) -> Target:
     """Return the compilation target for an architecture."""
-    limits = {"shared_memory": row.shared_memory, "registers": row.file, "max_threads": 1024, "threads": row.waves * row.wave, "shared_total": row.shared_total}
+    limits = {
+        "shared_memory": row.shared_memory,
+        "registers": row.file,
+        "max_threads": 1024,
+        "threads": row.waves * row.wave,
+        "shared_total": row.shared_total,
+    }
     return Target("amd", row.name, row.name, row.features, row.wave, limits, kind="hip")

@@ -36,7 +36,9 @@ _LLVM_OPTIONS = ("--amdgpu-codegenprepare-break-large-phis=0", "--amdgpu-mfma-vg
 _IF_LONG = ("--opt-disable=slsr",)
 
 
-def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembly_only: bool = False) -> CodeObject:
+def lower(
+    module: Module, target: Target, options: Mapping[str, Any], *, assembly_only: bool = False
+) -> CodeObject:
     """Lower a module of one kernel to a code object, leaving the module unchanged.
 
     Stages: ``tileir`` (the input), ``simt`` (with layout conversions and shared memory),
@@ -70,9 +72,20 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
     try:
         copy, text, state = compile_with_state(module, machine, options, timings)
     except OutOfResources as error:
-        raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+        raise OutOfResources(
+            error.required,
+            error.limit,
+            f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})",
+        ) from error
     assert isinstance(state, KernelState)
-    settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES, "if_long": _IF_LONG}
+    settings: dict[str, Any] = {
+        "triple": TRIPLE,
+        "cpu": target.cpu,
+        "features": ",".join(target.features),
+        "opt": 3,
+        "passes": PASSES,
+        "if_long": _IF_LONG,
+    }
     for option in _LLVM_OPTIONS:
         set_option(option)
     started = time.perf_counter()
@@ -96,16 +109,23 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
         "n_spills": usage.spilled,
         "cooperative": bool(options.get("cooperative")),
         "assertions": state.assertions,
-        "prints": {"formats": state.formats, "words": state.record_words} if state.record_words else None,
+        "prints": {"formats": state.formats, "words": state.record_words}
+        if state.record_words
+        else None,
         "configuration": configuration_text(options),
-        "notes": [*machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [
+            *machine_notes(options, machine),
+            *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel)),
+        ],
     }
     stages: dict[str, str | bytes] = {
         "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing,
     }  # fmt: skip
     if linked is not None:
         stages["hsaco"] = linked
-    return CodeObject(name, listing.encode() if linked is None else linked, stages, metadata, timings)
+    return CodeObject(
+        name, listing.encode() if linked is None else linked, stages, metadata, timings
+    )
 
 
 def _keep_listing(listing: str, binary: bytes) -> None:
@@ -127,8 +147,15 @@ def machine_notes(options: Mapping[str, Any], machine: GcnTarget) -> list[str]:
     if architecture(machine.name).matrix == MFMA:
         return []
     defaults = {"kpack": 1, "matrix_instr_nonkdim": 0, "schedule_hint": ""}
-    asked = {name: options[name] for name, default in defaults.items() if options.get(name, default) != default}
-    return [f"{name}={value!r} changes nothing on {machine.name}: it is of MFMA instructions" for name, value in asked.items()]
+    asked = {
+        name: options[name]
+        for name, default in defaults.items()
+        if options.get(name, default) != default
+    }
+    return [
+        f"{name}={value!r} changes nothing on {machine.name}: it is of MFMA instructions"
+        for name, value in asked.items()
+    ]
 
 
 def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> None:
@@ -140,20 +167,34 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
     """
     check_portable(name, options, machine.resources.warp_size, machine.resources.max_threads)
     if options.get("maxnreg") is not None:
-        raise LoweringError(f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds registers there")
+        raise LoweringError(
+            f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds registers there"
+        )
     if options.get("math", OPTIONS["math"]) not in ("relaxed", "strict"):
-        raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+        raise LoweringError(
+            f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}"
+        )
     if not isinstance(options.get("line_info", False), bool):
-        raise LoweringError(f"kernel {name}: line_info must be True or False, not {options['line_info']!r}")
+        raise LoweringError(
+            f"kernel {name}: line_info must be True or False, not {options['line_info']!r}"
+        )
     waves = options.get("waves_per_eu", 0)
     if isinstance(waves, bool) or not isinstance(waves, int) or not 0 <= waves <= 16:
-        raise LoweringError(f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}")
+        raise LoweringError(
+            f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}"
+        )
     chiplets = options.get("chiplets", 0)
     if isinstance(chiplets, bool) or not isinstance(chiplets, int) or not 0 <= chiplets <= 64:
-        raise LoweringError(f"kernel {name}: chiplets must be a number from 0 to 64, not {chiplets!r}")
+        raise LoweringError(
+            f"kernel {name}: chiplets must be a number from 0 to 64, not {chiplets!r}"
+        )
     if options.get("kpack", 1) not in (1, 2):
         raise LoweringError(f"kernel {name}: kpack must be 1 or 2, not {options['kpack']!r}")
     if options.get("schedule_hint", "") not in SCHEDULE_HINTS:
-        raise LoweringError(f"kernel {name}: schedule_hint must be one of {', '.join(map(repr, SCHEDULE_HINTS))}, not {options['schedule_hint']!r}")
+        raise LoweringError(
+            f"kernel {name}: schedule_hint must be one of {', '.join(map(repr, SCHEDULE_HINTS))}, not {options['schedule_hint']!r}"
+        )
     if options.get("matrix_instr_nonkdim", 0) not in (0, 16, 32):
-        raise LoweringError(f"kernel {name}: matrix_instr_nonkdim must be 0, 16 or 32, not {options['matrix_instr_nonkdim']!r}")
+        raise LoweringError(
+            f"kernel {name}: matrix_instr_nonkdim must be 0, 16 or 32, not {options['matrix_instr_nonkdim']!r}"
+        )

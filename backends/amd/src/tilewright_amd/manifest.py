@@ -10,7 +10,18 @@ from tilewright_amd import __version__
 from tilewright_amd.architectures import ARCHITECTURES
 
 #: The features if an assembler is installed; inline assembly needs one.
-CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline", "clock", "cooperative"})
+CAPABILITIES = every_type(
+    {
+        "descriptors",
+        "assert",
+        "print",
+        "inline_asm",
+        "dot_scaled",
+        "noinline",
+        "clock",
+        "cooperative",
+    }
+)
 
 #: Launch options of this backend beyond the portable ones.
 #:
@@ -38,7 +49,15 @@ def _capabilities() -> Capabilities:
     from tilewright_amd.toolchain.rocm_llvm import missing
 
     remedy = missing()
-    return dataclasses.replace(CAPABILITIES, features=CAPABILITIES.features - {"inline_asm"}, remedies={"inline_asm": remedy}) if remedy else CAPABILITIES
+    return (
+        dataclasses.replace(
+            CAPABILITIES,
+            features=CAPABILITIES.features - {"inline_asm"},
+            remedies={"inline_asm": remedy},
+        )
+        if remedy
+        else CAPABILITIES
+    )
 
 
 def manifest() -> Manifest:

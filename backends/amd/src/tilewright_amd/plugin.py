@@ -74,5 +74,11 @@ def _driver() -> Driver:
     return driver()
 
 
-tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(_driver)
+(
+    tilewright_load,
+    tilewright_launcher,
+    tilewright_memory,
+    tilewright_pointer_device,
+    tilewright_timer,
+) = launching(_driver)
 tilewright_peer_access = peer_access(_driver)

@@ -39,7 +39,11 @@ _UNUSED: Final = (
 )  # fmt: skip
 #: Values of the option ``schedule_hint`` -> LLVM's ``iglp.opt`` strategy for blocks with MFMA
 #: instructions, or None.
-SCHEDULE_HINTS: Final[Mapping[str, int | None]] = {"": None, "attention": 2, "memory-bound-attention": None}
+SCHEDULE_HINTS: Final[Mapping[str, int | None]] = {
+    "": None,
+    "attention": 2,
+    "memory-bound-attention": None,
+}
 
 
 class GcnTarget(SimtTarget):
@@ -64,7 +68,9 @@ class GcnTarget(SimtTarget):
         self.lanes = GcnLanes(row, self.threads)
         self.shared, self.memory = GcnShared(), GcnGlobalMemory(row)
         self.arithmetic = GcnArithmetic(row, relaxed=chosen.get("math", "relaxed") == "relaxed")
-        self.async_copy = global_load_lds.GcnCopies((global_load_lds.mechanism(row.direct),) if row.direct else ())
+        self.async_copy = global_load_lds.GcnCopies(
+            (global_load_lds.mechanism(row.direct),) if row.direct else ()
+        )
         self.matrix = self._matrix = GcnMatrix(
             row,
             extent=int(chosen.get("matrix_instr_nonkdim", 0)),
@@ -76,7 +82,9 @@ class GcnTarget(SimtTarget):
     def prepare(self, function: Function) -> KernelState:
         vectors: dict[LinearLayout, int] = {}
         operations = list(function.walk())
-        for matmul in dict.fromkeys(matmul_of(one) for one in operations if isinstance(one, Multiplication | Step)):
+        for matmul in dict.fromkeys(
+            matmul_of(one) for one in operations if isinstance(one, Multiplication | Step)
+        ):
             vectors |= self._matrix.vectors(matmul)
         for operation in operations:
             if isinstance(operation, DotScaled):
@@ -84,21 +92,37 @@ class GcnTarget(SimtTarget):
                 vectors[plan.c] = plan.extent**2 // 64
         return state_for(function, vectors)
 
-    def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
+    def begin(
+        self,
+        module: ModuleWriter,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        num_warps: int,
+        options: Mapping[str, Any],
+    ) -> FunctionWriter:
         state = module.state
         assert isinstance(state, KernelState)
         # inline device functions into the kernel: a call would pass registers through memory
         module.attributes = "alwaysinline nounwind"
         module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 128")
-        version = module.metadata(f'!{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}')
+        version = module.metadata(
+            f'!{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}'
+        )
         module.add_global(f"!llvm.module.flags = !{{{version}}}")
         threads = num_warps * self.resources.warp_size
-        attributes = ["nounwind", f'"amdgpu-flat-work-group-size"="{threads},{threads}"', '"uniform-work-group-size"="true"']
+        attributes = [
+            "nounwind",
+            f'"amdgpu-flat-work-group-size"="{threads},{threads}"',
+            '"uniform-work-group-size"="true"',
+        ]
         attributes += [f'"amdgpu-no-{what}"' for what in self._unused(state)]
         waves = options.get("waves_per_eu")
         if waves:
             attributes.append(f'"amdgpu-waves-per-eu"="{waves}"')
-        given = [(memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter) for type_, parameter in parameters]
+        given = [
+            (memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter)
+            for type_, parameter in parameters
+        ]
         if state.asserts:
             given.append(assertions.PARAMETER)
         if state.record_words:
@@ -106,7 +130,9 @@ class GcnTarget(SimtTarget):
         w = module.function(name, given, linkage="amdgpu_kernel", attributes=" ".join(attributes))
         for type_, parameter in parameters:
             if type_ == "ptr":
-                w.do(f"%{parameter} = addrspacecast {memory_access.GLOBAL} %{parameter}.global to ptr")
+                w.do(
+                    f"%{parameter} = addrspacecast {memory_access.GLOBAL} %{parameter}.global to ptr"
+                )
         return w
 
     def _unused(self, state: KernelState) -> tuple[str, ...]:

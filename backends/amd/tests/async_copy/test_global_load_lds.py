@@ -24,22 +24,60 @@ BLOCKS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1, "ACTIVATION
 EACH = 4
 
 
-def matmul(stages: int, kind: str = "fp16", *, across: bool = True, arch: str = "gfx950", warps: int = 4) -> CodeObject:
+def matmul(
+    stages: int, kind: str = "fp16", *, across: bool = True, arch: str = "gfx950", warps: int = 4
+) -> CodeObject:
     """``across``: whether neighbours of the second operand in memory are not summed over."""
-    sizes = ", ".join(f"{name}=i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk" if across else "stride_bn", "stride_cm"))
-    constants = {"stride_ak": 1, "stride_bn" if across else "stride_bk": 1, "stride_cn": 1, **BLOCKS}
+    sizes = ", ".join(
+        f"{name}=i32:16"
+        for name in (
+            "M",
+            "N",
+            "K",
+            "stride_am",
+            "stride_bk" if across else "stride_bn",
+            "stride_cm",
+        )
+    )
+    constants = {
+        "stride_ak": 1,
+        "stride_bn" if across else "stride_bk": 1,
+        "stride_cn": 1,
+        **BLOCKS,
+    }
     types = f"a_ptr=*{kind}:16, b_ptr=*{kind}:16, c_ptr=*{'fp32' if kind == 'fp32' else 'fp16'}:16"
-    return listed(example("matmul").matmul_kernel, f"{types}, {sizes}", arch, constants, num_stages=stages, num_warps=warps)
+    return listed(
+        example("matmul").matmul_kernel,
+        f"{types}, {sizes}",
+        arch,
+        constants,
+        num_stages=stages,
+        num_warps=warps,
+    )
 
 
-def is_right(code: CodeObject, size: tuple[int, int, int], schedule: str, seed: int = 0, *, across: bool = True, type_: Any = np.float16) -> bool:
+def is_right(
+    code: CodeObject,
+    size: tuple[int, int, int],
+    schedule: str,
+    seed: int = 0,
+    *,
+    across: bool = True,
+    type_: Any = np.float16,
+) -> bool:
     m, n, k = size
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-3, 4, (m, k)).astype(type_), rng.integers(-3, 4, (k, n)).astype(type_)
     given = b if across else np.ascontiguousarray(b.T)
     c = np.full((m, n), np.nan, type_)
     try:
-        launched(code, [a, given, c, m, n, k, k, n if across else k, n], (-(-m // 64) * -(-n // 64),), schedule=schedule, seed=seed)
+        launched(
+            code,
+            [a, given, c, m, n, k, k, n if across else k, n],
+            (-(-m // 64) * -(-n // 64),),
+            schedule=schedule,
+            seed=seed,
+        )
     except WaveError:
         return False
     return bool(np.array_equal(c, (a.astype(np.float64) @ b.astype(np.float64)).astype(type_)))
@@ -97,7 +135,9 @@ def _no_barrier(self: GcnThreads, w: Any, threads: Any) -> None:
     global_load_lds.lds_done(w)
 
 
-def _of_the_next_lane(layout: Any, axis: int, step: int, across: Any, element: Any) -> Callable[..., list[str] | None]:
+def _of_the_next_lane(
+    layout: Any, axis: int, step: int, across: Any, element: Any
+) -> Callable[..., list[str] | None]:
     load = _LOADER(layout, axis, step, across, element)
 
     def wrong(*given: Any) -> list[str] | None:
@@ -124,4 +164,6 @@ def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, attribute, value)
     type_ = np.float32 if kind == "fp32" else np.float16
     right = functools.partial(is_right, matmul(3, kind), (64, 64, 256), type_=type_)
-    assert not all(right(schedule, seed) for schedule in SCHEDULES for seed in (0, 1)), f"{name}: nothing was seen"
+    assert not all(right(schedule, seed) for schedule in SCHEDULES for seed in (0, 1)), (
+        f"{name}: nothing was seen"
+    )

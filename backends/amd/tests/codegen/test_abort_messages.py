@@ -15,33 +15,61 @@ import pytest
 from tilewright_amd.codegen import abort_messages
 
 ROOT = Path(__file__).resolve().parents[4]
-_there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
+_there = (
+    importlib.util.find_spec("rocm") is not None
+    and importlib.util.find_spec("rocm.bindings.hip") is not None
+)
 pytestmark = [
-    pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed"),
-    pytest.mark.skipif(not sys.platform.startswith("linux") or os.uname().machine not in abort_messages._MACHINES, reason="for Linux on x86-64 and aarch64"),
+    pytest.mark.skipif(
+        not _there or shutil.which("cc") is None,
+        reason="rocm-bindings-hip and a C compiler are needed",
+    ),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux") or os.uname().machine not in abort_messages._MACHINES,
+        reason="for Linux on x86-64 and aarch64",
+    ),
 ]
 LINE = "tilewright: kernel checks: an assertion failed: too great ("
 
 
 def ended(what: str, *options: str, launcher: str = "native") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TILEWRIGHT_AMD_LAUNCHER": launcher, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {
+        **os.environ,
+        "TILEWRIGHT_AMD_LAUNCHER": launcher,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
     environment.pop("TILEWRIGHT_BACKEND", None)
     program = str(Path(__file__).resolve().parents[1] / "abort_program.py")
-    return subprocess.run([sys.executable, *options, program, "gfx942", what], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+    return subprocess.run(
+        [sys.executable, *options, program, "gfx942", what],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        cwd=ROOT,
+    )
 
 
 @pytest.mark.parametrize("launcher", ["native", "python"])
 def test_an_abort_names_the_assertion_that_failed(launcher: str) -> None:
     done = ended("assertion", launcher=launcher)
     assert done.returncode == -signal.SIGABRT and done.stdout == "before\n", done.stderr
-    assert done.stderr.count(LINE) == 1 and "amd_kernels.py:60, in checks)" in done.stderr, done.stderr
+    assert done.stderr.count(LINE) == 1 and "amd_kernels.py:60, in checks)" in done.stderr, (
+        done.stderr
+    )
 
 
-@pytest.mark.parametrize(("what", "options"), [("assertion", ("-X", "faulthandler")), ("handler after", ())])
+@pytest.mark.parametrize(
+    ("what", "options"), [("assertion", ("-X", "faulthandler")), ("handler after", ())]
+)
 def test_handlers_of_others_do_their_work(what: str, options: tuple[str, ...]) -> None:
     done = ended(what, *options)
     assert done.returncode == -signal.SIGABRT, done.stderr
-    assert done.stderr.count(LINE) == 1 and "Fatal Python error: Aborted" in done.stderr and "abort_program.py" in done.stderr, done.stderr
+    assert (
+        done.stderr.count(LINE) == 1
+        and "Fatal Python error: Aborted" in done.stderr
+        and "abort_program.py" in done.stderr
+    ), done.stderr
 
 
 @pytest.mark.parametrize("what", ["address", "other"])

@@ -15,7 +15,13 @@ from amd_support import listed
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
 #: Types of which an architecture's instruction adds two at once.
-PACKED = {"gfx90a": ("fp16",), "gfx942": ("fp16", "bf16"), "gfx950": ("fp16", "bf16"), "gfx1100": (), "gfx1201": ("fp16", "bf16")}
+PACKED = {
+    "gfx90a": ("fp16",),
+    "gfx942": ("fp16", "bf16"),
+    "gfx950": ("fp16", "bf16"),
+    "gfx1100": (),
+    "gfx1201": ("fp16", "bf16"),
+}
 
 
 def counted(text: Any, pattern: str) -> Counter[str]:
@@ -37,7 +43,13 @@ def raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def test_sums_of_rows(arch: str, type_: str, aligned: bool, n: int) -> None:
     """512 elements for one wave; the mask ends at a multiple of 16, or anywhere."""
     rng, of = np.random.default_rng(n), 16 if aligned else 1
-    code = listed(kernels.row_sums, f"x=*{type_}:16, z=*{type_}:16, n=i32:{of}", arch, {"BLOCK": 512}, num_warps=1)
+    code = listed(
+        kernels.row_sums,
+        f"x=*{type_}:16, z=*{type_}:16, n=i32:{of}",
+        arch,
+        {"BLOCK": 512},
+        num_warps=1,
+    )
     each = 512 // (32 if arch.startswith("gfx1") else 64)
     sums = counted(code.stages["amdgcn"], r"global_atomic_(?:pk_)?add_\w+")
     if type_ == "fp32" and arch != "gfx90a":  # whose instruction takes subnormal numbers for zero
@@ -53,9 +65,17 @@ def test_sums_of_rows(arch: str, type_: str, aligned: bool, n: int) -> None:
     np.testing.assert_array_equal(z.astype(np.float64), expected)
 
 
-@pytest.mark.parametrize(("arch", "type_"), [(arch, type_) for arch, types in PACKED.items() for type_ in types])
+@pytest.mark.parametrize(
+    ("arch", "type_"), [(arch, type_) for arch, types in PACKED.items() for type_ in types]
+)
 def test_old_values_of_pairs(arch: str, type_: str) -> None:
-    code = listed(kernels.row_sums_with_old, f"x=*{type_}:16, z=*{type_}:16, old=*{type_}:16, n=i32:16", arch, {"BLOCK": 512}, num_warps=1)
+    code = listed(
+        kernels.row_sums_with_old,
+        f"x=*{type_}:16, z=*{type_}:16, old=*{type_}:16, n=i32:16",
+        arch,
+        {"BLOCK": 512},
+        num_warps=1,
+    )
     assert counted(code.stages["amdgcn"], r"global_atomic_pk_add_\w+")
     rng = np.random.default_rng(0)
     x, z, old = (whole(rng, type_, 512) for _ in range(3))
@@ -70,9 +90,16 @@ def test_old_values_of_pairs(arch: str, type_: str) -> None:
 @pytest.mark.parametrize("arch", PACKED)
 @pytest.mark.parametrize("stride", [1, 3])
 def test_each_lane_adds_the_sum_of_another_row(arch: str, stride: int) -> None:
-    code = listed(kernels.tile_sums, "x=*fp32:16, z=*fp32:16, m=i32", arch, {"ROWS": 32, "COLUMNS": 256, "STRIDE": stride})
+    code = listed(
+        kernels.tile_sums,
+        "x=*fp32:16, z=*fp32:16, m=i32",
+        arch,
+        {"ROWS": 32, "COLUMNS": 256, "STRIDE": stride},
+    )
     swap = "global_atomic_cmpswap"
-    assert counted(code.stages["amdgcn"], r"global_atomic_\w+") == {swap if arch == "gfx90a" else "global_atomic_add_f32": 1}
+    assert counted(code.stages["amdgcn"], r"global_atomic_\w+") == {
+        swap if arch == "gfx90a" else "global_atomic_add_f32": 1
+    }
     x, z = whole(np.random.default_rng(0), "fp32", 32, 256), np.zeros(32 * stride, np.float32)
     launched(code, [x, z, 29])
     expected = np.zeros((32, stride), np.float32)
@@ -83,5 +110,7 @@ def test_each_lane_adds_the_sum_of_another_row(arch: str, stride: int) -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_one_release_serves_all_updates_of_a_thread(arch: str) -> None:
     """Each update releases; the caches are written back once."""
-    code = listed(kernels.row_sums, "x=*fp32:16, z=*fp32:16, n=i32:16", arch, {"BLOCK": 512}, num_warps=1)
+    code = listed(
+        kernels.row_sums, "x=*fp32:16, z=*fp32:16, n=i32:16", arch, {"BLOCK": 512}, num_warps=1
+    )
     assert counted(code.stages["amdgcn"], r"buffer_wbl2|buffer_inv") == {"buffer_wbl2": 1}

@@ -24,7 +24,9 @@ def kernel(out, x, n, BLOCK: tl.constexpr):
 
 def listing(line_info: object, arch: str) -> str:
     backend, target = place("amd", arch)
-    stage = inspect_kernel(kernel, "*fp32:16, *fp32:16, i32", {"BLOCK": 512}, backend, target, {"line_info": line_info}).code.stages["amdgcn"]
+    stage = inspect_kernel(
+        kernel, "*fp32:16, *fp32:16, i32", {"BLOCK": 512}, backend, target, {"line_info": line_info}
+    ).code.stages["amdgcn"]
     assert isinstance(stage, str)
     return stage
 
@@ -43,10 +45,15 @@ def test_code_is_the_same_and_says_its_lines(arch: str) -> None:
             at = int(said[1])
         elif access := re.match(r"\t(?:global|buffer|flat)_(load|store)", line):
             found.setdefault(access[1], set()).add(at)
-    assert found == {name: {number for number, line in enumerate(SOURCE, 1) if line.endswith(f"# the {name}")} for name in ("load", "store")}
+    assert found == {
+        name: {number for number, line in enumerate(SOURCE, 1) if line.endswith(f"# the {name}")}
+        for name in ("load", "store")
+    }
     assert ".loc" not in plain
 
 
 def test_what_is_no_switch_is_refused() -> None:
-    with pytest.raises(LoweringError, match="kernel kernel: line_info must be True or False, not 'all'"):
+    with pytest.raises(
+        LoweringError, match="kernel kernel: line_info must be True or False, not 'all'"
+    ):
         listing("all", "gfx942")

@@ -40,7 +40,12 @@ OPTIONS = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 def test_barriers_stand_before_and_behind_a_branch(arch: str) -> None:
     target = GcnTarget(named_target(registry().get("amd"), arch))
     text = compile_kernel(read(TEXT.format(inside=SEND), target), target, OPTIONS)
-    order = [name for line in text.splitlines() for name in ("barrier", "br i1", "global_store", "join") if name in line and not line.startswith("declare")]
+    order = [
+        name
+        for line in text.splitlines()
+        for name in ("barrier", "br i1", "global_store", "join")
+        if name in line and not line.startswith("declare")
+    ]
     first = order.index("br i1")
     assert order[:first].count("barrier") and "barrier" in order[order.index("global_store") :]
     then = text.partition("\nthen")[2].partition("\njoin")[0]
@@ -50,5 +55,7 @@ def test_barriers_stand_before_and_behind_a_branch(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_barrier_in_a_branch_is_refused(arch: str) -> None:
     target = GcnTarget(named_target(registry().get("amd"), arch))
-    with pytest.raises(LoweringError, match=r"^barrier at .* is inside of the if at .* inline assembly at"):
+    with pytest.raises(
+        LoweringError, match=r"^barrier at .* is inside of the if at .* inline assembly at"
+    ):
         compile_kernel(read(TEXT.format(inside="barrier"), target), target, OPTIONS)

@@ -23,20 +23,37 @@ def gram(x, out, rows, K: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr)
     total = tl.zeros([SIZE, SIZE], dtype=tl.float32)
     for k in range(tl.cdiv(K, BLOCK)):
         at = k * BLOCK + tl.arange(0, BLOCK)
-        part = tl.load(x + row[:, None] * K + at[None, :], mask=(row < rows)[:, None] & (at < K)[None, :], other=0.0)
+        part = tl.load(
+            x + row[:, None] * K + at[None, :],
+            mask=(row < rows)[:, None] & (at < K)[None, :],
+            other=0.0,
+        )
         total = tl.dot(part, tl.trans(part), total)
     tl.store(out + row[:, None] * SIZE + row[None, :], total)
 
 
 def compiled_gram(arch: str, trips: int) -> CodeObject:
-    return listed(gram, "x=*fp16:16, out=*fp32:16, rows=i32", arch, {"K": trips * BLOCK, "BLOCK": BLOCK, "SIZE": SIZE}, num_warps=2, num_stages=2)
+    return listed(
+        gram,
+        "x=*fp16:16, out=*fp32:16, rows=i32",
+        arch,
+        {"K": trips * BLOCK, "BLOCK": BLOCK, "SIZE": SIZE},
+        num_warps=2,
+        num_stages=2,
+    )
 
 
 def loops_of(code: CodeObject) -> int:
     """Backward branches."""
     lines = str(code.stages["amdgcn"]).splitlines()
-    places = {line.split(":")[0]: number for number, line in enumerate(lines) if re.match(r"\.LBB\w+:", line)}
-    branches = ((number, re.match(r"\ts_c?branch\w* (\.LBB\w+)", line)) for number, line in enumerate(lines))
+    places = {
+        line.split(":")[0]: number
+        for number, line in enumerate(lines)
+        if re.match(r"\.LBB\w+:", line)
+    }
+    branches = (
+        (number, re.match(r"\ts_c?branch\w* (\.LBB\w+)", line)) for number, line in enumerate(lines)
+    )
     return sum(found is not None and places[found[1]] <= number for number, found in branches)
 
 

@@ -18,10 +18,34 @@ from tilewright_amd.target import TRIPLE
 
 
 @tw.jit
-def products(a_ptr, b_ptr, c_ptr, M, N, K, a_row, a_column, b_row, b_column, c_row, BM: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
-    rows, columns, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BM + tl.arange(0, BM), tl.arange(0, BK)
-    a_at, b_at = a_ptr + rows[:, None] * a_row + k[None, :] * a_column, b_ptr + k[:, None] * b_row + columns[None, :] * b_column
-    c_at, inside = c_ptr + rows[:, None] * c_row + columns[None, :], (rows[:, None] < M) & (columns[None, :] < N)
+def products(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    a_row,
+    a_column,
+    b_row,
+    b_column,
+    c_row,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+):  # type: ignore[no-untyped-def]
+    rows, columns, k = (
+        tl.program_id(0) * BM + tl.arange(0, BM),
+        tl.program_id(1) * BM + tl.arange(0, BM),
+        tl.arange(0, BK),
+    )
+    a_at, b_at = (
+        a_ptr + rows[:, None] * a_row + k[None, :] * a_column,
+        b_ptr + k[:, None] * b_row + columns[None, :] * b_column,
+    )
+    c_at, inside = (
+        c_ptr + rows[:, None] * c_row + columns[None, :],
+        (rows[:, None] < M) & (columns[None, :] < N),
+    )
     total = tl.load(c_at, mask=inside, other=0)
     for start in tl.range(0, K, BK, num_stages=3):
         a = tl.load(a_at, mask=(rows[:, None] < M) & (k[None, :] < K - start), other=0)
@@ -37,12 +61,24 @@ def test_shared_memory_is_written_before_a_barrier(arch: str) -> None:
     signature = "*fp32:16, *fp32:16, *fp32:16, i32, i32, i32, i32, i32, i32, i32, i32"
     code = listed(products, signature, arch, {"BM": 64, "BK": 32}, num_warps=4)
     lines = [line.strip() for line in str(code.stages["amdgcn"]).splitlines()]
-    barriers = [number for number, line in enumerate(lines) if line.split(" ")[0] in ("s_barrier", "s_barrier_signal")]
+    barriers = [
+        number
+        for number, line in enumerate(lines)
+        if line.split(" ")[0] in ("s_barrier", "s_barrier_signal")
+    ]
     assert barriers
     for number in barriers:
         before = lines[number - 1 :: -1]
-        waited = next(place for place, line in enumerate(before) if "lgkmcnt(0)" in line or (line.startswith("s_wait") and "dscnt 0x0" in line))
-        begun = next(place for place, line in enumerate(before) if line.startswith("ds_") or line.endswith(":"))
+        waited = next(
+            place
+            for place, line in enumerate(before)
+            if "lgkmcnt(0)" in line or (line.startswith("s_wait") and "dscnt 0x0" in line)
+        )
+        begun = next(
+            place
+            for place, line in enumerate(before)
+            if line.startswith("ds_") or line.endswith(":")
+        )
         assert waited < begun, before[: waited + 1]
 
 
@@ -52,7 +88,10 @@ def waits_of(arch: str, write: Callable[[FunctionWriter], None]) -> list[str]:
     w = module.function("k", [], linkage="amdgpu_kernel")
     write(w)
     w.ret()
-    lines = [line.split("//")[0].strip() for line in assembly(module.text(), triple=TRIPLE, cpu=arch).splitlines()]
+    lines = [
+        line.split("//")[0].strip()
+        for line in assembly(module.text(), triple=TRIPLE, cpu=arch).splitlines()
+    ]
     return [" ".join(line.split()) for line in lines if line.startswith("s_wait")]
 
 
@@ -65,7 +104,14 @@ def test_a_wait_leaves_as_many_copies_under_way_as_it_says(arch: str, pending: i
     assert wait == f"s_waitcnt {most}lgkmcnt(0)"
 
 
-@pytest.mark.parametrize(("arch", "expected"), [("gfx942", "s_waitcnt lgkmcnt(0)"), ("gfx1100", "s_waitcnt lgkmcnt(0)"), ("gfx1201", "s_wait_dscnt 0x0")])
+@pytest.mark.parametrize(
+    ("arch", "expected"),
+    [
+        ("gfx942", "s_waitcnt lgkmcnt(0)"),
+        ("gfx1100", "s_waitcnt lgkmcnt(0)"),
+        ("gfx1201", "s_wait_dscnt 0x0"),
+    ],
+)
 def test_a_wait_for_shared_memory_is_for_nothing_else(arch: str, expected: str) -> None:
     assert waits_of(arch, lambda w: waitcnt.wait_for_shared(w, ARCHITECTURES[arch])) == [expected]
 

@@ -38,9 +38,17 @@ def test_products_are_right_in_any_order_of_the_waves(arch: str, kind: str) -> N
             # as many bits in front as f16 has, and all of these numbers end in zeros
             a, b = ((values.view(np.uint16) >> 8).astype(np.uint8) for values in (a, b))
         c = np.full((m, n), np.nan, np.float16)
-        launched(code, [a, b, c, m, n, k, k, n, n], (-(-m // 128) * -(-n // 128),), schedule="random", seed=k)
+        launched(
+            code,
+            [a, b, c, m, n, k, k, n, n],
+            (-(-m // 128) * -(-n // 128),),
+            schedule="random",
+            seed=k,
+        )
         x, y = (decode(values, F8E5M2) if kind == "fp8" else values for values in (a, b))
-        np.testing.assert_array_equal(c, (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16))
+        np.testing.assert_array_equal(
+            c, (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16)
+        )
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -49,7 +57,15 @@ def test_attention_is_right_in_any_order_of_the_waves(arch: str) -> None:
     for length in (208, 64, 16):
         q, k, v = (rng.standard_normal((length, 64)).astype(np.float16) for _ in range(3))
         out, lse = np.full((length, 64), np.nan, np.float16), np.full(length, np.nan, np.float32)
-        launched(code, [q, k, v, out, lse, 0.125, length], (-(-length // 128), 1), schedule="random", seed=length)
-        (expected,), (logarithms,) = attention.forward(q[None], k[None], v[None], 0.125, causal=False)
+        launched(
+            code,
+            [q, k, v, out, lse, 0.125, length],
+            (-(-length // 128), 1),
+            schedule="random",
+            seed=length,
+        )
+        (expected,), (logarithms,) = attention.forward(
+            q[None], k[None], v[None], 0.125, causal=False
+        )
         np.testing.assert_allclose(out, expected, rtol=0, atol=4e-3)
         np.testing.assert_allclose(lse, logarithms / np.log(2), rtol=0, atol=1e-4)

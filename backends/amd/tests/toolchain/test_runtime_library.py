@@ -15,8 +15,13 @@ import pytest
 from tilewright_amd.toolchain import runtime_library
 from tilewright_amd.toolchain.runtime_library import NAME, candidates, chosen, conflict, mapped
 
-_there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
-needs_bindings = pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed")
+_there = (
+    importlib.util.find_spec("rocm") is not None
+    and importlib.util.find_spec("rocm.bindings.hip") is not None
+)
+needs_bindings = pytest.mark.skipif(
+    not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed"
+)
 
 
 def runtime(folder: Path, name: str = NAME) -> str:
@@ -27,7 +32,10 @@ def runtime(folder: Path, name: str = NAME) -> str:
 
 def maps_of(folder: Path, *files: str) -> Path:
     maps = folder / "maps"
-    rows = [f"7f0{i}-7f0{i + 1} r-xp 00000000 08:01 {i} {file}" for i, file in enumerate([*files, "/lib/libc.so.6", *files])]
+    rows = [
+        f"7f0{i}-7f0{i + 1} r-xp 00000000 08:01 {i} {file}"
+        for i, file in enumerate([*files, "/lib/libc.so.6", *files])
+    ]
     maps.write_text("\n".join(rows) + "\n")
     return maps
 
@@ -40,7 +48,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(runtime_library, "_ROCM", str(tmp_path / "rocm"))
     monkeypatch.setattr(runtime_library, "_SYSTEM", (str(tmp_path / "system"),))
     monkeypatch.setattr(runtime_library, "_LOADER_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(runtime_library, "_BUNDLES", (("torch_of_this_test", "lib"), ("rocm_of_this_test", "lib")))
+    monkeypatch.setattr(
+        runtime_library, "_BUNDLES", (("torch_of_this_test", "lib"), ("rocm_of_this_test", "lib"))
+    )
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     return tmp_path
 
@@ -75,7 +85,9 @@ def test_runtimes_are_taken_in_order(bare: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("folder", ["lib", "lib64", ""])
-def test_rocm_path_names_a_folder_with_lib_or_lib_itself(bare: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+def test_rocm_path_names_a_folder_with_lib_or_lib_itself(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
     expected = runtime(bare / "named" / folder)
     monkeypatch.setenv("ROCM_PATH", str(bare / "named"))
     assert chosen(maps_of(bare)) == expected
@@ -103,9 +115,15 @@ def test_hard_links_are_one_runtime_and_copies_are_two(tmp_path: Path) -> None:
 
 
 def _process(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    given = {name: value for name, value in os.environ.items() if not name.startswith(("ROCM_", "TILEWRIGHT_", "LD_LIBRARY"))}
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ROCM_", "TILEWRIGHT_", "LD_LIBRARY"))
+    }
     given |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment}
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=given, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=given, check=False
+    )
 
 
 #: Load runtimes, then print which one hip-python has, or what the backend says.
@@ -138,7 +156,11 @@ def test_hip_python_loads_the_runtime_of_the_process(tmp_path: Path) -> None:
         return done.stdout.strip()
 
     assert said(first) == repr([first]), "it is not in ROCM_PATH"
-    assert said(link, ROCM_PATH=str(tmp_path / "first")) == repr([link]), "hard links are one runtime"
-    assert said(first, ROCM_PATH=str(tmp_path / "second")) == repr([first]), "the runtime of the process comes first"
+    assert said(link, ROCM_PATH=str(tmp_path / "first")) == repr([link]), (
+        "hard links are one runtime"
+    )
+    assert said(first, ROCM_PATH=str(tmp_path / "second")) == repr([first]), (
+        "the runtime of the process comes first"
+    )
     assert said(ROCM_PATH=str(tmp_path / "second" / "lib")) == repr([second])
     assert "several HIP runtimes" in said(first, second)

@@ -15,33 +15,57 @@ from tilewright_cpu.target import REQUEST_STATE, TILE_DATA
 _HEADER_WORDS = 5
 
 
-def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+def export(
+    name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target
+) -> CProgram:
     """Write ``name.o``, ``name.h`` and ``name_launch.c``, of which a C compiler makes a library.
 
     Raises:
         BackendError: the kernel prints, which takes Python.
     """
     if b"tilewright_print" in code.binary:
-        raise BackendError(f"kernel {name} prints, which C programs cannot show: leave device_print out of it")
-    symbol, messages = str(code.metadata.get("kernel", code.name)), list(code.metadata.get("asserts", ()))
+        raise BackendError(
+            f"kernel {name} prints, which C programs cannot show: leave device_print out of it"
+        )
+    symbol, messages = (
+        str(code.metadata.get("kernel", code.name)),
+        list(code.metadata.get("asserts", ())),
+    )
     given = c_parameters(parameters)
-    declared = ", ".join(("uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given)))
+    declared = ", ".join(
+        (
+            "uint32_t grid_x",
+            "uint32_t grid_y",
+            "uint32_t grid_z",
+            *(each.declaration for each in given),
+        )
+    )
     said = f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it.\nThe threads are OpenMP's where this is compiled with it."
     tiles = "@tiles.configuration" in str(code.stages.get("llir", ""))
-    fails = " Gives 0, or the number of an assertion that failed, from 1 on." if messages else " Gives 0."
+    fails = (
+        " Gives 0, or the number of an assertion that failed, from 1 on."
+        if messages
+        else " Gives 0."
+    )
     if tiles:
         fails = f"{fails[:-1]}; -1 where the system does not let the process use the processor's tile registers."
     cooperative = bool(code.metadata.get("cooperative"))
     if cooperative:
         said = f"Run kernel {name} on a grid of programs, for {target.arch}, all at once, and wait for it.\nEach program has a thread of its own."
         fails = f"{fails[:-1]}; -4 where the process can start no thread for each: none has run then. Take fewer programs, each for the work of several."
-    memory, cleared, arena = (int(code.metadata.get(f"{which}_bytes", 0)) for which in ("memory", "cleared", "arena"))
+    memory, cleared, arena = (
+        int(code.metadata.get(f"{which}_bytes", 0)) for which in ("memory", "cleared", "arena")
+    )
     if arena:
         fails = f"{fails[:-1]}; -2 where there is no memory for its large tiles, {arena} bytes a thread."
     fails = f"{fails[:-1]}; -3 where the grid has {MAX_EXTENT} programs or more along an axis, or more than {MAX_PROGRAMS}. An empty grid runs nothing."
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:
-        lines += ["", "/* What the assertions say, the first at index 0. */", f"extern const char *const {name}_messages[{len(messages)}];"]
+        lines += [
+            "",
+            "/* What the assertions say, the first at index 0. */",
+            f"extern const char *const {name}_messages[{len(messages)}];",
+        ]
     bounded = code.metadata.get("bounds", ())
     size = _HEADER_WORDS + len(given) + 2 * len(bounded)
     body = [
@@ -50,18 +74,29 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "",
         "#include <stdlib.h>",
         "#include <string.h>",
-        *(["#include <pthread.h>"] if cooperative else ["#ifdef _OPENMP", "#include <omp.h>", "#endif"]),
+        *(
+            ["#include <pthread.h>"]
+            if cooperative
+            else ["#ifdef _OPENMP", "#include <omp.h>", "#endif"]
+        ),
         "",
         f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last, void *memory);",
         "",
     ]
     if messages:
-        body += [f"const char *const {name}_messages[{len(messages)}] = {{{', '.join(map(text_of_c, messages))}}};", ""]
+        body += [
+            f"const char *const {name}_messages[{len(messages)}] = {{{', '.join(map(text_of_c, messages))}}};",
+            "",
+        ]
     if tiles:
         body += ["#include <sys/syscall.h>", "#include <unistd.h>", ""]
     body += [
         f"static void {name}_run(const uint64_t *words, int64_t first, int64_t last) {{",
-        *([f"    {line}" for line in _with_memory(symbol, memory, cleared)] if memory else [f"    {symbol}(words, first, last, 0);"]),
+        *(
+            [f"    {line}" for line in _with_memory(symbol, memory, cleared)]
+            if memory
+            else [f"    {symbol}(words, first, last, 0);"]
+        ),
         "}",
         "",
         *(_threads(name) if cooperative else []),
@@ -69,13 +104,24 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "    if (grid_x == 0 || grid_y == 0 || grid_z == 0) return 0;",
         f"    if ((grid_x | grid_y | grid_z) >= {MAX_EXTENT}u || grid_z > INT64_MAX / ((int64_t)grid_x * grid_y)) return -3;",
         "    const int64_t programs = (int64_t)grid_x * grid_y * grid_z;",
-        *([f"    if (syscall(SYS_arch_prctl, {REQUEST_STATE:#x}, {TILE_DATA}) != 0) return -1;"] if tiles else []),
+        *(
+            [f"    if (syscall(SYS_arch_prctl, {REQUEST_STATE:#x}, {TILE_DATA}) != 0) return -1;"]
+            if tiles
+            else []
+        ),
         f"    int32_t status[{STATUS_WORDS}] = {{0}};",
         f"    uint64_t words[{size}] = {{grid_x, grid_y, grid_z, (uint64_t)(uintptr_t)status}};",
         *(f"    {statement}" for statement in words(given, "words", _HEADER_WORDS)),
         # nothing is known of the memory behind an address
-        *(f"    words[{_HEADER_WORDS + len(given) + 2 * position + 1}] = INT64_MAX;" for position in range(len(bounded))),
-        *([f"    if (!{name}_at_once(words, programs)) return -4;"] if cooperative else _shared(name)),
+        *(
+            f"    words[{_HEADER_WORDS + len(given) + 2 * position + 1}] = INT64_MAX;"
+            for position in range(len(bounded))
+        ),
+        *(
+            [f"    if (!{name}_at_once(words, programs)) return -4;"]
+            if cooperative
+            else _shared(name)
+        ),
         *([f"    if (status[0] == {OUT_OF_MEMORY}) return -2;"] if arena else []),
         "    return status[0] ? status[1] + 1 : 0;",
         "}",
@@ -86,7 +132,18 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         f"{name}.h": header(name, ["stdint.h"], lines).encode(),
         f"{name}_launch.c": "\n".join(body).encode(),
     }
-    return CProgram(files, ("-O2", "-shared", "-fPIC", f"{name}_launch.c", f"{name}.o", "-lm", *(["-pthread"] if cooperative else [])))
+    return CProgram(
+        files,
+        (
+            "-O2",
+            "-shared",
+            "-fPIC",
+            f"{name}_launch.c",
+            f"{name}.o",
+            "-lm",
+            *(["-pthread"] if cooperative else []),
+        ),
+    )
 
 
 def _shared(name: str) -> list[str]:

@@ -109,7 +109,10 @@ class _Watch:
             kept = ctypes.create_string_buffer(text, len(text))
             # the code's start comes last: until then the entry is of no kernel
             self._kernels[4 * place] = self._kernels[4 * place + 1] = 0
-            self._kernels[4 * place + 2], self._kernels[4 * place + 3] = ctypes.addressof(kept), len(text)
+            self._kernels[4 * place + 2], self._kernels[4 * place + 3] = (
+                ctypes.addressof(kept),
+                len(text),
+            )
             self._texts[place] = kept
             self._kernels[4 * place + 1] = start + size
             self._kernels[4 * place] = start
@@ -134,4 +137,8 @@ def watch(start: int, size: int, name: str) -> None:
     found = _watch()
     if found is not None:
         text = f"\ntilewright: kernel {name} was running when a fault ended the process: most likely an access outside of its arrays. To see which, and where: "
-        found.add(start, size, (text + 'with tilewright.backend("reference", checked=True): ...\n').encode())
+        found.add(
+            start,
+            size,
+            (text + 'with tilewright.backend("reference", checked=True): ...\n').encode(),
+        )

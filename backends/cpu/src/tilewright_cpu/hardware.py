@@ -29,14 +29,27 @@ class VectorUnit:
 _VECTORS: dict[str, tuple[VectorUnit, ...]] = {
     "x86-64": (VectorUnit("avx512f", 512, 32), VectorUnit("avx", 256, 16), VectorUnit("", 128, 16)),
     "aarch64": (VectorUnit("", 128, 32),),
-    "riscv64": (VectorUnit("zvl512b", 512, 32), VectorUnit("zvl256b", 256, 32), VectorUnit("v", 128, 32), VectorUnit("", 128, 16)),
+    "riscv64": (
+        VectorUnit("zvl512b", 512, 32),
+        VectorUnit("zvl256b", 256, 32),
+        VectorUnit("v", 128, 32),
+        VectorUnit("", 128, 16),
+    ),
 }
 _USUAL_VECTORS = (VectorUnit("", 128, 16),)
 
 #: What a processor can do: by architecture, the features one of which brings it; an empty name is of the architecture itself.
 _ABILITIES: dict[str, dict[str, frozenset[str]]] = {
-    "fused": {"x86-64": frozenset({"fma", "avx512f"}), "aarch64": frozenset({""}), "riscv64": frozenset({"f"})},
-    "half": {"x86-64": frozenset({"f16c", "avx512f", "avx512fp16"}), "aarch64": frozenset({""}), "riscv64": frozenset({"zvfhmin", "zvfh"})},
+    "fused": {
+        "x86-64": frozenset({"fma", "avx512f"}),
+        "aarch64": frozenset({""}),
+        "riscv64": frozenset({"f"}),
+    },
+    "half": {
+        "x86-64": frozenset({"f16c", "avx512f", "avx512fp16"}),
+        "aarch64": frozenset({""}),
+        "riscv64": frozenset({"zvfhmin", "zvfh"}),
+    },
     "ldexp": {"x86-64": frozenset({"avx512vl"})},
     "range": {"x86-64": frozenset({"avx512dq"})},
     "bf16": {"x86-64": frozenset({"avx512bf16"})},
@@ -44,7 +57,14 @@ _ABILITIES: dict[str, dict[str, frozenset[str]]] = {
 }
 
 #: Caches of a machine that does not tell.
-USUAL_CACHES: Mapping[str, int] = {"l1d_bytes": 32 << 10, "l1d_ways": 8, "l2_bytes": 1 << 20, "l2_ways": 8, "l3_bytes": 8 << 20, "line_bytes": 64}
+USUAL_CACHES: Mapping[str, int] = {
+    "l1d_bytes": 32 << 10,
+    "l1d_ways": 8,
+    "l2_bytes": 1 << 20,
+    "l2_ways": 8,
+    "l3_bytes": 8 << 20,
+    "line_bytes": 64,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +182,22 @@ def hardware_of(target: Target) -> Hardware:
     registers = unit.registers
     if bits < unit.bits and target.arch == "x86-64" and "avx512vl" not in features:
         registers = 16
-    return Hardware(target.arch, features, bits, registers, {name: int(target.limits.get(name, usual)) for name, usual in USUAL_CACHES.items()})
+    return Hardware(
+        target.arch,
+        features,
+        bits,
+        registers,
+        {name: int(target.limits.get(name, usual)) for name, usual in USUAL_CACHES.items()},
+    )
 
 
 def vector_unit(arch: str, features: frozenset[str]) -> VectorUnit:
     """The widest vectors of a processor with these features, named without signs."""
-    return next(unit for unit in _VECTORS.get(arch, _USUAL_VECTORS) if not unit.feature or unit.feature in features)
+    return next(
+        unit
+        for unit in _VECTORS.get(arch, _USUAL_VECTORS)
+        if not unit.feature or unit.feature in features
+    )
 
 
 # ---- processors by name
@@ -184,7 +214,12 @@ _ARM_V1 = (*_ARM_DOT, "bf16", "i8mm", "sve")
 _RISCV = ("m", "a", "f", "d", "c")
 
 #: Levels of the x86-64 psABI that code may be limited to, for machines of a fleet that share one cache or to try a narrower instruction set.
-LEVELS: dict[str, tuple[str, ...]] = {"x86-64": _V1, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+LEVELS: dict[str, tuple[str, ...]] = {
+    "x86-64": _V1,
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +239,9 @@ class Processor:
     caches: Mapping[str, int] = field(default_factory=dict)
 
 
-def _caches(l1d_kib: int, l1d_ways: int, l2_kib: int, l2_ways: int, l3_mib: int, line_bytes: int = 64) -> Mapping[str, int]:
+def _caches(
+    l1d_kib: int, l1d_ways: int, l2_kib: int, l2_ways: int, l3_mib: int, line_bytes: int = 64
+) -> Mapping[str, int]:
     return {
         "l1d_bytes": l1d_kib << 10, "l1d_ways": l1d_ways, "l2_bytes": l2_kib << 10, "l2_ways": l2_ways, "l3_bytes": l3_mib << 20, "line_bytes": line_bytes,
     }  # fmt: skip
@@ -215,16 +252,24 @@ NAMED: dict[str, Processor] = {
     **{name: Processor("x86-64", name, features) for name, features in LEVELS.items()},
     "skylake-avx512": Processor("x86-64", "skylake-avx512", _V4, _caches(32, 8, 1024, 16, 24)),
     "icelake-server": Processor("x86-64", "icelake-server", _SERVER, _caches(48, 12, 1280, 20, 36)),
-    "sapphirerapids": Processor("x86-64", "sapphirerapids", (*_SERVER, *_AMX), _caches(48, 12, 2048, 16, 60)),
-    "graniterapids": Processor("x86-64", "graniterapids", (*_SERVER, *_AMX, "amx-fp16"), _caches(48, 12, 2048, 16, 120)),
+    "sapphirerapids": Processor(
+        "x86-64", "sapphirerapids", (*_SERVER, *_AMX), _caches(48, 12, 2048, 16, 60)
+    ),
+    "graniterapids": Processor(
+        "x86-64", "graniterapids", (*_SERVER, *_AMX, "amx-fp16"), _caches(48, 12, 2048, 16, 120)
+    ),
     "znver2": Processor("x86-64", "znver2", _V3, _caches(32, 8, 512, 8, 16)),
     "znver3": Processor("x86-64", "znver3", _V3, _caches(32, 8, 512, 8, 32)),
     "znver4": Processor("x86-64", "znver4", (*_SERVER, "avx512bf16"), _caches(32, 8, 1024, 8, 32)),
-    "znver5": Processor("x86-64", "znver5", (*_SERVER, "avx512bf16", "avxvnni"), _caches(48, 12, 1024, 16, 32)),
+    "znver5": Processor(
+        "x86-64", "znver5", (*_SERVER, "avx512bf16", "avxvnni"), _caches(48, 12, 1024, 16, 32)
+    ),
     "aarch64": Processor("aarch64", "generic", _ARM),
     "neoverse-n1": Processor("aarch64", "neoverse-n1", _ARM_DOT, _caches(64, 4, 1024, 8, 32)),
     "neoverse-v1": Processor("aarch64", "neoverse-v1", _ARM_V1, _caches(64, 4, 1024, 8, 32)),
-    "neoverse-v2": Processor("aarch64", "neoverse-v2", (*_ARM_V1, "sve2"), _caches(64, 4, 2048, 8, 36)),
+    "neoverse-v2": Processor(
+        "aarch64", "neoverse-v2", (*_ARM_V1, "sve2"), _caches(64, 4, 2048, 8, 36)
+    ),
     "apple-m1": Processor("aarch64", "apple-m1", _ARM_DOT, _caches(128, 8, 12288, 12, 8, 128)),
     "riscv64": Processor("riscv64", "generic-rv64", _RISCV),
     "riscv64-v": Processor("riscv64", "generic-rv64", (*_RISCV, "v", "zvl128b")),
@@ -236,4 +281,12 @@ def named_target(name: str) -> Target:
     processor = NAMED[name]
     unit = vector_unit(processor.arch, frozenset(processor.features))
     limits = {"vector_bits": unit.bits, **USUAL_CACHES, **processor.caches}
-    return Target("cpu", processor.arch, processor.cpu, tuple(f"+{feature}" for feature in processor.features), 1, limits, kind="cpu")
+    return Target(
+        "cpu",
+        processor.arch,
+        processor.cpu,
+        tuple(f"+{feature}" for feature in processor.features),
+        1,
+        limits,
+        kind="cpu",
+    )

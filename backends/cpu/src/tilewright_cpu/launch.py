@@ -19,7 +19,9 @@ from tilewright_cpu.runtime import LoadedKernel
 from tilewright_cpu.threading.pool import pool
 
 
-def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def make_launcher(
+    loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     """The callable that starts a loaded kernel: native where that is possible.
 
     ``TILEWRIGHT_CPU_LAUNCHER=python`` selects the Python launcher.
@@ -29,7 +31,9 @@ def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options
     """
     threads = options.get("num_threads") or 0
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
-        raise LaunchError(f"{loaded.name}: option num_threads must be 0 (all) or a positive number, not {threads!r}")
+        raise LaunchError(
+            f"{loaded.name}: option num_threads must be 0 (all) or a positive number, not {threads!r}"
+        )
     loaded.record.limit = threads
     running = pool()
     slow = PythonLauncher(loaded, parameters, running)

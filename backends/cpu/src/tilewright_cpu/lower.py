@@ -41,7 +41,9 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     found = write_module(module, target, options)
     timings = {"lower": (time.perf_counter() - started) * 1e3}
     passes = _passes(bool(options.get("debug")))
-    binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, passes=passes, timings=timings)
+    binary = compile_to_object(
+        found.text, triple=triple, cpu=cpu, features=features, passes=passes, timings=timings
+    )
     metadata = {
         "kernel": found.symbol,
         "arch": target.arch,
@@ -63,8 +65,12 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         metadata["waits"] = str(waits.location)
     writes = certain_writes(module)
     if writes:
-        metadata["writes"] = [[write.argument, write.first, write.end, *write.place] for write in writes]
-    return CodeObject(found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings)
+        metadata["writes"] = [
+            [write.argument, write.first, write.end, *write.place] for write in writes
+        ]
+    return CodeObject(
+        found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings
+    )
 
 
 def waiting_loop(module: Module) -> Operation | None:
@@ -74,7 +80,9 @@ def waiting_loop(module: Module) -> Operation | None:
     """
     for function in module.functions.values():
         for operation in function.walk():
-            if isinstance(operation, While) and any(_reads_anew(inner) for region in operation.regions for inner in region.walk()):
+            if isinstance(operation, While) and any(
+                _reads_anew(inner) for region in operation.regions for inner in region.walk()
+            ):
                 return operation
     return None
 
@@ -96,4 +104,10 @@ def listing(code: CodeObject, target: Target) -> str:
     from tilewright_cpu.target import llvm_target
 
     triple, cpu, features = llvm_target(target)
-    return assembly(str(code.stages["llir"]), triple=triple, cpu=cpu, features=features, passes=_passes("bounds" in code.metadata))
+    return assembly(
+        str(code.stages["llir"]),
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        passes=_passes("bounds" in code.metadata),
+    )

@@ -10,7 +10,18 @@ from tilewright_cpu.hardware import NAMED
 
 #: Every precision of matmuls may be asked for: where the hardware has nothing quicker, all are computed as IEEE.
 CAPABILITIES = every_type(
-    {"descriptors", "print", "assert", IMPLIED_ASSERTS, "inline_asm", "extern", "dot_scaled", "noinline", "clock", "cooperative"},
+    {
+        "descriptors",
+        "print",
+        "assert",
+        IMPLIED_ASSERTS,
+        "inline_asm",
+        "extern",
+        "dot_scaled",
+        "noinline",
+        "clock",
+        "cooperative",
+    },
     power_of_two=False,
     narrow_floats=("add",),
 )

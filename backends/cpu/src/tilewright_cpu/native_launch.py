@@ -50,10 +50,19 @@ class _Context(ctypes.Structure):
     )
 
 
-def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher) -> Launcher | None:
+def native_launcher(
+    loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher
+) -> Launcher | None:
     """The native launcher of a kernel; None where the kernel or the interpreter does not allow one."""
-    kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
-    if kinds is None or slots_of(kinds) > MAX_ARGUMENTS or loaded.prints or not slow.pool.launch_address:
+    kinds = kinds_of(
+        [parameter.type for parameter in parameters], [parameter.stored for parameter in parameters]
+    )
+    if (
+        kinds is None
+        or slots_of(kinds) > MAX_ARGUMENTS
+        or loaded.prints
+        or not slow.pool.launch_address
+    ):
         return None
     code = _code()
     if code is None:
@@ -93,7 +102,9 @@ def launcher_ir(objects: native_functions.Layout) -> str:
     for axis in range(3):
         extent = frame.extent(axis, 2**31 - 1, w.gep("i64", slots, axis))
         if programs:
-            product = w.emit(f"call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 {programs}, i64 {extent})")
+            product = w.emit(
+                f"call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 {programs}, i64 {extent})"
+            )
             frame.need(w.emit(f"xor i1 {w.emit(f'extractvalue {{ i64, i1 }} {product}, 1')}, true"))
             programs = w.emit(f"extractvalue {{ i64, i1 }} {product}, 0")
         else:
@@ -131,7 +142,9 @@ def _refuse(frame: LauncherFrame) -> None:
     w.branch_if(w.emit(f"icmp eq ptr {refused}, null"), done, look)
     w.place(look)
     with w.loop("0", frame.count, 1) as loop:
-        items = w.emit(f"getelementptr i8, ptr {w.load('ptr', w.gep('ptr', '%arguments', 2), 8)}, i64 {frame.objects.tuple_items}")
+        items = w.emit(
+            f"getelementptr i8, ptr {w.load('ptr', w.gep('ptr', '%arguments', 2), 8)}, i64 {frame.objects.tuple_items}"
+        )
         value = w.load("ptr", w.gep("ptr", items, loop.index), 8)
         frame.need(w.emit(f"icmp ne ptr {frame.at(value, frame.objects.type_offset)}, {refused}"))
     w.branch(done)

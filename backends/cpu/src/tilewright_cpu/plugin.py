@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import (
+    CodeObject,
+    CProgram,
+    Device,
+    Launcher,
+    Manifest,
+    Parameter,
+    Target,
+)
 
 if TYPE_CHECKING:
     from tilewright.runtime.devices.host_memory import HostMemory
@@ -39,7 +47,9 @@ def tilewright_target(device: Device) -> Target:
 
 
 @hookimpl
-def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+def tilewright_export(
+    name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target
+) -> CProgram:
     from tilewright_cpu.export import export
 
     return export(name, code, parameters, target)
@@ -74,7 +84,9 @@ def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
 
 
 @hookimpl
-def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def tilewright_launcher(
+    loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     from tilewright_cpu.launch import make_launcher
 
     return make_launcher(loaded, parameters, options)
@@ -102,14 +114,18 @@ def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[
 
 
 @hookimpl
-def tilewright_prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def tilewright_prune(
+    configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]
+) -> Sequence[Mapping[str, Any]]:
     from tilewright_cpu.tuning import prune
 
     return prune(configurations, target, arguments)
 
 
 @hookimpl
-def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:
+def tilewright_cost(
+    configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]
+) -> float:
     from tilewright_cpu.tuning import cost
 
     return cost(configuration, target, arguments)

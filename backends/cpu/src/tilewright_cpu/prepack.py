@@ -67,15 +67,31 @@ class PackedMatrix:
         rows, count = self._view.shape
         self.shape, self.panel_columns = (rows, count), columns
         self._scheme, self._element = scheme, element
-        units, panels = -(-rows // scheme.step) * (scheme.step // scheme.group) * scheme.parts, -(-count // columns)
+        units, panels = (
+            -(-rows // scheme.step) * (scheme.step // scheme.group) * scheme.parts,
+            -(-count // columns),
+        )
         kind = np.dtype(_ELEMENTS[scheme.element])
         size = panels * units * columns * scheme.group
         self.nbytes = size * kind.itemsize
         memory = np.zeros(self.nbytes + _ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % _ALIGNMENT
-        self._packed = memory[start : start + self.nbytes].view(kind).reshape(panels, units, columns, scheme.group)
+        self._packed = (
+            memory[start : start + self.nbytes]
+            .view(kind)
+            .reshape(panels, units, columns, scheme.group)
+        )
         row_stride, column_stride = _extents_and_strides(matrix)[1]
-        self._record = Record(address_of(matrix), rows, count, row_stride, column_stride, self._packed.ctypes.data, units, _NO_FORM)
+        self._record = Record(
+            address_of(matrix),
+            rows,
+            count,
+            row_stride,
+            column_stride,
+            self._packed.ctypes.data,
+            units,
+            _NO_FORM,
+        )
         self.record_address = ctypes.addressof(self._record)
         self.refresh()
 
@@ -87,7 +103,11 @@ class PackedMatrix:
         panels, _, columns, group = self._packed.shape
         rows, count = self.shape
         scheme, element = self._scheme, self._element
-        values = decode(self._view, element) if isinstance(element, FloatType) and (group == 1 or scheme.split) else self._view
+        values = (
+            decode(self._view, element)
+            if isinstance(element, FloatType) and (group == 1 or scheme.split)
+            else self._view
+        )
         parts = [values] if scheme.split is None else split_array(values, scheme.split)
         # kernels treat infinities that are split in a way of their own, and pack such a matrix themselves
         refused = scheme.split is not None and bool(np.isinf(values).any())
@@ -95,12 +115,18 @@ class PackedMatrix:
         whole, rest = divmod(rows, group)
         for number, part in enumerate(parts):
             unit = np.arange(-(-rows // group))
-            places = unit if len(parts) == 1 else (unit // TILE * len(parts) + number) * TILE + unit % TILE
+            places = (
+                unit
+                if len(parts) == 1
+                else (unit // TILE * len(parts) + number) * TILE + unit % TILE
+            )
             for panel in range(panels):
                 width = min(columns, count - panel * columns)
                 here = part[:, panel * columns : panel * columns + width]
                 if whole:
-                    self._packed[panel, places[:whole], :width] = here[: whole * group].reshape(whole, group, width).swapaxes(1, 2)
+                    self._packed[panel, places[:whole], :width] = (
+                        here[: whole * group].reshape(whole, group, width).swapaxes(1, 2)
+                    )
                 if rest:
                     self._packed[panel, places[whole], :width, :rest] = here[whole * group :].T
 
@@ -150,7 +176,12 @@ def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> Pa
     _refuse_cast(element, multiplied)
     columns = _MANY if block_n is None else _checked(block_n)
     scheme = choose_scheme(multiplied, multiplied, hardware, (_MANY, columns, _MANY))
-    return PackedMatrix(matrix, scheme, element, block_of(scheme, (multiplied, multiplied), _MANY, columns, hardware).columns)
+    return PackedMatrix(
+        matrix,
+        scheme,
+        element,
+        block_of(scheme, (multiplied, multiplied), _MANY, columns, hardware).columns,
+    )
 
 
 def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:
@@ -164,8 +195,15 @@ def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:
 
 
 def _checked(block_n: int) -> int:
-    if isinstance(block_n, bool) or not isinstance(block_n, int) or block_n < 1 or block_n & (block_n - 1):
-        raise LaunchError(f"prepack: block_n must be a power of two, the columns of a kernel's tiles of B, not {block_n!r}")
+    if (
+        isinstance(block_n, bool)
+        or not isinstance(block_n, int)
+        or block_n < 1
+        or block_n & (block_n - 1)
+    ):
+        raise LaunchError(
+            f"prepack: block_n must be a power of two, the columns of a kernel's tiles of B, not {block_n!r}"
+        )
     return block_n
 
 
@@ -173,16 +211,27 @@ def _refuse_unfit(matrix: Any, kind: ArrayKind) -> None:
     what = f"this {type(matrix).__name__}"
     if kind.device is None or kind.device[0] != "cpu":
         where = "nowhere" if kind.device is None else f"on {kind.device[0]}:{kind.device[1]}"
-        raise LaunchError(f"prepack: {what} is {where}; the CPU's products read matrices on the host: copy it there")
+        raise LaunchError(
+            f"prepack: {what} is {where}; the CPU's products read matrices on the host: copy it there"
+        )
     element = parse_type(IR_TEXT[kind.dtype])
     if not (isinstance(element, FloatType) or (isinstance(element, IntType) and element.bits == 8)):
-        raise LaunchError(f"prepack: {what} has elements of type {element}, which products do not take: they multiply floats and 8-bit integers")
+        raise LaunchError(
+            f"prepack: {what} has elements of type {element}, which products do not take: they multiply floats and 8-bit integers"
+        )
     shape, steps = _extents_and_strides(matrix)
     if len(shape) != 2 or 0 in shape:
-        raise LaunchError(f"prepack: {what} has the shape {shape}; pass a matrix of K rows and N columns, one of a batch at a time")
-    by_rows, by_columns = steps[1] == 1 and steps[0] >= shape[1], steps[0] == 1 and steps[1] >= shape[0]
+        raise LaunchError(
+            f"prepack: {what} has the shape {shape}; pass a matrix of K rows and N columns, one of a batch at a time"
+        )
+    by_rows, by_columns = (
+        steps[1] == 1 and steps[0] >= shape[1],
+        steps[0] == 1 and steps[1] >= shape[0],
+    )
     if not (by_rows or by_columns):
-        raise LaunchError(f"prepack: {what} has strides of {steps} elements; neither its rows nor its columns are contiguous: pass a contiguous copy")
+        raise LaunchError(
+            f"prepack: {what} has strides of {steps} elements; neither its rows nor its columns are contiguous: pass a contiguous copy"
+        )
 
 
 def _refuse_cast(element: Type, multiplied: Type) -> None:
@@ -211,7 +260,9 @@ def _extents_and_strides(matrix: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
     if isinstance(value, np.ndarray):
         return shape, tuple(int(stride) // value.itemsize for stride in value.strides)
     if not hasattr(value, "stride"):
-        raise ArgumentError(f"prepack: this {type(matrix).__name__} of {kind.dtype} does not tell its strides; pass a NumPy array or a PyTorch tensor")
+        raise ArgumentError(
+            f"prepack: this {type(matrix).__name__} of {kind.dtype} does not tell its strides; pass a NumPy array or a PyTorch tensor"
+        )
     return shape, tuple(int(stride) for stride in value.stride())
 
 
@@ -224,7 +275,12 @@ def _view_of(matrix: Any) -> np.ndarray[Any, Any]:
     shape, steps = _extents_and_strides(matrix)
     span = 1 + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
     memory = (ctypes.c_char * (span * storage.itemsize)).from_address(address_of(matrix))
-    return np.ndarray(shape, storage, memoryview(memory).cast("B"), strides=tuple(step * storage.itemsize for step in steps))
+    return np.ndarray(
+        shape,
+        storage,
+        memoryview(memory).cast("B"),
+        strides=tuple(step * storage.itemsize for step in steps),
+    )
 
 
 __all__ = ["PackedMatrix", "prepack"]

@@ -40,7 +40,9 @@ def _bounds_of(array: Any) -> tuple[int, int]:
     return (memory[0], memory[1] - memory[0]) if memory is not None else (0, 2**63 - 1)
 
 
-def make_packer(types: Sequence[Type], bounded: Sequence[int] = ()) -> Callable[[int, int, int, int, int, tuple[Any, ...]], bytes]:
+def make_packer(
+    types: Sequence[Type], bounded: Sequence[int] = ()
+) -> Callable[[int, int, int, int, int, tuple[Any, ...]], bytes]:
     """Generate a function that packs a launch's values into the kernel's slots.
 
     Its parameters are x, y, z, the address of the status block, that of the list of packed
@@ -64,7 +66,9 @@ def make_packer(types: Sequence[Type], bounded: Sequence[int] = ()) -> Callable[
     for position in bounded:
         names["bounds_of"] = _bounds_of
         codes.append("QQ")
-        words.append(f"*bounds_of(a{position}{'.base' if isinstance(types[position], DescriptorType) else ''})")
+        words.append(
+            f"*bounds_of(a{position}{'.base' if isinstance(types[position], DescriptorType) else ''})"
+        )
     names["pack"] = struct.Struct("<" + "".join(codes)).pack
     unpacked = "".join(f"a{position}, " for position in range(len(types)))
     body = f"({unpacked}) = values" if types else "() = values"
@@ -80,13 +84,20 @@ class PythonLauncher:
     Every launch has its own slots, so launches from several threads do not meet.
     """
 
-    def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter], threads: Pool) -> None:
+    def __init__(
+        self, loaded: LoadedKernel, parameters: Sequence[Parameter], threads: Pool
+    ) -> None:
         self.loaded, self.parameters, self.pool = loaded, tuple(parameters), threads
-        self._pack = make_packer([parse_type(parameter.type) for parameter in parameters], loaded.metadata.get("bounds", ()))
+        self._pack = make_packer(
+            [parse_type(parameter.type) for parameter in parameters],
+            loaded.metadata.get("bounds", ()),
+        )
         self._guard = write_guard(loaded.name, parameters)
         self._record = ctypes.addressof(loaded.record)
         self._cooperative = bool(loaded.metadata.get("cooperative"))
-        self._run: Callable[[int, bytes, int], None] = self._run_waiting if "waits" in loaded.metadata else threads.run
+        self._run: Callable[[int, bytes, int], None] = (
+            self._run_waiting if "waits" in loaded.metadata else threads.run
+        )
         self._prepackable = bool(loaded.metadata.get("prepackable"))
 
     def __call__(self, grid: Grid, stream: Any, values: tuple[Any, ...]) -> None:
@@ -102,15 +113,21 @@ class PythonLauncher:
         programs = x * y * z
         if programs <= 0 or x < 0 or y < 0:
             if min(grid) < 0:
-                raise LaunchError(f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}")
+                raise LaunchError(
+                    f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}"
+                )
             return
         status = (ctypes.c_int32 * STATUS_WORDS)()
         try:
             packed = packed_list(values) if self._prepackable else None
-            slots = self._pack(x, y, z, _address(status), 0 if packed is None else _address(packed), values)
+            slots = self._pack(
+                x, y, z, _address(status), 0 if packed is None else _address(packed), values
+            )
         except MISFITS as error:
             name = self.loaded.name
-            raise misfit(name, self.parameters, values, _address_of) or LaunchError(f"{name}: the grid {error} does not fit 64 bits") from error
+            raise misfit(name, self.parameters, values, _address_of) or LaunchError(
+                f"{name}: the grid {error} does not fit 64 bits"
+            ) from error
         self._guard(values)
         if self._cooperative:
             self._run_at_once(grid, slots, programs)
@@ -126,7 +143,8 @@ class PythonLauncher:
             self.pool.run_at_once(self._record, slots, programs)
         except TooFewThreadsError as error:
             why = (
-                f"each runs on a thread of its own, and the process can start no more of them ({error}; ulimit -u and the control group's pids.max bound them)"
+                "each runs on a thread of its own, and the process can start no more of them "
+                f"({error}; ulimit -u and the control group's pids.max bound them)"
             )
             raise ResidencyError(self.loaded.name, grid, error.started, why) from error
 

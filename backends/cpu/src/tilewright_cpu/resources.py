@@ -19,7 +19,10 @@ _X86_TAKEN = re.compile(r"\bsubq\s+\$(\d+), %rsp")
 _ARM_PUSHED = re.compile(r"\[sp, #-(\d+)\]!")
 _ARM_TAKEN = re.compile(r"\bsub\s+(?:sp|x\d+), sp, #(\d+)(, lsl #12)?")
 #: Vector registers by number, for the architectures whose frames are read off here.
-_VECTORS = {"x86-64": re.compile(r"%[xyz]mm(\d+)"), "aarch64": re.compile(r"\b[vzqd](\d+)(?:\.\w+)?\b")}
+_VECTORS = {
+    "x86-64": re.compile(r"%[xyz]mm(\d+)"),
+    "aarch64": re.compile(r"\b[vzqd](\d+)(?:\.\w+)?\b"),
+}
 
 
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
@@ -52,13 +55,20 @@ def functions(text: str) -> Iterator[tuple[str, str]]:
     Other labels come with the code after them, which takes no stack memory.
     """
     starts = list(_FUNCTION.finditer(text))
-    for start, end in zip(starts, [*(found.start() for found in starts[1:]), len(text)], strict=True):
+    for start, end in zip(
+        starts, [*(found.start() for found in starts[1:]), len(text)], strict=True
+    ):
         yield start[1].removeprefix("_"), text[start.start() : end]
 
 
 def frame_bytes(body: str, arch: str) -> int:
     """Bytes of a function's stack frame, given its assembly, without those of dynamic alignment."""
     if arch == "x86-64":
-        return 8 * len(set(_X86_PUSHED.findall(body))) + max(map(int, _X86_TAKEN.findall(body)), default=0)
-    taken = {(int(number) << 12 if shifted else int(number)) for number, shifted in _ARM_TAKEN.findall(body)}
+        return 8 * len(set(_X86_PUSHED.findall(body))) + max(
+            map(int, _X86_TAKEN.findall(body)), default=0
+        )
+    taken = {
+        (int(number) << 12 if shifted else int(number))
+        for number, shifted in _ARM_TAKEN.findall(body)
+    }
     return max(map(int, _ARM_PUSHED.findall(body)), default=0) + sum(taken)

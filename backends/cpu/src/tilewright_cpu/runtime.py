@@ -47,9 +47,19 @@ class LoadedKernel:
         self._object = load_object(code.binary, symbols, {"tilewright_print": print_address()})
         self.name = code.name
         self.function = self._object.address(symbol)
-        self.record = KernelRecord(self.function, 0, 0, 0, polls, code.metadata.get("memory_bytes", 0), code.metadata.get("cleared_bytes", 0))
+        self.record = KernelRecord(
+            self.function,
+            0,
+            0,
+            0,
+            polls,
+            code.metadata.get("memory_bytes", 0),
+            code.metadata.get("cleared_bytes", 0),
+        )
         if polls:
-            ctypes.c_void_p.from_address(self._object.address(poll_symbol(symbol))).value = pool().poll_address
+            ctypes.c_void_p.from_address(
+                self._object.address(poll_symbol(symbol))
+            ).value = pool().poll_address
         watch(self.function, len(code.binary), code.name)
         self.messages: tuple[str, ...] = tuple(code.metadata.get("asserts", ()))
         # code that does not say may print
@@ -84,10 +94,14 @@ def refuse_foreign(code: CodeObject) -> None:
     here = processor()
     arch = code.metadata.get("arch", here.arch)
     if arch != here.arch:
-        raise BackendError(f"kernel {code.name} is compiled for {arch}, and this machine is {here.arch}")
+        raise BackendError(
+            f"kernel {code.name} is compiled for {arch}, and this machine is {here.arch}"
+        )
     missing = sorted(set(code.metadata.get("features", ())) - here.features)
     if missing:
-        raise BackendError(f"kernel {code.name} is compiled for a processor with {', '.join(missing)}, which this machine lacks")
+        raise BackendError(
+            f"kernel {code.name} is compiled for a processor with {', '.join(missing)}, which this machine lacks"
+        )
 
 
 def load(code: CodeObject) -> LoadedKernel:
@@ -159,7 +173,9 @@ def _number(type_: Type, bits: int) -> int | float:
     if isinstance(type_, FloatType):
         from tilewright.reference.numerics import decode, numpy_dtype
 
-        raw = np.asarray([bits & ((1 << type_.bits) - 1)], f"u{type_.bits // 8}").view(numpy_dtype(type_))
+        raw = np.asarray([bits & ((1 << type_.bits) - 1)], f"u{type_.bits // 8}").view(
+            numpy_dtype(type_)
+        )
         return float(decode(raw, type_)[0])
     if isinstance(type_, IntType) and type_.signed:
         return bits - (1 << 64) if bits >> 63 else bits
@@ -167,7 +183,17 @@ def _number(type_: Type, bits: int) -> int | float:
     return bits
 
 
-def _print(head: bytes, element: bytes, x: int, y: int, z: int, index: Any, rank: int, bits: int, hexadecimal: int) -> None:
+def _print(
+    head: bytes,
+    element: bytes,
+    x: int,
+    y: int,
+    z: int,
+    index: Any,
+    rank: int,
+    bits: int,
+    hexadecimal: int,
+) -> None:
     from tilewright.ir.print_lines import element_text, line, message
 
     program, text = (x, y, z), head.decode(errors="replace")
@@ -220,7 +246,9 @@ class HostTimer:
 
             limits = host().limits
             size = min(2 * max(limits["l2_bytes"], limits["l3_bytes"]), FLUSHED)
-            self._spoiler = np.zeros((-(-size // limits["line_bytes"]), limits["line_bytes"]), np.uint8)
+            self._spoiler = np.zeros(
+                (-(-size // limits["line_bytes"]), limits["line_bytes"]), np.uint8
+            )
         self._spoiler[:, 0] += 1
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 from tilewright.errors import VariableError
 from tilewright.plugins.manifest import Device, Target
-from tilewright_cpu.hardware import LEVELS, NAMED, USUAL_CACHES, Hardware, hardware_of, named_target, vector_unit
+from tilewright_cpu.hardware import (
+    LEVELS,
+    NAMED,
+    USUAL_CACHES,
+    Hardware,
+    hardware_of,
+    named_target,
+    vector_unit,
+)
 
 
 def architecture(triple: str) -> str:
@@ -40,7 +48,11 @@ class Cache:
 @functools.cache
 def caches(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[Cache, ...]:
     """The first processor's data caches, nearest first; empty where the system does not tell."""
-    found = _caches_of_macos() if sys.platform == "darwin" else [cache for index in root.glob("index*") if (cache := _cache(index)) is not None]
+    found = (
+        _caches_of_macos()
+        if sys.platform == "darwin"
+        else [cache for index in root.glob("index*") if (cache := _cache(index)) is not None]
+    )
     return tuple(sorted(found, key=lambda cache: cache.level))
 
 
@@ -55,7 +67,13 @@ def _cache(index: Path) -> Cache | None:
     if read("type") not in ("Data", "Unified") or size is None or not level.isdigit():
         return None
     ways, line = (_number(read(name)) for name in ("ways_of_associativity", "coherency_line_size"))
-    return Cache(int(level), int(size[1]) << {"": 0, "K": 10, "M": 20}[size[2]], ways, line, processors(read("shared_cpu_list")))
+    return Cache(
+        int(level),
+        int(size[1]) << {"": 0, "K": 10, "M": 20}[size[2]],
+        ways,
+        line,
+        processors(read("shared_cpu_list")),
+    )
 
 
 def processors(text: str) -> int:
@@ -70,7 +88,11 @@ def processors(text: str) -> int:
 
 def _caches_of_macos() -> list[Cache]:
     line = _number(_sysctl("hw.cachelinesize"))
-    sizes = ((1, _number(_sysctl("hw.l1dcachesize"))), (2, _number(_sysctl("hw.l2cachesize"))), (3, _number(_sysctl("hw.l3cachesize"))))
+    sizes = (
+        (1, _number(_sysctl("hw.l1dcachesize"))),
+        (2, _number(_sysctl("hw.l2cachesize"))),
+        (3, _number(_sysctl("hw.l3cachesize"))),
+    )
     return [Cache(level, size, 0, line, 1) for level, size in sizes if size]
 
 
@@ -98,7 +120,9 @@ def cache_limits(found: tuple[Cache, ...]) -> dict[str, int]:
 
 def _sysctl(key: str) -> str:
     try:
-        return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+        return subprocess.run(
+            ["sysctl", "-n", key], capture_output=True, text=True, timeout=5, check=False
+        ).stdout.strip()
     except OSError:
         return ""
 
@@ -127,7 +151,9 @@ def available_cores() -> int:
 def threads_a_core() -> int:
     """Processors of the system that are one core's."""
     try:
-        return processors(Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip())
+        return processors(
+            Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()
+        )
     except OSError:
         return 1
 
@@ -140,7 +166,14 @@ def devices() -> list[Device]:
     """
     target = host()
     sharing = {f"l{cache.level}_sharing": cache.sharing for cache in caches() if cache.level > 1}
-    properties = {"cores": available_cores(), "threads_a_core": threads_a_core(), **target.limits, **sharing, "llvm_cpu": target.cpu, "arch": target.arch}
+    properties = {
+        "cores": available_cores(),
+        "threads_a_core": threads_a_core(),
+        **target.limits,
+        **sharing,
+        "llvm_cpu": target.cpu,
+        "arch": target.arch,
+    }
     return [Device("cpu", "cpu", 0, model_name(), properties)]
 
 
@@ -175,7 +208,14 @@ def ask_for_tiles() -> bool:
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None, use_errno=True)
-    return int(library.syscall(ctypes.c_long(ARCH_PRCTL), ctypes.c_long(REQUEST_STATE), ctypes.c_long(TILE_DATA))) == 0
+    return (
+        int(
+            library.syscall(
+                ctypes.c_long(ARCH_PRCTL), ctypes.c_long(REQUEST_STATE), ctypes.c_long(TILE_DATA)
+            )
+        )
+        == 0
+    )
 
 
 @functools.cache
@@ -186,15 +226,27 @@ def _host(level: str) -> Target:
     arch, features = architecture(triple), tuple(text.split(",")) if text else ()
     if level:
         if level not in LEVELS or arch != "x86-64":
-            raise VariableError(f"TILEWRIGHT_CPU_LEVEL must be one of {', '.join(LEVELS)} on an x86-64 host, not {level!r} on {arch}")
+            raise VariableError(
+                f"TILEWRIGHT_CPU_LEVEL must be one of {', '.join(LEVELS)} on an x86-64 host, not {level!r} on {arch}"
+            )
         missing = [name for name in LEVELS[level] if f"-{name}" in features]
         if missing:
-            raise VariableError(f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}")
+            raise VariableError(
+                f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}"
+            )
         cpu, features = level, tuple(f"+{name}" for name in LEVELS[level])
     elif "+amx-tile" in features and not ask_for_tiles():
         features = tuple(f"-{name[1:]}" if name.startswith("+amx-") else name for name in features)
     present = frozenset(name[1:] for name in features if name.startswith("+"))
-    return Target("cpu", arch, cpu, features, 1, {"vector_bits": vector_unit(arch, present).bits, **cache_limits(caches())}, kind="cpu")
+    return Target(
+        "cpu",
+        arch,
+        cpu,
+        features,
+        1,
+        {"vector_bits": vector_unit(arch, present).bits, **cache_limits(caches())},
+        kind="cpu",
+    )
 
 
 def target_of(device: Device) -> Target:

@@ -43,9 +43,13 @@ def block_sizes(configuration: Mapping[str, Any]) -> list[int]:
     for name, value in configuration.items():
         if name in _OPTIONS or isinstance(value, bool) or not isinstance(value, int) or value < 2:
             continue
-        named = name.upper().startswith("BLOCK") or name.upper().endswith(("BLOCK", "_SIZE", "BLOCK_SIZE"))
+        named = name.upper().startswith("BLOCK") or name.upper().endswith(
+            ("BLOCK", "_SIZE", "BLOCK_SIZE")
+        )
         # GROUP_SIZE_M and the like order programs, they are no extents
-        if "GROUP" not in name.upper() and (named or (value >= _MIN_ROW and value & (value - 1) == 0)):
+        if "GROUP" not in name.upper() and (
+            named or (value >= _MIN_ROW and value & (value - 1) == 0)
+        ):
             found.append(value)
     return sorted(found, reverse=True)[:3]
 
@@ -60,7 +64,9 @@ def footprint(configuration: Mapping[str, Any]) -> int:
     return _ELEMENT * (sum(pairs) if len(pairs) > 1 else 2 * pairs[0])
 
 
-def prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def prune(
+    configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]
+) -> Sequence[Mapping[str, Any]]:
     """Drop configurations with the code of an earlier one, and those too large for the L2 cache.
 
     One at least is left.
@@ -69,13 +75,23 @@ def prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments
     for configuration in configurations:
         distinct.setdefault(_code_key(configuration), configuration)
     limit = target.limits.get("l2_bytes", 1 << 20)
-    fitting = [configuration for configuration in distinct.values() if len(block_sizes(configuration)) < 2 or footprint(configuration) <= limit]
+    fitting = [
+        configuration
+        for configuration in distinct.values()
+        if len(block_sizes(configuration)) < 2 or footprint(configuration) <= limit
+    ]
     return fitting or [min(distinct.values(), key=footprint)] if distinct else []
 
 
 def _code_key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
     """Key that is equal for configurations with the same code."""
-    return tuple(sorted((name, type(value).__name__, repr(value)) for name, value in configuration.items() if name not in IGNORED_OPTIONS))
+    return tuple(
+        sorted(
+            (name, type(value).__name__, repr(value))
+            for name, value in configuration.items()
+            if name not in IGNORED_OPTIONS
+        )
+    )
 
 
 def cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:

@@ -38,7 +38,11 @@ _NOT_EMULATED = {"riscv64-v": r"vfn?cvt\.rtz"}
 
 def chosen_samples() -> list[Sample]:
     """Samples of all operations, but for those that print: there is no interpreter where they run."""
-    runnable = [sample for sample in all_samples() if sample.runnable and not any(op.name == "print" for op in sample.module.kernel.body)]
+    runnable = [
+        sample
+        for sample in all_samples()
+        if sample.runnable and not any(op.name == "print" for op in sample.module.kernel.body)
+    ]
     return runnable[::_STRIDE]
 
 
@@ -51,7 +55,11 @@ def copied(arguments: Sequence[Any]) -> list[Any]:
             found.append(value)
         else:
             found.append(
-                array.copy() if isinstance(value, np.ndarray) else interpreter.DescriptorValue(array.copy(), value.shape, value.strides, value.padding)
+                array.copy()
+                if isinstance(value, np.ndarray)
+                else interpreter.DescriptorValue(
+                    array.copy(), value.shape, value.strides, value.padding
+                )
             )
     return found
 
@@ -70,11 +78,17 @@ def pairs() -> list[tuple[Sample, list[Any], list[Any]]]:
     return [(sample, *expected_of(sample)) for sample in chosen_samples()]
 
 
-def check_samples(name: str, directory: Path, pairs: list[tuple[Sample, list[Any], list[Any]]]) -> int:
+def check_samples(
+    name: str, directory: Path, pairs: list[tuple[Sample, list[Any], list[Any]]]
+) -> int:
     """Run samples for a processor and compare each with the reference; how many."""
     target, refused = named_target(name), _NOT_EMULATED.get(name)
     launches = [Launch(sample.module, given, sample.grid) for sample, given, _ in pairs]
-    chosen = [number for number, launch in enumerate(launches) if not (refused and re.search(refused, assembly_of(launch.module, target)))]
+    chosen = [
+        number
+        for number, launch in enumerate(launches)
+        if not (refused and re.search(refused, assembly_of(launch.module, target)))
+    ]
     results = run_on(target, [launches[number] for number in chosen], directory)
     for number, result in zip(chosen, results, strict=True):
         sample, _, expected = pairs[number]
@@ -84,7 +98,9 @@ def check_samples(name: str, directory: Path, pairs: list[tuple[Sample, list[Any
 
 def assembly_of(module: Module, target: Target) -> str:
     triple, cpu, features = llvm_target(target)
-    return assembly(write_module(module, target, {}).text, triple=triple, cpu=cpu, features=features)
+    return assembly(
+        write_module(module, target, {}).text, triple=triple, cpu=cpu, features=features
+    )
 
 
 def skip_without(name: str) -> None:
@@ -94,7 +110,9 @@ def skip_without(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _EMULATED)
-def test_samples_agree_with_the_reference_on_an_emulated_processor(name: str, tmp_path: Path, pairs: list[tuple[Sample, list[Any], list[Any]]]) -> None:
+def test_samples_agree_with_the_reference_on_an_emulated_processor(
+    name: str, tmp_path: Path, pairs: list[tuple[Sample, list[Any], list[Any]]]
+) -> None:
     skip_without(name)
     assert check_samples(name, tmp_path, pairs) > 60
 
@@ -113,15 +131,36 @@ def demo_launches(module_of: Callable[..., Module]) -> list[tuple[Launch, list[A
         rows = normal(5, 100)
         yield softmax_kernel, [rows, np.zeros_like(rows), 100, 100, 100], (5, 1, 1), {"BLOCK": 128}
         statistics = [np.zeros(5, np.float32), np.zeros(5, np.float32)]
-        yield layer_norm_kernel, [rows, np.zeros_like(rows), normal(100), normal(100), *statistics, 100, 100, 1e-5], (5, 1, 1), {"BLOCK": 64}
+        yield (
+            layer_norm_kernel,
+            [rows, np.zeros_like(rows), normal(100), normal(100), *statistics, 100, 100, 1e-5],
+            (5, 1, 1),
+            {"BLOCK": 64},
+        )
         for element in (np.float32, np.float16):
             a, b = (normal(*shape).astype(element) for shape in ((45, 37), (37, 50)))
             strides = [37, 1, 50, 1, 50, 1]
-            blocks = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2, "ACTIVATION": "leaky_relu"}
-            yield matmul_kernel, [a, b, np.zeros((45, 50), np.float32), 45, 50, 37, *strides], (4, 1, 1), blocks
+            blocks = {
+                "BLOCK_M": 32,
+                "BLOCK_N": 32,
+                "BLOCK_K": 16,
+                "GROUP_M": 2,
+                "ACTIVATION": "leaky_relu",
+            }
+            yield (
+                matmul_kernel,
+                [a, b, np.zeros((45, 50), np.float32), 45, 50, 37, *strides],
+                (4, 1, 1),
+                blocks,
+            )
         q, k, v = (normal(2, 40, 16) for _ in range(3))
         meta = {"CAUSAL": True, "BLOCK_M": 16, "BLOCK_N": 16, "HEAD": 16}
-        yield attention_kernel, [q, k, v, np.zeros_like(q), np.zeros((2, 40), np.float32), 0.25, 40], (3, 2, 1), meta
+        yield (
+            attention_kernel,
+            [q, k, v, np.zeros_like(q), np.zeros((2, 40), np.float32), 0.25, 40],
+            (3, 2, 1),
+            meta,
+        )
 
     found = []
     for kernel, arguments, grid, constants in cases():
@@ -139,9 +178,15 @@ def close(expected: list[Any], found: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", _EMULATED)
-def test_the_demo_kernels_run_on_an_emulated_processor(name: str, tmp_path: Path, demo_launches: list[tuple[Launch, list[Any]]]) -> None:
+def test_the_demo_kernels_run_on_an_emulated_processor(
+    name: str, tmp_path: Path, demo_launches: list[tuple[Launch, list[Any]]]
+) -> None:
     skip_without(name)
-    for (_, expected), found in zip(demo_launches, run_on(named_target(name), [launch for launch, _ in demo_launches], tmp_path), strict=True):
+    for (_, expected), found in zip(
+        demo_launches,
+        run_on(named_target(name), [launch for launch, _ in demo_launches], tmp_path),
+        strict=True,
+    ):
         close(expected, found)
 
 
@@ -152,7 +197,10 @@ def runs_here(name: str) -> bool:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_levels_of_x86_64_run_natively_with_features_masked(
-    level: str, compiled: Any, pairs: list[tuple[Sample, list[Any], list[Any]]], demo_launches: list[tuple[Launch, list[Any]]]
+    level: str,
+    compiled: Any,
+    pairs: list[tuple[Sample, list[Any], list[Any]]],
+    demo_launches: list[tuple[Launch, list[Any]]],
 ) -> None:
     if not runs_here(level):
         pytest.skip(f"this machine does not run {level}")
@@ -161,25 +209,37 @@ def test_the_levels_of_x86_64_run_natively_with_features_masked(
         compiled(sample.module, target=named_target(level))(arguments, sample.grid)
         check_outputs(sample, expected, arguments)
     for launch, expected in demo_launches:
-        arguments = [value.copy() if isinstance(value, np.ndarray) else value for value in launch.arguments]
+        arguments = [
+            value.copy() if isinstance(value, np.ndarray) else value for value in launch.arguments
+        ]
         compiled(launch.module, target=named_target(level))(arguments, launch.grid)
         close(expected, arguments)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if not runs_here(name)])
-def test_objects_for_every_named_processor_are_made(name: str, demo_launches: list[tuple[Launch, list[Any]]]) -> None:
+def test_objects_for_every_named_processor_are_made(
+    name: str, demo_launches: list[tuple[Launch, list[Any]]]
+) -> None:
     machine_type = {"x86-64": 62, "aarch64": 183, "riscv64": 243}[NAMED[name].arch]
     for launch, _ in demo_launches[:4]:
         binary = lower(launch.module, named_target(name), {}).binary
         assert binary[:4] == b"\x7fELF" and int.from_bytes(binary[18:20], "little") == machine_type
 
 
-def test_the_harness_sees_what_is_wrong(tmp_path: Path, demo_launches: list[tuple[Launch, list[Any]]]) -> None:
+def test_the_harness_sees_what_is_wrong(
+    tmp_path: Path, demo_launches: list[tuple[Launch, list[Any]]]
+) -> None:
     skip_without("aarch64")
     (launch, expected) = demo_launches[0]
     x, y, out, n = launch.arguments
-    (found,) = run_on(named_target("aarch64"), [Launch(launch.module, [x, y, out, n - 1], launch.grid)], tmp_path)
+    (found,) = run_on(
+        named_target("aarch64"), [Launch(launch.module, [x, y, out, n - 1], launch.grid)], tmp_path
+    )
     with pytest.raises(AssertionError):
         close(expected, found)
     with pytest.raises(AssertionError, match="wrote beside an array"):
-        run_on(named_target("aarch64"), [Launch(launch.module, [x, y, out[:290], n], launch.grid)], tmp_path)
+        run_on(
+            named_target("aarch64"),
+            [Launch(launch.module, [x, y, out[:290], n], launch.grid)],
+            tmp_path,
+        )

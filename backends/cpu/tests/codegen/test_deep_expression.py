@@ -43,17 +43,25 @@ LINKS = {
 
 
 def chain(link: str, count: int) -> str:
-    return _HEAD + "".join(LINKS[link].format(i=number, j=number - 1) for number in range(1, count + 1)) + _TAIL.format(count=count)
+    return (
+        _HEAD
+        + "".join(LINKS[link].format(i=number, j=number - 1) for number in range(1, count + 1))
+        + _TAIL.format(count=count)
+    )
 
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("count", [11, 24, 47, 150])
-def test_a_chain_gives_what_the_reference_gives(link: str, count: int, same_as_reference: Callable[..., list[Any]]) -> None:
+def test_a_chain_gives_what_the_reference_gives(
+    link: str, count: int, same_as_reference: Callable[..., list[Any]]
+) -> None:
     x = np.random.default_rng(count).random(64, dtype=np.float32)
     same_as_reference(chain(link, count), [x, np.zeros_like(x)], relative=1e-5)
 
 
-@pytest.mark.parametrize(("link", "count"), [("elementwise", 1500), ("chosen", 600), ("summed", 400)])
+@pytest.mark.parametrize(
+    ("link", "count"), [("elementwise", 1500), ("chosen", 600), ("summed", 400)]
+)
 def test_the_code_of_a_chain_grows_with_its_length(link: str, count: int) -> None:
     lines = [lower_text(chain(link, length)).count("\n") for length in (count // 2, count)]
     assert lines[1] < 2.2 * lines[0]

@@ -42,7 +42,9 @@ def long(out, n: tl.constexpr):
 
 def asm(line_info: bool) -> str:
     backend, target = place("cpu", None)
-    stage = inspect_kernel(kernel, "*fp32, *fp32, *fp32, i32", {"BLOCK": 32}, backend, target, {"line_info": line_info}).code.stages["asm"]
+    stage = inspect_kernel(
+        kernel, "*fp32, *fp32, *fp32, i32", {"BLOCK": 32}, backend, target, {"line_info": line_info}
+    ).code.stages["asm"]
     assert isinstance(stage, str)
     return stage
 
@@ -86,5 +88,7 @@ def test_a_long_kernel_runs() -> None:
 
 
 def test_the_listing_is_a_stage_of_inspect_alone() -> None:
-    assert "asm" not in kernel.warmup(*[np.zeros(1, np.float32)] * 3, 1, BLOCK=32, backend="cpu").asm
+    assert (
+        "asm" not in kernel.warmup(*[np.zeros(1, np.float32)] * 3, 1, BLOCK=32, backend="cpu").asm
+    )
     assert registry().get("cpu").implements("tilewright_listing")

@@ -25,7 +25,11 @@ def product_kernel(a_ptr, b_ptr, c_ptr, K, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
     for start in range(0, K, BLOCK):
         k = start + i
-        total = tl.dot(tl.load(a_ptr + i[:, None] * K + k[None, :]), tl.load(b_ptr + k[:, None] * BLOCK + i[None, :]), total)
+        total = tl.dot(
+            tl.load(a_ptr + i[:, None] * K + k[None, :]),
+            tl.load(b_ptr + k[:, None] * BLOCK + i[None, :]),
+            total,
+        )
     tl.store(c_ptr + i[:, None] * BLOCK + i[None, :], tl.erf(total))
 
 
@@ -67,7 +71,9 @@ print("linked" if engine.get_function_address(name) else "not found")
 
 
 def object_of(kernel: Any, triple: str) -> bytes:
-    found = tw.explain(kernel, "*fp32, *fp32, *fp32, i32", BLOCK=64, backend="cpu", arch=SYSTEMS[triple][1])
+    found = tw.explain(
+        kernel, "*fp32, *fp32, *fp32, i32", BLOCK=64, backend="cpu", arch=SYSTEMS[triple][1]
+    )
     text = "\n".join(line.text for line in found.panes["llir"])
     cpu = SYSTEMS[triple][1]
     return compile_to_object(text, triple=triple, cpu="generic" if cpu == "aarch64" else cpu)
@@ -85,16 +91,29 @@ def undefined_symbols(binary: bytes) -> set[str]:
             command, size = struct.unpack_from("<II", binary, offset)
             if command == 2:  # LC_SYMTAB
                 table, count, strings, _ = struct.unpack_from("<IIII", binary, offset + 8)
-                symbols = [struct.unpack_from("<IBBHQ", binary, table + 16 * index) for index in range(count)]
-                return {text(strings + name) for name, kind, *_ in symbols if kind & 0x0E == 0 and kind & 1}
+                symbols = [
+                    struct.unpack_from("<IBBHQ", binary, table + 16 * index)
+                    for index in range(count)
+                ]
+                return {
+                    text(strings + name)
+                    for name, kind, *_ in symbols
+                    if kind & 0x0E == 0 and kind & 1
+                }
             offset += size
         return set()
     table, count = struct.unpack_from("<II", binary, 8)
     found, index = set(), 0
     while index < count:
-        name, _, section, _, storage, more = struct.unpack_from("<8sIhHBB", binary, table + 18 * index)
+        name, _, section, _, storage, more = struct.unpack_from(
+            "<8sIhHBB", binary, table + 18 * index
+        )
         if section == 0 and storage == 2:
-            found.add(text(table + 18 * count + struct.unpack("<I", name[4:])[0]) if name[:4] == bytes(4) else name.rstrip(b"\0").decode())
+            found.add(
+                text(table + 18 * count + struct.unpack("<I", name[4:])[0])
+                if name[:4] == bytes(4)
+                else name.rstrip(b"\0").decode()
+            )
         index += 1 + more
     return found
 
@@ -121,5 +140,10 @@ def test_objects_for_this_processor_are_linked(triple: str, tmp_path: Path) -> N
         pytest.skip("for another processor")
     for kernel in KERNELS:
         (tmp_path / "kernel.o").write_bytes(object_of(kernel, triple))
-        done = subprocess.run([sys.executable, "-c", LINKING, triple, str(tmp_path / "kernel.o"), kernel.__name__], capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [sys.executable, "-c", LINKING, triple, str(tmp_path / "kernel.o"), kernel.__name__],
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         assert done.stdout == "linked\n", done.stderr

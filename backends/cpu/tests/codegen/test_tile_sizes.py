@@ -30,14 +30,23 @@ def sort_row(x, o, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("block", [1 << 13, 1 << 17])
-def test_tiles_beyond_the_stack(block: int, kernel_agrees: Check, compiled: Any, module_of: Any) -> None:
+def test_tiles_beyond_the_stack(
+    block: int, kernel_agrees: Check, compiled: Any, module_of: Any
+) -> None:
     n = block - 3
     arguments = [numbers(2 * n), np.zeros(2 * n, np.float32), n]
     kernel_agrees(sort_row, arguments, (2, 1, 1), BLOCK=block)
     kernel = compiled(module_of(sort_row, arguments, BLOCK=block))
     text = kernel.code.stages["llir"]
-    assert (kernel.code.metadata["arena_bytes"] > 0) == (block > 1 << 16) == ("ptr %memory, i64 0" in text)
-    assert sum(int(count) for count in re.findall(r"alloca \[(\d+) x i8\]", text)) <= (256 << 10) + 1024
+    assert (
+        (kernel.code.metadata["arena_bytes"] > 0)
+        == (block > 1 << 16)
+        == ("ptr %memory, i64 0" in text)
+    )
+    assert (
+        sum(int(count) for count in re.findall(r"alloca \[(\d+) x i8\]", text))
+        <= (256 << 10) + 1024
+    )
 
 
 @device_function
@@ -66,7 +75,9 @@ def coordinates(o, nx, ny):
 
 
 @pytest.mark.parametrize("grid", [(70000, 1, 1), (1, 70000, 2), (3, 257, 129), (1, 1, 66000)])
-def test_coordinates_beyond_16_bits(grid: tuple[int, int, int], compiled: Any, module_of: Any) -> None:
+def test_coordinates_beyond_16_bits(
+    grid: tuple[int, int, int], compiled: Any, module_of: Any
+) -> None:
     out = np.zeros(int(np.prod(grid)), np.int32)
     compiled(module_of(coordinates, [out, *grid[:2]]))([out, *grid[:2]], grid)
     z, y, x = np.meshgrid(*(np.arange(extent) for extent in grid[::-1]), indexing="ij")
@@ -85,7 +96,12 @@ def everything(x, y, o, n, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("extent", [1, 2, 3, 5, 7, 12, 15, 17, 31, 33, 47, 63, 65, 100, 129, 1000])
 def test_every_extent(extent: int, kernel_agrees: Check) -> None:
-    arguments = [numbers(extent), numbers(extent, seed=1), np.zeros(2 * extent + 2, np.float32), max(1, extent - 2)]
+    arguments = [
+        numbers(extent),
+        numbers(extent, seed=1),
+        np.zeros(2 * extent + 2, np.float32),
+        max(1, extent - 2),
+    ]
     if extent & (extent - 1) == 0:
         kernel_agrees(everything, arguments, BLOCK=extent, relative=1e-6)
     else:
@@ -99,7 +115,11 @@ def one_element(x, o, n):
     v = tl.load(x + at, mask=at < n, other=3.0)
     w = tl.reshape(v, (1, 1, 1)) * tl.exp(v - v)[None, :, None]
     tl.store(o + at, tl.reshape(w, (1,)) + tl.sum(v, 0) + tl.max(tl.cumsum(v, 0), 0))
-    tl.store(o + 1 + at[:, None] + at[None, :], tl.trans(tl.broadcast_to(v[:, None], (1, 1))), mask=(at[:, None] < n) & (at[None, :] < 1))
+    tl.store(
+        o + 1 + at[:, None] + at[None, :],
+        tl.trans(tl.broadcast_to(v[:, None], (1, 1))),
+        mask=(at[:, None] < n) & (at[None, :] < 1),
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -63,7 +63,9 @@ MODES = ["native", "python", "serial"] if NATIVE else ["python", "serial"]
 @pytest.fixture(scope="module")
 def kernel():
     triple, cpu, features = host_target()
-    loaded = load_object(compile_to_object(KERNEL, triple=triple, cpu=cpu, features=features), ["kernel"])
+    loaded = load_object(
+        compile_to_object(KERNEL, triple=triple, cpu=cpu, features=features), ["kernel"]
+    )
     yield loaded.address("kernel")
 
 
@@ -82,7 +84,9 @@ class Launch:
         self.record = KernelRecord(kernel, 0, 0, limit)
         self.counts = np.zeros(programs, np.int32)
         self.status = np.zeros(STATUS_WORDS, np.int32)
-        self.slots = np.asarray([self.counts.ctypes.data, rounds, 0, self.status.ctypes.data], np.int64)
+        self.slots = np.asarray(
+            [self.counts.ctypes.data, rounds, 0, self.status.ctypes.data], np.int64
+        )
 
     def run(self, pool):
         pool.run(ctypes.addressof(self.record), self.slots.ctypes.data, len(self.counts))
@@ -112,7 +116,9 @@ def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode
         longest = max(longest, time.perf_counter() - started)
         launches += 1
     launch.check(launches)
-    assert pool.expected_seconds(record, 64) == pytest.approx(64 * pool.expected_seconds(record, 1), rel=0.1)
+    assert pool.expected_seconds(record, 64) == pytest.approx(
+        64 * pool.expected_seconds(record, 1), rel=0.1
+    )
     alone, started = Launch(kernel, 64, rounds=20000), time.thread_time()
     alone.run(pools["serial", 1])
     spent = time.thread_time() - started
@@ -130,7 +136,9 @@ def test_a_launch_that_was_stopped_takes_no_more_programs(pools, mode, threads):
         ran.extend(range(low, high))
         launch.status[0] = INTERRUPTED
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
+    kernel = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )(program)
     launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 1000)
     launch.run(pools[mode, threads])
     # of a kernel whose cost is unknown each thread takes one program at first
@@ -138,13 +146,17 @@ def test_a_launch_that_was_stopped_takes_no_more_programs(pools, mode, threads):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_launch_that_was_held_up_raises_the_cost_to_twice_at_most_and_cheap_ones_lower_it_soon(pools, mode):
+def test_a_launch_that_was_held_up_raises_the_cost_to_twice_at_most_and_cheap_ones_lower_it_soon(
+    pools, mode
+):
     seconds = [0.0]
 
     def program(slots, low, high, memory):
         time.sleep(seconds[0])
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
+    kernel = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )(program)
     launch, pool = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 8), pools[mode, 1]
 
     def run(pause):
@@ -181,7 +193,9 @@ def test_launches_from_many_threads(pools, kernel, mode):
     def work(seed):
         random = np.random.default_rng(seed)
         for _ in range(400):
-            launch = Launch(kernel, int(random.integers(1, 300)), rounds=int(random.integers(1, 500)))
+            launch = Launch(
+                kernel, int(random.integers(1, 300)), rounds=int(random.integers(1, 500))
+            )
             repeats = int(random.integers(1, 6))
             for _ in range(repeats):
                 launch.run(pools[mode, 5])
@@ -211,7 +225,14 @@ def test_workers_wake_after_sleeping_and_restart_after_a_stop(kernel):
 
 def run_script(body, timeout=GUARD, **environment):
     script = textwrap.dedent(body)
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **environment},
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -275,10 +296,14 @@ def test_openmp_of_torch_is_adopted_when_it_is_imported_later():
     if not NATIVE:
         pytest.skip("needs the native pool")
     body = (
-        SETUP + "check(50, 2000); first = pool().mode\nimport torch\ncheck(50, 2000, 10); print(first, pool().mode)\nassert torch.ones(300000).sum() == 300000"
+        SETUP
+        + "check(50, 2000); first = pool().mode\nimport torch\ncheck(50, 2000, 10); print(first, pool().mode)\nassert torch.ones(300000).sum() == 300000"
     )
     assert run_script(body, TILEWRIGHT_NUM_THREADS="2").split() == ["native", "openmp"]
-    assert run_script(body, TILEWRIGHT_NUM_THREADS="2", TILEWRIGHT_CPU_POOL="native").split() == ["native", "native"]
+    assert run_script(body, TILEWRIGHT_NUM_THREADS="2", TILEWRIGHT_CPU_POOL="native").split() == [
+        "native",
+        "native",
+    ]
 
 
 @pytest.mark.skipif(not NATIVE, reason="needs the native pool")
@@ -315,7 +340,9 @@ def test_costly_programs_run_on_two_threads_at_once(mode):
         time.sleep(0.002 * (high - low))  # costly on any machine
         seen.extend(range(low, high))
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
+    kernel = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )(program)
     launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 32)
     for _ in range(5):
         together = threading.Barrier(2)
@@ -330,11 +357,24 @@ def test_costly_programs_run_on_two_threads_at_once(mode):
 @pytest.mark.parametrize("programs", [1, 2, 7, 64, 1000, 2**40 + 1])
 def test_lanes_cover_the_programs_evenly(kernel, pools, programs, threads):
     pool = pools["python", 2]
-    job, lanes, record = pool_module._Job(), (ctypes.c_int64 * (8 * threads))(), KernelRecord(kernel, 0, 0, 0)
-    pool._prepare(ctypes.addressof(job), ctypes.addressof(lanes), ctypes.addressof(record), None, programs, threads)
+    job, lanes, record = (
+        pool_module._Job(),
+        (ctypes.c_int64 * (8 * threads))(),
+        KernelRecord(kernel, 0, 0, 0),
+    )
+    pool._prepare(
+        ctypes.addressof(job),
+        ctypes.addressof(lanes),
+        ctypes.addressof(record),
+        None,
+        programs,
+        threads,
+    )
     assert job.lanes == min(programs, threads) and job.programs == programs
     bounds = [(lanes[8 * lane], lanes[8 * lane + 1]) for lane in range(job.lanes)]
-    assert [first for first, _ in bounds] == [0, *(end for _, end in bounds[:-1])] and bounds[-1][1] == programs
+    assert [first for first, _ in bounds] == [0, *(end for _, end in bounds[:-1])] and bounds[-1][
+        1
+    ] == programs
     lengths = [end - first for first, end in bounds]
     assert max(lengths) - min(lengths) <= 1 <= min(lengths)
 
@@ -369,7 +409,9 @@ def test_a_thread_gives_all_its_programs_of_a_launch_the_same_memory(pools, mode
         ctypes.memset(memory, 0xA5, size)
         seen.setdefault((threading.get_ident(), memory), []).extend(range(low, high))
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
+    kernel = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )(program)
     launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 32)
     launch.record.memory, launch.record.cleared = size, cleared
     for _ in range(3):
@@ -381,7 +423,9 @@ def test_a_thread_gives_all_its_programs_of_a_launch_the_same_memory(pools, mode
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_where_there_is_no_memory_no_program_runs_and_the_launch_says_so(pools, kernel, mode, threads):
+def test_where_there_is_no_memory_no_program_runs_and_the_launch_says_so(
+    pools, kernel, mode, threads
+):
     launch = Launch(kernel, 32)
     launch.record.memory = 1 << 60
     for _ in range(3):
@@ -408,11 +452,15 @@ def test_short_launches_one_after_another_wake_the_workers_and_lonely_ones_do_no
         while ctypes.c_int32.from_address(pool._object.address("pool") + 64).value == 0:
             time.sleep(0.001)  # until the worker sleeps
         hot.value, shared, launches = 1, epoch.value >> 33, 0
-        cold.value = 5 * work  # five launches; one that comes later than a quarter of that does not follow closely
+        cold.value = (
+            5 * work
+        )  # five launches; one that comes later than a quarter of that does not follow closely
         while launches < (12 if pause else 2000) and epoch.value >> 33 == shared:
             if pause:
                 time.sleep(pause)
-            launch.record.cost = 2 * work  # sixteenths of cycles, eight programs: what this machine's launches take has no say
+            launch.record.cost = (
+                2 * work
+            )  # sixteenths of cycles, eight programs: what this machine's launches take has no say
             launch.run(pool)
             launches += 1
         assert (epoch.value >> 33 == shared) == bool(pause)

@@ -120,7 +120,9 @@ def meet_or_fail(count, out, N: tl.constexpr):
 @pytest.mark.parametrize("options", [{}, {"cooperative": True}])
 def test_programs_do_not_wait_for_one_that_failed(options):
     with pytest.raises(KernelError, match="program 1 fails"):
-        meet_or_fail[(5,)](np.zeros(1, np.int32), np.zeros(5, np.int32), N=5, backend="cpu", debug=True, **options)
+        meet_or_fail[(5,)](
+            np.zeros(1, np.int32), np.zeros(5, np.int32), N=5, backend="cpu", debug=True, **options
+        )
 
 
 # ---- cooperative launches
@@ -158,7 +160,10 @@ def test_too_few_threads_run_no_program(monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(ResidencyError, match=r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 programs") as refused:
+    with pytest.raises(
+        ResidencyError,
+        match=r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 programs",
+    ) as refused:
         meet[(20,)](count, x, out, N=20, backend="cpu", cooperative=True)
     assert (refused.value.required, refused.value.limit) == (20, 7)
     assert not count.any() and not x.any() and not out.any()
@@ -175,7 +180,9 @@ def test_an_interrupted_cooperative_launch_raises_and_the_next_one_runs():
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(KeyboardInterrupt):
-            meet[(3,)](count, x, out, N=4, backend="cpu", cooperative=True)  # none of them is the fourth
+            meet[(3,)](
+                count, x, out, N=4, backend="cpu", cooperative=True
+            )  # none of them is the fourth
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

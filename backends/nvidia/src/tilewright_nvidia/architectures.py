@@ -81,7 +81,9 @@ def ptx_of_driver(version: int) -> int:
 @functools.cache
 def capability_of(cuda: Driver, device: int) -> int:
     """Return a device's compute capability, 10 * major + minor."""
-    return 10 * cuda.attribute(device, "capability_major") + cuda.attribute(device, "capability_minor")
+    return 10 * cuda.attribute(device, "capability_major") + cuda.attribute(
+        device, "capability_minor"
+    )
 
 
 def architecture_of(capability: int) -> Architecture | None:
@@ -93,7 +95,13 @@ def architecture_of(capability: int) -> Architecture | None:
     exact = next((row for row in ARCHITECTURES.values() if row.capability == capability), None)
     if exact is not None:
         return exact
-    fitting = [row for row in ARCHITECTURES.values() if row.capability // 10 == capability // 10 and row.capability < capability and row.name[-1] != "a"]
+    fitting = [
+        row
+        for row in ARCHITECTURES.values()
+        if row.capability // 10 == capability // 10
+        and row.capability < capability
+        and row.name[-1] != "a"
+    ]
     return max(fitting, key=lambda row: row.capability, default=None)
 
 
@@ -103,5 +111,11 @@ def target_of(row: Architecture, driver: int = 0) -> Target:
     With ``driver`` 0, the PTX version is not limited.
     """
     ptx = row.ptx if not driver else max(row.least_ptx, min(row.ptx, ptx_of_driver(driver)))
-    limits = {"shared_memory": row.shared_memory, "registers": 65536, "max_threads": 1024, "threads": row.threads, "shared_total": row.shared_total}
+    limits = {
+        "shared_memory": row.shared_memory,
+        "registers": 65536,
+        "max_threads": 1024,
+        "threads": row.threads,
+        "shared_total": row.shared_total,
+    }
     return Target("nvidia", row.name, row.name, (f"+ptx{ptx}",), 32, limits, kind="cuda")

@@ -71,7 +71,14 @@ def ceilings(target: Target, device: Device | None) -> Ceilings | None:
             return found
     if not rates.usual:
         return None
-    return _ceilings(rates, f"{rates.usual}, by its data sheet", rates.processors, rates.hertz, rates.bandwidth, rates.others)
+    return _ceilings(
+        rates,
+        f"{rates.usual}, by its data sheet",
+        rates.processors,
+        rates.hertz,
+        rates.bandwidth,
+        rates.others,
+    )
 
 
 def _of_device(rates: Rates, device: Device) -> Ceilings | None:
@@ -81,19 +88,35 @@ def _of_device(rates: Rates, device: Device) -> Ceilings | None:
     try:
         cuda = driver()
         names = "processors", "clock_khz", "memory_clock_khz", "memory_bus_bits"
-        processors, clock, memory_clock, bus = (cuda.attribute(device.index, name) for name in names)
+        processors, clock, memory_clock, bus = (
+            cuda.attribute(device.index, name) for name in names
+        )
     except BackendError:
         return None
     # memory is double data rate
-    return _ceilings(rates, f"{device.name}, by its driver", processors, clock * 1e3, 2 * memory_clock * 1e3 * bus / 8)
+    return _ceilings(
+        rates,
+        f"{device.name}, by its driver",
+        processors,
+        clock * 1e3,
+        2 * memory_clock * 1e3 * bus / 8,
+    )
 
 
-def _ceilings(rates: Rates, source: str, processors: int, hertz: float, bandwidth: float, others: float = 1.0) -> Ceilings:
+def _ceilings(
+    rates: Rates, source: str, processors: int, hertz: float, bandwidth: float, others: float = 1.0
+) -> Ceilings:
     of_all = processors * hertz
     f16, f32, f64 = rates.f16 * of_all, rates.f32 * of_all * others, rates.f64 * of_all * others
     matmuls = {"f16": f16, "i8": 2 * f16, "u8": 2 * f16, "f32 ieee": f32}
     if rates.ordinary:
-        matmuls |= {"bf16": f16, "f32 tf32": f16 / 2, "f32 tf32x3": f16 / 6, "f32 bf16x3": f16 / 3, "f32 bf16x6": f16 / 6}
+        matmuls |= {
+            "bf16": f16,
+            "f32 tf32": f16 / 2,
+            "f32 tf32x3": f16 / 6,
+            "f32 bf16x3": f16 / 3,
+            "f32 bf16x6": f16 / 6,
+        }
         matmuls |= dict.fromkeys(("f8e4m3fn", "f8e5m2"), rates.fp8 * f16)
     arithmetic = {"f32": f32}
     if rates.f64:

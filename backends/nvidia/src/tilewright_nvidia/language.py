@@ -25,13 +25,17 @@ _LANES = 32
 @builtin
 def globaltimer(_semantic: Any = None) -> tensor:
     """Read the device's global timer in nanoseconds, as int64."""
-    return inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], int64, False, 1, _semantic=_semantic)
+    return inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], int64, False, 1, _semantic=_semantic
+    )
 
 
 @builtin
 def smid(_semantic: Any = None) -> tensor:
     """Return the index of the SM that runs the program, as int32."""
-    return inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], int32, True, 1, _semantic=_semantic)
+    return inline_asm_elementwise(
+        "mov.u32 $0, %smid;", "=r", [], int32, True, 1, _semantic=_semantic
+    )
 
 
 @builtin
@@ -52,17 +56,35 @@ def gdc_wait(_semantic: Any = None) -> None:
 
     This is ``griddepcontrol.wait`` of programmatic dependent launch.
     """
-    inline_asm_elementwise("griddepcontrol.wait; // dummy $0", "=r", [], int32, False, 1, _semantic=_semantic)
+    inline_asm_elementwise(
+        "griddepcontrol.wait; // dummy $0", "=r", [], int32, False, 1, _semantic=_semantic
+    )
 
 
 @builtin
 def gdc_launch_dependents(_semantic: Any = None) -> None:
     """Allow dependent kernels to start (programmatic dependent launch)."""
-    inline_asm_elementwise("griddepcontrol.launch_dependents; // dummy $0", "=r", [], int32, False, 1, _semantic=_semantic)
+    inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // dummy $0",
+        "=r",
+        [],
+        int32,
+        False,
+        1,
+        _semantic=_semantic,
+    )
 
 
 @builtin
-def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: Any, upper: Any, _semantic: Any = None) -> tensor:
+def load_im2col(
+    descriptor: Any,
+    offsets: Any,
+    window: Any,
+    pixels: Any,
+    lower: Any,
+    upper: Any,
+    _semantic: Any = None,
+) -> tensor:
     """Load ``pixels`` pixels in a convolution's order by TMA, as a tile ``[pixels, channels]``.
 
     ``descriptor`` is a kernel argument for images ``[N, H, W, C]`` (or with one or three spatial
@@ -84,27 +106,44 @@ def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: 
     handle = descriptor.handle
     if not isinstance(handle.owner, ir.Region) or not isinstance(handle.owner.owner, ir.Function):
         raise ValueError("load_im2col takes a descriptor that is an argument of the kernel")
-    groups = [[_semantic.to_tensor(item).handle for item in listed(given)] for given in (offsets, window)]
-    numbers = {name: tuple(_semantic.constant(item, name) for item in listed(given)) for name, given in (("lower", lower), ("upper", upper))}
+    groups = [
+        [_semantic.to_tensor(item).handle for item in listed(given)] for given in (offsets, window)
+    ]
+    numbers = {
+        name: tuple(_semantic.constant(item, name) for item in listed(given))
+        for name, given in (("lower", lower), ("upper", upper))
+    }
     attributes = {"pixels": _semantic.constant(pixels, "pixels"), **numbers}
     operation = _semantic.builder.create(LoadIm2col.row, [[handle], *groups], attributes)
     return from_memory(_semantic, operation.results[0], descriptor.dtype)
 
 
 @builtin
-def convert_custom_float8(arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, has_minx2: Any = True, _semantic: Any = None) -> tensor:
+def convert_custom_float8(
+    arg: Any,
+    dst_ty: Any,
+    fp_downcast_rounding: Any = None,
+    has_minx2: Any = True,
+    _semantic: Any = None,
+) -> tensor:
     """Convert from or to fp8e4b15; equivalent to :func:`~tilewright.language.cast`."""
-    return _semantic.convert(arg, unwrap_if_constexpr(dst_ty), unwrap_if_constexpr(fp_downcast_rounding), False)
+    return _semantic.convert(
+        arg, unwrap_if_constexpr(dst_ty), unwrap_if_constexpr(fp_downcast_rounding), False
+    )
 
 
 @builtin
-def convert_custom_float8_sm80(arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, _semantic: Any = None) -> tensor:
+def convert_custom_float8_sm80(
+    arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, _semantic: Any = None
+) -> tensor:
     """See :func:`convert_custom_float8`."""
     return convert_custom_float8(arg, dst_ty, fp_downcast_rounding, _semantic=_semantic)
 
 
 @builtin
-def convert_custom_float8_sm70(arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, _semantic: Any = None) -> tensor:
+def convert_custom_float8_sm70(
+    arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, _semantic: Any = None
+) -> tensor:
     """See :func:`convert_custom_float8`."""
     return convert_custom_float8(arg, dst_ty, fp_downcast_rounding, _semantic=_semantic)
 

@@ -73,11 +73,17 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         except OutOfResources as error:
             if error.name != ACCUMULATORS:
                 raise
-            notes.append(f"sums of products are in registers: they would take {error.required} columns of tensor memory, which has {error.limit}")
+            notes.append(
+                f"sums of products are in registers: they would take {error.required} columns of tensor memory, which has {error.limit}"
+            )
             machine = PtxTarget(target, options, tensor_sums=False, libraries=libraries)
             copy, text, state = compile_with_state(module, machine, options, timings)
     except OutOfResources as error:
-        raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+        raise OutOfResources(
+            error.required,
+            error.limit,
+            f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})",
+        ) from error
     assert isinstance(state, KernelState)
     if libraries is not None:
         text = libraries.linked(text, target.cpu, ",".join(target.features))
@@ -91,15 +97,25 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "num_warps": facts[WARPS],
         "cluster": facts.get(CLUSTER, 1),
         "shared": facts[SHARED_BYTES],
-        "launch_pdl": bool(options.get("launch_pdl")) and ARCHITECTURES[target.arch].capability >= 90,
+        "launch_pdl": bool(options.get("launch_pdl"))
+        and ARCHITECTURES[target.arch].capability >= 90,
         "cooperative": bool(options.get("cooperative")),
         "tensor_maps": maps,
         "otherwise": {"asynchronous": False} if maps else None,
         "format": "ptx",
         "configuration": configuration_text(options),
-        "notes": [*notes, *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [
+            *notes,
+            *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel)),
+        ],
     }
-    stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "ptx": ptx}
+    stages: dict[str, str | bytes] = {
+        "tileir": str(module),
+        "simt": str(copy),
+        "layouts": report(copy.kernel, machine),
+        "llir": text,
+        "ptx": ptx,
+    }
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
     attach_cubin(code, target)
     return code
@@ -114,13 +130,21 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     """
     check_portable(name, options, 32, 1024)
     registers = options.get("maxnreg")
-    if registers is not None and (isinstance(registers, bool) or not isinstance(registers, int) or not 24 <= registers <= 255):
-        raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
+    if registers is not None and (
+        isinstance(registers, bool) or not isinstance(registers, int) or not 24 <= registers <= 255
+    ):
+        raise LoweringError(
+            f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}"
+        )
     if options.get("math", "relaxed") not in ("relaxed", "strict"):
-        raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+        raise LoweringError(
+            f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}"
+        )
     for switch in ("asynchronous", "line_info"):
         if not isinstance(options.get(switch, OPTIONS[switch]), bool):
-            raise LoweringError(f"kernel {name}: {switch} must be True or False, not {options[switch]!r}")
+            raise LoweringError(
+                f"kernel {name}: {switch} must be True or False, not {options[switch]!r}"
+            )
 
 
 def tensor_maps(source: Function, function: Function, maps: TensorMaps) -> list[dict[str, Any]]:
@@ -160,7 +184,15 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
 
     set_option("--nvptx-short-ptr")  # 32-bit shared memory addresses
     started = time.perf_counter()
-    ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES, if_long=IF_LONG)
+    ptx = assembly(
+        text,
+        triple=TRIPLE,
+        cpu=target.cpu,
+        features=",".join(target.features),
+        opt=3,
+        passes=PASSES,
+        if_long=IF_LONG,
+    )
     for instruction, replacement in _REWRITTEN:
         ptx = instruction.sub(replacement, ptx)
     if timings is not None:

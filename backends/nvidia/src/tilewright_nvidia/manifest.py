@@ -11,7 +11,19 @@ from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.operations import OPS
 
-CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern_libraries", "dot_scaled", "noinline", "clock", "cooperative"})
+CAPABILITIES = every_type(
+    {
+        "descriptors",
+        "print",
+        "assert",
+        "inline_asm",
+        "extern_libraries",
+        "dot_scaled",
+        "noinline",
+        "clock",
+        "cooperative",
+    }
+)
 
 #: Launch options of this backend beyond the portable ones.
 #:
@@ -27,7 +39,14 @@ CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "exte
 #: extern_libs: name -> path of a bitcode file (clang's ``-emit-llvm`` for this target), whose
 #: functions the kernel calls through ``tl.core.extern_elementwise``.
 #: line_info: emit source line information for profilers and debuggers; instructions do not change.
-OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False, "line_info": False, "extern_libs": ()}
+OPTIONS = {
+    "math": "relaxed",
+    "launch_pdl": False,
+    "asynchronous": True,
+    "warp_specialize": False,
+    "line_info": False,
+    "extern_libs": (),
+}
 
 
 def manifest() -> Manifest:

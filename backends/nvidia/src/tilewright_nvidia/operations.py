@@ -16,11 +16,19 @@ MOST_PIXELS: Final = 1024
 
 def _load_im2col(shape: Shape) -> Sequence[Type]:
     descriptor = shape.type("descriptor")
-    if not isinstance(descriptor, DescriptorType) or not 3 <= descriptor.rank <= 5 or set(descriptor.block_shape[:-1]) != {1}:
-        raise RuleError(f"descriptor must be of rank 3 to 5, its block the channels of one pixel, not {descriptor}")
+    if (
+        not isinstance(descriptor, DescriptorType)
+        or not 3 <= descriptor.rank <= 5
+        or set(descriptor.block_shape[:-1]) != {1}
+    ):
+        raise RuleError(
+            f"descriptor must be of rank 3 to 5, its block the channels of one pixel, not {descriptor}"
+        )
     spatial, pixels = descriptor.rank - 2, shape.attributes["pixels"]
     for name, count in (("offsets", descriptor.rank), ("window", spatial)):
-        if len(shape.groups[name]) != count or not all(isinstance(type_, IntType) for type_ in shape.groups[name]):
+        if len(shape.groups[name]) != count or not all(
+            isinstance(type_, IntType) for type_ in shape.groups[name]
+        ):
             raise RuleError(f"{name} must be {count} integers")
     if any(len(shape.attributes[name]) != spatial for name in ("lower", "upper")):
         raise RuleError(f"lower and upper must have {spatial} numbers")
@@ -45,5 +53,7 @@ class LoadIm2col(Operation):
     offsets = VariadicOperand("of the first pixel")
     window = VariadicOperand("how far pixels are moved")
     pixels = TypedAttribute[int]("how many")
-    lower = TypedAttribute[tuple[int, ...]]("where the base box begins, along each axis of an image")
+    lower = TypedAttribute[tuple[int, ...]](
+        "where the base box begins, along each axis of an image"
+    )
     upper = TypedAttribute[tuple[int, ...]]("where it ends, from the image's last pixel on")

@@ -92,7 +92,9 @@ def machine_of(target: Target) -> Machine:
     usual, matrix, warpgroup = _RATES[target.arch]
     row = ARCHITECTURES[target.arch]
     shared = int(target.limits.get("shared_memory", row.shared_memory))
-    return Machine(_processors(target.arch) or usual, matrix, warpgroup, shared, row.shared_total, row.threads)
+    return Machine(
+        _processors(target.arch) or usual, matrix, warpgroup, shared, row.shared_total, row.threads
+    )
 
 
 @functools.cache
@@ -153,12 +155,24 @@ def estimate(work: Work, target: Target) -> Estimate:
     warps = int(given.get("num_warps") or 4)
     limit = min(255, 65536 // (32 * warps), int(given.get("maxnreg") or 255))
     asynchronous = bool(given.get("asynchronous")) and machine.warpgroup > 0
-    options = _Options(warps, int(given.get("num_stages") or 1), asynchronous, bool(given.get("warp_specialize")) and asynchronous, limit)
+    options = _Options(
+        warps,
+        int(given.get("num_stages") or 1),
+        asynchronous,
+        bool(given.get("warp_specialize")) and asynchronous,
+        limit,
+    )
     dots = [dot for body in work.bodies[0] for dot in body.dots]
     grouped = [_by_warpgroups(dot, options) for dot in dots]
-    needed = max(_registers(dot, options, own) for dot, own in zip(dots, grouped, strict=True)) + _OTHER_REGISTERS
+    needed = (
+        max(_registers(dot, options, own) for dot, own in zip(dots, grouped, strict=True))
+        + _OTHER_REGISTERS
+    )
     rings = [_ring(body, options, machine) for body in work.bodies[0] if body.dots]
-    shared, slots = max((slots * size for size, slots in rings), default=0), max((slots for _, slots in rings), default=1)
+    shared, slots = (
+        max((slots * size for size, slots in rings), default=0),
+        max((slots for _, slots in rings), default=1),
+    )
     resident = _resident(machine, options, shared, min(needed, limit))
     times = [_program(bodies, options, machine) for bodies in work.bodies]
     spilled = max(0, needed - limit)
@@ -193,7 +207,10 @@ def _launch(programs: int | None, times: list[_Times], machine: Machine, residen
     rounds = math.ceil(most / resident)
     # in a single round the slowest CTA counts, in several rounds their mean
     weigh = max if rounds == 1 and most == 1 else _mean
-    units = [weigh([getattr(each, unit) for each in times]) for unit in ("matrix", "arithmetic", "copies", "writes")]
+    units = [
+        weigh([getattr(each, unit) for each in times])
+        for unit in ("matrix", "arithmetic", "copies", "writes")
+    ]
     return max(most * max(units), rounds * weigh([each.alone for each in times])) + _START
 
 
@@ -260,7 +277,11 @@ def _resident(machine: Machine, options: _Options, shared: int, registers: int) 
     """Return the CTAs per SM."""
     threads = 32 * (options.warps + (wgmma.GROUP if options.divided else 0))
     registers = -(-registers // 8) * 8
-    found = min(machine.threads // threads, 65536 // (threads * registers), machine.shared_total // (shared + 1024))
+    found = min(
+        machine.threads // threads,
+        65536 // (threads * registers),
+        machine.shared_total // (shared + 1024),
+    )
     return max(1, min(32, found))
 
 
@@ -273,11 +294,19 @@ def _by_warpgroups(dot: MatmulWork, options: _Options) -> bool:
 
 def _tiling(dot: MatmulWork, options: _Options) -> wgmma.Tiling | None:
     """Return the distribution of a matmul over warpgroups; None if wgmma does not fit."""
-    if dot.batch != 1 or not isinstance(dot.accumulator, FloatType | IntType) or bit_width(dot.a) > 32:
+    if (
+        dot.batch != 1
+        or not isinstance(dot.accumulator, FloatType | IntType)
+        or bit_width(dot.a) > 32
+    ):
         return None
     if bit_width(dot.a) == 32 and dot.precision != "tf32":
         return None
-    return wgmma.tile(Matmul((dot.m, dot.n), dot.k, dot.a, dot.b, dot.accumulator, dot.precision, 0, options.warps))
+    return wgmma.tile(
+        Matmul(
+            (dot.m, dot.n), dot.k, dot.a, dot.b, dot.accumulator, dot.precision, 0, options.warps
+        )
+    )
 
 
 def _product_cycles(dot: MatmulWork, options: _Options, machine: Machine) -> float:
@@ -285,9 +314,13 @@ def _product_cycles(dot: MatmulWork, options: _Options, machine: Machine) -> flo
     tiling = _tiling(dot, options) if options.asynchronous else None
     if tiling is not None:
         # an instruction reads 32 bytes of each of its 64 rows and its columns from shared memory
-        multiplied = 2 * wgmma.ROWS * tiling.columns * tiling.step / (machine.warpgroup * _speed(dot))
+        multiplied = (
+            2 * wgmma.ROWS * tiling.columns * tiling.step / (machine.warpgroup * _speed(dot))
+        )
         read = wgmma.STEP * (wgmma.ROWS + tiling.columns) / _SHARED
-        count = tiling.groups_m * tiling.groups_n * tiling.repeats_m * tiling.repeats_n * tiling.steps
+        count = (
+            tiling.groups_m * tiling.groups_n * tiling.repeats_m * tiling.repeats_n * tiling.steps
+        )
         return count * max(multiplied, read)
     rate = machine.matrix * _speed(dot) * min(1.0, options.warps / _UNITS)
     return max(dot.operations / rate, _fragments(dot, options) / _SHARED)
@@ -317,12 +350,16 @@ def _bytes_of(type_: Type) -> float:
 
 def _registers(dot: MatmulWork, options: _Options, grouped: bool) -> int:
     """Return a thread's registers for a matmul: accumulators, and fragments for ``mma.sync``."""
-    accumulators = dot.batch * dot.m * dot.n * bit_width(dot.accumulator) // (32 * 32 * options.warps)
+    accumulators = (
+        dot.batch * dot.m * dot.n * bit_width(dot.accumulator) // (32 * 32 * options.warps)
+    )
     if grouped:
         return accumulators
     # a warp's fragments for 32 bytes along K
     step = min(dot.k, 32 // max(1, bit_width(dot.a) // 8))
-    return accumulators + int(min(dot.batch, 1) * step * math.sqrt(dot.m * dot.n / options.warps) * 2 * _bytes_of(dot.a)) // (32 * 4)
+    return accumulators + int(
+        min(dot.batch, 1) * step * math.sqrt(dot.m * dot.n / options.warps) * 2 * _bytes_of(dot.a)
+    ) // (32 * 4)
 
 
 __all__ = ["Estimate", "Machine", "estimate", "machine_of"]

@@ -42,7 +42,9 @@ def tilewright_target(device: Device) -> Target:
 
 
 @hookimpl
-def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+def tilewright_export(
+    name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target
+) -> CProgram:
     from tilewright_nvidia.host.export import export
 
     return export(name, code, parameters, target)
@@ -97,7 +99,13 @@ def _driver() -> Driver:
     return driver()
 
 
-tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(_driver)
+(
+    tilewright_load,
+    tilewright_launcher,
+    tilewright_memory,
+    tilewright_pointer_device,
+    tilewright_timer,
+) = launching(_driver)
 tilewright_peer_access = peer_access(_driver)
 
 
@@ -110,7 +118,10 @@ def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[
 
 @hookimpl
 def tilewright_prune(
-    configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]
+    configurations: Sequence[Mapping[str, Any]],
+    target: Target,
+    arguments: Mapping[str, Any],
+    works: Sequence[Work | None],
 ) -> Sequence[Mapping[str, Any]]:
     from tilewright_nvidia.tuning import prune
 
@@ -118,7 +129,12 @@ def tilewright_prune(
 
 
 @hookimpl
-def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> float:
+def tilewright_cost(
+    configuration: Mapping[str, Any],
+    target: Target,
+    arguments: Mapping[str, Any],
+    work: Work | None,
+) -> float:
     from tilewright_nvidia.tuning import cost
 
     return cost(configuration, target, work)

@@ -76,7 +76,9 @@ class PtxTarget(SimtTarget):
     ) -> None:
         row = ARCHITECTURES.get(target.arch)
         if row is None:
-            raise LoweringError(f"there is no code for {target.arch!r}; targets are {', '.join(ARCHITECTURES)}")
+            raise LoweringError(
+                f"there is no code for {target.arch!r}; targets are {', '.join(ARCHITECTURES)}"
+            )
         chosen, capability = options or {}, row.capability
         self.name = row.name
         asynchronous = bool(chosen.get("asynchronous", OPTIONS["asynchronous"]))
@@ -100,10 +102,14 @@ class PtxTarget(SimtTarget):
             # kernels with tensor memory were not measured
             max_resident=_RESIDENT if blocks and not limited and not tensor_memory else 1,
         )
-        self.dialect = VendorDialect(tuple(OPS), merged(block_scaled.INTERFACES, im2col.interfaces(there=hopper or gathers)))
+        self.dialect = VendorDialect(
+            tuple(OPS), merged(block_scaled.INTERFACES, im2col.interfaces(there=hopper or gathers))
+        )
         self.threads, self.lanes = PtxThreads(), PtxLanes(capability)
         self.shared, self.memory = PtxShared(), PtxGlobalMemory(row)
-        self.arithmetic = PtxArithmetic(capability, relaxed=chosen.get("math", "relaxed") == "relaxed")
+        self.arithmetic = PtxArithmetic(
+            capability, relaxed=chosen.get("math", "relaxed") == "relaxed"
+        )
         self.matrix = matrix = PtxMatrix(capability, warpgroups=hopper, tensor_memory=tensor_memory)
         self.debugging, self.assembly, self.externs = (
             PtxDebugging(),
@@ -140,7 +146,9 @@ class PtxTarget(SimtTarget):
     def prepare(self, function: Function) -> KernelState:
         operations = list(function.walk())
         matrices, light = has_products(function), is_light(function)
-        moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
+        moves_registers = any(
+            isinstance(operation, Part) and operation.registers for operation in operations
+        )
         return KernelState(
             maps=tma.TensorMaps(function),
             frugal=light,
@@ -175,7 +183,11 @@ class PtxTarget(SimtTarget):
         if state.cluster > 1:
             attributes.append(f'"nvvm.cluster_dim"="{state.cluster},1,1"')
         maps = state.maps
-        given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
+        given = [
+            (type_, parameter)
+            for type_, parameter in parameters
+            if parameter not in maps.descriptors
+        ]
         given += [(tma.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
         maps.made.begin(module, threads, ARCHITECTURES[self.name])
         w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))

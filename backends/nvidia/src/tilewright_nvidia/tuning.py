@@ -34,25 +34,50 @@ def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
     They vary the number of warps up to the largest tile, and with matmuls the pipeline depth. On
     Hopper they also vary wgmma with TMA, with and without warp specialization.
     """
-    greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
+    greatest = max(
+        (
+            value.type.numel
+            for operation in module.walk()
+            for value in operation.results
+            if isinstance(value.type, TileType)
+        ),
+        default=1,
+    )
     warps = [count for count in (1, 2, 4, 8, 16) if 32 * count <= max(32, greatest)]
-    operands = [_bytes(operation.a.type) + _bytes(operation.b.type) for operation in module.walk() if isinstance(operation, Dot)]
+    operands = [
+        _bytes(operation.a.type) + _bytes(operation.b.type)
+        for operation in module.walk()
+        if isinstance(operation, Dot)
+    ]
     if not operands:
         return [{"num_warps": count} for count in warps]
     chosen = [count for count in warps if count in (4, 8)] or warps[-1:]
     if ARCHITECTURES[target.arch].capability != 90:
-        return [{"num_warps": count, "num_stages": stages} for count in chosen for stages in _STAGES]
+        return [
+            {"num_warps": count, "num_stages": stages} for count in chosen for stages in _STAGES
+        ]
     shared = int(target.limits.get("shared_memory", ARCHITECTURES[target.arch].shared_memory))
     depths = (*_DEEP, *(stages for stages in _DEEPEST if stages * max(operands) <= shared))
-    ways: list[dict[str, Any]] = [{"asynchronous": False}, {"asynchronous": True}, {"asynchronous": True, "warp_specialize": True}]
-    return [{"num_warps": count, "num_stages": stages, **way} for count in chosen for way in ways for stages in (depths if way["asynchronous"] else _STAGES)]
+    ways: list[dict[str, Any]] = [
+        {"asynchronous": False},
+        {"asynchronous": True},
+        {"asynchronous": True, "warp_specialize": True},
+    ]
+    return [
+        {"num_warps": count, "num_stages": stages, **way}
+        for count in chosen
+        for way in ways
+        for stages in (depths if way["asynchronous"] else _STAGES)
+    ]
 
 
 def _bytes(type_: Any) -> int:
     return type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else 0
 
 
-def prune(configurations: Sequence[Mapping[str, Any]], target: Target, works: Sequence[Work | None]) -> Sequence[Mapping[str, Any]]:
+def prune(
+    configurations: Sequence[Mapping[str, Any]], target: Target, works: Sequence[Work | None]
+) -> Sequence[Mapping[str, Any]]:
     """Drop configurations that cannot fit, duplicate others or are estimated to be slow.
 
     A configuration does not fit if it has too many threads or far too few registers. It duplicates
@@ -67,12 +92,23 @@ def prune(configurations: Sequence[Mapping[str, Any]], target: Target, works: Se
         if 32 * int(configuration.get("num_warps", 4)) > threads:
             continue
         if found is not None:
-            same = (repr(sorted((name, value) for name, value in configuration.items() if name != "num_stages")), found.slots)
+            same = (
+                repr(
+                    sorted(
+                        (name, value)
+                        for name, value in configuration.items()
+                        if name != "num_stages"
+                    )
+                ),
+                found.slots,
+            )
             if found.spilled > _SPILLED or found.cycles > _HOPELESS * least or same in seen:
                 continue
             seen.add(same)
         kept.append(configuration)
-    return kept or [configurations[min(range(len(configurations)), key=lambda place: _order(estimates[place]))]]
+    return kept or [
+        configurations[min(range(len(configurations)), key=lambda place: _order(estimates[place]))]
+    ]
 
 
 def _order(found: Estimate | None) -> float:
@@ -94,4 +130,10 @@ def cost(configuration: Mapping[str, Any], target: Target, work: Work | None) ->
     found = _estimate(work, target)
     if found is not None:
         return found.cycles
-    return abs(math.log2(work.max_tile_elements / (32 * int(work.options.get("num_warps") or 4)) / _IDEAL_ELEMENTS))
+    return abs(
+        math.log2(
+            work.max_tile_elements
+            / (32 * int(work.options.get("num_warps") or 4))
+            / _IDEAL_ELEMENTS
+        )
+    )

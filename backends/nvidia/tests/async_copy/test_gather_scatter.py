@@ -34,7 +34,10 @@ def moved(d, e, index, column, ROWS: tl.constexpr):
 @device_function
 def read(d, out, index, column, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     at = tl.arange(0, ROWS)
-    tl.store(out + at[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], d.gather(tl.load(index + at), column))
+    tl.store(
+        out + at[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :],
+        d.gather(tl.load(index + at), column),
+    )
 
 
 @device_function
@@ -46,10 +49,25 @@ def made(p, q, index, m, n, trips, ROWS: tl.constexpr, WIDTH: tl.constexpr):
         e.scatter(d.gather(rows, 0), rows, 0)
 
 
-def compiled(kernel: Any, types: dict[str, str], arch: str, constants: dict[str, int], known: dict[str, int] | None = None, **options: Any) -> CodeObject:
+def compiled(
+    kernel: Any,
+    types: dict[str, str],
+    arch: str,
+    constants: dict[str, int],
+    known: dict[str, int] | None = None,
+    **options: Any,
+) -> CodeObject:
     """Code that ptxas takes; descriptors, pointers and extents are multiples of 16 unless ``known`` says otherwise."""
-    facts = {name: {"divisibility": (known or {}).get(name, 16), "extent_divisibility": 16} for name in types}
-    module = compile_function(kernel, types, constants, {name: {k: v for k, v in one.items() if v > 1} for name, one in facts.items()})
+    facts = {
+        name: {"divisibility": (known or {}).get(name, 16), "extent_divisibility": 16}
+        for name in types
+    }
+    module = compile_function(
+        kernel,
+        types,
+        constants,
+        {name: {k: v for k, v in one.items() if v > 1} for name, one in facts.items()},
+    )
     pipeline.run(module, pipeline.STANDARD)
     code = lower(module, target_of(ARCHITECTURES[arch]), {**PORTABLE_OPTIONS, **OPTIONS, **options})
     assemble(code.stages["ptx"], arch)
@@ -67,7 +85,9 @@ SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
 # ---- where rows are
 
 
-def placed(starts: Any, box: tuple[int, int], span: int, shape: tuple[int, int], size: int) -> np.ndarray[Any, Any]:
+def placed(
+    starts: Any, box: tuple[int, int], span: int, shape: tuple[int, int], size: int
+) -> np.ndarray[Any, Any]:
     """What the engine writes: of a start the four rows of a box after each other, 16 bytes of each exchanged by where the row is (the PTX ISA's swizzling
     modes); by bytes, the number of the element in the tile whose first byte is there, or -1."""
     memory = np.full(shape[0] * shape[1] * size, -1)
@@ -83,10 +103,19 @@ def placed(starts: Any, box: tuple[int, int], span: int, shape: tuple[int, int],
 
 
 @pytest.mark.parametrize("span", [*SPANS, 0])
-@pytest.mark.parametrize(("shape", "element"), [((32, 64), F16), ((8, 128), F32), ((64, 256), U8), ((16, 512), U8), ((128, 64), F32)])
-def test_four_rows_are_where_the_layout_has_them(shape: tuple[int, int], element: Type, span: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "element"),
+    [((32, 64), F16), ((8, 128), F32), ((64, 256), U8), ((16, 512), U8), ((128, 64), F32)],
+)
+def test_four_rows_are_where_the_layout_has_them(
+    shape: tuple[int, int], element: Type, span: int
+) -> None:
     size = storage_size(element)
-    layout = swizzled_layout(shape, size, SwizzleAtoms(1, span)) if span else SharedLayout.row_major(shape)
+    layout = (
+        swizzled_layout(shape, size, SwizzleAtoms(1, span))
+        if span
+        else SharedLayout.row_major(shape)
+    )
     if layout is None:
         return
     found = row_boxes(layout, element)
@@ -97,10 +126,15 @@ def test_four_rows_are_where_the_layout_has_them(shape: tuple[int, int], element
     memory = placed(found.starts, found.shape, span, shape, size)
     for row in range(shape[0]):
         for column in range(shape[1]):
-            assert memory[size * layout.offset(row_major((row, column), shape))] == row * shape[1] + column
+            assert (
+                memory[size * layout.offset(row_major((row, column), shape))]
+                == row * shape[1] + column
+            )
 
 
-@pytest.mark.parametrize(("shape", "element"), [((8, 16), F16), ((2, 512), F16), ((8, 8, 64), F16), ((128, 16), U8)])
+@pytest.mark.parametrize(
+    ("shape", "element"), [((8, 16), F16), ((2, 512), F16), ((8, 8, 64), F16), ((128, 16), U8)]
+)
 def test_tiles_that_the_engine_cannot_put_together(shape: tuple[int, ...], element: Type) -> None:
     """Too small for a slot, not four rows, not of rank 2, or four rows of less than 128 bytes."""
     assert row_boxes(SharedLayout.row_major(shape), element) is None
@@ -109,22 +143,33 @@ def test_tiles_that_the_engine_cannot_put_together(shape: tuple[int, ...], eleme
 # ---- what is written
 
 
-@pytest.mark.parametrize(("arch", "scatters"), [("sm_100a", True), ("sm_103a", True), ("sm_120a", False), ("sm_121a", False)])
+@pytest.mark.parametrize(
+    ("arch", "scatters"),
+    [("sm_100a", True), ("sm_103a", True), ("sm_120a", False), ("sm_121a", False)],
+)
 @pytest.mark.parametrize(("rows", "width", "each"), [(8, 64, 2), (64, 128, 16), (32, 256, 8)])
-def test_rows_of_the_launchs_descriptors(arch: str, scatters: bool, rows: int, width: int, each: int) -> None:
+def test_rows_of_the_launchs_descriptors(
+    arch: str, scatters: bool, rows: int, width: int, each: int
+) -> None:
     type_ = f"tensordesc<fp16[1,{width}]>"
-    code = compiled(moved, {"d": type_, "e": type_, "index": "*i32", "column": "i32"}, arch, {"ROWS": rows})
+    code = compiled(
+        moved, {"d": type_, "e": type_, "index": "*i32", "column": "i32"}, arch, {"ROWS": rows}
+    )
     found = instructions(code)
     maps = [TensorMap.of(facts) for facts in code.metadata["tensor_maps"]]
     gathers = [one for one in found if one == GATHER]
-    assert [one for one in found if one != GATHER] == [SCATTER] * (each * (width // maps[-1].box[1]) if scatters else 0)
+    assert [one for one in found if one != GATHER] == [SCATTER] * (
+        each * (width // maps[-1].box[1]) if scatters else 0
+    )
     assert len(gathers) == each * (width // maps[0].box[1])
     assert [one.box[0] for one in maps] == [1] * (1 + scatters)
     # the numbers are read four at a time, and those of the scattered rows are others
     assert len(re.findall(r"ld\.shared\.v4\.b32", str(code.stages["ptx"]))) >= each * (1 + scatters)
     text = str(code.stages["ptx"])
     # what threads put into the slot of a scatter is published first
-    assert not scatters or text.rindex(GATHER) < text.rindex("fence.proxy.async.shared::cta;") < text.index(SCATTER)
+    assert not scatters or text.rindex(GATHER) < text.rindex(
+        "fence.proxy.async.shared::cta;"
+    ) < text.index(SCATTER)
     (expected,) = set(re.findall(r"expect_tx\S* _, \[\S+\], (\S+);", text))
     told = dict(re.findall(r"mov\.b32 \t(%r\d+), (\d+);", str(code.stages["ptx"])))
     assert told.get(expected, expected) == str(rows * width * 2)
@@ -137,7 +182,9 @@ def test_rows_of_descriptors_that_the_kernel_makes(arch: str, scatters: int) -> 
     assert instructions(code).count(GATHER) == 2 and instructions(code).count(SCATTER) == scatters
     text = str(code.stages["llir"])
     for axis, extent in ((0, 64), (1, 1)):
-        boxes = re.findall(rf"tensormap\.replace\.tile\.box_dim\S* \[\$0\], {axis}, \$1;\".*i32 (\d+)\)", text)
+        boxes = re.findall(
+            rf"tensormap\.replace\.tile\.box_dim\S* \[\$0\], {axis}, \$1;\".*i32 (\d+)\)", text
+        )
         assert set(boxes) == {str(extent)} and len(boxes) == (2 if scatters else 1)
 
 

@@ -83,7 +83,9 @@ def test_a_fence_and_a_barrier_are_between_two_loads_into_the_same_bytes(arch: s
 @pytest.mark.parametrize("warps", [4, 8])
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-def test_the_check_passes(name: str, arch: str, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_passes(
+    name: str, arch: str, warps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
     ptx_of(name, arch, num_warps=warps)
 
@@ -109,4 +111,7 @@ def _with_barriers(insert: Any) -> Any:
     def run(module: Any, target: Any, options: Any) -> None:
         insert(kernel_of(module), target)
 
-    return tuple(dataclasses.replace(stage, run=run) if stage.name == "barriers" else stage for stage in STAGES)
+    return tuple(
+        dataclasses.replace(stage, run=run) if stage.name == "barriers" else stage
+        for stage in STAGES
+    )

@@ -10,14 +10,24 @@ from swizzled_addresses import exchanged
 
 from tilewright.ir.types import BF16, F8E5M2, F16, F32, F64, I8
 from tilewright.simt.layouts.linear_layout import SharedLayout, coordinates, row_major
-from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzle_atoms_of, swizzled_layout, widest_swizzle_atoms
+from tilewright_nvidia.async_copy.swizzle_atoms import (
+    SPANS,
+    SwizzleAtoms,
+    swizzle_atoms_of,
+    swizzled_layout,
+    widest_swizzle_atoms,
+)
 from tilewright_nvidia.async_copy.tma import boxes
 
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-@pytest.mark.parametrize(("shape", "inner"), [((64, 256), 1), ((256, 16), 0), ((2, 8, 128), 2), ((8, 128, 4), 1)])
-def test_slabs_are_rows_in_order_with_chunks_exchanged(shape: tuple[int, ...], inner: int, size: int, span: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "inner"), [((64, 256), 1), ((256, 16), 0), ((2, 8, 128), 2), ((8, 128, 4), 1)]
+)
+def test_slabs_are_rows_in_order_with_chunks_exchanged(
+    shape: tuple[int, ...], inner: int, size: int, span: int
+) -> None:
     found = swizzled_layout(shape, size, SwizzleAtoms(inner, span))
     assert found is not None
     across, rows = span // size, math.prod(shape) // shape[inner]
@@ -26,7 +36,9 @@ def test_slabs_are_rows_in_order_with_chunks_exchanged(shape: tuple[int, ...], i
         point = coordinates(element, shape)
         row = row_major([at for axis, at in enumerate(point) if axis != inner], tuple(others))
         slab, column = divmod(point[inner], across)
-        assert size * found.offset(element) == exchanged((slab * rows + row) * span + column * size, span)
+        assert size * found.offset(element) == exchanged(
+            (slab * rows + row) * span + column * size, span
+        )
     assert swizzle_atoms_of(found, size) == SwizzleAtoms(inner, span)
 
 
@@ -78,13 +90,21 @@ def test_boxes_fill_a_tile(shape: tuple[int, ...], element: object, slabs: Swizz
             assert point not in written
             written[point] = exchanged(address, slabs.span) if slabs.span else address
     assert len(written) == math.prod(shape)
-    assert all(size * shared.offset(row_major(point, shape)) == address for point, address in written.items())
+    assert all(
+        size * shared.offset(row_major(point, shape)) == address
+        for point, address in written.items()
+    )
 
 
 def test_what_the_engine_cannot_fill_is_refused() -> None:
     transposed = swizzled_layout((64, 64), 2, SwizzleAtoms(0, 128))
     assert transposed is not None and boxes(transposed, F16) is None
-    assert boxes(SharedLayout((64, 64), tuple(reversed(SharedLayout.row_major((64, 64)).images))), F16) is None
-    assert boxes(SharedLayout.row_major((8, 8)), F16) is None  # slots of 128 bytes: a ring's would not be aligned for every swizzle
+    assert (
+        boxes(SharedLayout((64, 64), tuple(reversed(SharedLayout.row_major((64, 64)).images))), F16)
+        is None
+    )
+    assert (
+        boxes(SharedLayout.row_major((8, 8)), F16) is None
+    )  # slots of 128 bytes: a ring's would not be aligned for every swizzle
     assert boxes(SharedLayout.row_major((512, 4)), F16) is None  # rows of 8 bytes
     assert boxes(SharedLayout.row_major((2, 2, 2, 2, 2, 64)), F16) is None  # six axes

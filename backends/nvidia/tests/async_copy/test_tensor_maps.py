@@ -33,7 +33,9 @@ class Encoding(FakeBindings):
     """A driver that encodes maps as what it is asked for."""
 
     cuuint64_t = cuuint32_t = int
-    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = CUtensorMapL2promotion = CUtensorMapFloatOOBfill = int
+    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = CUtensorMapL2promotion = (
+        CUtensorMapFloatOOBfill
+    ) = int
 
     def _cuTensorMapEncodeTiled(self, *asked: Any) -> Any:
         self.asked = asked
@@ -41,7 +43,19 @@ class Encoding(FakeBindings):
 
 
 #: Of the parameters of the driver's function behind the structure: what machine code passes, lists by the type of what they have.
-_PASSED = (c_int32, c_int32, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int32), POINTER(c_int32), c_int32, c_int32, c_int32, c_int32)
+_PASSED = (
+    c_int32,
+    c_int32,
+    c_int64,
+    POINTER(c_int64),
+    POINTER(c_int64),
+    POINTER(c_int32),
+    POINTER(c_int32),
+    c_int32,
+    c_int32,
+    c_int32,
+    c_int32,
+)
 
 WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
 
@@ -50,28 +64,52 @@ def asked(wanted: TensorMap, words: tuple[int, ...]) -> tuple[Any, ...]:
     """What the driver is asked for, by Python and by machine code alike."""
     bindings = Encoding()
     found = opaque(Driver(TABLE, bindings), wanted)
-    block = ArgumentBlock("k", [Parameter("d", f"desc<{'x'.join(map(str, wanted.box))}x{element_of(wanted)}>")], int, [found])
+    block = ArgumentBlock(
+        "k",
+        [Parameter("d", f"desc<{'x'.join(map(str, wanted.box))}x{element_of(wanted)}>")],
+        int,
+        [found],
+    )
     rank = len(wanted.box)
-    block.place((SimpleNamespace(base=words[0], shape=words[1 : 1 + rank], strides=words[1 + rank :]),))
+    block.place(
+        (SimpleNamespace(base=words[0], shape=words[1 : 1 + rank], strides=words[1 + rank :]),)
+    )
     native: list[tuple[Any, ...]] = []
 
     def encode(structure: int, *passed: Any) -> int:
         lengths = {3: rank, 4: max(1, rank - 1), 5: rank, 6: rank}
-        native.append(tuple(list(each[: lengths[place]]) if place in lengths else each for place, each in enumerate(passed)))
+        native.append(
+            tuple(
+                list(each[: lengths[place]]) if place in lengths else each
+                for place, each in enumerate(passed)
+            )
+        )
         return 0
 
     function = CFUNCTYPE(c_int32, c_void_p, *_PASSED)(encode)
     code = encoder_code("k", [found], [0])
     assert code is not None
-    memory, places, functions = (c_int64 * 32)(), (c_int64 * 1)(), (c_void_p * 1)(cast(function, c_void_p).value)
-    made = CFUNCTYPE(c_bool, c_void_p, c_void_p, c_void_p, c_void_p)(code.address("encode"))((c_int64 * len(words))(*words), memory, places, functions)
+    memory, places, functions = (
+        (c_int64 * 32)(),
+        (c_int64 * 1)(),
+        (c_void_p * 1)(cast(function, c_void_p).value),
+    )
+    made = CFUNCTYPE(c_bool, c_void_p, c_void_p, c_void_p, c_void_p)(code.address("encode"))(
+        (c_int64 * len(words))(*words), memory, places, functions
+    )
     assert made and native == [bindings.asked] and places[0] == addressof(memory)
     return bindings.asked
 
 
 def test_maps_are_made_of_a_descriptors_words() -> None:
-    kind, rank, address, extents, strides, box, ones, *rest = asked(TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), WORDS)
-    assert (kind, rank, address) == (driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, WORDS[0])
+    kind, rank, address, extents, strides, box, ones, *rest = asked(
+        TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), WORDS
+    )
+    assert (kind, rank, address) == (
+        driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        2,
+        WORDS[0],
+    )
     # innermost first; strides in bytes, that of the innermost axis is not told
     assert (extents, strides, box, ones) == ([72, 1000], [160], [64, 128], [1, 1])
     assert rest == [
@@ -83,22 +121,42 @@ def test_maps_are_made_of_a_descriptors_words() -> None:
 
 
 def test_maps_of_one_axis_have_no_stride() -> None:
-    assert asked(TensorMap.of_descriptor(0, "f32", (256,), 0, nan=False), (4096, 1000, 1))[3:6] == ([1000], [16], [256])
+    assert asked(TensorMap.of_descriptor(0, "f32", (256,), 0, nan=False), (4096, 1000, 1))[3:6] == (
+        [1000],
+        [16],
+        [256],
+    )
 
 
 def test_maps_are_made_of_pointers_and_numbers() -> None:
     """A tensor of the pointer that is argument 2 plus a row, of extents n and k, which is argument 0."""
     start: Expression = ("add", word(2), ("mul", 128, word(1)))
-    wanted = TensorMap(start, (word(1), word(0)), (word(0), 1), "f16", (64, 64), 128, nan=False, implied=True)
+    wanted = TensorMap(
+        start, (word(1), word(0)), (word(0), 1), "f16", (64, 64), 128, nan=False, implied=True
+    )
     assert TensorMap.of(json.loads(json.dumps(wanted.facts()))) == wanted
     found = opaque(Driver(TABLE, Encoding()), wanted)
-    assert found.subject == "the copy engine cannot access the memory at addresses made of arguments 1, 2"
+    assert (
+        found.subject
+        == "the copy engine cannot access the memory at addresses made of arguments 1, 2"
+    )
     values = [evaluate(expression, [[40], [3], [4096]]) for expression in found.inputs]
     assert values == [4096 + 3 * 128, 3, 40, 80]
 
     # natively, of a kernel's plain arguments
     parameters = (Parameter("k", "i32"), Parameter("n", "i32"), Parameter("x", "ptr<f16>"))
-    code = CodeObject("k", b"", {}, {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", "tensor_maps": [wanted.facts()]})
+    code = CodeObject(
+        "k",
+        b"",
+        {},
+        {
+            "kernel": "k",
+            "num_warps": 4,
+            "shared": 0,
+            "format": "cubin",
+            "tensor_maps": [wanted.facts()],
+        },
+    )
     bindings = Encoding()
     encoded: list[tuple[Any, ...]] = []
     loaded = LoadedKernel(code, 0, Driver(TABLE, bindings).start())
@@ -138,45 +196,68 @@ def test_maps_are_made_of_pointers_and_numbers() -> None:
 def test_elements_of_maps(element: str, kind: str) -> None:
     told = asked(TensorMap.of_descriptor(0, element, (8, 32), 0, nan=True), (4096, 64, 64, 64, 1))
     assert told[0] == getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}")
-    assert told[-1] == driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+    assert (
+        told[-1] == driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+    )
 
 
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
 def test_swizzles_of_maps(span: int) -> None:
     told = asked(TensorMap.of_descriptor(0, "f16", (8, 16), span, nan=False), WORDS)
-    assert told[8] == getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{span}B' if span else 'NONE'}")
+    assert told[8] == getattr(
+        driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{span}B' if span else 'NONE'}"
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         ((WORDS[0] + 8, *WORDS[1:]), "the address must be a multiple of 16, not 139637976731656"),
-        ((WORDS[0], 1000, 72, 81, 1), r"strides must be multiples of 16 bytes from 0 to below 2\*\*40, not 162"),
-        ((WORDS[0], 1000, 72, -80, 1), r"strides must be multiples of 16 bytes from 0 to below 2\*\*40, not -160"),
+        (
+            (WORDS[0], 1000, 72, 81, 1),
+            r"strides must be multiples of 16 bytes from 0 to below 2\*\*40, not 162",
+        ),
+        (
+            (WORDS[0], 1000, 72, -80, 1),
+            r"strides must be multiples of 16 bytes from 0 to below 2\*\*40, not -160",
+        ),
         ((WORDS[0], 1000, 72, 2**39, 1), r"from 0 to below 2\*\*40, not 1099511627776"),
-        ((WORDS[0], 1000, 72, 80, 2), "the elements of a row must be side by side, its stride 1, not 2"),
+        (
+            (WORDS[0], 1000, 72, 80, 2),
+            "the elements of a row must be side by side, its stride 1, not 2",
+        ),
         ((WORDS[0], 0, 72, 80, 1), r"extents must be from 1 to 2\*\*32, not 0"),
         ((WORDS[0], 2**32 + 1, 72, 80, 1), r"extents must be from 1 to 2\*\*32, not 4294967297"),
     ],
 )
 def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
-    with pytest.raises(RefusedError, match=f"k: the copy engine cannot access the tensor of argument 0: .*{why}"):
+    with pytest.raises(
+        RefusedError, match=f"k: the copy engine cannot access the tensor of argument 0: .*{why}"
+    ):
         asked(TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), words)
 
 
 def test_what_the_driver_refuses_is_told() -> None:
     bindings = Encoding()
     bindings.settings.failures["cuTensorMapEncodeTiled"] = 1
-    found = opaque(Driver(TABLE, bindings), TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False))
+    found = opaque(
+        Driver(TABLE, bindings), TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False)
+    )
     block = ArgumentBlock("k", [Parameter("d", "desc<128x64xf16>")], int, [found])
-    with pytest.raises(RefusedError, match="k: the copy engine cannot access the tensor of argument 0: cuTensorMapEncodeTiled failed"):
+    with pytest.raises(
+        RefusedError,
+        match="k: the copy engine cannot access the tensor of argument 0: cuTensorMapEncodeTiled failed",
+    ):
         block.place((SimpleNamespace(base=WORDS[0], shape=WORDS[1:3], strides=WORDS[3:]),))
 
 
 def test_maps_are_parameters_behind_the_others() -> None:
     code = compiled(product_kernel((64, 64), 64, "f16", "f16"))
     loaded = image(Driver(TABLE, Encoding()), 1, CodeObject("k", b"", {}, code.metadata))
-    assert [(each.inputs[0], each.size) for each in loaded.opaque] == [(word(0), 128), (word(1), 128)]
+    assert [(each.inputs[0], each.size) for each in loaded.opaque] == [
+        (word(0), 128),
+        (word(1), 128),
+    ]
     head = str(code.stages["llir"]).split("define", 1)[1].split("{", 1)[0]
     assert re.findall(r"%(\w+)[,)]", head)[-3:] == ["a12", "map0", "map1"]
 
@@ -199,13 +280,22 @@ def test_native_launches_pass_maps_of_their_own_arguments() -> None:
     slow = PythonLauncher(loaded, text.parameters)
     fast = native_launcher(loaded, text.parameters, slow, library)
     assert fast is not None
-    tensors = [SimpleNamespace(base=4096 * (1 + number), shape=[100, 64 + number], strides=[128, 1]) for number in range(2)]
+    tensors = [
+        SimpleNamespace(base=4096 * (1 + number), shape=[100, 64 + number], strides=[128, 1])
+        for number in range(2)
+    ]
     bindings.calls.clear()
     fast((1, 1, 1), 0, (*tensors, 1 << 20))
     tensors[0].base = 1 << 16
     fast((1, 1, 1), 0, (*tensors, 1 << 20))
-    assert not bindings.calls and [launch["words"][0] for launch in library.launches] == [4096, 1 << 16]
-    assert encoded == [(base, [columns, 100], [256]) for base, columns in ((4096, 64), (8192, 65), (1 << 16, 64), (8192, 65))]
+    assert not bindings.calls and [launch["words"][0] for launch in library.launches] == [
+        4096,
+        1 << 16,
+    ]
+    assert encoded == [
+        (base, [columns, 100], [256])
+        for base, columns in ((4096, 64), (8192, 65), (1 << 16, 64), (8192, 65))
+    ]
     assert library.structures == [bytes([3]) * 128, bytes([4]) * 128]
     tensors[1].shape[0] = 0
     with pytest.raises(RefusedError, match="argument 1: extents must be from 1"):

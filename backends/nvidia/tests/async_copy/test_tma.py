@@ -6,7 +6,16 @@ import re
 from typing import Any
 
 import pytest
-from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, shifted_module, store_kernel
+from hopper_support import (
+    ASYNCHRONOUS,
+    TARGET,
+    barrier_kernel,
+    compiled,
+    kernel,
+    load_kernel,
+    shifted_module,
+    store_kernel,
+)
 from tma_kernels import UPDATES, updated_module
 from warpgroup_kernels import matmul_module
 
@@ -24,7 +33,11 @@ from tilewright_nvidia.toolchain.linking import assemble
 
 def instructions(ptx: object, *names: str) -> list[str]:
     """The lines of PTX that begin with one of some names, predicates aside."""
-    return [line.strip() for line in str(ptx).splitlines() if re.sub(r"^@!?%\w+\s+", "", line.strip()).startswith(names)]
+    return [
+        line.strip()
+        for line in str(ptx).splitlines()
+        if re.sub(r"^@!?%\w+\s+", "", line.strip()).startswith(names)
+    ]
 
 
 def constants(ptx: object) -> dict[str, str]:
@@ -38,9 +51,14 @@ def constants(ptx: object) -> dict[str, str]:
 def test_barrier_objects() -> None:
     ptx = compiled(barrier_kernel(5)).stages["ptx"]
     begun = instructions(ptx, "mbarrier.init")
-    assert len(begun) == 2 and str(ptx).rindex(begun[-1]) < str(ptx).index("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;")
+    assert len(begun) == 2 and str(ptx).rindex(begun[-1]) < str(ptx).index(
+        "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
+    )
     assert len(instructions(ptx, "mbarrier.arrive.release.cta.shared::cta.b64 _, [")) == 5
-    waits = re.findall(r"again:\n\s*mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 %ended, \[%r\d+\], (%r\d+);\n\s*@!%ended bra again;", str(ptx))
+    waits = re.findall(
+        r"again:\n\s*mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 %ended, \[%r\d+\], (%r\d+);\n\s*@!%ended bra again;",
+        str(ptx),
+    )
     assert [constants(ptx)[name] for name in waits] == ["1", "0", "1", "0", "0", "1"]
     assert "C75" not in assemble(ptx, "sm_90a").log
 
@@ -69,7 +87,10 @@ def test_parts_have_barriers_of_their_own() -> None:
         "barrier.cta.sync.aligned 1, 256;",
         "barrier.cta.sync.aligned 2, 128;",
     ]
-    assert instructions(ptx, "setmaxnreg") == ["setmaxnreg.inc.sync.aligned.u32 240;", "setmaxnreg.dec.sync.aligned.u32 24;"]
+    assert instructions(ptx, "setmaxnreg") == [
+        "setmaxnreg.inc.sync.aligned.u32 240;",
+        "setmaxnreg.dec.sync.aligned.u32 24;",
+    ]
     assert assemble(ptx, "sm_90a").binary
 
 
@@ -85,10 +106,15 @@ def test_parts_have_barriers_of_their_own() -> None:
         ({"math": 4, "load": 4}, 4, {"math": 104, "load": 24}),
     ],
 )
-def test_parts_share_the_registers(warps: dict[str, int], programs: int, expected: dict[str, int]) -> None:
+def test_parts_share_the_registers(
+    warps: dict[str, int], programs: int, expected: dict[str, int]
+) -> None:
     assert divided_registers(warps, programs) == expected
     given = {name: expected.get(name, 168) for name in warps}
-    assert not expected or programs * sum(32 * count * given[name] for name, count in warps.items()) <= 65536
+    assert (
+        not expected
+        or programs * sum(32 * count * given[name] for name, count in warps.items()) <= 65536
+    )
 
 
 # ---- copies
@@ -100,31 +126,61 @@ def test_parts_share_the_registers(warps: dict[str, int], programs: int, expecte
         ((64, 64), "f16", SwizzleAtoms(1, 128), [(0, 0)], "zero"),
         ((64, 64), "f16", SwizzleAtoms(1, 64), [(0, 0), (4096, 32)], "nan"),
         ((16, 16, 32), "f32", SwizzleAtoms(2, 64), [(0, 0), (16384, 16)], "zero"),
-        ((1024,), "i32", SwizzleAtoms(0, 0), [(0, 0), (1024, 256), (2048, 512), (3072, 768)], "zero"),
+        (
+            (1024,),
+            "i32",
+            SwizzleAtoms(0, 0),
+            [(0, 0), (1024, 256), (2048, 512), (3072, 768)],
+            "zero",
+        ),
     ],
 )
-def test_blocks_to_shared_memory(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, copies: list[tuple[int, int]], padding: str) -> None:
+def test_blocks_to_shared_memory(
+    block: tuple[int, ...],
+    element: str,
+    slabs: SwizzleAtoms,
+    copies: list[tuple[int, int]],
+    padding: str,
+) -> None:
     code = compiled(load_kernel(block, element, slabs, padding))
     ptx = str(code.stages["ptx"])
     rank = len(block)
     found = re.findall(
-        rf"cp\.async\.bulk\.tensor\.{rank}d\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[(%\w+)\], \[(%\w+), \{{(.*)\}}\], \[(%\w+)\];", ptx
+        rf"cp\.async\.bulk\.tensor\.{rank}d\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[(%\w+)\], \[(%\w+), \{{(.*)\}}\], \[(%\w+)\];",
+        ptx,
     )
-    assert len(found) == len(copies) and all(len(axes.split(", ")) == rank for _, _, axes, _ in found)
+    assert len(found) == len(copies) and all(
+        len(axes.split(", ")) == rank for _, _, axes, _ in found
+    )
     # the innermost coordinate comes first, and moves on from copy to copy
     llir = str(code.stages["llir"])
     steps = [(int(step), f"%a{1 + 2 * rank + 1 + rank}") for _, step in copies if step]
-    assert re.findall(r"add i32 (%a\d+), (\d+)\n", llir) == [(name, str(step)) for step, name in steps]
-    assert re.findall(r"getelementptr i8, ptr addrspace\(3\) %t\d+, i32 (\d+)\n", llir)[: len(steps)] == [str(offset) for offset, _ in copies[1:]]
+    assert re.findall(r"add i32 (%a\d+), (\d+)\n", llir) == [
+        (name, str(step)) for step, name in steps
+    ]
+    assert re.findall(r"getelementptr i8, ptr addrspace\(3\) %t\d+, i32 (\d+)\n", llir)[
+        : len(steps)
+    ] == [str(offset) for offset, _ in copies[1:]]
     (facts,) = code.metadata["tensor_maps"]
-    assert (facts["address"], facts["span"], facts["nan"]) == (["word", 0, 0], slabs.span, padding == "nan")
-    assert facts["extents"] == [["word", 0, 1 + axis] for axis in range(rank)] and facts["strides"] == [["word", 0, 1 + rank + axis] for axis in range(rank)]
+    assert (facts["address"], facts["span"], facts["nan"]) == (
+        ["word", 0, 0],
+        slabs.span,
+        padding == "nan",
+    )
+    assert facts["extents"] == [["word", 0, 1 + axis] for axis in range(rank)] and facts[
+        "strides"
+    ] == [["word", 0, 1 + rank + axis] for axis in range(rank)]
     assert assemble(ptx, "sm_90a").binary
 
 
 def test_blocks_from_shared_memory() -> None:
     ptx = str(compiled(store_kernel((64, 64), "f16", SwizzleAtoms(1, 128))).stages["ptx"])
-    order = ["st.shared", "fence.proxy.async.shared::cta;", "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [", "cp.async.bulk.commit_group;"]
+    order = [
+        "st.shared",
+        "fence.proxy.async.shared::cta;",
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [",
+        "cp.async.bulk.commit_group;",
+    ]
     order.append("cp.async.bulk.wait_group.read 0;")  # nothing of the kernel reads the tensor
     places = [ptx.index(text) for text in order]
     assert places == sorted(places) and ptx.rindex("st.shared") < places[1]
@@ -134,9 +190,24 @@ def test_blocks_from_shared_memory() -> None:
 
 def test_one_map_for_each_shape_of_box() -> None:
     """The copies before a loop and those in it are of one layout."""
-    code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 4})
-    assert [(facts["address"], facts["box"]) for facts in code.metadata["tensor_maps"]] == [(["word", 0, 0], [128, 64]), (["word", 1, 0], [128, 64])]
-    assert len(re.findall(r'ptr byval\(\[128 x i8\]\) align 64 "nvvm.grid_constant" %map', str(code.stages["llir"]))) == 2
+    code = lower(
+        matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+        TARGET,
+        {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 4},
+    )
+    assert [(facts["address"], facts["box"]) for facts in code.metadata["tensor_maps"]] == [
+        (["word", 0, 0], [128, 64]),
+        (["word", 1, 0], [128, 64]),
+    ]
+    assert (
+        len(
+            re.findall(
+                r'ptr byval\(\[128 x i8\]\) align 64 "nvvm.grid_constant" %map',
+                str(code.stages["llir"]),
+            )
+        )
+        == 2
+    )
 
 
 def copied_elements(module: Any) -> list[str]:
@@ -152,7 +223,10 @@ def test_operands_of_tf32_products_are_rounded_on_the_way(parts: bool) -> None:
     # threads read B, to turn it
     assert copied_elements(matmul_module(False, parts, block, dtype="fp32")) == [ROUNDED, "f32"]
     # more bits are wanted
-    assert copied_elements(matmul_module(True, parts, block, dtype="fp32", precision="tf32x3")) == ["f32", "f32"]
+    assert copied_elements(matmul_module(True, parts, block, dtype="fp32", precision="tf32x3")) == [
+        "f32",
+        "f32",
+    ]
     assert copied_elements(matmul_module(True, parts, block, dtype="bf16")) == ["bf16", "bf16"]
 
 
@@ -167,25 +241,52 @@ def test_what_else_is_read_is_not_rounded() -> None:
         tl.store(out + at[:, None] * 64 + at[None, :], acc)
         tl.store(seen + at, rest)
 
-    types = {"a": "tensordesc<fp32[64,32]>", "b": "tensordesc<fp32[64,32]>", "out": "*fp32", "seen": "*fp32", "K": "i32"}
-    module = compile_function(device_function(kernel), types, {}, {name: {"divisibility": 16} for name in "ab"})
+    types = {
+        "a": "tensordesc<fp32[64,32]>",
+        "b": "tensordesc<fp32[64,32]>",
+        "out": "*fp32",
+        "seen": "*fp32",
+        "K": "i32",
+    }
+    module = compile_function(
+        device_function(kernel), types, {}, {name: {"divisibility": 16} for name in "ab"}
+    )
     pipeline.run(module)
     assert copied_elements(module) == ["f32", ROUNDED]
 
 
 def test_plain_launches_pass_no_maps() -> None:
-    code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"num_warps": 4, "num_stages": 3, "asynchronous": False})
-    asynchronous = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3})
+    code = lower(
+        matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+        TARGET,
+        {"num_warps": 4, "num_stages": 3, "asynchronous": False},
+    )
+    asynchronous = lower(
+        matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+        TARGET,
+        {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3},
+    )
     assert asynchronous.metadata.keys() == code.metadata.keys()
-    assert asynchronous.metadata["otherwise"] == {"asynchronous": False} and code.metadata["otherwise"] is None
+    assert (
+        asynchronous.metadata["otherwise"] == {"asynchronous": False}
+        and code.metadata["otherwise"] is None
+    )
     assert code.metadata["tensor_maps"] == [] and "cp.async.bulk" not in str(code.stages["ptx"])
     with pytest.raises(LoweringError, match="asynchronous must be True or False, not 1"):
-        lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"asynchronous": 1})
+        lower(
+            matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+            TARGET,
+            {"asynchronous": 1},
+        )
 
 
 @pytest.mark.parametrize(("divisor", "copied"), [(1, False), (4, False), (8, True), (16, True)])
 def test_the_engine_copies_what_begins_at_16_bytes(divisor: int, copied: bool) -> None:
-    ptx = str(lower(shifted_module(divisor), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2}).stages["ptx"])
+    ptx = str(
+        lower(
+            shifted_module(divisor), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2}
+        ).stages["ptx"]
+    )
     assert ("cp.async.bulk.tensor.2d.shared" in ptx) == copied
     # what is stored begins at 0
     assert "cp.async.bulk.tensor.2d.global" in ptx
@@ -198,10 +299,17 @@ def copied_on(x: Any, y: Any) -> None:
 @pytest.mark.parametrize(("divisor", "stored"), [(1, False), (4, False), (8, True), (16, True)])
 def test_the_engine_stores_rows_that_end_at_16_bytes(divisor: int, stored: bool) -> None:
     """Of a row it writes whole pieces of 16 bytes, the last one too, which may be the beginning of what lies behind the tensor."""
-    facts = {"x": {"divisibility": 16, "extent_divisibility": 1}, "y": {"divisibility": 16, "extent_divisibility": divisor}}
-    module = compile_function(device_function(copied_on), dict.fromkeys("xy", "tensordesc<fp16[32,64]>"), {}, facts)
+    facts = {
+        "x": {"divisibility": 16, "extent_divisibility": 1},
+        "y": {"divisibility": 16, "extent_divisibility": divisor},
+    }
+    module = compile_function(
+        device_function(copied_on), dict.fromkeys("xy", "tensordesc<fp16[32,64]>"), {}, facts
+    )
     pipeline.run(module)
-    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2}).stages["ptx"])
+    ptx = str(
+        lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2}).stages["ptx"]
+    )
     assert ("cp.async.bulk.tensor.2d.global" in ptx) == stored
 
 
@@ -212,7 +320,16 @@ def test_the_engine_stores_rows_that_end_at_16_bytes(divisor: int, stored: bool)
 def test_blocks_are_updated_by_the_engine(kind: str, element: str) -> None:
     code = lower(updated_module(kind, element), TARGET, {**ASYNCHRONOUS, "num_warps": 4})
     ptx = str(code.stages["ptx"])
-    assert re.search(rf"cp\.reduce\.async\.bulk\.tensor\.2d\.global\.shared::cta\.{kind}\.bulk_group", ptx) and not re.search(r"\b(atom|red)\.", ptx)
-    assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [["word", 0, 0], ["word", 1, 0]]
+    assert re.search(
+        rf"cp\.reduce\.async\.bulk\.tensor\.2d\.global\.shared::cta\.{kind}\.bulk_group", ptx
+    ) and not re.search(r"\b(atom|red)\.", ptx)
+    assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [
+        ["word", 0, 0],
+        ["word", 1, 0],
+    ]
     assert assemble(ptx, "sm_90a").binary
-    assert "cp.reduce" not in str(lower(updated_module(kind, element), TARGET, {"num_warps": 4, "asynchronous": False}).stages["ptx"])
+    assert "cp.reduce" not in str(
+        lower(
+            updated_module(kind, element), TARGET, {"num_warps": 4, "asynchronous": False}
+        ).stages["ptx"]
+    )

@@ -28,14 +28,21 @@ def atomics(text: str) -> Counter[str]:
         ("fp64", "f64", "f64", "f64"),
     ],
 )
-def test_consecutive_elements_are_added_by_one_instruction(ptx: Ptx, arch: str, type_: str, vector: str, packed: str, single: str) -> None:
+def test_consecutive_elements_are_added_by_one_instruction(
+    ptx: Ptx, arch: str, type_: str, vector: str, packed: str, single: str
+) -> None:
     """1,024 elements for 128 threads; the mask ends at a multiple of 16, or anywhere."""
-    signature, constants = {"x": f"*{type_}", "z": f"*{type_}", "n": "i32"}, {"BLOCK": 1024, "ORDER": "relaxed", "SCOPE": "gpu"}
+    signature, constants = (
+        {"x": f"*{type_}", "z": f"*{type_}", "n": "i32"},
+        {"BLOCK": 1024, "ORDER": "relaxed", "SCOPE": "gpu"},
+    )
     newest = arch in ("sm_90a", "sm_100a", "sm_120a")
     found = atomics(ptx(kernels.row_sums, signature, arch, constants=constants))
     if newest or packed:
         expected = vector if newest else packed
-        width = {"v4.f32": 4, "noftz.v4.f16x2": 8, "noftz.v4.bf16x2": 8, "noftz.f16x2": 2}.get(expected, 1)
+        width = {"v4.f32": 4, "noftz.v4.f16x2": 8, "noftz.v4.bf16x2": 8, "noftz.f16x2": 2}.get(
+            expected, 1
+        )
         assert found == {f"red.global.gpu.relaxed.add.{expected}": 8 // width}
     else:
         assert found == {"atom.global.gpu.relaxed.cas.b16": 8}
@@ -47,7 +54,12 @@ def test_consecutive_elements_are_added_by_one_instruction(ptx: Ptx, arch: str, 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])
 @pytest.mark.parametrize("type_", ["fp32", "fp16", "bf16"])
 def test_old_values_of_vectors(ptx: Ptx, arch: str, type_: str) -> None:
-    text = ptx(kernels.row_sums_with_old, {"x": f"*{type_}", "z": f"*{type_}", "old": f"*{type_}", "n": "i32"}, arch, constants={"BLOCK": 1024})
+    text = ptx(
+        kernels.row_sums_with_old,
+        {"x": f"*{type_}", "z": f"*{type_}", "old": f"*{type_}", "n": "i32"},
+        arch,
+        constants={"BLOCK": 1024},
+    )
     found = {name for name in atomics(text) if "red" in name or "atom" in name}
     assert all(name.startswith("atom.global.gpu.") for name in found)
     if arch != "sm_80":
@@ -65,9 +77,15 @@ def test_old_values_of_vectors(ptx: Ptx, arch: str, type_: str) -> None:
         ("acq_rel", {"fence.acq_rel.{}": 1, "red.global.{}.relaxed.add.v4.f32": 4}),
     ],
 )
-def test_one_fence_serves_all_updates_of_a_thread(ptx: Ptx, order: str, scope: str, expected: dict[str, int]) -> None:
+def test_one_fence_serves_all_updates_of_a_thread(
+    ptx: Ptx, order: str, scope: str, expected: dict[str, int]
+) -> None:
     """They end the kernel: there is nothing that an acquire would order."""
-    text = ptx(kernels.row_sums, {"x": "*fp32", "z": "*fp32", "n": "i32"}, constants={"BLOCK": 2048, "ORDER": order, "SCOPE": scope})
+    text = ptx(
+        kernels.row_sums,
+        {"x": "*fp32", "z": "*fp32", "n": "i32"},
+        constants={"BLOCK": 2048, "ORDER": order, "SCOPE": scope},
+    )
     assert atomics(text) == {name.format(scope): count for name, count in expected.items()}
 
 
@@ -75,12 +93,22 @@ def test_updates_that_others_follow_read_and_acquire(ptx: Ptx) -> None:
     """``red`` reads nothing for the memory model, so that no fence behind it makes it acquire."""
     signature = {"x": "*fp32", "z": "*fp32", "ready": "*i32", "seen": "*fp32", "n": "i32"}
     found = atomics(ptx(kernels.published_sums, signature, constants={"BLOCK": 1024}))
-    assert found == {"fence.acq_rel.gpu": 2, "atom.global.gpu.relaxed.add.v4.f32": 2, "atom.global.gpu.acq_rel.add.u32": 1}
+    assert found == {
+        "fence.acq_rel.gpu": 2,
+        "atom.global.gpu.relaxed.add.v4.f32": 2,
+        "atom.global.gpu.acq_rel.add.u32": 1,
+    }
 
 
 @pytest.mark.parametrize("stride", [1, 4])
 def test_each_lane_adds_the_sum_of_another_row(ptx: Ptx, stride: int) -> None:
     """A warp has the sums of eight rows, each in all of its lanes."""
     constants = {"ROWS": 32, "COLUMNS": 128, "STRIDE": stride}
-    found = atomics(ptx(kernels.tile_sums, {"x": "*fp32", "z": "*fp32", "m": "i32", "n": "i32"}, constants=constants))
+    found = atomics(
+        ptx(
+            kernels.tile_sums,
+            {"x": "*fp32", "z": "*fp32", "m": "i32", "n": "i32"},
+            constants=constants,
+        )
+    )
     assert found == {"red.global.gpu.release.add.f32": 1}

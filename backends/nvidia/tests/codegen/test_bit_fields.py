@@ -61,10 +61,14 @@ def stored(text: str, words: Any) -> Any:
         "and.b32": lambda a, b: value(a) & value(b),
         "or.b32": lambda a, b: value(a) | value(b),
         "shr.u32": lambda a, b: value(a) >> value(b),
-        "shr.s32": lambda a, b: (value(a).view(np.int32) >> value(b).view(np.int32)).view(np.uint32),
+        "shr.s32": lambda a, b: (value(a).view(np.int32) >> value(b).view(np.int32)).view(
+            np.uint32
+        ),
         "bfe.u32": lambda a, at, bits: (value(a) >> value(at)) & ((1 << int(bits)) - 1),
         "add.s32": lambda a, b: value(a) + value(b),
-        "lop3.b32": lambda a, b, c, table: value(a) & value(b) | value(c) if table == "0xEA" else None,
+        "lop3.b32": lambda a, b, c, table: (
+            value(a) & value(b) | value(c) if table == "0xEA" else None
+        ),
         "add.rn.f32": lambda a, b: rounded(number(a) + number(b)),
         "fma.rn.f32": lambda a, b, c: rounded(number(a) * number(b) + number(c)),
         "cvt.rn.f32.u32": lambda a: rounded(value(a).astype(np.float64)),
@@ -79,7 +83,9 @@ def stored(text: str, words: Any) -> Any:
             return value(operands[1]).view(np.float32)
         elif name == "st.global.b16":
             return half(operands[1]).astype(np.float32)
-        elif name in results and all(operand in registers or not operand.startswith("%") for operand in operands[1:]):
+        elif name in results and all(
+            operand in registers or not operand.startswith("%") for operand in operands[1:]
+        ):
             registers[operands[0]] = results[name](*operands[1:])
     raise AssertionError("nothing is stored")
 
@@ -101,9 +107,13 @@ def test_fields_of_a_word_take_no_conversion(ptx: Ptx, bits: int) -> None:
     for shift in range(0, 33 - bits, bits):
         for type_, offset in (("i32", -(1 << bits - 1)), ("i32", 3), ("u32", 0), ("u32", 5)):
             constants = {"SHIFT": shift, "MASK": (1 << bits) - 1, "OFFSET": offset}
-            text = ptx(bit_field, {"x": f"*{type_}", "z": "*fp32"}, constants=constants, num_warps=1)
+            text = ptx(
+                bit_field, {"x": f"*{type_}", "z": "*fp32"}, constants=constants, num_warps=1
+            )
             assert not _CONVERSION.search(text)
-            expected = (_WORDS >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(np.int64) + offset
+            expected = (_WORDS >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(
+                np.int64
+            ) + offset
             np.testing.assert_array_equal(stored(text, _WORDS).view(np.uint32), rounded(expected))
 
 
@@ -114,31 +124,53 @@ def test_fields_become_f16_without_f32(ptx: Ptx, bits: int) -> None:
             constants = {"SHIFT": shift, "MASK": (1 << bits) - 1, "OFFSET": offset}
             text = ptx(bit_field, {"x": "*i32", "z": "*fp16"}, constants=constants, num_warps=1)
             assert not re.search(r"cvt\.rn", text)
-            expected = (_WORDS >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(np.int64) + offset
+            expected = (_WORDS >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(
+                np.int64
+            ) + offset
             np.testing.assert_array_equal(stored(text, _WORDS).view(np.uint32), rounded(expected))
 
 
-@pytest.mark.parametrize(("result", "mask", "offset"), [("bf16", 15, -8), ("f16", 2047, 0), ("f16", 15, 1025)])
-def test_other_short_floats_are_rounded_from_f32(ptx: Ptx, result: str, mask: int, offset: int) -> None:
+@pytest.mark.parametrize(
+    ("result", "mask", "offset"), [("bf16", 15, -8), ("f16", 2047, 0), ("f16", 15, 1025)]
+)
+def test_other_short_floats_are_rounded_from_f32(
+    ptx: Ptx, result: str, mask: int, offset: int
+) -> None:
     types = {"x": "*i32", "z": "*bf16" if result == "bf16" else "*fp16"}
-    text = ptx(bit_field, types, constants={"SHIFT": 8, "MASK": mask, "OFFSET": offset}, num_warps=1)
+    text = ptx(
+        bit_field, types, constants={"SHIFT": 8, "MASK": mask, "OFFSET": offset}, num_warps=1
+    )
     assert not re.search(r"cvt\.rn\.\w+\.[su]32", text)
     assert re.search(rf"cvt\.rn\.{result}\.f32", text)
     if result == "f16":
-        expected = ((_WORDS >> np.uint32(8) & np.uint32(mask)).astype(np.float64) + offset).astype(np.float16)
+        expected = ((_WORDS >> np.uint32(8) & np.uint32(mask)).astype(np.float64) + offset).astype(
+            np.float16
+        )
         np.testing.assert_array_equal(stored(text, _WORDS), expected.astype(np.float32))
 
 
 def test_a_mask_need_not_begin_at_its_lowest_bit(ptx: Ptx) -> None:
-    text = ptx(bit_field, {"x": "*i32", "z": "*fp32"}, constants={"SHIFT": 20, "MASK": 0b10100, "OFFSET": 0}, num_warps=1)
+    text = ptx(
+        bit_field,
+        {"x": "*i32", "z": "*fp32"},
+        constants={"SHIFT": 20, "MASK": 0b10100, "OFFSET": 0},
+        num_warps=1,
+    )
     assert not _CONVERSION.search(text)
-    np.testing.assert_array_equal(stored(text, _WORDS), (_WORDS >> np.uint32(20) & np.uint32(0b10100)).astype(np.float32))
+    np.testing.assert_array_equal(
+        stored(text, _WORDS), (_WORDS >> np.uint32(20) & np.uint32(0b10100)).astype(np.float32)
+    )
 
 
 @pytest.mark.parametrize(
     ("type_", "shift", "mask", "offset"),
     [
-        ("i32", 0, (1 << 24) - 1, 0),  # as many bits as the mantissa with its hidden one, which is the unit's
+        (
+            "i32",
+            0,
+            (1 << 24) - 1,
+            0,
+        ),  # as many bits as the mantissa with its hidden one, which is the unit's
         ("i32", 28, 255, 3),  # copies of the sign are in the mask
         ("i32", 0, 255, -(1 << 23) - 1),  # f32 does not hold the sum with the unit
         ("i32", 0, 255, (1 << 23) + 1),
@@ -146,7 +178,9 @@ def test_a_mask_need_not_begin_at_its_lowest_bit(ptx: Ptx) -> None:
         ("i32", 4, -1, 0),
     ],
 )
-def test_what_is_no_exact_field_is_converted(ptx: Ptx, type_: str, shift: int, mask: int, offset: int) -> None:
+def test_what_is_no_exact_field_is_converted(
+    ptx: Ptx, type_: str, shift: int, mask: int, offset: int
+) -> None:
     constants = {"SHIFT": shift, "MASK": mask, "OFFSET": offset}
     text = ptx(bit_field, {"x": f"*{type_}", "z": "*fp32"}, constants=constants, num_warps=1)
     kind = np.int32 if type_ == "i32" else np.uint32
@@ -157,7 +191,9 @@ def test_what_is_no_exact_field_is_converted(ptx: Ptx, type_: str, shift: int, m
 
 
 @pytest.mark.parametrize(("type_", "offset", "converted"), [("i32", 8, False), ("u32", 8, True)])
-def test_a_subtraction_below_zero_is_a_field_of_signed_words_alone(ptx: Ptx, type_: str, offset: int, converted: bool) -> None:
+def test_a_subtraction_below_zero_is_a_field_of_signed_words_alone(
+    ptx: Ptx, type_: str, offset: int, converted: bool
+) -> None:
     constants = {"SHIFT": 4, "MASK": 15, "OFFSET": offset}
     text = ptx(bit_field_less, {"x": f"*{type_}", "z": "*fp32"}, constants=constants, num_warps=1)
     assert bool(_CONVERSION.search(text)) is converted
@@ -169,8 +205,20 @@ def test_a_subtraction_below_zero_is_a_field_of_signed_words_alone(ptx: Ptx, typ
 def test_packed_weights_shift_once_a_word(ptx: Ptx) -> None:
     """Of eight weights of four bits five are masked where they stand, and three after one shift: the shifts are
     elements of an index tile, literals in each register."""
-    types = {"x_ptr": "*fp16", "q_ptr": "*i32", "scale_ptr": "*fp16", "out_ptr": "*fp16", "N": "i32", "K": "i32"}
-    text = ptx(packed_vector_matmul, types, constants={"GROUP": 128, "BLOCK_N": 4, "BLOCK_K": 2048}, num_warps=4)
+    types = {
+        "x_ptr": "*fp16",
+        "q_ptr": "*i32",
+        "scale_ptr": "*fp16",
+        "out_ptr": "*fp16",
+        "N": "i32",
+        "K": "i32",
+    }
+    text = ptx(
+        packed_vector_matmul,
+        types,
+        constants={"GROUP": 128, "BLOCK_N": 4, "BLOCK_K": 2048},
+        num_warps=4,
+    )
     words = 4 * 2048 // 8 // 128
     assert not _CONVERSION.search(text)
     assert len(re.findall(r"lop3\.b32", text)) == 8 * words

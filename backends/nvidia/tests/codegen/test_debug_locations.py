@@ -48,7 +48,11 @@ def line_of(text: str) -> int:
 
 def without_lines(text: str) -> str:
     """PTX without what says lines, its labels, comments and empty lines."""
-    return re.sub(r"(?m)^(\t\.(loc|file|section)\t.*|\$L__(tmp|func_begin|func_end)\d+:|\s*(//.*)?)\n", "", text)
+    return re.sub(
+        r"(?m)^(\t\.(loc|file|section)\t.*|\$L__(tmp|func_begin|func_end)\d+:|\s*(//.*)?)\n",
+        "",
+        text,
+    )
 
 
 def test_instructions_say_their_lines(ptx: Callable[..., str]) -> None:
@@ -61,13 +65,28 @@ def test_instructions_say_their_lines(ptx: Callable[..., str]) -> None:
             place = said[1], said[2]
         elif instruction := re.search(r"\b(ld\.global|st\.global|add\.(?:rn\.)?f32)", line):
             found.add((instruction[1].replace(".rn", ""), *place))
-    load, store, added = (str(line_of(f"# {place}")) for place in ("the line of the load", "the line of the store", "a line of a function that is called"))
-    assert {place for place in found if "global" in place[0]} == {("ld.global", own, load), ("st.global", own, store)}
-    assert {place for place in found if place[0] == "add.f32"} == {("add.f32", own, load), ("add.f32", own, added)}
+    load, store, added = (
+        str(line_of(f"# {place}"))
+        for place in (
+            "the line of the load",
+            "the line of the store",
+            "a line of a function that is called",
+        )
+    )
+    assert {place for place in found if "global" in place[0]} == {
+        ("ld.global", own, load),
+        ("st.global", own, store),
+    }
+    assert {place for place in found if place[0] == "add.f32"} == {
+        ("add.f32", own, load),
+        ("add.f32", own, added),
+    }
 
 
 def test_the_code_is_the_same(assembled: Assembled) -> None:
-    (lined, with_lines), (plain, without) = (assembled(kernel, SIGNATURE, constants=CONSTANTS, line_info=on) for on in (True, False))
+    (lined, with_lines), (plain, without) = (
+        assembled(kernel, SIGNATURE, constants=CONSTANTS, line_info=on) for on in (True, False)
+    )
     assert says_lines(lined.binary) and not says_lines(plain.binary)
     assert without_lines(lined.binary.decode()) == without_lines(plain.binary.decode())
     assert sections(with_lines.binary)[".text.kernel"] == sections(without.binary)[".text.kernel"]
@@ -78,14 +97,20 @@ def test_device_code_has_a_table_of_lines(arch: str, assembled: Assembled) -> No
     _, linked = assembled(kernel, SIGNATURE, arch, constants=CONSTANTS, line_info=True)
     files, lines = line_table(sections(linked.binary)[".debug_line"])
     places = {(files[file - 1], line) for file, line in lines}
-    for text in ("the line of the load", "the line of the store", "a line of a function that is called"):
+    for text in (
+        "the line of the load",
+        "the line of the store",
+        "a line of a function that is called",
+    ):
         assert (HERE, line_of(f"# {text}")) in places
     _, plain = assembled(kernel, SIGNATURE, arch, constants=CONSTANTS)
     assert ".debug_line" not in sections(plain.binary)
 
 
 def test_what_is_no_switch_is_refused(assembled: Assembled) -> None:
-    with pytest.raises(LoweringError, match="kernel kernel: line_info must be True or False, not 'all'"):
+    with pytest.raises(
+        LoweringError, match="kernel kernel: line_info must be True or False, not 'all'"
+    ):
         assembled(kernel, SIGNATURE, constants=CONSTANTS, line_info="all")
 
 
@@ -94,7 +119,9 @@ def sections(binary: bytes) -> dict[str, bytes]:
     (table,) = struct.unpack_from("<Q", binary, 40)
     size, count, of_names = struct.unpack_from("<3H", binary, 58)
     #: (name, type, flags, address, offset, bytes)
-    headers = [struct.unpack_from("<2I4Q", binary, table + size * number) for number in range(count)]
+    headers = [
+        struct.unpack_from("<2I4Q", binary, table + size * number) for number in range(count)
+    ]
 
     def name(start: int) -> str:
         start += headers[of_names][4]

@@ -38,5 +38,10 @@ def test_shifts_of_32_bits_are_single_instructions() -> None:
     ],
 )
 def test_casts_are_single_instructions(source: str, target: str, text: str) -> None:
-    code = compile_kernel(converted, {"x_ptr": f"*{source}", "out": f"*{target}"}, constants={"BLOCK": 128}, num_warps=4).stages["ptx"]
+    code = compile_kernel(
+        converted,
+        {"x_ptr": f"*{source}", "out": f"*{target}"},
+        constants={"BLOCK": 128},
+        num_warps=4,
+    ).stages["ptx"]
     assert text in code and "selp" not in code and "setp" not in code

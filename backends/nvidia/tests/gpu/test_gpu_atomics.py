@@ -9,7 +9,12 @@ import pytest
 from gpu_support import gpu_is_there
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"
+    ),
+]
 
 REPEATS, PROGRAMS, MARGIN = 20, 13, 64
 TYPES = ["float32", "float16", "bfloat16", "float64", "int32"]
@@ -34,7 +39,9 @@ def zeros_between(n: int, dtype: Any, shift: int) -> tuple[Any, Any]:
 
 
 def check_surroundings(memory: Any, n: int, shift: int) -> None:
-    assert bool((memory[: MARGIN + shift] == 7).all()) and bool((memory[MARGIN + shift + n :] == 7).all())
+    assert bool((memory[: MARGIN + shift] == 7).all()) and bool(
+        (memory[MARGIN + shift + n :] == 7).all()
+    )
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -46,7 +53,9 @@ def test_sums_of_rows(dtype: str, n: int, shift: int) -> None:
         x = whole((PROGRAMS, n), dtype)
         z, memory = zeros_between(n, x.dtype, shift)
         order = ("relaxed", "acquire", "release", "acq_rel")[number % 4]
-        kernels.row_sums[(PROGRAMS,)](x, z, n, BLOCK=block, ORDER=order, SCOPE=("gpu", "sys")[number % 2])
+        kernels.row_sums[(PROGRAMS,)](
+            x, z, n, BLOCK=block, ORDER=order, SCOPE=("gpu", "sys")[number % 2]
+        )
         assert torch.equal(z, x.double().sum(0).to(x.dtype))
         check_surroundings(memory, n, shift)
 
@@ -61,18 +70,25 @@ def test_old_values_are_those_of_one_order(dtype: str, n: int) -> None:
         z, old = torch.zeros_like(x), torch.full((PROGRAMS, n), -1, dtype=x.dtype, device="cuda")
         kernels.row_sums_with_old[(PROGRAMS,)](x, z, old, n, BLOCK=block)
         assert bool((z == PROGRAMS).all())
-        assert torch.equal(old.sort(0).values, torch.arange(PROGRAMS, device="cuda").to(x.dtype)[:, None].expand(PROGRAMS, n))
+        assert torch.equal(
+            old.sort(0).values,
+            torch.arange(PROGRAMS, device="cuda").to(x.dtype)[:, None].expand(PROGRAMS, n),
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
 @pytest.mark.parametrize(("m", "n"), [(32, 128), (29, 128), (32, 101), (5, 7)])
 @pytest.mark.parametrize("stride", [1, 4])
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
-def test_sums_that_several_lanes_hold_are_added_once(dtype: str, m: int, n: int, stride: int, num_warps: int) -> None:
+def test_sums_that_several_lanes_hold_are_added_once(
+    dtype: str, m: int, n: int, stride: int, num_warps: int
+) -> None:
     for _ in range(REPEATS):
         x = whole((PROGRAMS, m, n), dtype)
         z, memory = zeros_between(m * stride, x.dtype, 0)
-        kernels.tile_sums[(PROGRAMS,)](x, z, m, n, ROWS=32, COLUMNS=128, STRIDE=stride, num_warps=num_warps)
+        kernels.tile_sums[(PROGRAMS,)](
+            x, z, m, n, ROWS=32, COLUMNS=128, STRIDE=stride, num_warps=num_warps
+        )
         expected = torch.zeros(m, stride, dtype=x.dtype, device="cuda")
         expected[:, 0] = x.double().sum((0, 2)).to(x.dtype)
         assert torch.equal(z.view(m, stride), expected)
@@ -80,7 +96,9 @@ def test_sums_that_several_lanes_hold_are_added_once(dtype: str, m: int, n: int,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 256), (63, 64, 256), (64, 61, 250), (16, 128, 512)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 64, 256), (63, 64, 256), (64, 61, 250), (16, 128, 512)]
+)
 def test_split_products(dtype: str, m: int, n: int, k: int) -> None:
     a = (torch.rand(m, k, device="cuda") < 0.1).half()
     b = torch.randint(-1, 2, (k, n), device="cuda").half()
@@ -99,6 +117,11 @@ def test_the_last_program_sees_all_sums(dtype: str, n: int) -> None:
     """What each program added is ordered before its ticket by one fence."""
     for _ in range(REPEATS):
         x = whole((40, n), dtype).clamp(-1, 1)
-        z, seen = torch.zeros(n, dtype=x.dtype, device="cuda"), torch.full((n,), 7, dtype=x.dtype, device="cuda")
-        kernels.published_sums[(40,)](x, z, torch.zeros(1, dtype=torch.int32, device="cuda"), seen, n, BLOCK=1024)
+        z, seen = (
+            torch.zeros(n, dtype=x.dtype, device="cuda"),
+            torch.full((n,), 7, dtype=x.dtype, device="cuda"),
+        )
+        kernels.published_sums[(40,)](
+            x, z, torch.zeros(1, dtype=torch.int32, device="cuda"), seen, n, BLOCK=1024
+        )
         assert torch.equal(seen, x.double().sum(0).to(x.dtype))

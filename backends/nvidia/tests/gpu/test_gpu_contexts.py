@@ -20,7 +20,10 @@ from tilewright_conformance.op_samples import Sample, check_outputs, samples
 from tilewright_nvidia.host.driver import driver
 from tilewright_nvidia.host.driver_table import TABLE
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here"),
+]
 
 
 def new_context(cuda: Driver) -> int:
@@ -68,8 +71,14 @@ def chosen() -> list[Sample]:
 
 
 def fits(sample: Sample) -> bool:
-    types = [value.type for operation in sample.module.kernel.walk() for value in (*operation.results, *operation.operands)]
-    return all(extent & (extent - 1) == 0 for type_ in types for extent in getattr(type_, "shape", ()))
+    types = [
+        value.type
+        for operation in sample.module.kernel.walk()
+        for value in (*operation.results, *operation.operands)
+    ]
+    return all(
+        extent & (extent - 1) == 0 for type_ in types for extent in getattr(type_, "shape", ())
+    )
 
 
 @pytest.mark.parametrize("current", ["its own", "none", "the other's"])
@@ -84,11 +93,16 @@ def test_two_devices_from_two_threads(cuda: OneGpuTwice, current: str) -> None:
         if held:
             cuda("cuCtxPushCurrent", cuda.bindings.CUcontext(held))
         try:
-            loaded = [(sample, prepare(sample.module, index=index, cuda=cuda)) for sample in chosen()]
+            loaded = [
+                (sample, prepare(sample.module, index=index, cuda=cuda)) for sample in chosen()
+            ]
             start.wait(900)
             for seed in range(10):
                 for sample, (launch, memory) in loaded:
-                    expected, found = (sample.make_arguments(np.random.default_rng(seed + 100 * index)) for _ in range(2))
+                    expected, found = (
+                        sample.make_arguments(np.random.default_rng(seed + 100 * index))
+                        for _ in range(2)
+                    )
                     with np.errstate(all="ignore"):
                         run(sample.module, expected, sample.grid, printer=lambda *_: None)
                     # the default stream, which every context has

@@ -19,7 +19,9 @@ def handle():
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 32, 48), (128, 64, 256)])
 def test_products_of_small_integers_are_exact(handle, m, n, k, dtype):
-    a, b = (torch.randint(-2, 3, (rows, k), device="cuda").to(getattr(torch, dtype)) for rows in (m, n))
+    a, b = (
+        torch.randint(-2, 3, (rows, k), device="cuda").to(getattr(torch, dtype)) for rows in (m, n)
+    )
     c = torch.full((m, n), torch.nan, device="cuda").to(a.dtype)
     handle.matmul(a, b, c)
     assert torch.equal(c.double(), (a.double() @ b.double().T).to(a.dtype).double())
@@ -34,5 +36,7 @@ def test_scales_and_an_addend(handle):
 
 def test_shapes_that_do_not_fit_are_refused(handle):
     a, b = (torch.zeros(16, columns, device="cuda", dtype=torch.float16) for columns in (16, 32))
-    with pytest.raises(LaunchError, match=r"given torch.float16\[16, 16\], torch.float16\[16, 32\]"):
+    with pytest.raises(
+        LaunchError, match=r"given torch.float16\[16, 16\], torch.float16\[16, 32\]"
+    ):
         handle.matmul(a, b, a)

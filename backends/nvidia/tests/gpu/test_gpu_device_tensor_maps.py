@@ -14,10 +14,14 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here"),
+]
 
 grouped, copied, surrounded, updated, batched, kept = (
-    tw.jit(getattr(made_kernels, name)) for name in ("grouped", "copied", "surrounded", "updated", "batched", "kept")
+    tw.jit(getattr(made_kernels, name))
+    for name in ("grouped", "copied", "surrounded", "updated", "batched", "kept")
 )
 #: The language's types: PyTorch's, and bytes of an element.
 TYPES = {
@@ -25,7 +29,13 @@ TYPES = {
     "float8e4nv": 1, "float8e5": 1,
 }  # fmt: skip
 #: PyTorch's name of what has the same bytes, where it has no such type, or none that compares.
-_AS = {"uint16": "int16", "uint32": "int32", "uint64": "int64", "float8e4nv": "uint8", "float8e5": "uint8"}
+_AS = {
+    "uint16": "int16",
+    "uint32": "int32",
+    "uint64": "int64",
+    "float8e4nv": "uint8",
+    "float8e5": "uint8",
+}
 
 
 def dtype_of(name: str) -> Any:
@@ -53,7 +63,9 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, made: int, **opt
 def addresses_of(*tensors: Any) -> Any:
     import torch
 
-    return torch.tensor([[tensor.data_ptr() for tensor in row] for row in zip(*tensors, strict=True)], device="cuda")
+    return torch.tensor(
+        [[tensor.data_ptr() for tensor in row] for row in zip(*tensors, strict=True)], device="cuda"
+    )
 
 
 def table(rows: Any) -> Any:
@@ -73,20 +85,57 @@ def test_products_of_groups(blocks: tuple[int, ...], programs: int, width: int) 
     torch = pytest.importorskip("torch")
     m, n, k, warps, stages = blocks
     torch.manual_seed(programs)
-    sizes = [(256, 512, 384), (100, 200, 72), (1, 8, 8), (300, 136, 0), (640, 264, 1000), (64, 64, 64)]
+    sizes = [
+        (256, 512, 384),
+        (100, 200, 72),
+        (1, 8, 8),
+        (300, 136, 0),
+        (640, 264, 1000),
+        (64, 64, 64),
+    ]
     for _ in range(3):
-        lefts = [torch.randn(rows, max(8, depth), device="cuda", dtype=torch.float16) for rows, _, depth in sizes]
-        rights = [torch.randn(columns, max(8, depth), device="cuda", dtype=torch.float16) for _, columns, depth in sizes]
-        results = [torch.full((rows, columns), float("nan"), device="cuda", dtype=torch.float16) for rows, columns, _ in sizes]
-        constants = {"TYPE": tl.float16, "PROGRAMS": programs, "M": m, "N": n, "K": k, "WIDTH": width}
+        lefts = [
+            torch.randn(rows, max(8, depth), device="cuda", dtype=torch.float16)
+            for rows, _, depth in sizes
+        ]
+        rights = [
+            torch.randn(columns, max(8, depth), device="cuda", dtype=torch.float16)
+            for _, columns, depth in sizes
+        ]
+        results = [
+            torch.full((rows, columns), float("nan"), device="cuda", dtype=torch.float16)
+            for rows, columns, _ in sizes
+        ]
+        constants = {
+            "TYPE": tl.float16,
+            "PROGRAMS": programs,
+            "M": m,
+            "N": n,
+            "K": k,
+            "WIDTH": width,
+        }
         arguments = addresses_of(lefts, rights, results), table(sizes), len(sizes)
-        launch(grouped, (programs,), *arguments, **constants, num_warps=warps, num_stages=stages, made=3 if width == 8 else 2)
+        launch(
+            grouped,
+            (programs,),
+            *arguments,
+            **constants,
+            num_warps=warps,
+            num_stages=stages,
+            made=3 if width == 8 else 2,
+        )
         for left, right, result, (_, _, depth) in zip(lefts, rights, results, sizes, strict=True):
             expected = left[:, :depth].double() @ right[:, :depth].double().T
             torch.testing.assert_close(result.double(), expected, atol=0.1, rtol=1e-2)
 
 
-@pytest.mark.parametrize(("type_", "rank"), [*((type_, 2) for type_ in TYPES), *((type_, rank) for type_ in ("float16", "int8") for rank in (1, 3, 4, 5))])
+@pytest.mark.parametrize(
+    ("type_", "rank"),
+    [
+        *((type_, 2) for type_ in TYPES),
+        *((type_, rank) for type_ in ("float16", "int8") for rank in (1, 3, 4, 5)),
+    ],
+)
 @pytest.mark.parametrize("whole", [False, True], ids=["any ends", "ends at 16 bytes"])
 def test_tensors_of_every_rank_and_type(type_: str, rank: int, whole: bool) -> None:
     """The engine stores rows that end at a multiple of 16 bytes, threads the others."""
@@ -100,37 +149,87 @@ def test_tensors_of_every_rank_and_type(type_: str, rank: int, whole: bool) -> N
         outer = torch.randint(1, 11 if rank < 4 else 4, (rank - 1,), generator=generator).tolist()
         last = (row, pitch, row + 1, 3, 2 * row)[number]
         shapes.append((*outer, -(-last * size // 16) * 16 // size if whole else last))
-    sources = [torch.randint(0, 256, (*shape[:-1], pitch * size), generator=generator, dtype=torch.uint8).cuda() for shape in shapes]
+    sources = [
+        torch.randint(
+            0, 256, (*shape[:-1], pitch * size), generator=generator, dtype=torch.uint8
+        ).cuda()
+        for shape in shapes
+    ]
     if type_.startswith(("float", "bfloat")):
-        sources = [source & 0x3F for source in sources]  # numbers, none of which a copy could take for NaN
+        sources = [
+            source & 0x3F for source in sources
+        ]  # numbers, none of which a copy could take for NaN
     sources = [source.view(dtype_of(type_)) for source in sources]
     results = [torch.full_like(source, 7) for source in sources]
     numbers = table([[*shape[::-1], *[1] * (5 - rank), pitch] for shape in shapes])
-    constants = {"TYPE": getattr(tl, type_), "RANK": rank, "B": 8, "LAST": row, "WIDTH": 16 // size if whole else 1}
-    launch(copied, (2,), addresses_of(sources, results), numbers, len(shapes), **constants, num_warps=4, made=2 if whole else 1)
+    constants = {
+        "TYPE": getattr(tl, type_),
+        "RANK": rank,
+        "B": 8,
+        "LAST": row,
+        "WIDTH": 16 // size if whole else 1,
+    }
+    launch(
+        copied,
+        (2,),
+        addresses_of(sources, results),
+        numbers,
+        len(shapes),
+        **constants,
+        num_warps=4,
+        made=2 if whole else 1,
+    )
     for source, result, shape in zip(sources, results, shapes, strict=True):
         expected = torch.full_like(source, 7)
         expected[..., : shape[-1]] = source[..., : shape[-1]]
         assert torch.equal(result, expected), (shape, type_)
 
 
-@pytest.mark.parametrize(("type_", "padding"), [("float16", "zero"), ("float16", "nan"), ("float32", "nan"), ("bfloat16", "nan"), ("int32", "zero")])
+@pytest.mark.parametrize(
+    ("type_", "padding"),
+    [
+        ("float16", "zero"),
+        ("float16", "nan"),
+        ("float32", "nan"),
+        ("bfloat16", "nan"),
+        ("int32", "zero"),
+    ],
+)
 def test_what_is_outside_of_a_tensor_and_tensors_of_nothing(type_: str, padding: str) -> None:
     torch = pytest.importorskip("torch")
     row = 128 // TYPES[type_]
     shapes = [(3, row), (9, row // 2 - 1), (0, row), (4, 0), (8, 1), (0, 0)]
-    sources = [(torch.arange(16 * row, device="cuda") % 100).reshape(16, row).to(dtype_of(type_)) for _ in shapes]
+    sources = [
+        (torch.arange(16 * row, device="cuda") % 100).reshape(16, row).to(dtype_of(type_))
+        for _ in shapes
+    ]
     y = torch.full((8 * len(shapes), row), 7, device="cuda", dtype=dtype_of(type_))
     constants = {"TYPE": getattr(tl, type_), "PADDING": padding, "B": 8, "LAST": row}
-    launch(surrounded, (1,), addresses_of(sources), table(shapes), len(shapes), y, **constants, num_warps=4, made=1)
-    expected = torch.full((len(shapes), 8, row), float("nan") if padding == "nan" else 0, device="cuda").to(dtype_of(type_))
+    launch(
+        surrounded,
+        (1,),
+        addresses_of(sources),
+        table(shapes),
+        len(shapes),
+        y,
+        **constants,
+        num_warps=4,
+        made=1,
+    )
+    expected = torch.full(
+        (len(shapes), 8, row), float("nan") if padding == "nan" else 0, device="cuda"
+    ).to(dtype_of(type_))
     for block, source, (rows, columns) in zip(expected, sources, shapes, strict=True):
         block[1 : 1 + rows, :columns] = source[: min(7, rows), :columns]
     torch.testing.assert_close(y, expected.reshape(-1, row), equal_nan=True, atol=0, rtol=0)
 
 
-UPDATES = [(type_, "add") for type_ in ("float16", "bfloat16", "float32", "int32", "uint32", "uint64")]
-UPDATES += [(type_, kind) for type_ in ("int32", "uint32", "int64", "uint64") for kind in ("min", "max")]
+UPDATES = [
+    (type_, "add") for type_ in ("float16", "bfloat16", "float32", "int32", "uint32", "uint64")
+]
+UPDATES += [
+    (type_, kind) for type_ in ("int32", "uint32", "int64", "uint64") for kind in ("min", "max")
+]
 UPDATES += [(type_, kind) for type_ in ("int32", "uint64") for kind in ("and", "or", "xor")]
 
 
@@ -140,42 +239,88 @@ def test_updates(type_: str, kind: str, whole: bool) -> None:
     torch = pytest.importorskip("torch")
     row = 128 // TYPES[type_]
     width = 16 // TYPES[type_]
-    shapes = [(8, row), (5, row - width), (0, row), (8, width)] if whole else [(8, row), (5, row - 3), (0, row), (8, 1)]
+    shapes = (
+        [(8, row), (5, row - width), (0, row), (8, width)]
+        if whole
+        else [(8, row), (5, row - 3), (0, row), (8, 1)]
+    )
     torch.manual_seed(len(kind))
     before = [torch.randint(0, 50, (8, row), device="cuda").to(dtype_of(type_)) for _ in shapes]
     x = torch.randint(0, 50, (8 * len(shapes), row), device="cuda").to(dtype_of(type_))
     found = [one.clone() for one in before]
-    constants = {"TYPE": getattr(tl, type_), "KIND": kind, "B": 8, "LAST": row, "WIDTH": width if whole else 1}
-    given = torch.empty_like(x).copy_(x) if type_ not in ("uint32", "uint64") else x.view(getattr(torch, type_))
-    launch(updated, (1,), addresses_of(found), table(shapes), given, len(shapes), **constants, num_warps=4, made=int(whole))
+    constants = {
+        "TYPE": getattr(tl, type_),
+        "KIND": kind,
+        "B": 8,
+        "LAST": row,
+        "WIDTH": width if whole else 1,
+    }
+    given = (
+        torch.empty_like(x).copy_(x)
+        if type_ not in ("uint32", "uint64")
+        else x.view(getattr(torch, type_))
+    )
+    launch(
+        updated,
+        (1,),
+        addresses_of(found),
+        table(shapes),
+        given,
+        len(shapes),
+        **constants,
+        num_warps=4,
+        made=int(whole),
+    )
     operations = {
         "add": lambda a, b: a + 3 * b, "min": torch.minimum, "max": torch.maximum,
         "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
     }  # fmt: skip
-    for one, result, block, (rows, columns) in zip(before, found, x.reshape(len(shapes), 8, row), shapes, strict=True):
+    for one, result, block, (rows, columns) in zip(
+        before, found, x.reshape(len(shapes), 8, row), shapes, strict=True
+    ):
         expected = one.clone()
         expected[:rows, :columns] = operations[kind](one, block)[:rows, :columns]
         torch.testing.assert_close(result, expected, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("specialize", [False, True])
-@pytest.mark.parametrize("sizes", [(3, 300, 200, 136), (7, 129, 128, 64), (2, 64, 72, 0), (40, 128, 256, 1000)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(3, 300, 200, 136), (7, 129, 128, 64), (2, 64, 72, 0), (40, 128, 256, 1000)], ids=str
+)
 def test_descriptors_made_anew_for_each_batch(sizes: tuple[int, ...], specialize: bool) -> None:
     torch = pytest.importorskip("torch")
     batches, m, n, k = sizes
     torch.manual_seed(k)
     for programs in (1, 2, 33):
-        a, b = (torch.randn(batches, rows, max(8, k), device="cuda", dtype=torch.float16)[:, :, :k].contiguous() for rows in (m, n))
+        a, b = (
+            torch.randn(batches, rows, max(8, k), device="cuda", dtype=torch.float16)[
+                :, :, :k
+            ].contiguous()
+            for rows in (m, n)
+        )
         c = torch.full((batches, m, n), 7, device="cuda", dtype=torch.float16)
-        constants = {"TYPE": tl.float16, "M": 128, "N": 128, "K": 64, "SPECIALIZE": specialize, "WIDTH": 8}
+        constants = {
+            "TYPE": tl.float16,
+            "M": 128,
+            "N": 128,
+            "K": 64,
+            "SPECIALIZE": specialize,
+            "WIDTH": 8,
+        }
         # no memory has no address that the copy engine takes
-        given = [x if x.numel() else torch.zeros(8, device="cuda", dtype=torch.float16) for x in (a, b)]
-        compiled = launch(batched, (programs,), *given, c, *sizes, **constants, num_warps=4, num_stages=3, made=3)
+        given = [
+            x if x.numel() else torch.zeros(8, device="cuda", dtype=torch.float16) for x in (a, b)
+        ]
+        compiled = launch(
+            batched, (programs,), *given, c, *sizes, **constants, num_warps=4, num_stages=3, made=3
+        )
         assert compiled.asm["simt"].count("simt.part ") == 2 * specialize
         expected = a.double() @ b.double().transpose(1, 2)
         for batch in range(batches):
             rest = max(0, m - batch)
-            torch.testing.assert_close(c[batch, :rest].double(), expected[batch, :rest], atol=0.1, rtol=1e-2)
+            torch.testing.assert_close(
+                c[batch, :rest].double(), expected[batch, :rest], atol=0.1, rtol=1e-2
+            )
             assert bool((c[batch, rest:] == 7).all())
 
 
@@ -185,7 +330,9 @@ def test_what_was_stored_by_one_descriptor_is_read_by_another() -> None:
     sources = [torch.randint(-9, 9, (10, 32), device="cuda").float() for _ in range(count)]
     rows = [1 + number * 7 % 10 for number in range(count)]
     c = torch.zeros(9, 32, device="cuda")
-    launch(kept, (1,), addresses_of(sources), table(rows), count, c, B=8, LAST=32, num_warps=4, made=2)
+    launch(
+        kept, (1,), addresses_of(sources), table(rows), count, c, B=8, LAST=32, num_warps=4, made=2
+    )
     expected = torch.zeros(9, 32, device="cuda")
     for number, (source, there) in enumerate(zip(sources, rows, strict=True)):
         expected[number % 2 : number % 2 + min(8, there)] += source[: min(8, there)]
@@ -199,7 +346,9 @@ def test_more_programs_than_run_at_a_time_take_turns_with_the_places() -> None:
     y = torch.zeros_like(x)
     numbers = table([[row, 1, 1, 1, 1, row]]).repeat(count, 1)
     distances = 4 * row * torch.arange(count, device="cuda")
-    addresses = torch.stack([x.data_ptr() + distances, y.data_ptr() + distances], dim=1).contiguous()
+    addresses = torch.stack(
+        [x.data_ptr() + distances, y.data_ptr() + distances], dim=1
+    ).contiguous()
     assert math.gcd(*addresses.flatten()[:8].tolist()) % 16 == 0
     constants = {"TYPE": tl.float32, "RANK": 2, "B": 8, "LAST": row, "WIDTH": 4}
     streams = [torch.cuda.Stream() for _ in range(3)]
@@ -231,5 +380,7 @@ def test_descriptors_of_the_launch_end_their_rows_where_these_end(columns: int) 
     end = min(columns, 64)
     expected[:8, 32:end] = x[:, : end - 32]
     expected[8:16, 32:end] += x[:, : end - 32]
-    tw.jit(stored)[(1,)](x, TensorDescriptor(around, [16, columns], [80, 1], [8, 32]), ROWS=8, COLUMNS=32)
+    tw.jit(stored)[(1,)](
+        x, TensorDescriptor(around, [16, columns], [80, 1], [8, 32]), ROWS=8, COLUMNS=32
+    )
     torch.testing.assert_close(around, expected, atol=0, rtol=0)

@@ -17,10 +17,17 @@ from kernels.matmul import matmul
 from kernels.softmax import softmax
 from kernels.vector_add import add
 
-sys.path.remove(str(Path(__file__).resolve().parents[4] / "examples"))  # the folder triton in there is not the module
+sys.path.remove(
+    str(Path(__file__).resolve().parents[4] / "examples")
+)  # the folder triton in there is not the module
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"
+    ),
+]
 
 #: dtype -> the error of a result, in parts of the greatest result, that rounding operands and weights to it explains
 ERROR = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2.5e-2}
@@ -73,15 +80,32 @@ def test_layer_norm(rows: int, columns: int, dtype: str) -> None:
     wide = x.double()
     deviation = (wide.var(1, correction=0) + 1e-5).sqrt()
     exact = torch.nn.functional.layer_norm(wide, (columns,), weight.double(), bias.double(), 1e-5)
-    torch.testing.assert_close(out.double(), exact, rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-3 if dtype == "float16" else 1e-4)
+    torch.testing.assert_close(
+        out.double(),
+        exact,
+        rtol=1e-3 if dtype == "float16" else 1e-5,
+        atol=1e-3 if dtype == "float16" else 1e-4,
+    )
     torch.testing.assert_close(mean.double(), wide.mean(1), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(rstd.double(), 1 / deviation, rtol=1e-4, atol=0)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 65, 17), (128, 128, 64), (130, 200, 70), (257, 384, 500)])
-@pytest.mark.parametrize(("dtype", "block"), [("float32", (32, 64, 32)), ("float16", (128, 128, 64)), ("bfloat16", (64, 64, 32)), ("float16", (32, 64, 32))])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (33, 65, 17), (128, 128, 64), (130, 200, 70), (257, 384, 500)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "block"),
+    [
+        ("float32", (32, 64, 32)),
+        ("float16", (128, 128, 64)),
+        ("bfloat16", (64, 64, 32)),
+        ("float16", (32, 64, 32)),
+    ],
+)
 @pytest.mark.parametrize("activation", ["", "leaky_relu"])
-def test_matmul(m: int, n: int, k: int, dtype: str, block: tuple[int, int, int], activation: str) -> None:
+def test_matmul(
+    m: int, n: int, k: int, dtype: str, block: tuple[int, int, int], activation: str
+) -> None:
     a, b, c = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype), poisoned(m, n, dtype=dtype)
     matmul(a, b, c, activation, block=block)
     exact = a.double() @ b.double()
@@ -100,18 +124,27 @@ def exact_attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
     """Attention in float64, and log2 of its rows' sums."""
     scores = q @ k.transpose(1, 2) * q.shape[2] ** -0.5
     if causal:
-        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), float("-inf"))
+        scores = scores.masked_fill(
+            ~torch.ones_like(scores, dtype=torch.bool).tril(), float("-inf")
+        )
     return torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1) * 1.4426950408889634
 
 
 SHAPES = [(1, 1, 16), (2, 64, 32), (3, 100, 64), (2, 333, 128)]
-KINDS = [("float32", (32, 32)), ("float16", (64, 64)), ("bfloat16", (64, 32)), ("float16", (16, 64))]
+KINDS = [
+    ("float32", (32, 32)),
+    ("float16", (64, 64)),
+    ("bfloat16", (64, 32)),
+    ("float16", (16, 64)),
+]
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("dtype", "block"), KINDS)
 @pytest.mark.parametrize(("heads", "length", "head"), SHAPES)
-def test_attention(heads: int, length: int, head: int, dtype: str, block: tuple[int, int], causal: bool) -> None:
+def test_attention(
+    heads: int, length: int, head: int, dtype: str, block: tuple[int, int], causal: bool
+) -> None:
     q, k, v = (normal(heads, length, head, dtype=dtype) for _ in range(3))
     out, lse = poisoned(heads, length, head, dtype=dtype), poisoned(heads, length)
     attention(q, k, v, out, lse, causal=causal, block=block)
@@ -123,9 +156,15 @@ def test_attention(heads: int, length: int, head: int, dtype: str, block: tuple[
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("dtype", "block"), KINDS)
 @pytest.mark.parametrize(("heads", "length", "head"), SHAPES)
-def test_gradients_of_attention(heads: int, length: int, head: int, dtype: str, block: tuple[int, int], causal: bool) -> None:
+def test_gradients_of_attention(
+    heads: int, length: int, head: int, dtype: str, block: tuple[int, int], causal: bool
+) -> None:
     q, k, v, dout = (normal(heads, length, head, dtype=dtype) for _ in range(4))
-    out, lse, delta = poisoned(heads, length, head, dtype=dtype), poisoned(heads, length), poisoned(heads, length)
+    out, lse, delta = (
+        poisoned(heads, length, head, dtype=dtype),
+        poisoned(heads, length),
+        poisoned(heads, length),
+    )
     found = [poisoned(heads, length, head, dtype=dtype) for _ in range(3)]
     attention(q, k, v, out, lse, causal=causal, block=block)
     attention_backward(q, k, v, out, lse, dout, *found, delta, causal=causal, block=block)

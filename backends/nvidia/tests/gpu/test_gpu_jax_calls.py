@@ -17,14 +17,21 @@ from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright.runtime.arguments.dlpack import contiguous_strides
 from tilewright_nvidia.host.driver import driver
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here"),
+]
 
 
 @tw.jit
 def scaled(x: Any, factor: Any, out: Any, n: Any, block: tl.constexpr) -> None:
     offsets = tl.program_id(0) * block + tl.arange(0, block)
     inside = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=inside) * tl.load(factor) + tl.load(out + offsets, mask=inside), mask=inside)
+    tl.store(
+        out + offsets,
+        tl.load(x + offsets, mask=inside) * tl.load(factor) + tl.load(out + offsets, mask=inside),
+        mask=inside,
+    )
 
 
 def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
@@ -36,16 +43,43 @@ def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
     [((), (), (), 1), ((5,), (1,), (5,), 1), ((2, 3), (2, 1), (2, 3), 1), ((5,), (5,), (5,), None)],
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["default stream", "own stream"])
-def test_batches(x: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...], axis: int | None, apart: bool) -> None:
+def test_batches(
+    x: tuple[int, ...],
+    start: tuple[int, ...],
+    shape: tuple[int, ...],
+    axis: int | None,
+    apart: bool,
+) -> None:
     rng, memory, cuda = np.random.default_rng(0), DeviceMemory(0, driver()), driver()
-    host = [np.asarray(rng.standard_normal(extents), np.float32) for extents in ((*x, 3001), (*[1] * len(shape),), (*start, 3001), (*shape, 3001))]
+    host = [
+        np.asarray(rng.standard_normal(extents), np.float32)
+        for extents in ((*x, 3001), (*[1] * len(shape),), (*start, 3001), (*shape, 3001))
+    ]
     expected = np.broadcast_to(host[0] * host[1][..., None] + host[2], host[3].shape)
     buffers, views = [], []
     for array in host:
         buffers.append(memory.allocate(array.nbytes, 256))
         memory.copy_to_device(buffers[-1], bytes_of(array))
-        views.append(ArrayView(buffers[-1], buffers[-1].data_ptr(), "fp32", array.shape, contiguous_strides(array.shape), ("cuda", 0)))
-    call = KernelCall("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 3001, "block": 128}, {}, (math.ceil(3001 / 128), 1, 1), axis)
+        views.append(
+            ArrayView(
+                buffers[-1],
+                buffers[-1].data_ptr(),
+                "fp32",
+                array.shape,
+                contiguous_strides(array.shape),
+                ("cuda", 0),
+            )
+        )
+    call = KernelCall(
+        "k",
+        scaled,
+        {"x": 1, "factor": 0, "out": 1},
+        {"out": 1},
+        {"n": 3001, "block": 128},
+        {},
+        (math.ceil(3001 / 128), 1, 1),
+        axis,
+    )
     with cuda.use(0):
         status, stream = cuda.bindings.cuStreamCreate(1) if apart else (0, 0)
         assert not int(status)

@@ -14,7 +14,12 @@ from gpu_support import gpu_is_there
 from tilewright.testing.threads import side_by_side
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"
+    ),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +36,18 @@ def close(found: Any, expected: Any, rtol: float, atol: float) -> None:
     torch.testing.assert_close(found.float(), expected.float(), rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32", "int64", "int8"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "bfloat16", "float64", "int32", "int64", "int8"]
+)
 @pytest.mark.parametrize("n", [1, 1000, 4096, 98432])
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
 def test_add(dtype: str, n: int, num_warps: int) -> None:
     kind = getattr(torch, dtype)
-    make = (lambda: torch.randn(n, device="cuda").to(kind)) if kind.is_floating_point else (lambda: torch.randint(-50, 50, (n,), device="cuda").to(kind))
+    make = (
+        (lambda: torch.randn(n, device="cuda").to(kind))
+        if kind.is_floating_point
+        else (lambda: torch.randint(-50, 50, (n,), device="cuda").to(kind))
+    )
     x, y = make(), make()
     z = poisoned(x)
     kernels.add[(-(-n // 1024),)](x, y, z, n, BLOCK=1024, num_warps=num_warps)
@@ -49,7 +60,9 @@ def test_add_of_unaligned_views(offset: int) -> None:
     before = z.clone()
     kernels.add[(5,)](x[offset:], y[offset:], z[offset:], 4096, BLOCK=1024)
     assert torch.equal(z[offset : offset + 4096], (x + y)[offset : offset + 4096])
-    assert torch.equal(z[:offset], before[:offset]) and torch.equal(z[offset + 4096 :], before[offset + 4096 :])
+    assert torch.equal(z[:offset], before[:offset]) and torch.equal(
+        z[offset + 4096 :], before[offset + 4096 :]
+    )
 
 
 @pytest.mark.parametrize("columns", [1, 63, 1024, 1823, 12544])
@@ -58,7 +71,13 @@ def test_add_of_unaligned_views(offset: int) -> None:
 def test_softmax(columns: int, num_warps: int, dtype: str) -> None:
     x = torch.randn(37, columns, device="cuda").to(getattr(torch, dtype))
     z = poisoned(x)
-    kernels.softmax[(37,)](x, z, columns, BLOCK=1 << (columns - 1).bit_length() if columns > 1 else 1, num_warps=num_warps)
+    kernels.softmax[(37,)](
+        x,
+        z,
+        columns,
+        BLOCK=1 << (columns - 1).bit_length() if columns > 1 else 1,
+        num_warps=num_warps,
+    )
     tolerance = 1e-6 if dtype == "float32" else 1e-3
     close(z, torch.softmax(x.float(), 1), 1e-5 if dtype == "float32" else 1e-3, tolerance)
 
@@ -66,46 +85,82 @@ def test_softmax(columns: int, num_warps: int, dtype: str) -> None:
 @pytest.mark.parametrize("columns", [5, 1000, 4096])
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
 def test_layer_norm(columns: int, num_warps: int) -> None:
-    x, w, b = torch.randn(19, columns, device="cuda"), torch.randn(columns, device="cuda"), torch.randn(columns, device="cuda")
+    x, w, b = (
+        torch.randn(19, columns, device="cuda"),
+        torch.randn(columns, device="cuda"),
+        torch.randn(columns, device="cuda"),
+    )
     z = poisoned(x)
-    kernels.layer_norm[(19,)](x, w, b, z, columns, 1e-5, BLOCK=1 << (columns - 1).bit_length(), num_warps=num_warps)
+    kernels.layer_norm[(19,)](
+        x, w, b, z, columns, 1e-5, BLOCK=1 << (columns - 1).bit_length(), num_warps=num_warps
+    )
     close(z, torch.nn.functional.layer_norm(x, (columns,), w, b, 1e-5), 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 64), (1, 1, 1), (255, 129, 77), (512, 256, 384), (64, 1000, 33)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(128, 128, 64), (1, 1, 1), (255, 129, 77), (512, 256, 384), (64, 1000, 33)]
+)
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_matmul(m: int, n: int, k: int, num_warps: int, dtype: str) -> None:
-    a, b = (torch.randn(*shape, device="cuda").to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
+    a, b = (
+        torch.randn(*shape, device="cuda").to(getattr(torch, dtype)) for shape in ((m, k), (k, n))
+    )
     c = torch.full((m, n), float("nan"), device="cuda", dtype=a.dtype)
-    kernels.matmul[(-(-m // 64) * -(-n // 64),)](a, b, c, m, n, k, BM=64, BN=64, BK=32, GROUP=4, num_warps=num_warps)
+    kernels.matmul[(-(-m // 64) * -(-n // 64),)](
+        a, b, c, m, n, k, BM=64, BN=64, BK=32, GROUP=4, num_warps=num_warps
+    )
     close(c, a.float() @ b.float(), 1e-2, 1e-1 if dtype == "bfloat16" else 2e-2)
 
 
-@pytest.mark.parametrize(("precision", "rtol"), [("ieee", 1e-5), ("tf32", 5e-3), ("tf32x3", 1e-5), ("bf16x3", 1e-4), ("bf16x6", 1e-5)])
+@pytest.mark.parametrize(
+    ("precision", "rtol"),
+    [("ieee", 1e-5), ("tf32", 5e-3), ("tf32x3", 1e-5), ("bf16x3", 1e-4), ("bf16x6", 1e-5)],
+)
 def test_matmul_of_f32(precision: str, rtol: float) -> None:
     a, b = torch.randn(200, 300, device="cuda"), torch.randn(300, 100, device="cuda")
     c = torch.full((200, 100), float("nan"), device="cuda")
-    kernels.matmul[(4 * 2,)](a, b, c, 200, 100, 300, BM=64, BN=64, BK=32, GROUP=4, PRECISION=precision)
+    kernels.matmul[(4 * 2,)](
+        a, b, c, 200, 100, 300, BM=64, BN=64, BK=32, GROUP=4, PRECISION=precision
+    )
     exact = a.double() @ b.double()
     error = ((c.double() - exact).abs().max() / exact.abs().max()).item()
     assert error < rtol, error
 
 
 def test_matmul_of_integers_is_exact() -> None:
-    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda") for shape in ((130, 200), (200, 70)))
+    a, b = (
+        torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
+        for shape in ((130, 200), (200, 70))
+    )
     c = torch.full((130, 70), 77, dtype=torch.int32, device="cuda")
     kernels.matmul[(3 * 2,)](a, b, c, 130, 70, 200, BM=64, BN=64, BK=64, GROUP=2)
     assert torch.equal(c.cpu(), a.cpu().int() @ b.cpu().int())
 
 
 @pytest.mark.parametrize("num_stages", [1, 2, 3, 4])
-@pytest.mark.parametrize(("bm", "bn", "bk", "num_warps"), [(128, 128, 64, 4), (128, 128, 32, 8), (64, 128, 64, 4), (16, 16, 16, 1), (128, 64, 32, 2)])
+@pytest.mark.parametrize(
+    ("bm", "bn", "bk", "num_warps"),
+    [(128, 128, 64, 4), (128, 128, 32, 8), (64, 128, 64, 4), (16, 16, 16, 1), (128, 64, 32, 2)],
+)
 def test_matmul_pipelines(num_stages: int, bm: int, bn: int, bk: int, num_warps: int) -> None:
     a, b = torch.randn(300, 520, device="cuda").half(), torch.randn(520, 264, device="cuda").half()
     c = torch.full((300, 264), float("nan"), device="cuda", dtype=torch.float16)
     grid = (-(-300 // bm) * -(-264 // bn),)
-    kernels.matmul[grid](a, b, c, 300, 264, 520, BM=bm, BN=bn, BK=bk, GROUP=4, num_warps=num_warps, num_stages=num_stages)
+    kernels.matmul[grid](
+        a,
+        b,
+        c,
+        300,
+        264,
+        520,
+        BM=bm,
+        BN=bn,
+        BK=bk,
+        GROUP=4,
+        num_warps=num_warps,
+        num_stages=num_stages,
+    )
     close(c, a.float() @ b.float(), 1e-2, 5e-2)
 
 
@@ -114,23 +169,44 @@ def test_matmul_pipelines(num_stages: int, bm: int, bn: int, bk: int, num_warps:
 def test_attention(n: int, num_warps: int) -> None:
     q, k, v = (torch.randn(3, n, 64, device="cuda").half() for _ in range(3))
     out, lse = poisoned(q), poisoned(q[..., 0], torch.float32)
-    kernels.attention_forward[(-(-n // 64), 3)](q, k, v, out, lse, n, 0.125, D=64, BM=64, BN=32, CAUSAL=False, num_warps=num_warps)
-    close(out, torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float()), 1e-2, 2e-3)
+    kernels.attention_forward[(-(-n // 64), 3)](
+        q, k, v, out, lse, n, 0.125, D=64, BM=64, BN=32, CAUSAL=False, num_warps=num_warps
+    )
+    close(
+        out,
+        torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float()),
+        1e-2,
+        2e-3,
+    )
     close(lse, torch.logsumexp(q.float() @ k.float().mT * 0.125, 2), 1e-3, 1e-3)
 
 
 @pytest.mark.parametrize("name", ["exp", "exp2", "rsqrt", "quotient"])
 def test_relaxed_functions_stay_within_their_bounds(name: str) -> None:
     """In units in the last place, from the relative errors of the instructions in the PTX ISA; results below the normal numbers may be zero."""
-    x = torch.empty(1 << 20, device="cuda").uniform_(-87, 88) if "exp" in name else torch.empty(1 << 20, device="cuda").uniform_(1e-6, 1e6)
+    x = (
+        torch.empty(1 << 20, device="cuda").uniform_(-87, 88)
+        if "exp" in name
+        else torch.empty(1 << 20, device="cuda").uniform_(1e-6, 1e6)
+    )
     y = torch.empty_like(x).uniform_(-9, 9)
     z = poisoned(x)
     kernels.function[(1 << 10,)](x, y, z, NAME=name, BLOCK=1024)
     wide, other = x.double(), y.double()
-    exact = {"exp": wide.exp(), "exp2": wide.exp2(), "rsqrt": wide.rsqrt(), "quotient": wide / other}[name]
+    exact = {
+        "exp": wide.exp(),
+        "exp2": wide.exp2(),
+        "rsqrt": wide.rsqrt(),
+        "quotient": wide / other,
+    }[name]
     unit = torch.exp2(torch.floor(torch.log2(exact.abs())) - 23)
     error = ((z.double() - exact).abs() / unit)[exact.abs() > 2.0**-125]
-    bound = {"exp": 2.9 + 1.173 * x.abs().double()[exact.abs() > 2.0**-125], "exp2": 2.9, "rsqrt": 2.2, "quotient": 2.0}[name]
+    bound = {
+        "exp": 2.9 + 1.173 * x.abs().double()[exact.abs() > 2.0**-125],
+        "exp2": 2.9,
+        "rsqrt": 2.2,
+        "quotient": 2.0,
+    }[name]
     assert (error <= bound).all(), error.max()
     special = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0], device="cuda")
     kernels.function[(1,)](special, torch.ones_like(special), poisoned(special), NAME=name, BLOCK=4)
@@ -141,7 +217,9 @@ def test_functions_rounded_correctly_are_not_relaxed(name: str) -> None:
     x, y = torch.randn(1 << 20, device="cuda").abs(), torch.randn(1 << 20, device="cuda")
     z = poisoned(x)
     kernels.function[(1 << 10,)](x, y, z, NAME=name, BLOCK=1024)
-    assert torch.equal(z, (x.double() / y.double() if name == "rounded quotient" else x.double().sqrt()).float())
+    assert torch.equal(
+        z, (x.double() / y.double() if name == "rounded quotient" else x.double().sqrt()).float()
+    )
 
 
 def test_dropout_is_that_of_the_cpu() -> None:
@@ -303,7 +381,9 @@ except tilewright.errors.KernelError as error:
 )
 def test_failures_on_the_device_are_told(statement: str, words: str) -> None:
     script = _CRASHES.format(folder=str(Path(__file__).resolve().parents[1]), statement=statement)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
+    )
     assert "ours:" in done.stdout and words in done.stdout, done.stdout + done.stderr
 
 
@@ -317,5 +397,15 @@ def test_a_warm_start_links_nothing(tmp_path: Path) -> None:
     import os
 
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path), "CUDA_CACHE_DISABLE": "1"}
-    found = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=300, check=True).stdout for _ in range(2)]
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]
     assert found[0].startswith("False True") and found[1].startswith("True True"), found

@@ -13,7 +13,10 @@ from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
 from tilewright_conformance.op_samples import check_outputs, samples
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here"),
+]
 
 #: What is printed, or names addresses, is compared by its own tests; the target's own code has its own meaning.
 _APART = {"inline_asm", "extern", "print"}

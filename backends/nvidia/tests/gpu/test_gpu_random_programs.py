@@ -21,14 +21,27 @@ from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.toolchain.linking import assemble
 
-_QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
+_QUIET = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
 
 
 @settings(max_examples=40, **_QUIET)  # type: ignore[arg-type]
-@given(programs(), st.sampled_from((1, 2, 4, 8)), st.sampled_from(("sm_75", "sm_80", "sm_90a", "sm_100a")))
+@given(
+    programs(),
+    st.sampled_from((1, 2, 4, 8)),
+    st.sampled_from(("sm_75", "sm_80", "sm_90a", "sm_100a")),
+)
 def test_random_programs_assemble(program: Program, num_warps: int, arch: str) -> None:
     try:
-        code = lower(program.module, target_of(ARCHITECTURES[arch]), {**PORTABLE_OPTIONS, **OPTIONS, "num_warps": num_warps})
+        code = lower(
+            program.module,
+            target_of(ARCHITECTURES[arch]),
+            {**PORTABLE_OPTIONS, **OPTIONS, "num_warps": num_warps},
+        )
     except LoweringError as error:
         assert "powers of two" in str(error)
         return
@@ -40,7 +53,9 @@ def test_random_programs_assemble(program: Program, num_warps: int, arch: str) -
 @pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")
 @settings(max_examples=int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "1000")) // 4, **_QUIET)  # type: ignore[arg-type]
 @given(programs(), st.sampled_from((1, 2, 4, 8)))
-def test_gpu_agrees_with_the_reference_before_and_after_the_passes(program: Program, num_warps: int) -> None:
+def test_gpu_agrees_with_the_reference_before_and_after_the_passes(
+    program: Program, num_warps: int
+) -> None:
     expected = program.arguments()
     with np.errstate(all="ignore"):
         run(program.module, expected, program.grid)
@@ -55,4 +70,6 @@ def test_gpu_agrees_with_the_reference_before_and_after_the_passes(program: Prog
             continue
         for output in program.outputs:
             wrong = mismatch(output, expected[output.index], found[output.index])
-            assert not wrong, f"num_warps={num_warps}, output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+            assert not wrong, (
+                f"num_warps={num_warps}, output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+            )

@@ -19,7 +19,10 @@ from tilewright_nvidia.async_copy.tensor_maps import BYTES, TensorMap, opaque
 from tilewright_nvidia.host.driver import driver
 from tilewright_nvidia.toolchain.installation import library
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here"),
+]
 
 ADDRESS = 0x7F00_0000_0000
 
@@ -53,7 +56,19 @@ def python_map(cuda: Driver, wanted: TensorMap, words: tuple[int, ...], size: in
         return None
 
 
-@pytest.mark.parametrize(("element", "size"), [("f16", 2), ("bf16", 2), ("f32", 4), ("i8", 1), ("f8e4m3fn", 1), ("f64", 8), ("i64", 8), ("u16", 2)])
+@pytest.mark.parametrize(
+    ("element", "size"),
+    [
+        ("f16", 2),
+        ("bf16", 2),
+        ("f32", 4),
+        ("i8", 1),
+        ("f8e4m3fn", 1),
+        ("f64", 8),
+        ("i64", 8),
+        ("u16", 2),
+    ],
+)
 def test_machine_code_makes_the_maps_that_python_makes(element: str, size: int) -> None:
     cuda = driver()
     made = set()
@@ -62,7 +77,9 @@ def test_machine_code_makes_the_maps_that_python_makes(element: str, size: int) 
         extents = tuple(range(70, 70 + rank))
         strides = tuple(16 * 1024 ** (rank - 1 - axis) for axis in range(rank - 1))
         words = (ADDRESS, *extents, *strides, 1)
-        wanted = TensorMap.of_descriptor(0, element, box, span, nan and element in ("f16", "bf16", "f32", "f64"))
+        wanted = TensorMap.of_descriptor(
+            0, element, box, span, nan and element in ("f16", "bf16", "f32", "f64")
+        )
         found = native_map(cuda, wanted, words)
         assert found == python_map(cuda, wanted, words, size)
         if rank < 5:  # strides of the fifth axis are beyond what the engine takes
@@ -105,15 +122,22 @@ def test_native_launches_pass_the_maps_of_their_own_arguments() -> None:
         for rows in (64, 192, 200):
             a = torch.randn(rows, 64, dtype=torch.float16, device="cuda")
             c = torch.full((rows, rows), float("nan"), dtype=torch.float16, device="cuda")
-            compiled = doubled[(-(-rows // 64), -(-rows // 64))](described(a, 64, 64), described(c, 64, 64), BLOCK=64, asynchronous=True, num_warps=4)
+            compiled = doubled[(-(-rows // 64), -(-rows // 64))](
+                described(a, 64, 64), described(c, 64, 64), BLOCK=64, asynchronous=True, num_warps=4
+            )
             torch.testing.assert_close(c, a @ a.T, atol=5e-2, rtol=1e-2)
-    assert compiled is not None and compiled.metadata.tensor_maps and compiled.otherwise.kernel is None, round_
+    assert (
+        compiled is not None and compiled.metadata.tensor_maps and compiled.otherwise.kernel is None
+    ), round_
     assert type(doubled._dispatcher.start).__name__ == "builtin_function_or_method"
 
 
 def test_launches_that_have_no_map_run_the_kernel_without() -> None:
     torch = pytest.importorskip("torch")
-    a, c = torch.randn(64, 64, dtype=torch.float16, device="cuda"), torch.full((64, 64), float("nan"), dtype=torch.float16, device="cuda")
+    a, c = (
+        torch.randn(64, 64, dtype=torch.float16, device="cuda"),
+        torch.full((64, 64), float("nan"), dtype=torch.float16, device="cuda"),
+    )
     full, given = described(a, 64, 64), described(c, 64, 64)
     for _ in range(3):
         compiled = doubled[(1, 1)](full, given, BLOCK=64, asynchronous=True, num_warps=4)
@@ -124,6 +148,8 @@ def test_launches_that_have_no_map_run_the_kernel_without() -> None:
         torch.testing.assert_close(c, torch.zeros_like(c))
         c.fill_(float("nan"))
     assert compiled is not None and compiled.otherwise.kernel.metadata.tensor_maps == []
-    assert ["extents must be from 1 to 2**32, not 0" in reason for reason in compiled.otherwise.reasons] == [True]
+    assert [
+        "extents must be from 1 to 2**32, not 0" in reason for reason in compiled.otherwise.reasons
+    ] == [True]
     doubled[(1, 1)](full, given, BLOCK=64, asynchronous=True, num_warps=4)
     torch.testing.assert_close(c, a @ a.T, atol=5e-2, rtol=1e-2)

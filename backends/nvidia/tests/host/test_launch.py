@@ -43,8 +43,17 @@ def bindings() -> FakeBindings:
 
 
 def loaded_on(bindings: FakeBindings, device: int = 0, **facts: Any) -> LoadedKernel:
-    metadata = {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", "configuration": "num_warps=4, num_stages=3", **facts}
-    return LoadedKernel(CodeObject("k", b"device code", {}, metadata), device, Driver(TABLE, bindings))
+    metadata = {
+        "kernel": "k",
+        "num_warps": 4,
+        "shared": 0,
+        "format": "cubin",
+        "configuration": "num_warps=4, num_stages=3",
+        **facts,
+    }
+    return LoadedKernel(
+        CodeObject("k", b"device code", {}, metadata), device, Driver(TABLE, bindings)
+    )
 
 
 PARAMETERS = (Parameter("x", "ptr<f32>"), Parameter("n", "i32"), Parameter("precise", "f64"))
@@ -93,8 +102,14 @@ def test_native_launcher_gives_the_driver_the_same(bindings: FakeBindings) -> No
 def test_arrays_of_other_devices_are_refused(bindings: FakeBindings) -> None:
     launcher = PythonLauncher(loaded_on(bindings), PARAMETERS)
     for array, told in (
-        (DeviceArray(64, "cpu"), r"k: argument 'x': Pointer argument cannot be accessed \(cpu tensor\?\): it is a DeviceArray"),
-        (DeviceArray(64, "cuda:1"), r"k: argument 'x': it is a DeviceArray on cuda:1, and the kernel was loaded on cuda:0"),
+        (
+            DeviceArray(64, "cpu"),
+            r"k: argument 'x': Pointer argument cannot be accessed \(cpu tensor\?\): it is a DeviceArray",
+        ),
+        (
+            DeviceArray(64, "cuda:1"),
+            r"k: argument 'x': it is a DeviceArray on cuda:1, and the kernel was loaded on cuda:0",
+        ),
     ):
         with pytest.raises(LaunchError, match=told):
             launcher((1, 1, 1), 0, (array, *VALUES[1:]))
@@ -103,13 +118,23 @@ def test_arrays_of_other_devices_are_refused(bindings: FakeBindings) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (700, KernelError, "a kernel accessed memory that is not the device's .an illegal address.*It was the kernel launched last, or one before it"),
-        (701, OutOfResources, r"registers, Required: 4096, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)"),
+        (
+            700,
+            KernelError,
+            "a kernel accessed memory that is not the device's .an illegal address.*It was the kernel launched last, or one before it",
+        ),
+        (
+            701,
+            OutOfResources,
+            r"registers, Required: 4096, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)",
+        ),
         (900, LaunchError, "kernel k: cuLaunchKernelEx failed.*captured into a graph"),
         (1, LaunchError, "kernel k: cuLaunchKernelEx failed: CUDA_ERROR_X"),
     ],
 )
-def test_statuses_become_errors(bindings: FakeBindings, status: int, error: type[Exception], words: str) -> None:
+def test_statuses_become_errors(
+    bindings: FakeBindings, status: int, error: type[Exception], words: str
+) -> None:
     bindings.settings.failures["cuLaunchKernelEx"] = status
     with pytest.raises(error, match=words):
         PythonLauncher(loaded_on(bindings), ())((1, 1, 1), 0, ())
@@ -118,11 +143,17 @@ def test_statuses_become_errors(bindings: FakeBindings, status: int, error: type
 def test_kernels_that_may_overlap_are_launched_so(bindings: FakeBindings) -> None:
     PythonLauncher(loaded_on(bindings, launch_pdl=True), ())((1, 1, 1), 0, ())
     ((config, _),) = bindings.launches
-    assert config.numAttrs == 1 and config.attrs[0].id == 6 and config.attrs[0].value.programmaticStreamSerializationAllowed == 1
+    assert (
+        config.numAttrs == 1
+        and config.attrs[0].id == 6
+        and config.attrs[0].value.programmaticStreamSerializationAllowed == 1
+    )
 
 
 @pytest.mark.parametrize("facts", [{}, {"launch_pdl": True}])
-def test_cooperative_launches_have_the_attribute_for_it(bindings: FakeBindings, facts: dict[str, Any]) -> None:
+def test_cooperative_launches_have_the_attribute_for_it(
+    bindings: FakeBindings, facts: dict[str, Any]
+) -> None:
     loaded = loaded_on(bindings, cooperative=True, **facts)
     assert loaded.n_resident == 8 * 132
     slow, library = PythonLauncher(loaded, ()), StandInLibrary(TABLE, 0, 1000)
@@ -131,11 +162,15 @@ def test_cooperative_launches_have_the_attribute_for_it(bindings: FakeBindings, 
     for launcher in (slow, fast):
         launcher((132, 8, 1), 0, ())
         with pytest.raises(
-            ResidencyError, match=r"of the 1057 of grid \(1057, 1, 1\) 1056 fit: 8 on each of the 132 SMs \(compute units\) of cuda:0, with num_warps=4"
+            ResidencyError,
+            match=r"of the 1057 of grid \(1057, 1, 1\) 1056 fit: 8 on each of the 132 SMs \(compute units\) of cuda:0, with num_warps=4",
         ):
             launcher((1057, 1, 1), 0, ())
     ((config, _),) = bindings.launches
-    assert config.numAttrs == 1 + len(facts) and (config.attrs[-1].id, config.attrs[-1].value.cooperative) == (2, 1)
+    assert config.numAttrs == 1 + len(facts) and (
+        config.attrs[-1].id,
+        config.attrs[-1].value.cooperative,
+    ) == (2, 1)
     (launch,) = library.launches
     assert launch["attributes"] == [(6, 1)] * len(facts) + [(2, 1)]
 
@@ -145,14 +180,23 @@ def test_clusters_that_fit_are_asked_for_by_a_configuration(bindings: FakeBindin
     loaded = loaded_on(bindings, cooperative=True, cluster=2, shared=4096)
     assert loaded.most_programs == 60
     ((function, config),) = bindings.named("cuOccupancyMaxActiveClusters")
-    assert (function, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.numAttrs) == (loaded.function, 2, 128, 4096, 0)
+    assert (
+        function,
+        config.gridDimX,
+        config.blockDimX,
+        config.sharedMemBytes,
+        config.numAttrs,
+    ) == (loaded.function, 2, 128, 4096, 0)
 
 
 def test_streams_of_other_libraries() -> None:
     protocol = type("Protocol", (), {"__cuda_stream__": lambda self: (0, 13)})()
     streams = (7, SimpleNamespace(cuda_stream=11), SimpleNamespace(ptr=12), protocol)
     assert [stream_handle(TABLE.streams, stream, 0) for stream in streams] == [7, 11, 12, 13]
-    with pytest.raises(LaunchError, match="a str is no stream: pass a handle, or a stream of PyTorch, CuPy or cuda-python"):
+    with pytest.raises(
+        LaunchError,
+        match="a str is no stream: pass a handle, or a stream of PyTorch, CuPy or cuda-python",
+    ):
         stream_handle(TABLE.streams, "fast", 0)
 
 
@@ -165,22 +209,39 @@ def test_structures_are_laid_out_as_the_driver_has_them() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(cuda, name)
 
-        def cuLaunchKernelEx(self, config: Any, function: Any, addresses: int, extra: int) -> tuple[int]:
+        def cuLaunchKernelEx(
+            self, config: Any, function: Any, addresses: int, extra: int
+        ) -> tuple[int]:
             self.given = config, int(function), addresses, extra
             return (0,)
 
     caught, call = Catching(), TABLE.entries.launch
     assert isinstance(call, DriverCall)
-    call.call(caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096, (PROGRAMMATIC_SERIALIZATION,)))
+    call.call(
+        caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096, (PROGRAMMATIC_SERIALIZATION,))
+    )
     config, *others = caught.given
     ours = LaunchConfig.from_address(config.getPtr())
-    assert (tuple(ours.grid), tuple(ours.block), ours.shared, ours.stream, ours.attribute_count, others) == ((1, 2, 3), (128, 1, 1), 7, 8, 1, [77, 4096, 0])
+    assert (
+        tuple(ours.grid),
+        tuple(ours.block),
+        ours.shared,
+        ours.stream,
+        ours.attribute_count,
+        others,
+    ) == ((1, 2, 3), (128, 1, 1), 7, 8, 1, [77, 4096, 0])
     made = attribute_records(TABLE.native, (PROGRAMMATIC_SERIALIZATION,))
-    assert made is not None and ctypes.string_at(ours.attributes, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
+    assert (
+        made is not None
+        and ctypes.string_at(ours.attributes, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
+    )
     call.call(caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096, (COOPERATIVE,), True))
     made = attribute_records(TABLE.native, (COOPERATIVE,))
     given = LaunchConfig.from_address(caught.given[0].getPtr()).attributes
-    assert made is not None and ctypes.string_at(given, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
+    assert (
+        made is not None
+        and ctypes.string_at(given, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
+    )
     call.call(caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096))
     assert LaunchConfig.from_address(caught.given[0].getPtr()).attribute_count == 0
 
@@ -192,7 +253,10 @@ def test_every_function_and_number_of_the_table_is_the_bindings() -> None:
         entry = getattr(TABLE.entries, field.name)
         assert callable(getattr(cuda, entry if isinstance(entry, str) else entry.name)), field.name
     for enumeration in (TABLE.device_attributes, TABLE.function_attributes):
-        assert all(enumeration.member(cuda, name).name == member for name, member in enumeration.members.items())
+        assert all(
+            enumeration.member(cuda, name).name == member
+            for name, member in enumeration.members.items()
+        )
     statuses = TABLE.statuses
     named = {
         statuses.out_of_memory: "CUDA_ERROR_OUT_OF_MEMORY",
@@ -206,6 +270,8 @@ def test_every_function_and_number_of_the_table_is_the_bindings() -> None:
     }
     assert {code: cuda.CUresult(code).name for code in named} == named
     assert all(cuda.CUresult(code) for code in statuses.faults)
-    assert cuda.CUlaunchAttributeID(PROGRAMMATIC_SERIALIZATION.number).name.endswith("PROGRAMMATIC_STREAM_SERIALIZATION")
+    assert cuda.CUlaunchAttributeID(PROGRAMMATIC_SERIALIZATION.number).name.endswith(
+        "PROGRAMMATIC_STREAM_SERIALIZATION"
+    )
     assert cuda.CUlaunchAttributeID(COOPERATIVE.number).name.endswith("ATTRIBUTE_COOPERATIVE")
     assert cuda.CUstreamCaptureMode(2).name.endswith("RELAXED")

@@ -16,10 +16,20 @@ from tilewright_nvidia.codegen.uniform_ptx import is_uniform
 @device_function
 def flat_thread():
     x, y, z = tl.inline_asm_elementwise(
-        "mov.u32 $0, %tid.x; mov.u32 $1, %tid.y; mov.u32 $2, %tid.z;", "=r,=r,=r", [], dtype=(tl.uint32, tl.uint32, tl.uint32), is_pure=True, pack=1
+        "mov.u32 $0, %tid.x; mov.u32 $1, %tid.y; mov.u32 $2, %tid.z;",
+        "=r,=r,=r",
+        [],
+        dtype=(tl.uint32, tl.uint32, tl.uint32),
+        is_pure=True,
+        pack=1,
     )
     nx, ny, _ = tl.inline_asm_elementwise(
-        "mov.u32 $0, %ntid.x; mov.u32 $1, %ntid.y; mov.u32 $2, %ntid.z;", "=r,=r,=r", [], dtype=(tl.uint32, tl.uint32, tl.uint32), is_pure=True, pack=1
+        "mov.u32 $0, %ntid.x; mov.u32 $1, %ntid.y; mov.u32 $2, %ntid.z;",
+        "=r,=r,=r",
+        [],
+        dtype=(tl.uint32, tl.uint32, tl.uint32),
+        is_pure=True,
+        pack=1,
     )
     return (z * ny + y) * nx + x
 
@@ -62,7 +72,9 @@ SIGNATURE = {"buffers": "*i64", "pads": "*i64", "out": "*fp32", "rank": "i32", "
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("world", [2, 8])
-def test_an_all_reduce_has_no_barrier_where_some_threads_signal(ptx: Callable[..., str], arch: str, world: int) -> None:
+def test_an_all_reduce_has_no_barrier_where_some_threads_signal(
+    ptx: Callable[..., str], arch: str, world: int
+) -> None:
     text = ptx(all_reduce, SIGNATURE, arch, constants={"WORLD": world, "BLOCK": 1024})
     branches = re.findall(r"@%p\d+ bra\s+(\$L__BB\w+);(.*?)\n\1:", text, re.S)
     branches = [inside for _, inside in branches if "atom.global" in inside]
@@ -81,13 +93,21 @@ def own_sum(x, out, n):
 
 @device_function
 def sum_of_a_multiprocessor(x, out, n):
-    if tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=True, pack=1) < n:
+    if (
+        tl.inline_asm_elementwise(
+            "mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=True, pack=1
+        )
+        < n
+    ):
         tl.store(out, tl.sum(tl.load(x + tl.arange(0, 1024)), 0))
 
 
 def test_threads_that_differ_do_not_sum_up_together(ptx: Callable[..., str]) -> None:
     signature = {"x": "*fp32", "out": "*fp32", "n": "i32"}
-    with pytest.raises(LoweringError, match=r"reduce at .*test_signal_pads\.py.* inside of the if at .*test_signal_pads\.py"):
+    with pytest.raises(
+        LoweringError,
+        match=r"reduce at .*test_signal_pads\.py.* inside of the if at .*test_signal_pads\.py",
+    ):
         ptx(own_sum, signature)
     assert "bar.sync" in ptx(sum_of_a_multiprocessor, signature)
 
@@ -103,6 +123,8 @@ OWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "uniform"), [*((text, True) for text in ARITHMETIC), *((text, False) for text in OWN)])
+@pytest.mark.parametrize(
+    ("text", "uniform"), [*((text, True) for text in ARITHMETIC), *((text, False) for text in OWN)]
+)
 def test_assembly_that_gives_all_threads_the_same(text: str, uniform: bool) -> None:
     assert is_uniform(text) is uniform

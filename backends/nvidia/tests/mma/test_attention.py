@@ -33,22 +33,37 @@ def lowered(element: str, shape: tuple[int, int, int, int, int], causal: bool) -
 
 def compiled(module: Module, warps: int, stages: int) -> CodeObject:
     backend = registry().get("nvidia")
-    options = {**backend.manifest.options, "num_warps": warps, "num_stages": stages, "asynchronous": True}
-    code = backend.call("tilewright_lower", module=module, target=target_of(ARCHITECTURES["sm_90a"]), options=options)
+    options = {
+        **backend.manifest.options,
+        "num_warps": warps,
+        "num_stages": stages,
+        "asynchronous": True,
+    }
+    code = backend.call(
+        "tilewright_lower",
+        module=module,
+        target=target_of(ARCHITECTURES["sm_90a"]),
+        options=options,
+    )
     assert isinstance(code, CodeObject)
     return code
 
 
 def steps_of(code: CodeObject) -> str:
     """s for each product that is started, and for each wait how many may still be under way then."""
-    found = re.findall(r"wgmma\.(?:commit_group\.sync\.aligned|wait_group\.sync\.aligned (\d));", str(code.stages["ptx"]))
+    found = re.findall(
+        r"wgmma\.(?:commit_group\.sync\.aligned|wait_group\.sync\.aligned (\d));",
+        str(code.stages["ptx"]),
+    )
     return "".join(count or "s" for count in found)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
-def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(element: str, shape: tuple[int, int, int, int, int], causal: bool) -> None:
+def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(
+    element: str, shape: tuple[int, int, int, int, int], causal: bool
+) -> None:
     code = lowered(element, shape, causal)
     linked = assemble(code.stages["ptx"], "sm_90a")
     # bytes, stored and loaded: two programs of a multiprocessor are worth more than a few registers that each of them lacks
@@ -92,7 +107,9 @@ BACKWARD = [
 
 @pytest.mark.parametrize(("part", "shape", "expected"), BACKWARD, ids=str)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
-def test_backward(part: str, shape: tuple[int, int, int, int, int], expected: str, element: str) -> None:
+def test_backward(
+    part: str, shape: tuple[int, int, int, int, int], expected: str, element: str
+) -> None:
     d, bm, bn, warps, stages = shape
     code = compiled(backward_module(part, element, d, bm, bn), warps, stages)
     log = assemble(code.stages["ptx"], "sm_90a").log

@@ -30,7 +30,11 @@ from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.mma import block_scaled
 
 Array = NDArray[Any]
-NUMBERS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m1": ml_dtypes.float4_e2m1fn}
+NUMBERS = {
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+}
 
 
 # ---- where the PTX ISA has operands and scales
@@ -69,7 +73,9 @@ def taken_from(kind: block_scaled.Kind, byte: int) -> int:
     return 8 * thread + rest + (4 if byte >= 16 else 0) if kind is block_scaled.MXF8F6F4 else byte
 
 
-@pytest.mark.parametrize("kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name
+)
 def test_fragments_are_those_of_the_instruction_set(kind: block_scaled.Kind) -> None:
     """Of elements of a byte, or pairs of them of four bits: 16 bytes of a lane in A, 8 in B, both words of a row after each other."""
     per_unit = 2 if kind is block_scaled.MXF4 else 1
@@ -90,15 +96,21 @@ def test_fragments_are_those_of_the_instruction_set(kind: block_scaled.Kind) -> 
     assert seen == set(range(32))
 
 
-@pytest.mark.parametrize("kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name
+)
 def test_scales_are_in_the_lanes_that_the_selectors_name(kind: block_scaled.Kind) -> None:
     shape = block_scaled._shape(kind, 32)
     groups = kind.depth // 32
     a, b, _ = layouts(shape, tile(shape, (16, 8), groups, 1), (16, 8), groups, 1)
     assert a.register_count == b.register_count == groups
     for group in range(groups):
-        assert [coordinates(a.element(group, lane_of_scale_a(row)), a.shape) for row in range(16)] == [(row, group) for row in range(16)]
-        assert [coordinates(b.element(group, lane_of_scale_b(column)), b.shape) for column in range(8)] == [(group, column) for column in range(8)]
+        assert [
+            coordinates(a.element(group, lane_of_scale_a(row)), a.shape) for row in range(16)
+        ] == [(row, group) for row in range(16)]
+        assert [
+            coordinates(b.element(group, lane_of_scale_b(column)), b.shape) for column in range(8)
+        ] == [(group, column) for column in range(8)]
 
 
 # ---- whole kernels, on an emulated warp
@@ -119,14 +131,28 @@ class Warp:
         self._area = np.zeros((warps, 32, 16), np.uint32)
         self._entry = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int32)(self._multiply)
 
-    def write(self, w: FunctionWriter, name: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], scales: Sequence[tuple[str, int]]) -> list[str]:
+    def write(
+        self,
+        w: FunctionWriter,
+        name: str,
+        a: Sequence[str],
+        b: Sequence[str],
+        c: Sequence[str],
+        scales: Sequence[tuple[str, int]],
+    ) -> list[str]:
         """In place of :func:`tilewright_nvidia.mma.block_scaled.multiply`."""
         site = len(self._sites)
         self._sites.append((name, (scales[0][1], scales[1][1])))
         self.names.append(name)
         number = w.emit(f"add i32 {w.emit('mul i32 %warp, 32')}, %lane")
-        own = w.emit(f"getelementptr i32, ptr inttoptr (i64 {self._area.ctypes.data} to ptr), i32 {w.emit(f'mul i32 {number}, 16')}")
-        words = [("i32", word) for word in (*a, *b)] + [("float", number) for number in c] + [("i32", register) for register, _ in scales]
+        own = w.emit(
+            f"getelementptr i32, ptr inttoptr (i64 {self._area.ctypes.data} to ptr), i32 {w.emit(f'mul i32 {number}, 16')}"
+        )
+        words = (
+            [("i32", word) for word in (*a, *b)]
+            + [("float", number) for number in c]
+            + [("i32", register) for register, _ in scales]
+        )
         for i, (type_, word) in enumerate(words):
             w.do(f"store {type_} {word}, ptr {w.gep('i32', own, i)}, align 4")
         machine = EmulatedTarget()
@@ -146,9 +172,15 @@ class Warp:
 
     @staticmethod
     def _product(name: str, chosen: tuple[int, int], lanes: Array) -> Array:
-        found = re.fullmatch(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.kind::(\w+)\.block_scale\.scale_vec::(\d)X\.f32\.(\w+)\.(\w+)\.f32\.ue8m0", name)
+        found = re.fullmatch(
+            r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.kind::(\w+)\.block_scale\.scale_vec::(\d)X\.f32\.(\w+)\.(\w+)\.f32\.ue8m0",
+            name,
+        )
         assert found is not None, name
-        assert found[1] == {"mxf8f6f4": "32", "mxf4": "64"}[found[2]] and found[3] == {"mxf8f6f4": "1", "mxf4": "2"}[found[2]], name
+        assert (
+            found[1] == {"mxf8f6f4": "32", "mxf4": "64"}[found[2]]
+            and found[3] == {"mxf8f6f4": "1", "mxf4": "2"}[found[2]]
+        ), name
         own, groups = np.ascontiguousarray(lanes).view(np.uint8), int(found[3])
         a, b, c = np.zeros((16, 32), np.uint8), np.zeros((32, 8), np.uint8), np.zeros((16, 8))
         for lane in range(32):
@@ -160,12 +192,24 @@ class Warp:
                 c[element_of_c(lane, i)] = own[lane, 24:40].view(np.float32)[i]
         left, right = numbers(a, found[4], found[2]), numbers(b.T, found[5], found[2])
         scales = [
-            np.array([[own[lane(line), first + chosen[side] + group] for group in range(groups)] for line in range(lines)])
-            for side, (lane, lines, first) in enumerate(((lane_of_scale_a, 16, 40), (lane_of_scale_b, 8, 44)))
+            np.array(
+                [
+                    [own[lane(line), first + chosen[side] + group] for group in range(groups)]
+                    for line in range(lines)
+                ]
+            )
+            for side, (lane, lines, first) in enumerate(
+                ((lane_of_scale_a, 16, 40), (lane_of_scale_b, 8, 44))
+            )
         ]
-        left, right = (factor * np.repeat(power(scale), 32, 1) for factor, scale in zip((left, right), scales, strict=True))
+        left, right = (
+            factor * np.repeat(power(scale), 32, 1)
+            for factor, scale in zip((left, right), scales, strict=True)
+        )
         sums = (left @ right.T + c).astype(np.float32)
-        return np.array([[sums[element_of_c(lane, i)] for i in range(4)] for lane in range(32)], np.float32)
+        return np.array(
+            [[sums[element_of_c(lane, i)] for i in range(4)] for lane in range(32)], np.float32
+        )
 
 
 def numbers(codes: Array, format_: str, kind: str = "") -> Array:
@@ -189,7 +233,9 @@ class Blackwell(EmulatedTarget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.matrix = EmulatedMatrix(keeps_scaled=lambda operation: block_scaled.serves(120, operation))
+        self.matrix = EmulatedMatrix(
+            keeps_scaled=lambda operation: block_scaled.serves(120, operation)
+        )
 
     def prepare(self, function: Function) -> KernelState:
         super().prepare(function)
@@ -236,11 +282,15 @@ def test_kernels_give_what_the_reference_gives(
     c = rng.standard_normal((m, n)).astype(np.float32)
     given = constants(formats, shape, scales, trips)
     expected, found = np.full((m, n), 7, np.float32), np.full((m, n), 7, np.float32)
-    scaled_kernel[(1,)](a, powers[0], b, powers[1], c, expected, trips, **given, backend="reference")
+    scaled_kernel[(1,)](
+        a, powers[0], b, powers[1], c, expected, trips, **given, backend="reference"
+    )
     warp = Warp(warps)
     monkeypatch.setattr(block_scaled, "multiply", warp.write)
     module = tile_ir(scaled_kernel, SIGNATURE, given, arch="sm_120a", num_warps=warps)
-    emulator.run(module, [a, powers[0], b, powers[1], c, found, trips], num_warps=warps, target=Blackwell())
+    emulator.run(
+        module, [a, powers[0], b, powers[1], c, found, trips], num_warps=warps, target=Blackwell()
+    )
     assert not warp.errors, warp.errors
     assert all(kind in name for name in warp.names) and len(warp.names) == count
     exact = c + sum(
@@ -263,17 +313,55 @@ def factor(codes: Array, format_: str, scale: Array, is_scaled: bool) -> Array:
 @pytest.mark.parametrize(
     ("formats", "shape", "warps", "name", "count"),
     [
-        (("e4m3", "e4m3"), (128, 128, 128), 8, "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0", 64),
-        (("e2m1", "e2m1"), (128, 128, 128), 8, "m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0", 32),
-        (("e2m1", "e5m2"), (64, 64, 64), 4, "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e5m2.f32.ue8m0", 16),
-        (("e4m3", "e2m1"), (8, 64, 64), 2, "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3.f32.ue8m0", 4),
+        (
+            ("e4m3", "e4m3"),
+            (128, 128, 128),
+            8,
+            "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0",
+            64,
+        ),
+        (
+            ("e2m1", "e2m1"),
+            (128, 128, 128),
+            8,
+            "m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0",
+            32,
+        ),
+        (
+            ("e2m1", "e5m2"),
+            (64, 64, 64),
+            4,
+            "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e5m2.f32.ue8m0",
+            16,
+        ),
+        (
+            ("e4m3", "e2m1"),
+            (8, 64, 64),
+            2,
+            "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3.f32.ue8m0",
+            4,
+        ),
     ],
 )
 def test_ptxas_takes_them_without_spills(
-    assembled: Callable[..., Any], arch: str, formats: tuple[str, str], shape: tuple[int, int, int], warps: int, name: str, count: int
+    assembled: Callable[..., Any],
+    arch: str,
+    formats: tuple[str, str],
+    shape: tuple[int, int, int],
+    warps: int,
+    name: str,
+    count: int,
 ) -> None:
-    code, linked = assembled(scaled_kernel, SIGNATURE, arch, constants=constants(formats, shape, trips=4), num_warps=warps)
-    written = re.findall(r"mma\.sync\.aligned\.(\S+) .*\{(\d), 0\}, %r\d+, \{(\d), 0\};", code.stages["ptx"])
+    code, linked = assembled(
+        scaled_kernel,
+        SIGNATURE,
+        arch,
+        constants=constants(formats, shape, trips=4),
+        num_warps=warps,
+    )
+    written = re.findall(
+        r"mma\.sync\.aligned\.(\S+) .*\{(\d), 0\}, %r\d+, \{(\d), 0\};", code.stages["ptx"]
+    )
     assert len(written) == count and {one[0] for one in written} == {name}
     # all four bytes of a register of scales, or both pairs of them
     assert {one[1] for one in written} == ({"0", "2"} if "k64" in name else {"0", "1", "2", "3"})
@@ -281,7 +369,13 @@ def test_ptxas_takes_them_without_spills(
 
 
 def test_without_scales_the_scales_are_one(assembled: Callable[..., Any]) -> None:
-    code, _ = assembled(scaled_kernel, SIGNATURE, "sm_120a", constants=constants(("e4m3", "e5m2"), (16, 8, 32), (False, False)), num_warps=1)
+    code, _ = assembled(
+        scaled_kernel,
+        SIGNATURE,
+        "sm_120a",
+        constants=constants(("e4m3", "e5m2"), (16, 8, 32), (False, False)),
+        num_warps=1,
+    )
     assert "block_scale" in code.stages["ptx"] and "2139062143" in code.stages["ptx"]
 
 
@@ -296,7 +390,9 @@ def test_without_scales_the_scales_are_one(assembled: Callable[..., Any]) -> Non
         ("sm_89", {}),
     ],
 )
-def test_others_are_scaled_before_they_are_multiplied(assembled: Callable[..., Any], arch: str, own: dict[str, Any]) -> None:
+def test_others_are_scaled_before_they_are_multiplied(
+    assembled: Callable[..., Any], arch: str, own: dict[str, Any]
+) -> None:
     given = {"formats": ("e4m3", "e4m3"), "shape": (32, 32, 64), **own}
     code, _ = assembled(scaled_kernel, SIGNATURE, arch, constants=constants(**given), num_warps=1)
     assert "block_scale" not in code.stages["ptx"]
@@ -313,10 +409,16 @@ def test_scales_of_fp8_keep_their_sign(assembled: Callable[..., Any]) -> None:
         product = tl.dot_scaled(left, scales, "e2m1", left.T, scales, "e2m1")
         tl.store(out + rows[:, None] * 32 + rows[None, :], product)
 
-    code, _ = assembled(kernel, {"a": "*u8", "scale": "*fp8e4nv", "out": "*fp32"}, "sm_120a", num_warps=1)
+    code, _ = assembled(
+        kernel, {"a": "*u8", "scale": "*fp8e4nv", "out": "*fp32"}, "sm_120a", num_warps=1
+    )
     assert "block_scale" not in code.stages["ptx"]
 
 
 def test_the_report_names_the_instruction(assembled: Callable[..., Any]) -> None:
-    code, _ = assembled(scaled_kernel, SIGNATURE, "sm_120a", constants=constants(("e2m1", "e2m1"), (32, 32, 64)))
-    assert any("mxf4" in str(stage) for name, stage in code.stages.items() if name not in ("ptx", "llvm"))
+    code, _ = assembled(
+        scaled_kernel, SIGNATURE, "sm_120a", constants=constants(("e2m1", "e2m1"), (32, 32, 64))
+    )
+    assert any(
+        "mxf4" in str(stage) for name, stage in code.stages.items() if name not in ("ptx", "llvm")
+    )

@@ -9,7 +9,20 @@ import pytest
 from kernel_states import context_of
 from numpy.typing import NDArray
 
-from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
+from tilewright.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I8,
+    I32,
+    U8,
+    FloatType,
+    IntType,
+    Type,
+)
 from tilewright.simt.layouts.linear_layout import LinearLayout, coordinates
 from tilewright.simt.layouts.mma_tiling import layouts, tile
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
@@ -42,13 +55,21 @@ def table_c(lane: int, i: int) -> tuple[int, int]:
     return group + 8 * (i // 2), thread * 2 + i % 2
 
 
-@pytest.mark.parametrize(("kind", "instruction"), ALL, ids=[f"{kind} {instruction.text}" for kind, instruction in ALL])
+@pytest.mark.parametrize(
+    ("kind", "instruction"), ALL, ids=[f"{kind} {instruction.text}" for kind, instruction in ALL]
+)
 def test_fragments_are_those_of_the_instruction_set(kind: str, instruction: Instruction) -> None:
     shape = (instruction.m, instruction.n)
-    a, b, c = layouts(instruction.shape, tile(instruction.shape, shape, instruction.k, 1), shape, instruction.k, 1)
+    a, b, c = layouts(
+        instruction.shape, tile(instruction.shape, shape, instruction.k, 1), shape, instruction.k, 1
+    )
     words = instruction.words
     per_word = 2 if instruction.halves_accumulate else 1
-    assert (a.register_count, b.register_count, c.register_count) == (words[0] * instruction.packed, words[1] * instruction.packed, words[2] * per_word)
+    assert (a.register_count, b.register_count, c.register_count) == (
+        words[0] * instruction.packed,
+        words[1] * instruction.packed,
+        words[2] * per_word,
+    )
     for lane in range(32):
         for i in range(a.register_count):
             assert coordinates(a.element(i, lane), a.shape) == table_a(instruction, lane, i)
@@ -80,12 +101,22 @@ def multiply_by_tables(instruction: Instruction) -> Any:
             return values  # small integers, which no rounding changes
         count_a, count_b, count_c = instruction.words
         warps = values[0].shape[0]
-        a, b, c = np.zeros((warps, instruction.m, instruction.k)), np.zeros((warps, instruction.k, instruction.n)), np.zeros((warps, instruction.m, 8))
+        a, b, c = (
+            np.zeros((warps, instruction.m, instruction.k)),
+            np.zeros((warps, instruction.k, instruction.n)),
+            np.zeros((warps, instruction.m, 8)),
+        )
         per_word = 2 if instruction.halves_accumulate else 1
         for lane in range(32):
             for target, table, start, count, each in (
                 (a, lambda lane, i: table_a(instruction, lane, i), 0, count_a, instruction.packed),
-                (b, lambda lane, i: table_b(instruction, lane, i), count_a, count_b, instruction.packed),
+                (
+                    b,
+                    lambda lane, i: table_b(instruction, lane, i),
+                    count_a,
+                    count_b,
+                    instruction.packed,
+                ),
                 (c, table_c, count_a + count_b, count_c, per_word),
             ):
                 for word in range(count):
@@ -100,7 +131,9 @@ def multiply_by_tables(instruction: Instruction) -> Any:
             for lane in range(32):
                 for i in range(per_word):
                     row, column = table_c(lane, word * per_word + i)
-                    held[(slice(None), lane) if per_word == 1 else (slice(None), lane, i)] = d[:, row, column]
+                    held[(slice(None), lane) if per_word == 1 else (slice(None), lane, i)] = d[
+                        :, row, column
+                    ]
             found.append(held)
         return found
 
@@ -110,7 +143,15 @@ def multiply_by_tables(instruction: Instruction) -> Any:
 def scatter(layout: LinearLayout, values: NDArray[Any], num_warps: int) -> list[Any]:
     """The registers of all warps and lanes."""
     flat = values.ravel()
-    return [np.array([[flat[layout.element(r, lane, warp)] for lane in range(32)] for warp in range(num_warps)]) for r in range(layout.register_count)]
+    return [
+        np.array(
+            [
+                [flat[layout.element(r, lane, warp)] for lane in range(32)]
+                for warp in range(num_warps)
+            ]
+        )
+        for r in range(layout.register_count)
+    ]
 
 
 CASES: list[tuple[int, Type, Type, FloatType | IntType, tuple[int, ...], int, int]] = [
@@ -134,10 +175,19 @@ CASES: list[tuple[int, Type, Type, FloatType | IntType, tuple[int, ...], int, in
 
 @pytest.mark.parametrize(("capability", "a", "b", "c", "shape", "k", "num_warps"), CASES, ids=str)
 def test_the_written_instructions_give_the_product(
-    monkeypatch: pytest.MonkeyPatch, capability: int, a: Type, b: Type, c: FloatType | IntType, shape: tuple[int, ...], k: int, num_warps: int
+    monkeypatch: pytest.MonkeyPatch,
+    capability: int,
+    a: Type,
+    b: Type,
+    c: FloatType | IntType,
+    shape: tuple[int, ...],
+    k: int,
+    num_warps: int,
 ) -> None:
     precision = "tf32" if a is F32 else "ieee"
-    found = choose(capability, shape, k, a, b, c, precision) or choose(capability, (*shape[:-2], shape[-1], shape[-2]), k, b, a, c, precision)
+    found = choose(capability, shape, k, a, b, c, precision) or choose(
+        capability, (*shape[:-2], shape[-1], shape[-2]), k, b, a, c, precision
+    )
     assert found is not None
     plans = mma.plans(capability, Matmul(shape, k, a, b, c, precision, 0, num_warps))
     assert len(plans) == (2 if a is F32 and k >= 8 else 1)
@@ -145,18 +195,35 @@ def test_the_written_instructions_give_the_product(
         check_product(monkeypatch, plan, found.instruction, shape, k, num_warps)
 
 
-def check_product(monkeypatch: pytest.MonkeyPatch, plan: MatmulPlan, instruction: Instruction, shape: tuple[int, ...], k: int, num_warps: int) -> None:
+def check_product(
+    monkeypatch: pytest.MonkeyPatch,
+    plan: MatmulPlan,
+    instruction: Instruction,
+    shape: tuple[int, ...],
+    k: int,
+    num_warps: int,
+) -> None:
     """A plan gives the product of random matrices, by the machine's own fragments of its instruction."""
     rng = np.random.default_rng(3)
     assert plan.emit is not None
-    left, right = rng.integers(-8, 8, (*shape[:-1], k)).astype(float), rng.integers(-8, 8, (*shape[:-2], k, shape[-1])).astype(float)
+    left, right = (
+        rng.integers(-8, 8, (*shape[:-1], k)).astype(float),
+        rng.integers(-8, 8, (*shape[:-2], k, shape[-1])).astype(float),
+    )
     start = rng.integers(-8, 8, shape).astype(float)
     monkeypatch.setattr(mma, "call_asm", multiply_by_tables(instruction))
-    registers = [scatter(layout, values, num_warps) for layout, values in ((plan.a, left), (plan.b, right), (plan.c, start))]
+    registers = [
+        scatter(layout, values, num_warps)
+        for layout, values in ((plan.a, left), (plan.b, right), (plan.c, start))
+    ]
     sums = registers[2]
     for first in range(0, k, plan.k_step):
         step = [
-            [names[r] for r, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -plan.k_step == first]
+            [
+                names[r]
+                for r, element in enumerate(layout.register_elements())
+                if coordinates(element, layout.shape)[axis] & -plan.k_step == first
+            ]
             for layout, axis, names in ((plan.a, -1, registers[0]), (plan.b, -2, registers[1]))
         ]
         sums = plan.emit(context_of(LaneWords()), step[0], step[1], sums)

@@ -28,14 +28,32 @@ TARGET = target_of(ARCHITECTURES["sm_90a"])
 
 
 @device_function
-def span(acc, total, highest, q, k, v, bias, rows, block, count, scale, D: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr):
+def span(
+    acc,
+    total,
+    highest,
+    q,
+    k,
+    v,
+    bias,
+    rows,
+    block,
+    count,
+    scale,
+    D: tl.constexpr,
+    BN: tl.constexpr,
+    MASKED: tl.constexpr,
+    KIND: tl.constexpr,
+):
     lanes = tl.arange(0, D)
     for i in range(count):
         # blocks whose numbers are loaded are copied by threads
         columns = tl.load(block + i) * BN + tl.arange(0, BN)
         scores = tl.dot(q, tl.load(k + columns[:, None] * D + lanes[None, :]).T) * scale
         if KIND == "biased":
-            scores += tl.load(bias + rows[:, None] * 256 + columns[None, :], mask=(rows < 250)[:, None], other=1.0)
+            scores += tl.load(
+                bias + rows[:, None] * 256 + columns[None, :], mask=(rows < 250)[:, None], other=1.0
+            )
         if MASKED:
             scores = tl.where(rows[:, None] >= columns[None, :], scores, -float("inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
@@ -54,21 +72,53 @@ def span(acc, total, highest, q, k, v, bias, rows, block, count, scale, D: tl.co
 
 
 @device_function
-def attention(q, k, v, bias, block, out, whole, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, KIND: tl.constexpr):
+def attention(
+    q,
+    k,
+    v,
+    bias,
+    block,
+    out,
+    whole,
+    scale,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    KIND: tl.constexpr,
+):
     rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
     highest, total = tl.full([BM], -float("inf"), tl.float32), tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, D], tl.float32)
     queries = tl.load(q + rows[:, None] * D + lanes[None, :])
-    acc, total, highest = span(acc, total, highest, queries, k, v, bias, rows, block, whole, scale, D, BN, False, KIND)
-    acc, total, highest = span(acc, total, highest, queries, k, v, bias, rows, block + whole, 2, scale, D, BN, True, KIND)
+    acc, total, highest = span(
+        acc, total, highest, queries, k, v, bias, rows, block, whole, scale, D, BN, False, KIND
+    )
+    acc, total, highest = span(
+        acc, total, highest, queries, k, v, bias, rows, block + whole, 2, scale, D, BN, True, KIND
+    )
     tl.store(out + rows[:, None] * D + lanes[None, :], acc / total[:, None] + highest[:, None])
 
 
-def module_of(kind: str = "plain", rows: int = 128, columns: int = 128, element: str = "bf16") -> Module:
-    signature = {"q": f"*{element}", "k": f"*{element}", "v": f"*{element}", "bias": "*fp32", "block": "*i32", "out": "*fp32", "whole": "i32", "scale": "fp32"}
+def module_of(
+    kind: str = "plain", rows: int = 128, columns: int = 128, element: str = "bf16"
+) -> Module:
+    signature = {
+        "q": f"*{element}",
+        "k": f"*{element}",
+        "v": f"*{element}",
+        "bias": "*fp32",
+        "block": "*i32",
+        "out": "*fp32",
+        "whole": "i32",
+        "scale": "fp32",
+    }
     constants = {"D": 64, "BM": rows, "BN": columns, "KIND": kind}
-    facts = {name: {"divisibility": 16} for name, type_ in signature.items() if type_.startswith("*")}
-    module = compile_function(attention, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, facts)
+    facts = {
+        name: {"divisibility": 16} for name, type_ in signature.items() if type_.startswith("*")
+    }
+    module = compile_function(
+        attention, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, facts
+    )
     pipeline.run(module)
     return module
 
@@ -88,7 +138,11 @@ def named(module: Module, name: str) -> list[Operation]:
 
 def dots(module: Module) -> list[int]:
     """The rows of each matmul."""
-    return [operation.result.type.shape[0] for operation in module.kernel.walk() if isinstance(operation, Dot)]
+    return [
+        operation.result.type.shape[0]
+        for operation in module.kernel.walk()
+        if isinstance(operation, Dot)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["plain", "biased"])
@@ -117,17 +171,29 @@ def test_halves_go_from_loop_to_loop_as_they_are() -> None:
         if inside and operation is not first:
             between.append(operation)
     # what the first loop gives is joined for nobody, and the queries are split once
-    assert not any(user.name != "permute" for join in named(made, "join") for user in join.result.uses)
-    assert all(not operation.results[0].uses for operation in between if operation.name == "reshape")
+    assert not any(
+        user.name != "permute" for join in named(made, "join") for user in join.result.uses
+    )
+    assert all(
+        not operation.results[0].uses for operation in between if operation.name == "reshape"
+    )
     assert len(named(made, "split")) == 1
     # all of one half comes after the first matmul of both, and before the other half
     order = [operation for operation in second.regions[0] if isinstance(operation, Dot)]
-    assert [set(order[number].operands) & set(order[0].operands) != set() for number in (1, 2, 3)] == [True, False, False]
+    assert [
+        set(order[number].operands) & set(order[0].operands) != set() for number in (1, 2, 3)
+    ] == [True, False, False]
 
 
 @pytest.mark.parametrize(
     ("kind", "rows", "warps", "options"),
-    [("mixed", 128, 4, {}), ("turned", 128, 4, {}), ("plain", 128, 8, {}), ("plain", 64, 4, {}), ("plain", 128, 4, {"num_stages": 1})],
+    [
+        ("mixed", 128, 4, {}),
+        ("turned", 128, 4, {}),
+        ("plain", 128, 8, {}),
+        ("plain", 64, 4, {}),
+        ("plain", 128, 4, {"num_stages": 1}),
+    ],
     ids=["mixed", "turned", "a warp has one MMA", "one MMA", "not pipelined"],
 )
 def test_loops_that_stay_whole(kind: str, rows: int, warps: int, options: dict[str, Any]) -> None:
@@ -138,7 +204,12 @@ def test_loops_that_stay_whole(kind: str, rows: int, warps: int, options: dict[s
 
 def test_other_targets_have_no_use_for_halves() -> None:
     made, given = module_of(), {**OPTIONS, "num_warps": 4, "num_stages": 3}
-    run_stages(made, PtxTarget(target_of(ARCHITECTURES["sm_80"]), given), given, ["prepare", "warps", "rows"])
+    run_stages(
+        made,
+        PtxTarget(target_of(ARCHITECTURES["sm_80"]), given),
+        given,
+        ["prepare", "warps", "rows"],
+    )
     assert dots(made) == [128] * 4
 
 
@@ -147,4 +218,8 @@ def test_halves_leave_registers() -> None:
     options = {**backend.manifest.options, "num_warps": 4, "num_stages": 3}
     code = backend.call("tilewright_lower", module=module_of(), target=TARGET, options=options)
     linked = assemble(code.stages["ptx"], "sm_90a")
-    assert linked.spills is not None and linked.spills < 32 and not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
+    assert (
+        linked.spills is not None
+        and linked.spills < 32
+        and not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I)
+    ), linked.log

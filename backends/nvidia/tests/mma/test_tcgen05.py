@@ -45,7 +45,9 @@ SWIZZLING_MODE = {128: 2, 64: 4, 32: 6}
 
 @pytest.mark.parametrize("span", SWIZZLING_MODE)
 @pytest.mark.parametrize(("size", "inner"), [(2, 1), (2, 0), (1, 1), (1, 0), (4, 1)])
-def test_a_shared_memory_descriptor_has_the_fields_of_the_table(span: int, size: int, inner: int) -> None:
+def test_a_shared_memory_descriptor_has_the_fields_of_the_table(
+    span: int, size: int, inner: int
+) -> None:
     shared = swizzled_layout((128, 128), size, SwizzleAtoms(inner, span))
     assert shared is not None
     found = matrix_offsets(shared, size, 1)
@@ -55,7 +57,12 @@ def test_a_shared_memory_descriptor_has_the_fields_of_the_table(span: int, size:
     # M or N to the next, and the stride offset from 8 rows to the next 8
     assert bits(value, 16, 29) == (1 if inner == 1 else 128 * span // 16)
     assert bits(value, 32, 45) == 8 * span // 16
-    assert bits(value, 46, 48) == 0b001 and bits(value, 49, 51) == 0 and bits(value, 52, 52) == 0 and bits(value, 53, 60) == 0
+    assert (
+        bits(value, 46, 48) == 0b001
+        and bits(value, 49, 51) == 0
+        and bits(value, 52, 52) == 0
+        and bits(value, 53, 60) == 0
+    )
     assert bits(value, 61, 63) == SWIZZLING_MODE[span]
     assert bits(value, 0, 15) == bits(value, 30, 31) == 0
 
@@ -73,26 +80,52 @@ INSTRUCTION_TYPES = [
 
 @pytest.mark.parametrize(("a", "b", "name", "a_type", "b_type"), INSTRUCTION_TYPES)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
-def test_an_instruction_descriptor_has_the_fields_of_the_table(a: Any, b: Any, name: str, a_type: int, b_type: int, turned: tuple[bool, bool]) -> None:
+def test_an_instruction_descriptor_has_the_fields_of_the_table(
+    a: Any, b: Any, name: str, a_type: int, b_type: int, turned: tuple[bool, bool]
+) -> None:
     kind = tcgen05.kind_of(Matmul((128, 64), 64, a, b, F32, "tf32", 0, 4))
     assert kind is not None and kind.name == name
     for rows, columns in ((128, 16), (64, 64), (128, 256)):
         value = tcgen05.instruction_descriptor(kind, a, b, rows, columns, turned)
         assert bits(value, 0, 3) == 0 and bits(value, 4, 5) == 1 and bits(value, 6, 6) == 0
         assert (bits(value, 7, 9), bits(value, 10, 12)) == (a_type, b_type)
-        assert bits(value, 13, 14) == 0 and (bits(value, 15, 15), bits(value, 16, 16)) == tuple(map(int, turned))
-        assert bits(value, 17, 22) == columns >> 3 and bits(value, 23, 23) == 0 and bits(value, 24, 28) == rows >> 4 and bits(value, 29, 31) == 0
+        assert bits(value, 13, 14) == 0 and (bits(value, 15, 15), bits(value, 16, 16)) == tuple(
+            map(int, turned)
+        )
+        assert (
+            bits(value, 17, 22) == columns >> 3
+            and bits(value, 23, 23) == 0
+            and bits(value, 24, 28) == rows >> 4
+            and bits(value, 29, 31) == 0
+        )
 
 
 # ---- layouts
 
 
-def product_of(shape: tuple[int, int], k: int = 64, warps: int = 4, a: Any = F16, b: Any = None, sums: Any = F32, precision: str = "tf32") -> Matmul:
+def product_of(
+    shape: tuple[int, int],
+    k: int = 64,
+    warps: int = 4,
+    a: Any = F16,
+    b: Any = None,
+    sums: Any = F32,
+    precision: str = "tf32",
+) -> Matmul:
     return Matmul(shape, k, a, b or a, sums, precision, 0, warps)
 
 
 @pytest.mark.parametrize(
-    ("shape", "warps"), [((128, 16), 4), ((128, 128), 4), ((128, 256), 8), ((256, 128), 8), ((256, 64), 4), ((128, 64), 16), ((512, 64), 8)]
+    ("shape", "warps"),
+    [
+        ((128, 16), 4),
+        ((128, 128), 4),
+        ((128, 256), 8),
+        ((256, 128), 8),
+        ((256, 64), 4),
+        ((128, 64), 16),
+        ((512, 64), 8),
+    ],
 )
 def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: int) -> None:
     """PTX ISA, "Data path layout organization", layout D: row i of 128 is in lane i, column j in column j. "Access restrictions": warp w of four reaches lanes
@@ -112,7 +145,9 @@ def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: in
             for lane in range(32):
                 for i in range(run.count):
                     column = first_column + run.column + i
-                    element = elements[run.register + i] ^ combine(c.lanes, lane) ^ combine(c.warps, warp)
+                    element = (
+                        elements[run.register + i] ^ combine(c.lanes, lane) ^ combine(c.warps, warp)
+                    )
                     assert divmod(element, n) == (column // n * 128 + first_lane + lane, column % n)
                     seen.add(element)
     assert len(seen) == m * n and tcgen05.columns_of(shape) >= m // 128 * n
@@ -137,13 +172,17 @@ def test_registers_hold_what_instructions_of_64_rows_move(n: int, warps: int) ->
                 for i in range(run.count):
                     column = (address & 0xFFFF) + run.column + 8 * (i // 4) + 2 * (lane % 4) + i % 2
                     tensor_lane = (address >> 16) + lane // 4 + 8 * (i // 2 % 2)
-                    element = elements[run.register + i] ^ combine(c.lanes, lane) ^ combine(c.warps, warp)
+                    element = (
+                        elements[run.register + i] ^ combine(c.lanes, lane) ^ combine(c.warps, warp)
+                    )
                     assert divmod(element, n) == (tensor_lane // 32 * 16 + tensor_lane % 16, column)
                     seen.add(element)
     assert len(seen) == 64 * n
 
 
-@pytest.mark.parametrize(("columns", "taken"), [(1, 32), (32, 32), (33, 64), (192, 256), (512, 512)])
+@pytest.mark.parametrize(
+    ("columns", "taken"), [(1, 32), (32, 32), (33, 64), (192, 256), (512, 512)]
+)
 def test_a_power_of_two_of_columns_is_taken(columns: int, taken: int) -> None:
     assert tcgen05.taken_columns(columns) == taken
 
@@ -183,15 +222,22 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, name: str)
         ((2, 128, 64), 64, 4),
     ],
 )
-def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
+def test_products_that_are_too_small_or_too_large(
+    shape: tuple[int, ...], k: int, warps: int
+) -> None:
     assert not tcgen05.plans(Matmul(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_operands_that_instructions_cannot_read() -> None:
     (plan,) = tcgen05.plans(product_of((128, 64), a=F32, k=32))
-    along_k, along_m = swizzled_layout((128, 32), 4, SwizzleAtoms(1, 128)), swizzled_layout((128, 32), 4, SwizzleAtoms(0, 128))
+    along_k, along_m = (
+        swizzled_layout((128, 32), 4, SwizzleAtoms(1, 128)),
+        swizzled_layout((128, 32), 4, SwizzleAtoms(0, 128)),
+    )
     assert along_k is not None and along_m is not None
-    assert plan.can_read(0, along_k) and not plan.can_read(0, along_m), "slabs of words along M would need another swizzle"
+    assert plan.can_read(0, along_k) and not plan.can_read(0, along_m), (
+        "slabs of words along M would need another swizzle"
+    )
     assert len(plan.wishes(0)) == 1
     (plan,) = tcgen05.plans(product_of((128, 16)))
     assert all(matrix_offsets(wish, 2, 0) is not None for wish in plan.wishes(1))
@@ -201,11 +247,24 @@ def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:
     product = product_of((128, 128))
     for arch in ("sm_100a", "sm_103a"):
         target = PtxTarget(target_of(ARCHITECTURES[arch]))
-        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == ["tcgen05", "mma"]
-        assert [one.name for one in target.async_copy.mechanisms] == ["tma", "cp.async"] and target.tensor_memory.columns == 512
-    for arch, options in (("sm_100a", {"asynchronous": False}), ("sm_90a", {}), ("sm_120a", {}), ("sm_80", {})):
+        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == [
+            "tcgen05",
+            "mma",
+        ]
+        assert [one.name for one in target.async_copy.mechanisms] == [
+            "tma",
+            "cp.async",
+        ] and target.tensor_memory.columns == 512
+    for arch, options in (
+        ("sm_100a", {"asynchronous": False}),
+        ("sm_90a", {}),
+        ("sm_120a", {}),
+        ("sm_80", {}),
+    ):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), {**OPTIONS, **options})
-        assert target.tensor_memory is None and not any(plan.name.startswith("tcgen05") for plan in target.matrix.plans(product))
+        assert target.tensor_memory is None and not any(
+            plan.name.startswith("tcgen05") for plan in target.matrix.plans(product)
+        )
 
 
 # ---- kernels
@@ -213,9 +272,17 @@ def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:
 
 def assembled(module: Any, arch: str = "sm_100a", **options: Any) -> str:
     """The PTX of a kernel, which ptxas takes without a warning or a spill."""
-    ptx = str(lower(module, target_of(ARCHITECTURES[arch]), {**OPTIONS, "num_warps": 4, "num_stages": 3, **options}).stages["ptx"])
+    ptx = str(
+        lower(
+            module,
+            target_of(ARCHITECTURES[arch]),
+            {**OPTIONS, "num_warps": 4, "num_stages": 3, **options},
+        ).stages["ptx"]
+    )
     linked = assemble(ptx, arch)
-    assert not linked.spills and not re.search(r"\bwarning\b|C75(?!08)", linked.log, re.I), linked.log
+    assert not linked.spills and not re.search(r"\bwarning\b|C75(?!08)", linked.log, re.I), (
+        linked.log
+    )
     return ptx
 
 
@@ -223,7 +290,10 @@ def count(ptx: str, text: str) -> int:
     return len(re.findall(text, ptx))
 
 
-@pytest.mark.parametrize(("a", "b", "k"), [("fp16", "fp16", 64), ("bf16", "bf16", 64), ("fp32", "fp32", 32), ("fp8e4nv", "fp8e5", 128)])
+@pytest.mark.parametrize(
+    ("a", "b", "k"),
+    [("fp16", "fp16", 64), ("bf16", "bf16", 64), ("fp32", "fp32", 32), ("fp8e4nv", "fp8e5", 128)],
+)
 @pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 def test_pipelined_products_of_each_kind(a: str, b: str, k: int, turned: bool, parts: bool) -> None:
@@ -233,7 +303,15 @@ def test_pipelined_products_of_each_kind(a: str, b: str, k: int, turned: bool, p
     assert count(ptx, r"tcgen05\.ld\.") == 4 and not count(ptx, r"tcgen05\.st\.")
     order = [
         ptx.index(text)
-        for text in ("tcgen05.alloc", "tcgen05.relinquish", "tcgen05.mma", "tcgen05.commit", "tcgen05.ld", "tcgen05.wait::ld", "tcgen05.dealloc")
+        for text in (
+            "tcgen05.alloc",
+            "tcgen05.relinquish",
+            "tcgen05.mma",
+            "tcgen05.commit",
+            "tcgen05.ld",
+            "tcgen05.wait::ld",
+            "tcgen05.dealloc",
+        )
     ]
     assert order == sorted(order)
     # a product gives its slot back, and another object tells of the last one, unless threads have to turn B first: then all wait for each
@@ -244,11 +322,23 @@ def test_pipelined_products_of_each_kind(a: str, b: str, k: int, turned: bool, p
 
 
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
-@pytest.mark.parametrize(("block", "warps", "reads"), [((128, 128, 64), 8, 2), ((128, 256, 64), 8, 4), ((256, 64, 64), 8, 2), ((256, 64, 64), 4, 4)], ids=str)
-def test_blocks_of_several_sizes(block: tuple[int, int, int], warps: int, reads: int, arch: str) -> None:
+@pytest.mark.parametrize(
+    ("block", "warps", "reads"),
+    [((128, 128, 64), 8, 2), ((128, 256, 64), 8, 4), ((256, 64, 64), 8, 2), ((256, 64, 64), 4, 4)],
+    ids=str,
+)
+def test_blocks_of_several_sizes(
+    block: tuple[int, int, int], warps: int, reads: int, arch: str
+) -> None:
     ptx = assembled(matmul_module(True, False, block), arch, num_warps=warps)
-    assert count(ptx, r"tcgen05\.mma\.") == 4 * block[0] // 128 and count(ptx, r"tcgen05\.ld\.") == reads
-    assert f".b32 [%r{re.search(r'shared::cta.b32 .%r([0-9]+).', ptx)[1]}], {block[0] // 128 * block[1]};" in ptx  # type: ignore[index]
+    assert (
+        count(ptx, r"tcgen05\.mma\.") == 4 * block[0] // 128
+        and count(ptx, r"tcgen05\.ld\.") == reads
+    )
+    assert (
+        f".b32 [%r{re.search(r'shared::cta.b32 .%r([0-9]+).', ptx)[1]}], {block[0] // 128 * block[1]};"
+        in ptx
+    )  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("columns", "warps"), [(64, 4), (128, 4), (256, 8)])
@@ -256,7 +346,8 @@ def test_blocks_of_64_rows(columns: int, warps: int) -> None:
     ptx = assembled(matmul_module(True, False, (64, columns, 64)), num_warps=warps)
     assert (
         count(ptx, r"tcgen05\.mma\.") == 4
-        and count(ptx, r"tcgen05\.ld\.sync\.aligned\.16x256b\.x") == max(2, columns // 64 * 4 // warps)
+        and count(ptx, r"tcgen05\.ld\.sync\.aligned\.16x256b\.x")
+        == max(2, columns // 64 * 4 // warps)
         and "mma.sync" not in ptx
     )
 
@@ -265,10 +356,15 @@ def test_blocks_of_64_rows(columns: int, warps: int) -> None:
 @pytest.mark.parametrize("block", [(128, 128, 64), (128, 256, 64)], ids=str)
 def test_persistent_products(block: tuple[int, int, int], halves: bool) -> None:
     ptx = assembled(persistent_module(block, halves, flatten=True), num_warps=8)
-    assert count(ptx, r"tcgen05\.alloc\.") == count(ptx, r"tcgen05\.dealloc\.") == 1 and count(ptx, r"tcgen05\.mma\.") == 4
+    assert (
+        count(ptx, r"tcgen05\.alloc\.") == count(ptx, r"tcgen05\.dealloc\.") == 1
+        and count(ptx, r"tcgen05\.mma\.") == 4
+    )
 
 
-def two_sums(a: Any, b: Any, c: Any, out: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) -> None:
+def two_sums(
+    a: Any, b: Any, c: Any, out: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+) -> None:
     first, second = tl.zeros((BM, BN), dtype=tl.float32), tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
         first = tl.dot(a.load([0, k]), b.load([k, 0]), first)
@@ -280,14 +376,22 @@ def two_sums(a: Any, b: Any, c: Any, out: Any, K: Any, BM: tl.constexpr, BN: tl.
 @pytest.mark.parametrize(("columns", "taken"), [(128, 256), (256, 512)])
 def test_several_sums_of_a_kernel(columns: int, taken: int) -> None:
     constants = {"BM": 128, "BN": columns, "BK": 32}
-    types = {"a": "tensordesc<fp16[128,32]>", **dict.fromkeys("bc", f"tensordesc<fp16[32,{columns}]>")}
+    types = {
+        "a": "tensordesc<fp16[128,32]>",
+        **dict.fromkeys("bc", f"tensordesc<fp16[32,{columns}]>"),
+    }
     signature = {**types, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
     facts = {name: {"divisibility": 16} for name in "abc"}
-    module = compile_function(device_function(two_sums), signature, constants, {**facts, "out": {"divisibility": 16}})
+    module = compile_function(
+        device_function(two_sums), signature, constants, {**facts, "out": {"divisibility": 16}}
+    )
     pipeline.run(module)
     ptx = str(lower(module, TARGET, {**OPTIONS, "num_warps": 8, "num_stages": 2}).stages["ptx"])
     assert assemble(ptx, "sm_100a").binary.startswith(b"\x7fELF")
-    assert re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", ptx) == [str(taken)] and count(ptx, r"tcgen05\.mma\.") == 4
+    assert (
+        re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", ptx) == [str(taken)]
+        and count(ptx, r"tcgen05\.mma\.") == 4
+    )
 
 
 def three_sums(a: Any, b: Any, out: Any, K: Any, BN: tl.constexpr) -> None:
@@ -295,11 +399,15 @@ def three_sums(a: Any, b: Any, out: Any, K: Any, BN: tl.constexpr) -> None:
         sums = tl.zeros((128, BN), dtype=tl.float32)
         for k in range(0, K, 32):
             sums = tl.dot(a.load([128 * i, k]), b.load([k, 0]), sums)
-        tl.store(out + (128 * i + tl.arange(0, 128))[:, None] * BN + tl.arange(0, BN)[None, :], sums)
+        tl.store(
+            out + (128 * i + tl.arange(0, 128))[:, None] * BN + tl.arange(0, BN)[None, :], sums
+        )
 
 
 @pytest.mark.parametrize(("columns", "instruction"), [(128, "tcgen05.mma"), (256, "mma.sync")])
-def test_more_sums_than_tensor_memory_holds_are_in_registers(columns: int, instruction: str) -> None:
+def test_more_sums_than_tensor_memory_holds_are_in_registers(
+    columns: int, instruction: str
+) -> None:
     types = {"a": "tensordesc<fp16[128,32]>", "b": f"tensordesc<fp16[32,{columns}]>"}
     signature = {**types, "out": "*fp32", "K": "i32", "BN": "constexpr"}
     facts = {name: {"divisibility": 16} for name in ("a", "b", "out")}
@@ -307,13 +415,18 @@ def test_more_sums_than_tensor_memory_holds_are_in_registers(columns: int, instr
     pipeline.run(module)
     code = lower(module, TARGET, {**OPTIONS, "num_warps": 8, "num_stages": 2})
     ptx = str(code.stages["ptx"])
-    told = any("would take 768 columns of tensor memory, which has 512" in note for note in code.metadata["notes"])
+    told = any(
+        "would take 768 columns of tensor memory, which has 512" in note
+        for note in code.metadata["notes"]
+    )
     assert told == (instruction == "mma.sync")
     assert {name for name in ("tcgen05.mma", "mma.sync") if name in ptx} == {instruction}
     assert assemble(ptx, "sm_100a").binary.startswith(b"\x7fELF")
 
 
-def attend(q: Any, k: Any, v: Any, out: Any, n: Any, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr) -> None:
+def attend(
+    q: Any, k: Any, v: Any, out: Any, n: Any, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+) -> None:
     queries = q.load([tl.program_id(0) * BM, 0])
     most, total = tl.full((BM,), -float("inf"), tl.float32), tl.zeros((BM,), dtype=tl.float32)
     acc = tl.zeros((BM, D), dtype=tl.float32)
@@ -330,19 +443,34 @@ def attend(q: Any, k: Any, v: Any, out: Any, n: Any, D: tl.constexpr, BM: tl.con
 def test_a_chain_of_products_writes_and_reads_its_sums(d: int, warps: int) -> None:
     """Those of attention: the first starts at zero, the second at sums that threads scale, and its left operand is put into shared memory. Each is written
     twice: before the loop and in it, in the loop and behind it."""
-    types = {name: f"tensordesc<fp16[{rows},{d}]>" for name, rows in (("q", 128), ("k", 64), ("v", 64), ("out", 128))}
+    types = {
+        name: f"tensordesc<fp16[{rows},{d}]>"
+        for name, rows in (("q", 128), ("k", 64), ("v", 64), ("out", 128))
+    }
     constants = {"D": d, "BM": 128, "BN": 64}
     signature = {**types, "n": "i32", **dict.fromkeys(constants, "constexpr")}
     facts = {name: {"divisibility": 16, "extent_divisibility": 8} for name in types}
     module = compile_function(device_function(attend), signature, constants, facts)
     pipeline.run(module)
     ptx = assembled(module, num_warps=warps)
-    assert count(ptx, r"tcgen05\.mma\.") == 2 * (d // 16 + 4) and count(ptx, r"tcgen05\.st\.") and not count(ptx, r"mma\.sync")
+    assert (
+        count(ptx, r"tcgen05\.mma\.") == 2 * (d // 16 + 4)
+        and count(ptx, r"tcgen05\.st\.")
+        and not count(ptx, r"mma\.sync")
+    )
     stored, fenced = ptx.index("tcgen05.st"), ptx.index("tcgen05.wait::st")
-    assert stored < fenced < ptx.index("tcgen05.fence::before_thread_sync", fenced) < ptx.index("barrier.cta.sync", fenced) < ptx.index("tcgen05.mma", fenced)
+    assert (
+        stored
+        < fenced
+        < ptx.index("tcgen05.fence::before_thread_sync", fenced)
+        < ptx.index("barrier.cta.sync", fenced)
+        < ptx.index("tcgen05.mma", fenced)
+    )
 
 
-def at_pointers(a: Any, b: Any, c: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) -> None:
+def at_pointers(
+    a: Any, b: Any, c: Any, K: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+) -> None:
     rows, columns, along = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
@@ -356,10 +484,19 @@ def at_pointers(a: Any, b: Any, c: Any, K: Any, BM: tl.constexpr, BN: tl.constex
 def test_products_of_what_threads_copy() -> None:
     constants = {"BM": 128, "BN": 128, "BK": 64}
     code = compile_kernel(
-        device_function(at_pointers), {**dict.fromkeys("ab", "*fp16"), "c": "*fp32", "K": "i32"}, "sm_100a", constants=constants, num_stages=3
+        device_function(at_pointers),
+        {**dict.fromkeys("ab", "*fp16"), "c": "*fp32", "K": "i32"},
+        "sm_100a",
+        constants=constants,
+        num_stages=3,
     )
     ptx = str(code.stages["ptx"])
-    assert count(ptx, r"cp\.async\.cg") and count(ptx, r"tcgen05\.mma\.") == 4 and count(ptx, r"tcgen05\.ld\.") == 4 and not count(ptx, r"tcgen05\.st\.")
+    assert (
+        count(ptx, r"cp\.async\.cg")
+        and count(ptx, r"tcgen05\.mma\.") == 4
+        and count(ptx, r"tcgen05\.ld\.") == 4
+        and not count(ptx, r"tcgen05\.st\.")
+    )
     linked = assemble(ptx, "sm_100a")
     assert not linked.spills, linked.log
 
@@ -375,8 +512,13 @@ class Emulated(emulator.EmulatedTarget):
     def __init__(self, completion: str) -> None:
         super().__init__(32, completion=completion)
         self.async_copy.mechanisms = (emulator.bulk_mechanism(stores=False),)
-        self.async_proxy, self.tensor_memory = emulator.EmulatedProxy(self.record), emulator.EmulatedTensorMemory(512)
-        self.tma = emulator.EmulatedTma(self.record, lambda operation, divisors, width: operation.name == "descriptor_load")
+        self.async_proxy, self.tensor_memory = (
+            emulator.EmulatedProxy(self.record),
+            emulator.EmulatedTensorMemory(512),
+        )
+        self.tma = emulator.EmulatedTma(
+            self.record, lambda operation, divisors, width: operation.name == "descriptor_load"
+        )
         self.matrix = emulator.EmulatedMatrix(self._plans)
 
     def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
@@ -401,7 +543,16 @@ class Emulated(emulator.EmulatedTarget):
         )
 
 
-def scaled_sums(a: Any, b: Any, out: Any, n: Any, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EACH: tl.constexpr) -> None:
+def scaled_sums(
+    a: Any,
+    b: Any,
+    out: Any,
+    n: Any,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    EACH: tl.constexpr,
+) -> None:
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, n, BK):
         if EACH:
@@ -413,15 +564,27 @@ def scaled_sums(a: Any, b: Any, out: Any, n: Any, BM: tl.constexpr, BN: tl.const
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
 @pytest.mark.parametrize("each", [False, True], ids=["kept", "scaled"])
 @pytest.mark.parametrize(("m", "warps"), [(128, 4), (256, 8), (128, 8), (64, 4)])
-def test_layouts_of_tensor_memory_on_the_emulated_machine(m: int, warps: int, each: bool, completion: str) -> None:
+def test_layouts_of_tensor_memory_on_the_emulated_machine(
+    m: int, warps: int, each: bool, completion: str
+) -> None:
     constants = {"BM": m, "BN": 16, "BK": 8, "EACH": each}
     types = {"a": f"tensordesc<fp32[{m},8]>", "b": "tensordesc<fp32[8,16]>"}
-    module = compile_function(device_function(scaled_sums), {**types, "out": "*fp32", "n": "i32", **dict.fromkeys(constants, "constexpr")}, constants)
+    module = compile_function(
+        device_function(scaled_sums),
+        {**types, "out": "*fp32", "n": "i32", **dict.fromkeys(constants, "constexpr")},
+        constants,
+    )
     pipeline.run(module)
     assert isinstance(module.kernel.arguments[0].type, DescriptorType)
     rng = np.random.default_rng(warps)
     a, b, out = small(rng, m, 40), small(rng, 40, 16), np.full((m, 16), np.nan, np.float32)
-    emulator.run(module, [emulator.EmulatedDescriptor(a), emulator.EmulatedDescriptor(b), out, 40], target=Emulated(completion), num_warps=warps, num_stages=3)
+    emulator.run(
+        module,
+        [emulator.EmulatedDescriptor(a), emulator.EmulatedDescriptor(b), out, 40],
+        target=Emulated(completion),
+        num_warps=warps,
+        num_stages=3,
+    )
     expected = np.zeros((m, 16), np.float32)
     for k in range(0, 40, 8):
         expected = expected * (2 if each else 1) + a[:, k : k + 8] @ b[k : k + 8]
@@ -429,32 +592,61 @@ def test_layouts_of_tensor_memory_on_the_emulated_machine(m: int, warps: int, ea
     assert any(operation.name == "simt.dot_into" for operation in module.walk())
 
 
-def weighted_rows(q: Any, k: Any, v: Any, out: Any, n: Any, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr) -> None:
+def weighted_rows(
+    q: Any, k: Any, v: Any, out: Any, n: Any, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr
+) -> None:
     queries = q.load([0, 0])
     most, acc = tl.full((BM,), -100.0, tl.float32), tl.zeros((BM, D), dtype=tl.float32)
     for j in tl.range(0, n, BN, warp_specialize=True):
         scores = tl.dot(queries, k.load([j, 0]).T, input_precision="tf32")
         higher = tl.maximum(most, tl.max(scores, 1))
-        acc = tl.dot(scores - higher[:, None], v.load([j, 0]), acc + (higher - most)[:, None], input_precision="tf32")
+        acc = tl.dot(
+            scores - higher[:, None],
+            v.load([j, 0]),
+            acc + (higher - most)[:, None],
+            input_precision="tf32",
+        )
         most = higher
     tl.store(out + tl.arange(0, BM)[:, None] * D + tl.arange(0, D)[None, :], acc)
 
 
 @pytest.mark.parametrize("completion", ["late", "random"])
 @pytest.mark.parametrize("m", [64, 128])
-def test_a_chain_with_layouts_of_tensor_memory_on_the_emulated_machine(m: int, completion: str) -> None:
+def test_a_chain_with_layouts_of_tensor_memory_on_the_emulated_machine(
+    m: int, completion: str
+) -> None:
     """In whole numbers, which all machines sum up exactly."""
     constants = {"BM": m, "BN": 16, "D": 16}
-    types = {name: f"tensordesc<fp32[{rows},16]>" for name, rows in (("q", m), ("k", 16), ("v", 16))}
-    module = compile_function(device_function(weighted_rows), {**types, "out": "*fp32", "n": "i32", **dict.fromkeys(constants, "constexpr")}, constants)
+    types = {
+        name: f"tensordesc<fp32[{rows},16]>" for name, rows in (("q", m), ("k", 16), ("v", 16))
+    }
+    module = compile_function(
+        device_function(weighted_rows),
+        {**types, "out": "*fp32", "n": "i32", **dict.fromkeys(constants, "constexpr")},
+        constants,
+    )
     pipeline.run(module)
     rng = np.random.default_rng(m)
-    q, k, v, out = small(rng, m, 16), small(rng, 48, 16), small(rng, 48, 16), np.full((m, 16), np.nan, np.float32)
-    emulator.run(module, [*map(emulator.EmulatedDescriptor, (q, k, v)), out, 48], target=Emulated(completion), num_warps=4, num_stages=2)
+    q, k, v, out = (
+        small(rng, m, 16),
+        small(rng, 48, 16),
+        small(rng, 48, 16),
+        np.full((m, 16), np.nan, np.float32),
+    )
+    emulator.run(
+        module,
+        [*map(emulator.EmulatedDescriptor, (q, k, v)), out, 48],
+        target=Emulated(completion),
+        num_warps=4,
+        num_stages=2,
+    )
     most, acc = np.full(m, -100.0, np.float32), np.zeros((m, 16), np.float32)
     for j in range(0, 48, 16):
         scores = q @ k[j : j + 16].T
         higher = np.maximum(most, scores.max(axis=1))
-        acc, most = acc + (higher - most)[:, None] + (scores - higher[:, None]) @ v[j : j + 16], higher
+        acc, most = (
+            acc + (higher - most)[:, None] + (scores - higher[:, None]) @ v[j : j + 16],
+            higher,
+        )
     np.testing.assert_array_equal(out, acc)
     assert sum(operation.name == "simt.part" for operation in module.walk()) == 2

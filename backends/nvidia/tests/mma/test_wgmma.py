@@ -35,7 +35,9 @@ def figure_c(thread: int, register: int) -> tuple[int, int]:
 
 
 #: For each thread and register, where it is.
-FIGURE = np.array([[figure_c(thread, register) for register in range(128)] for thread in range(128)])
+FIGURE = np.array(
+    [[figure_c(thread, register) for register in range(128)] for thread in range(128)]
+)
 
 
 @pytest.mark.parametrize("columns", [8, 16, 64, 128, 256])
@@ -44,7 +46,9 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
     assert c.register_count == columns // 2
     for thread in range(128):
         for register in range(c.register_count):
-            assert coordinates(c.element(register, thread % 32, thread // 32), c.shape) == figure_c(thread, register)
+            assert coordinates(c.element(register, thread % 32, thread // 32), c.shape) == figure_c(
+                thread, register
+            )
 
 
 @pytest.mark.parametrize("shape", [(128, 128), (256, 64), (64, 256), (128, 256), (64, 512)])
@@ -55,7 +59,11 @@ def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
     words = shape[0] * shape[1] // (32 * warps)
     assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - wgmma.OTHER_REGISTERS)
     for plan in found:
-        places = [coordinates(plan.c.element(r, t % 32, t // 32), shape) for t in range(32 * warps) for r in range(plan.c.register_count)]
+        places = [
+            coordinates(plan.c.element(r, t % 32, t // 32), shape)
+            for t in range(32 * warps)
+            for r in range(plan.c.register_count)
+        ]
         assert len(places) == len(set(places)) == shape[0] * shape[1]
 
 
@@ -75,11 +83,17 @@ def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
         ((64, 256), SwizzleAtoms(1, 64), 0, 4096 // 16 << 16 | 512 // 16 << 32 | 2 << 62),
     ],
 )
-def test_descriptors_of_layouts(shape: tuple[int, int], slabs: SwizzleAtoms, k_axis: int, expected: int) -> None:
+def test_descriptors_of_layouts(
+    shape: tuple[int, int], slabs: SwizzleAtoms, k_axis: int, expected: int
+) -> None:
     shared = swizzled_layout(shape, 2, slabs)
     assert shared is not None
     found = readable(shared, 2, k_axis)
-    assert found is not None and descriptor_bits(found) == expected and found.turned == (slabs.inner != k_axis)
+    assert (
+        found is not None
+        and descriptor_bits(found) == expected
+        and found.turned == (slabs.inner != k_axis)
+    )
 
 
 def test_layouts_without_a_descriptor() -> None:
@@ -93,7 +107,11 @@ def test_layouts_without_a_descriptor() -> None:
     bytes_ = plan_of((64, 128), 128, "f8e4m3fn", "f8e4m3fn")
     assert bytes_.accepts is not None
     for position, shape in enumerate(((64, 128), (128, 128))):
-        accepted = [bytes_.accepts(position, layout) for inner in (0, 1) if (layout := swizzled_layout(shape, 1, SwizzleAtoms(inner, 64)))]
+        accepted = [
+            bytes_.accepts(position, layout)
+            for inner in (0, 1)
+            if (layout := swizzled_layout(shape, 1, SwizzleAtoms(inner, 64)))
+        ]
         assert accepted == [position == 1, position == 0]
     # an instruction of 32 columns does not begin within a slab of 64
     halves = plan_of((64, 64), 64, "f16", "f16", warps=8)
@@ -125,7 +143,9 @@ class Memory:
     values: np.ndarray[Any, Any]
     size: int
 
-    def read(self, descriptor: int, transposed: bool, extent: int, steps: int) -> np.ndarray[Any, Any]:
+    def read(
+        self, descriptor: int, transposed: bool, extent: int, steps: int
+    ) -> np.ndarray[Any, Any]:
         """The elements of some rows of A or columns of B, and along K, by the PTX ISA's strides."""
         along, k = np.arange(extent)[:, None], np.arange(steps)[None, :]
         start, leading, stride = ((descriptor >> bit & 0x3FFF) * 16 for bit in (0, 16, 32))
@@ -142,11 +162,19 @@ class Memory:
 Fragments = Callable[[int], list[list[int]]]
 
 
-def emitted(plan: MatmulPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0", words: PackedRegisters | None = None) -> tuple[str, Recorder]:
+def emitted(
+    plan: MatmulPlan,
+    a: SharedOperand | list[str],
+    b: SharedOperand,
+    first: str = "0.0",
+    words: PackedRegisters | None = None,
+) -> tuple[str, Recorder]:
     """The text of a product whose sums begin at ``first``."""
     module = ModuleWriter()
     module.state = state_of(words or PackedRegisters())
-    w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b"), ("float", "sum")])
+    w = module.function(
+        "f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b"), ("float", "sum")]
+    )
     context = Recorder(w)
     results = plan.emit(context, a, b, [first] * plan.c.register_count)  # type: ignore[arg-type]
     assert len(results) == plan.c.register_count
@@ -166,7 +194,9 @@ class Group:
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """A register: nothing may be under way on it."""
-        assert not any(name in names for names in (self.started, *self.pending)), f"{name} is touched while a product is under way"
+        assert not any(name in names for names in (self.started, *self.pending)), (
+            f"{name} is touched while a product is under way"
+        )
         return self.values.setdefault(name, np.full((128, self.together), self.first))
 
     def multiply(self, names: list[str], tile: np.ndarray[Any, Any], goes_on: bool) -> None:
@@ -185,7 +215,14 @@ class Group:
         del self.pending[: max(0, len(self.pending) - count)]
 
 
-def run(text: str, context: Recorder, plan: MatmulPlan, memories: Sequence[Memory], warps: int, fragments: Fragments | None = None) -> np.ndarray[Any, Any]:
+def run(
+    text: str,
+    context: Recorder,
+    plan: MatmulPlan,
+    memories: Sequence[Memory],
+    warps: int,
+    fragments: Fragments | None = None,
+) -> np.ndarray[Any, Any]:
     """The result of the instructions in LLVM IR, on all groups of warps. Where A is in registers, ``fragments(thread)`` gives the words of a thread of all
     groups, and ``memories`` has B alone."""
     (assembly,) = re.findall(r'asm sideeffect "([^"]*)"', text)
@@ -194,7 +231,9 @@ def run(text: str, context: Recorder, plan: MatmulPlan, memories: Sequence[Memor
     (m, n), count = plan.c.shape, plan.c.register_count // together
     # sums that begin at zero are no operands, unless they are added to others: what their registers hold is not read
     fresh = re.search(r"mma_async\S+ \{\$0[,}][^;]*, %b, %no", assembly) is not None
-    assert fresh == ("add.rn" not in assembly and "%sum" not in re.sub(r"%sum\d", "", text.partition("{")[2]))
+    assert fresh == (
+        "add.rn" not in assembly and "%sum" not in re.sub(r"%sum\d", "", text.partition("{")[2])
+    )
     # operands, as the call lists them
     named = ["%b", "%a"][: len(memories)]
     constants = [int(bits) % (1 << 64) for bits in re.findall(r"or i64 %t\d+, (-?\d+)", text)]
@@ -206,13 +245,18 @@ def run(text: str, context: Recorder, plan: MatmulPlan, memories: Sequence[Memor
     for group in range(warps // 4):
         bases = {}
         for name, constant, parts in zip(named, constants, uses, strict=True):
-            bases[name] = constant | (combine(context.parts[int(parts[0])], 4 * group) // 16 if parts else 0)
+            bases[name] = constant | (
+                combine(context.parts[int(parts[0])], 4 * group) // 16 if parts else 0
+            )
         held, fenced, now = Group(together, 10**6 if fresh else 0), False, dict(bases)
         for line in lines:
             if step := re.fullmatch(r"add\.s64 (%[ab]), \$(\d+), (\d+);", line):
                 assert int(step[2]) == count + named.index(step[1])
                 now[step[1]] = bases[step[1]] + int(step[3])
-            elif call := re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([^}]+)\}, (%a|\{[$\d, ]+\}), %b, (%yes|%no)(.*);", line):
+            elif call := re.fullmatch(
+                r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([^}]+)\}, (%a|\{[$\d, ]+\}), %b, (%yes|%no)(.*);",
+                line,
+            ):
                 assert fenced
                 columns, ks = int(call[1]), int(call[2])
                 registers = call[3].split(", ")
@@ -222,7 +266,10 @@ def run(text: str, context: Recorder, plan: MatmulPlan, memories: Sequence[Memor
                 if fragments is None:
                     a = memories[0].read(now["%a"], flags[0], 64, ks)
                 else:
-                    words = [int(name) - count - 1 for name in call[4].strip("{}").replace("$", "").split(", ")]
+                    words = [
+                        int(name) - count - 1
+                        for name in call[4].strip("{}").replace("$", "").split(", ")
+                    ]
                     a = gathered(fragments, group, words, ks)
                 held.multiply(registers, a @ b.T, call[5] == "%yes")
             elif add := re.fullmatch(r"add\.rn\.f32 (\$\d+), \1, (%sum\w+);", line):
@@ -238,10 +285,14 @@ def run(text: str, context: Recorder, plan: MatmulPlan, memories: Sequence[Memor
                 assert re.match(r"[{}]$|\.reg |setp\.|mov\.f32 %sum", line), line
         assert not held.started and len(held.pending) == plan.asynchronous
         held.wait(0)
-        sums = np.stack([held.read(f"${register}") for register in range(count)], axis=1).reshape(128, -1)
+        sums = np.stack([held.read(f"${register}") for register in range(count)], axis=1).reshape(
+            128, -1
+        )
         for thread in range(128):
             for register in range(plan.c.register_count):
-                place = coordinates(plan.c.element(register, thread % 32, 4 * group + thread // 32), (m, n))
+                place = coordinates(
+                    plan.c.element(register, thread % 32, 4 * group + thread // 32), (m, n)
+                )
                 result[place], written[place] = sums[thread, register], written[place] + 1
     assert (written == 1).all()
     return result
@@ -256,7 +307,10 @@ def gathered(fragments: Fragments, group: int, words: list[int], ks: int) -> np.
         warp, lane = divmod(thread, 32)
         held = fragments(128 * group + thread)
         for number, word in enumerate(words):
-            row, first = 16 * warp + lane // 4 + 8 * (number % 2), lane % 4 * packed + 4 * packed * (number // 2)
+            row, first = (
+                16 * warp + lane // 4 + 8 * (number % 2),
+                lane % 4 * packed + 4 * packed * (number // 2),
+            )
             a[row, first : first + packed] = held[word]
     return a
 
@@ -276,12 +330,23 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "k", "element", "warps"), CASES)
-def test_instructions_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
-    computes_the_product(plan_of(shape, k, element, element, "i32" if element == "i8" else "f32", warps), k, element, warps)
+def test_instructions_compute_the_product(
+    shape: tuple[int, int], k: int, element: str, warps: int
+) -> None:
+    computes_the_product(
+        plan_of(shape, k, element, element, "i32" if element == "i8" else "f32", warps),
+        k,
+        element,
+        warps,
+    )
 
 
-@pytest.mark.parametrize(("shape", "k", "element", "warps"), [case for case in CASES if case[2] in ("f16", "f8e5m2")])
-def test_sums_of_16_bits_lie_in_registers_by_twos(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "k", "element", "warps"), [case for case in CASES if case[2] in ("f16", "f8e5m2")]
+)
+def test_sums_of_16_bits_lie_in_registers_by_twos(
+    shape: tuple[int, int], k: int, element: str, warps: int
+) -> None:
     computes_the_product(plan_of(shape, k, element, element, "f16", warps), k, element, warps)
 
 
@@ -295,7 +360,9 @@ def test_sums_of_16_bits_lie_in_registers_by_twos(shape: tuple[int, int], k: int
     ((128, 128), 64, 33, 4),
     ((128, 256), 128, 64, 8),
 ])  # fmt: skip
-def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, imprecise: int, warps: int) -> None:
+def test_promoted_sums_compute_the_product(
+    shape: tuple[int, int], k: int, imprecise: int, warps: int
+) -> None:
     product = Matmul(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
     plan = wgmma.plans(product)[0]
     assert not plan.asynchronous
@@ -304,10 +371,19 @@ def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, impre
     # as many instructions between additions as were asked for, and no more
     tiling = wgmma.tile(product)
     assert tiling is not None and tiling.registers(product) <= wgmma.registers_left(warps)
-    runs = re.findall(r"(?:m|y+)", "".join("m" if "commit" in line else "y" if "mma_async" in line else "" for line in lines))
+    runs = re.findall(
+        r"(?:m|y+)",
+        "".join("m" if "commit" in line else "y" if "mma_async" in line else "" for line in lines),
+    )
     assert max(len(one) for one in runs) * 32 <= imprecise
-    assert lines.count("wgmma.commit_group.sync.aligned;") == -(-k // (imprecise // 32 * 32)) * tiling.repeats_m * tiling.repeats_n
-    assert sum("add.rn.f32" in line for line in lines) == -(-k // (imprecise // 32 * 32)) * plan.c.register_count
+    assert (
+        lines.count("wgmma.commit_group.sync.aligned;")
+        == -(-k // (imprecise // 32 * 32)) * tiling.repeats_m * tiling.repeats_n
+    )
+    assert (
+        sum("add.rn.f32" in line for line in lines)
+        == -(-k // (imprecise // 32 * 32)) * plan.c.register_count
+    )
 
 
 def computes_the_product(plan: MatmulPlan, k: int, element: str, warps: int) -> str:
@@ -320,18 +396,32 @@ def computes_the_product(plan: MatmulPlan, k: int, element: str, warps: int) -> 
     assert plan.accepts is not None
     candidates: list[list[SharedLayout]] = []
     for position, tile in enumerate(values):
-        every = [swizzled_layout(tile.shape, size, SwizzleAtoms(inner, span)) for inner in (0, 1) for span in SPANS]
-        candidates.append([layout for layout in every if layout is not None and plan.accepts(position, layout)])
+        every = [
+            swizzled_layout(tile.shape, size, SwizzleAtoms(inner, span))
+            for inner in (0, 1)
+            for span in SPANS
+        ]
+        candidates.append(
+            [layout for layout in every if layout is not None and plan.accepts(position, layout)]
+        )
         assert set(plan.wishes(position)) <= set(candidates[-1])
     assert all(candidates)
     for number in range(max(map(len, candidates))):
-        layouts = candidates[0][number % len(candidates[0])], candidates[1][number % len(candidates[1])]
+        layouts = (
+            candidates[0][number % len(candidates[0])],
+            candidates[1][number % len(candidates[1])],
+        )
         memories = []
         for tile, layout in zip(values, layouts, strict=True):
             memory = np.zeros(tile.size, np.int64)
             memory[[layout.offset(i) for i in range(tile.size)]] = tile.reshape(-1)
             memories.append(Memory(memory, size))
-        text, context = emitted(plan, SharedOperand("%a", layouts[0], type_), SharedOperand("%b", layouts[1], type_), ("0.0", "%sum")[number % 2])
+        text, context = emitted(
+            plan,
+            SharedOperand("%a", layouts[0], type_),
+            SharedOperand("%b", layouts[1], type_),
+            ("0.0", "%sum")[number % 2],
+        )
         found = run(text, context, plan, memories, warps)
         assert (found == values[0] @ values[1]).all(), layouts
     return text
@@ -351,8 +441,12 @@ class Packer(PackedRegisters):
 
 
 @pytest.mark.parametrize("order", ["", ".pairs"])
-@pytest.mark.parametrize(("shape", "k", "element", "warps"), [case for case in CASES if case[2] != "f32"])
-def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int, order: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "k", "element", "warps"), [case for case in CASES if case[2] != "f32"]
+)
+def test_instructions_with_a_in_registers_compute_the_product(
+    shape: tuple[int, int], k: int, element: str, warps: int, order: str
+) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
     packer = Packer()
     product = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
@@ -367,14 +461,27 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
     text, context = emitted(plan, names, SharedOperand("%b", layout, type_), words=packer)
 
     def fragments(thread: int) -> list[list[int]]:
-        return [[int(left.reshape(-1)[plan.a.element(register, thread % 32, thread // 32)]) for register in word] for word in packer.packed]
+        return [
+            [
+                int(left.reshape(-1)[plan.a.element(register, thread % 32, thread // 32)])
+                for register in word
+            ]
+            for word in packer.packed
+        ]
 
     found = run(text, context, plan, [Memory(memory, type_.bits // 8)], warps, fragments)
     assert (found == left @ right).all()
 
 
 @pytest.mark.parametrize(
-    ("shape", "k", "element", "warps"), [((64, 64), 64, "f16", 4), ((128, 64), 32, "bf16", 4), ((64, 256), 64, "f16", 8), ((128, 128), 64, "i8", 8)], ids=str
+    ("shape", "k", "element", "warps"),
+    [
+        ((64, 64), 64, "f16", 4),
+        ((128, 64), 32, "bf16", 4),
+        ((64, 256), 64, "f16", 8),
+        ((128, 128), 64, "i8", 8),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("wish", [0, 1])
 @pytest.mark.parametrize("order", ["", ".pairs"])
@@ -385,7 +492,9 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     packer = Packer()
     product = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
     (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".sr{order}"))
-    assert plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
+    assert (
+        plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
+    )
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
     if wish >= len(plan.wishes(0)):
@@ -398,7 +507,13 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     text, context = emitted(plan, SharedOperand("%b", layout, type_), names, words=packer)
 
     def fragments(thread: int) -> list[list[int]]:
-        return [[int(right.reshape(-1)[plan.b.element(register, thread % 32, thread // 32)]) for register in word] for word in packer.packed]
+        return [
+            [
+                int(right.reshape(-1)[plan.b.element(register, thread % 32, thread // 32)])
+                for register in word
+            ]
+            for word in packer.packed
+        ]
 
     found = run(text, context, plan, [Memory(memory, type_.bits // 8)], warps, fragments)
     assert (found == left @ right).all()
@@ -424,19 +539,33 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
         (F8E4M3FN, F8E4M3FN, F32, "ieee", 32, "wgmma.m64n64k32.f32.e4m3.e4m3.ss"),
     ],
 )
-def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
+def test_kinds_of_products(
+    a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str
+) -> None:
     found = wgmma.plans(Matmul((64, 64), 128, a, b, sums, precision, imprecise, 4))
     # of the transpose the first operand is the second
     *head, left, right, _ = name.split(".") if name else ("", "", "")
     turned = [] if imprecise else [".".join((*head, right, left, "sr"))]
     in_registers = [name.replace(".ss", ".rs"), *turned]
-    assert [plan.name for plan in found] == ([name, *(each + order for each in in_registers for order in ("", ".pairs"))] if name else [])
+    assert [plan.name for plan in found] == (
+        [name, *(each + order for each in in_registers for order in ("", ".pairs"))] if name else []
+    )
 
 
 @pytest.mark.parametrize(
-    ("shape", "k", "warps"), [((32, 64), 64, 4), ((64, 64), 64, 2), ((64, 4), 64, 4), ((64, 64), 8, 4), ((128, 256), 64, 4), ((2, 64, 64), 64, 4)]
+    ("shape", "k", "warps"),
+    [
+        ((32, 64), 64, 4),
+        ((64, 64), 64, 2),
+        ((64, 4), 64, 4),
+        ((64, 64), 8, 4),
+        ((128, 256), 64, 4),
+        ((2, 64, 64), 64, 4),
+    ],
 )
-def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
+def test_products_that_are_too_small_or_too_large(
+    shape: tuple[int, ...], k: int, warps: int
+) -> None:
     assert not wgmma.plans(Matmul(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
@@ -444,11 +573,22 @@ def test_not_where_refused_nor_on_other_machines() -> None:
     product = Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
     assert PtxTarget(TARGET, ASYNCHRONOUS).matrix.plans(product)[0].name.startswith("wgmma")
     assert PtxTarget(TARGET).clusters is not None
-    for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_120a", ASYNCHRONOUS)):
+    for arch, options in (
+        ("sm_90a", {"asynchronous": False}),
+        ("sm_80", ASYNCHRONOUS),
+        ("sm_120a", ASYNCHRONOUS),
+    ):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
         assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == ["mma"]
         # of the copy engine, sm_120a is offered rows that numbers name
         rows = target.tma is not None
-        assert rows is (arch == "sm_120a") and target.warp_specialization is None and (target.mbarriers is not None) is rows
+        assert (
+            rows is (arch == "sm_120a")
+            and target.warp_specialization is None
+            and (target.mbarriers is not None) is rows
+        )
         assert [one.name for one in target.async_copy.mechanisms] == [*["tma"] * rows, "cp.async"]
-        assert [one.fills_rows is not None for one in target.async_copy.mechanisms] == [*[True] * rows, False]
+        assert [one.fills_rows is not None for one in target.async_copy.mechanisms] == [
+            *[True] * rows,
+            False,
+        ]

@@ -66,7 +66,9 @@ def assembled(case: Case, arch: str) -> Linked:
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("case", BENCHMARKED, ids=str)
-def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Case, arch: str) -> None:
+def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(
+    case: Case, arch: str
+) -> None:
     linked = assembled(case, arch)
     assert linked.spills == 0, linked.log
     assert not WARNING.search(linked.log), linked.log
@@ -84,7 +86,9 @@ def configurations() -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("element", ["fp16", "bf16"])
 @pytest.mark.parametrize("configuration", configurations(), ids=str)
-def test_products_by_descriptors_assemble_without_spills_or_warnings(configuration: tuple[Any, ...], element: str) -> None:
+def test_products_by_descriptors_assemble_without_spills_or_warnings(
+    configuration: tuple[Any, ...], element: str
+) -> None:
     linked = assembled(described(configuration, element), "sm_90a")
     assert linked.spills == 0 and not WARNING.search(linked.log), linked.log
 
@@ -97,7 +101,13 @@ def test_great_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(cas
 
 
 @pytest.mark.parametrize(
-    ("case", "arch"), [(case, arch) for number, case in enumerate(OTHERS) for arch in ("sm_90a", ("sm_80", "sm_100a")[number % 2])], ids=str
+    ("case", "arch"),
+    [
+        (case, arch)
+        for number, case in enumerate(OTHERS)
+        for arch in ("sm_90a", ("sm_80", "sm_100a")[number % 2])
+    ],
+    ids=str,
 )
 def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str) -> None:
     assert assembled(case, arch).binary.startswith(b"\x7fELF")
@@ -105,7 +115,9 @@ def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
 @pytest.mark.parametrize("case", TRITON_EXAMPLES, ids=str)
-def test_kernels_written_for_triton_assemble(case: Case, arch: str, record_property: Callable[[str, object], None]) -> None:
+def test_kernels_written_for_triton_assemble(
+    case: Case, arch: str, record_property: Callable[[str, object], None]
+) -> None:
     linked = assembled(case, arch)
     record_property("spilled bytes", linked.spills)
     assert linked.binary.startswith(b"\x7fELF")
@@ -117,13 +129,26 @@ def test_every_kernel_written_for_triton_is_here() -> None:
     found = set()
     for file in {case.file for case in TRITON_EXAMPLES}:
         kernel_of(next(case for case in TRITON_EXAMPLES if case.file == file))
-        kernels = {name: getattr(value, "base_kernel", value) for name, value in vars(modules[file]).items()}
-        found |= {(file, name) for name, value in kernels.items() if isinstance(value, JITFunction) and name.endswith("_kernel")}
-    assert {case.file for case in TRITON_EXAMPLES} == {f"{TRITON}{path.name}" for path in (ROOT / TRITON).glob("*.py") if path.stem != "comparison"}
+        kernels = {
+            name: getattr(value, "base_kernel", value)
+            for name, value in vars(modules[file]).items()
+        }
+        found |= {
+            (file, name)
+            for name, value in kernels.items()
+            if isinstance(value, JITFunction) and name.endswith("_kernel")
+        }
+    assert {case.file for case in TRITON_EXAMPLES} == {
+        f"{TRITON}{path.name}" for path in (ROOT / TRITON).glob("*.py") if path.stem != "comparison"
+    }
     assert found == {(case.file, case.kernel) for case in TRITON_EXAMPLES}
 
 
 def test_every_kernel_of_the_benchmarks_is_here() -> None:
     kernel_of(BENCHMARKED[0])
-    found = {name for name, value in vars(modules[BENCHMARKS]).items() if isinstance(value, JITFunction)}
-    assert found - {"attention_span", "attention_blocks_span"} == {case.kernel for case in (*BENCHMARKED, *GREAT)}  # these are called by others
+    found = {
+        name for name, value in vars(modules[BENCHMARKS]).items() if isinstance(value, JITFunction)
+    }
+    assert found - {"attention_span", "attention_blocks_span"} == {
+        case.kernel for case in (*BENCHMARKED, *GREAT)
+    }  # these are called by others

@@ -63,14 +63,25 @@ def function(symbol: str, result: Any, *types: Any, pure: bool = True) -> Any:
 
     @tl.core.extern
     def call(*operands: Any, _semantic: Any = None) -> Any:
-        return tl.core.extern_elementwise("lib", "", list(operands), {types: (symbol, result)}, is_pure=pure, _semantic=_semantic)
+        return tl.core.extern_elementwise(
+            "lib", "", list(operands), {types: (symbol, result)}, is_pure=pure, _semantic=_semantic
+        )
 
     return call
 
 
-tripled, many = function("tripled", tl.float32, tl.float32), function("tripled", tl.float32, tl.float32, tl.float32)
-send, quiet = function("send", tl.int32, tl.int64, tl.int64, tl.int64, pure=False), function("quiet", tl.int32, pure=False)
-above, absent = function("above", tl.int1, tl.bfloat16, tl.int1), function("absent", tl.float32, tl.float32)
+tripled, many = (
+    function("tripled", tl.float32, tl.float32),
+    function("tripled", tl.float32, tl.float32, tl.float32),
+)
+send, quiet = (
+    function("send", tl.int32, tl.int64, tl.int64, tl.int64, pure=False),
+    function("quiet", tl.int32, pure=False),
+)
+above, absent = (
+    function("above", tl.int1, tl.bfloat16, tl.int1),
+    function("absent", tl.float32, tl.float32),
+)
 
 
 @tw.jit
@@ -79,7 +90,11 @@ def all_of_them(x, out, flags, sent, BLOCK: tl.constexpr):
     value = tl.load(x + at)
     tl.store(out + at, tripled(value))
     tl.store(flags + at, above(value.to(tl.bfloat16), value < 2).to(tl.int8))
-    code = send((out + BLOCK).to(tl.int64, bitcast=True), x.to(tl.int64, bitcast=True), tl.full((), 8, tl.int64))
+    code = send(
+        (out + BLOCK).to(tl.int64, bitcast=True),
+        x.to(tl.int64, bitcast=True),
+        tl.full((), 8, tl.int64),
+    )
     tl.store(sent, code + quiet())
 
 
@@ -113,9 +128,19 @@ def library(tmp_path: Path) -> Callable[..., dict[str, str]]:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_functions_are_part_of_the_code(ptx: Any, library: Any, arch: str) -> None:
     text = ptx(all_of_them, SIGNATURE, arch, constants={"BLOCK": 128}, extern_libs=library())
-    assert re.findall(r"\.visible \.entry (\w+)", text) == ["all_of_them"] and "tripled" not in text and "unused" not in text
-    assert "mul.rn.f32" in text and re.search(r"call\.uni \(retval0\), send, \(param0, param1, param2\);", text) and "call.uni quiet" in text
-    assert len(re.findall(r"^\.func .*\b(send|quiet)\b", text, re.M)) >= 2 and not re.search(r"\.visible \.func", text)
+    assert (
+        re.findall(r"\.visible \.entry (\w+)", text) == ["all_of_them"]
+        and "tripled" not in text
+        and "unused" not in text
+    )
+    assert (
+        "mul.rn.f32" in text
+        and re.search(r"call\.uni \(retval0\), send, \(param0, param1, param2\);", text)
+        and "call.uni quiet" in text
+    )
+    assert len(re.findall(r"^\.func .*\b(send|quiet)\b", text, re.M)) >= 2 and not re.search(
+        r"\.visible \.func", text
+    )
     assert re.search(r"\.visible \.const .* device_state", text)  # a host finds it
 
 
@@ -125,7 +150,11 @@ def test_functions_run(library: Any) -> None:
     torch = pytest.importorskip("torch")
     x = torch.linspace(0, 3, 128, device="cuda")
     x[5] = 1.0
-    out, flags, sent = torch.zeros(129, device="cuda"), torch.zeros(128, dtype=torch.int8, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
+    out, flags, sent = (
+        torch.zeros(129, device="cuda"),
+        torch.zeros(128, dtype=torch.int8, device="cuda"),
+        torch.zeros(1, dtype=torch.int32, device="cuda"),
+    )
     all_of_them[(1,)](x, out, flags, sent, BLOCK=128, extern_libs=library())
     rounded = x.bfloat16()
     assert torch.equal(out[:128], x * 3) and out[128] == x[0] and sent.item() == 13
@@ -141,19 +170,44 @@ def test_functions_run(library: Any) -> None:
             False,
             r"extern at .*test_external_functions.py:\d+:\d+ in one: no library is given that has 'tripled'; launch with extern_libs=",
         ),
-        (one, {"FUNCTION": absent}, True, r"in one: none of the libraries of extern_libs \(lib\) has 'absent'; launch with extern_libs="),
-        (of_two, {}, True, r"in of_two: it calls 'tripled' as float \(float, float\), and the library's is float \(float\)"),
+        (
+            one,
+            {"FUNCTION": absent},
+            True,
+            r"in one: none of the libraries of extern_libs \(lib\) has 'absent'; launch with extern_libs=",
+        ),
+        (
+            of_two,
+            {},
+            True,
+            r"in of_two: it calls 'tripled' as float \(float, float\), and the library's is float \(float\)",
+        ),
     ],
     ids=["none", "absent", "types"],
 )
-def test_what_libraries_lack_is_refused(ptx: Any, library: Any, kernel: Any, constants: Any, given: bool, said: str) -> None:
+def test_what_libraries_lack_is_refused(
+    ptx: Any, library: Any, kernel: Any, constants: Any, given: bool, said: str
+) -> None:
     with pytest.raises(LoweringError, match=said):
-        ptx(kernel, {"x": "*fp32", "out": "*fp32"}, constants=constants, extern_libs=library() if given else ())
+        ptx(
+            kernel,
+            {"x": "*fp32", "out": "*fp32"},
+            constants=constants,
+            extern_libs=library() if given else (),
+        )
 
 
 def test_libraries_of_other_machines_are_refused(ptx: Any, library: Any) -> None:
-    with pytest.raises(LoweringError, match="is for amdgcn-amd-amdhsa, and the kernel is compiled for nvptx64-nvidia-cuda"):
-        ptx(one, {"x": "*fp32", "out": "*fp32"}, constants={"FUNCTION": tripled}, extern_libs=library(triple="amdgcn-amd-amdhsa"))
+    with pytest.raises(
+        LoweringError,
+        match="is for amdgcn-amd-amdhsa, and the kernel is compiled for nvptx64-nvidia-cuda",
+    ):
+        ptx(
+            one,
+            {"x": "*fp32", "out": "*fp32"},
+            constants={"FUNCTION": tripled},
+            extern_libs=library(triple="amdgcn-amd-amdhsa"),
+        )
 
 
 @tw.jit
@@ -162,14 +216,21 @@ def calls_nothing(x, out):
 
 
 def test_libraries_that_are_not_called_are_not_read(ptx: Any) -> None:
-    assert ".entry calls_nothing" in ptx(calls_nothing, {"x": "*fp32", "out": "*fp32"}, extern_libs={"lib": "/nowhere/lib.bc"})
+    assert ".entry calls_nothing" in ptx(
+        calls_nothing, {"x": "*fp32", "out": "*fp32"}, extern_libs={"lib": "/nowhere/lib.bc"}
+    )
 
 
 def test_other_contents_are_other_code(library: Any) -> None:
     def key(paths: dict[str, str]) -> str | None:
         options = {**OPTIONS, "extern_libs": paths}
         target: Target = target_of(ARCHITECTURES["sm_90a"])
-        specialization = Specialization(one, {"x": "*fp32", "out": "*fp32", "FUNCTION": "constexpr"}, {"FUNCTION": 1}, options=options)
+        specialization = Specialization(
+            one,
+            {"x": "*fp32", "out": "*fp32", "FUNCTION": "constexpr"},
+            {"FUNCTION": 1},
+            options=options,
+        )
         return cache_key(specialization, registry().get("nvidia"), target)
 
     first, again = key(library()), key(library())

@@ -58,11 +58,22 @@ def test_the_exact_path_takes_no_cta_from_an_sm(
         monkeypatch.setattr(expand_scaled, "_is_guarded", lambda operation: False)
         code, linked = assembled(scaled_kernel, SIGNATURE, arch, **given)
         registers = registers_of(linked.log)
-        assert bound_in(code.stages["ptx"]) is None and linked.spills == 0 and registers is not None and registers <= limit
+        assert (
+            bound_in(code.stages["ptx"]) is None
+            and linked.spills == 0
+            and registers is not None
+            and registers <= limit
+        )
 
 
 def test_who_says_the_registers_says_them_alone(ptx: Callable[..., str]) -> None:
-    text = ptx(scaled_kernel, SIGNATURE, "sm_90a", constants=constants(("e4m3", "e5m2"), (64, 64, 64)), maxnreg=168)
+    text = ptx(
+        scaled_kernel,
+        SIGNATURE,
+        "sm_90a",
+        constants=constants(("e4m3", "e5m2"), (64, 64, 64)),
+        maxnreg=168,
+    )
     assert bound_in(text) is None and ".maxnreg 168" in text
 
 
@@ -72,12 +83,21 @@ def running_maximum(x, out, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     best = tl.full([ROWS, COLUMNS], float("-inf"), tl.float32)
     for start in range(0, n, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        best = tl.maximum(best, tl.load(x + rows[:, None] * 8192 + columns[None, :], mask=columns[None, :] < n // 16 * 16, other=float("-inf")).to(tl.float32))
+        best = tl.maximum(
+            best,
+            tl.load(
+                x + rows[:, None] * 8192 + columns[None, :],
+                mask=columns[None, :] < n // 16 * 16,
+                other=float("-inf"),
+            ).to(tl.float32),
+        )
     tl.store(out + rows, tl.max(best, 1))
 
 
 @pytest.mark.parametrize(("rows", "warps", "programs"), [(8, 4, 2), (16, 4, 1)])
-def test_all_loads_of_a_large_tile_are_under_way_at_once(assembled: Callable[..., Any], rows: int, warps: int, programs: int) -> None:
+def test_all_loads_of_a_large_tile_are_under_way_at_once(
+    assembled: Callable[..., Any], rows: int, warps: int, programs: int
+) -> None:
     """A thread holds what it loads, 16 bits an element, beside the 32 bits that the loop carries for each; left to itself, ptxas starts two loads at a time."""
     given = {"constants": {"ROWS": rows, "COLUMNS": 1024}, "num_warps": warps}
     signature = {"x": "*bf16", "out": "*fp32", "n": "i32"}
@@ -93,7 +113,9 @@ def added_and_normalized(x, residual, weight, out, rows, COLUMNS: tl.constexpr):
     columns = tl.arange(0, COLUMNS)
     factors = tl.load(weight + columns)
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
-        total = tl.load(x + row * COLUMNS + columns).to(tl.float32) + tl.load(residual + row * COLUMNS + columns).to(tl.float32)
+        total = tl.load(x + row * COLUMNS + columns).to(tl.float32) + tl.load(
+            residual + row * COLUMNS + columns
+        ).to(tl.float32)
         tl.store(residual + row * COLUMNS + columns, total.to(tl.bfloat16))
         scale = tl.rsqrt(tl.sum(total * total, 0) / COLUMNS + 1e-6)
         tl.store(out + row * COLUMNS + columns, (total * scale).to(tl.bfloat16) * factors)
@@ -102,7 +124,12 @@ def added_and_normalized(x, residual, weight, out, rows, COLUMNS: tl.constexpr):
 def test_a_row_norm_does_not_spill(assembled: Callable[..., Any]) -> None:
     """A thread of 64 elements takes 155 registers where it may: the bound leaves as many."""
     given = {"constants": {"COLUMNS": 4096}, "num_warps": 2}
-    code, linked = assembled(added_and_normalized, {**dict.fromkeys(("x", "residual", "weight", "out"), "*bf16"), "rows": "i32"}, "sm_90a", **given)
+    code, linked = assembled(
+        added_and_normalized,
+        {**dict.fromkeys(("x", "residual", "weight", "out"), "*bf16"), "rows": "i32"},
+        "sm_90a",
+        **given,
+    )
     assert linked.spills == 0 and bound_in(code.stages["ptx"]) is not None
 
 
@@ -113,11 +140,24 @@ def running_sums(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 def test_scans_are_not_bounded(ptx: Callable[..., str]) -> None:
-    assert bound_in(ptx(running_sums, {"x": "*fp32", "out": "*fp32"}, "sm_90a", constants={"ROWS": 64, "COLUMNS": 64}, num_warps=2)) is None
+    assert (
+        bound_in(
+            ptx(
+                running_sums,
+                {"x": "*fp32", "out": "*fp32"},
+                "sm_90a",
+                constants={"ROWS": 64, "COLUMNS": 64},
+                num_warps=2,
+            )
+        )
+        is None
+    )
 
 
 @jit
-def scanned_backward(x, out, sums, n, steps, stride_x, stride_out, stride_sums, BLOCK: tl.constexpr):
+def scanned_backward(
+    x, out, sums, n, steps, stride_x, stride_out, stride_sums, BLOCK: tl.constexpr
+):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
     from_, to = x + (steps - 1) * stride_x + at, out + (steps - 1) * stride_out + at
@@ -131,12 +171,26 @@ def scanned_backward(x, out, sums, n, steps, stride_x, stride_out, stride_sums, 
         to -= stride_out
 
 
-def test_ptxas_is_left_to_itself_where_threads_hold_few_words(assembled: Callable[..., Any]) -> None:
+def test_ptxas_is_left_to_itself_where_threads_hold_few_words(
+    assembled: Callable[..., Any],
+) -> None:
     """An SM has room for 2,048 threads of 32 registers."""
-    signature = {"x": "*fp32", "out": "*bf16", "sums": "*fp32", **dict.fromkeys(("n", "steps", "stride_x", "stride_out", "stride_sums"), "i32")}
-    code, linked = assembled(scanned_backward, signature, "sm_90a", constants={"BLOCK": 256}, num_warps=4)
+    signature = {
+        "x": "*fp32",
+        "out": "*bf16",
+        "sums": "*fp32",
+        **dict.fromkeys(("n", "steps", "stride_x", "stride_out", "stride_sums"), "i32"),
+    }
+    code, linked = assembled(
+        scanned_backward, signature, "sm_90a", constants={"BLOCK": 256}, num_warps=4
+    )
     registers = registers_of(linked.log)
-    assert ".maxnreg" not in code.stages["ptx"] and linked.spills == 0 and registers is not None and registers <= 32
+    assert (
+        ".maxnreg" not in code.stages["ptx"]
+        and linked.spills == 0
+        and registers is not None
+        and registers <= 32
+    )
 
 
 @jit
@@ -149,7 +203,9 @@ def noise(out, seed, BLOCK: tl.constexpr):
 
 def test_other_light_kernels_leave_room_for_threads(assembled: Callable[..., Any]) -> None:
     """Left to itself, ptxas takes 76 registers."""
-    code, linked = assembled(noise, {"out": "*fp32", "seed": "i32"}, "sm_90a", constants={"BLOCK": 1024}, num_warps=4)
+    code, linked = assembled(
+        noise, {"out": "*fp32", "seed": "i32"}, "sm_90a", constants={"BLOCK": 1024}, num_warps=4
+    )
     assert ".maxnreg 64" in code.stages["ptx"] and linked.spills == 0
 
 
@@ -169,12 +225,22 @@ kernel @k(%p: ptr<f32>, %c: i1) attributes {warps = 4, shared_bytes = SHARED} {
 
 @pytest.mark.parametrize(
     ("cold", "shared", "programs"),
-    [(True, 0, 4), (True, 57345, 3), (True, 57344, 4), (True, 115712, 2), (True, 115713, 1), (False, 0, None)],
+    [
+        (True, 0, 4),
+        (True, 57345, 3),
+        (True, 57344, 4),
+        (True, 115712, 2),
+        (True, 115713, 1),
+        (False, 0, None),
+    ],
 )
 def test_the_bound_is_on_the_function(cold: bool, shared: int, programs: int | None) -> None:
     """Of 227 KiB of shared memory, and 1 KiB for each CTA that it does not see."""
     machine = PtxTarget(target_of(ARCHITECTURES["sm_90a"]), ASYNCHRONOUS)
-    module = parse_module(TEXT.replace("SHARED", str(shared)).replace("COLD", f"{COLD} = true" if cold else ""), machine.dialect.table)
+    module = parse_module(
+        TEXT.replace("SHARED", str(shared)).replace("COLD", f"{COLD} = true" if cold else ""),
+        machine.dialect.table,
+    )
     bound_occupancy(module, machine, {})
     assert kernel_of(module).attributes.get(PROGRAMS) == programs
 
@@ -194,10 +260,14 @@ def many_products(x, y, out, TILES: tl.constexpr, M: tl.constexpr):
 
 
 @pytest.mark.parametrize(("tiles", "programs"), [(2, None), (6, 1)])
-def test_products_that_overflow_the_registers_get_all_there_are(assembled: Callable[..., Any], tiles: int, programs: int | None) -> None:
+def test_products_that_overflow_the_registers_get_all_there_are(
+    assembled: Callable[..., Any], tiles: int, programs: int | None
+) -> None:
     """Six tiles are 384 words of a thread: ptxas spills some of them, and keeps the others in registers."""
     signature = {"x": "*bf16", "y": "*bf16", "out": "*fp32"}
-    code, linked = assembled(many_products, signature, "sm_90a", constants={"TILES": tiles, "M": 64}, num_warps=2)
+    code, linked = assembled(
+        many_products, signature, "sm_90a", constants={"TILES": tiles, "M": 64}, num_warps=2
+    )
     registers = registers_of(linked.log)
     assert bound_in(code.stages["ptx"]) == programs and registers is not None and registers > 128
 
@@ -205,10 +275,17 @@ def test_products_that_overflow_the_registers_get_all_there_are(assembled: Calla
 def test_more_ctas_are_taken_where_nothing_spills(ptx: Callable[..., str]) -> None:
     """The estimate counts loads that start early twice: ptxas needs less for this loop. Attempted with as many CTAs as spill, the kernel is what it is without
     an attempt."""
-    text = ptx(running_maximum, {"x": "*bf16", "out": "*fp32", "n": "i32"}, constants={"ROWS": 8, "COLUMNS": 1024}, num_warps=4)
+    text = ptx(
+        running_maximum,
+        {"x": "*bf16", "out": "*fp32", "n": "i32"},
+        constants={"ROWS": 8, "COLUMNS": 1024},
+        num_warps=4,
+    )
     line, _, bound = text.partition("\n")
     attempted = int(line.removeprefix(attempt_line(0).strip().removesuffix("0")))
-    plain, tried, spilling = (assemble(each, "sm_90a") for each in (bound, text, f"{attempt_line(16)}{bound}"))
+    plain, tried, spilling = (
+        assemble(each, "sm_90a") for each in (bound, text, f"{attempt_line(16)}{bound}")
+    )
     assert bound_in(text) == 2 and attempted > 2
     registers = [int(registers_of(each.log) or 0) for each in (plain, tried, spilling)]
     assert tried.spills == 0 and registers[1] < registers[0] <= 65536 // (128 * attempted)

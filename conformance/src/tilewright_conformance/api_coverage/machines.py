@@ -74,7 +74,9 @@ class BackendMachine:
         copies = _Copies(self._memory, self._device)
         placed = [copies.place(value) for value in args]
         with tw.backend(self.backend):
-            compiled = kernel[grid](*placed, **{name: copies.place(value) for name, value in keywords.items()})
+            compiled = kernel[grid](
+                *placed, **{name: copies.place(value) for name, value in keywords.items()}
+            )
         self._memory.synchronize()
         copies.give_back()
         return compiled
@@ -111,8 +113,16 @@ class TargetMachine:
             plain = plain.fn
         bound, kinds, options = plain.bind(*args, **keywords)
         signature = Signature.of(plain.params, kinds, bound)
-        resolved = resolve(self._backend, plain.__name__, options, {"debug": True} if plain.debug else {})
-        return compile_kernel(Specialization(plain, signature.types, signature.constants, signature.attributes, resolved), self._backend, self._target)
+        resolved = resolve(
+            self._backend, plain.__name__, options, {"debug": True} if plain.debug else {}
+        )
+        return compile_kernel(
+            Specialization(
+                plain, signature.types, signature.constants, signature.attributes, resolved
+            ),
+            self._backend,
+            self._target,
+        )
 
 
 def _facts(target: Target) -> tuple[str, frozenset[str]]:
@@ -145,7 +155,13 @@ class _Copies:
         if isinstance(value, TensorWrapper):
             return tw.reinterpret(self._array(value.base), value.dtype)
         if isinstance(value, TensorDescriptor):
-            return TensorDescriptor(self.place(value.base), list(value.shape), list(value.strides), list(value.block_shape), value.padding)
+            return TensorDescriptor(
+                self.place(value.base),
+                list(value.shape),
+                list(value.strides),
+                list(value.block_shape),
+                value.padding,
+            )
         if isinstance(value, tuple):
             items = [self.place(item) for item in value]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
@@ -156,7 +172,11 @@ class _Copies:
         if found is None:
             buffer = self._memory.allocate(max(16, array.nbytes), 256)
             self._memory.copy_to_device(buffer, _bytes_of(np.ascontiguousarray(array)))
-            found = self._placed[id(array)] = array, buffer, _OnDevice(buffer, array.dtype, f"{self._device.kind}:{self._device.index}")
+            found = self._placed[id(array)] = (
+                array,
+                buffer,
+                _OnDevice(buffer, array.dtype, f"{self._device.kind}:{self._device.index}"),
+            )
         return found[2]
 
     def give_back(self) -> None:

@@ -64,12 +64,26 @@ PROBES: dict[str, Probe] = {}
 
 
 def probe(
-    *names: str, host: bool = False, feature: str = "", target: str = "", languages: tuple[str, ...] = (), otherwise: Body | None = None
+    *names: str,
+    host: bool = False,
+    feature: str = "",
+    target: str = "",
+    languages: tuple[str, ...] = (),
+    otherwise: Body | None = None,
 ) -> Callable[[B], B]:
     """Declare the function as a probe of ``names``; see :class:`Probe`."""
 
     def declare(body: B) -> B:
-        add_probe(body.__name__.strip("_"), names, body, host=host, feature=feature, target=target, languages=languages, otherwise=otherwise)
+        add_probe(
+            body.__name__.strip("_"),
+            names,
+            body,
+            host=host,
+            feature=feature,
+            target=target,
+            languages=languages,
+            otherwise=otherwise,
+        )
         return body
 
     return declare

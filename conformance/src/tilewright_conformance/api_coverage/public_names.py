@@ -56,7 +56,14 @@ def names() -> dict[str, Name]:
             full = f"{family['prefix']}{name}"
             if full in found:
                 raise ValueError(f"public_names.toml names {full} twice")
-            found[full] = Name(full, family["title"], family["kind"], since or family.get("since", "3.0"), family["page"].format(name=name), alias)
+            found[full] = Name(
+                full,
+                family["title"],
+                family["kind"],
+                since or family.get("since", "3.0"),
+                family["page"].format(name=name),
+                alias,
+            )
     return found
 
 
@@ -96,8 +103,12 @@ def _walk(found: Any, path: str, importable: bool = False) -> Any:
         except AttributeError:
             if not importable or not inspect.ismodule(found):
                 raise
-            found = importlib.import_module(f"{found.__name__.replace('tilewright.compat.triton', 'triton')}.{name}")
-        except RuntimeError:  # a setting whose value is not to be had on this machine is there all the same
+            found = importlib.import_module(
+                f"{found.__name__.replace('tilewright.compat.triton', 'triton')}.{name}"
+            )
+        except (
+            RuntimeError
+        ):  # a setting whose value is not to be had on this machine is there all the same
             found = inspect.getattr_static(found, name)
     return found
 
@@ -108,7 +119,9 @@ def _member(owner: str) -> Any:
         from tilewright.language.builtin_functions.descriptors import EMITTED_MEMBERS
 
         if owner == "dtype":
-            return next(getattr(dtype, path) for dtype in (tl.int32, tl.float32) if hasattr(dtype, path))
+            return next(
+                getattr(dtype, path) for dtype in (tl.int32, tl.float32) if hasattr(dtype, path)
+            )
         if owner == "tensor_descriptor" and path in EMITTED_MEMBERS:
             return EMITTED_MEMBERS[path]
         return inspect.getattr_static(getattr(tl, owner), path)

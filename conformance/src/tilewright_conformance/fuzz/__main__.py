@@ -32,9 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         emulated = emulate(given.backend, given.emulate, given.seed) if given.emulate else None
         differential = Differential(given.backend, given.time_limit, emulated)
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
-        print(f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
+        print(
+            f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}",
+            file=sys.stderr,
+        )
         return 2
-    return _Run(given.backend, load, given.out, given.seed, Search(differential, shrink=given.shrink)).run(given.count, given.stop_after)
+    return _Run(
+        given.backend, load, given.out, given.seed, Search(differential, shrink=given.shrink)
+    ).run(given.count, given.stop_after)
 
 
 class _Run:
@@ -66,11 +71,27 @@ class _Run:
         return 1 if found else 0
 
     def _text(self, program: Program, verdict: Verdict, title: str, file: str) -> str:
-        return reproducer(program, verdict.expected, backend=self.backend, load=self.load, title=title, message=verdict.message, file=file)
+        return reproducer(
+            program,
+            verdict.expected,
+            backend=self.backend,
+            load=self.load,
+            title=title,
+            message=verdict.message,
+            file=file,
+        )
 
     def _note(self, program: Program, known: Verdict) -> None:
         """Leave the program behind, in case the backend ends the process."""
-        write(self.running, self._text(program, known, f"The program that ran when the process on {self.backend} ended.", self.running.name))
+        write(
+            self.running,
+            self._text(
+                program,
+                known,
+                f"The program that ran when the process on {self.backend} ended.",
+                self.running.name,
+            ),
+        )
 
     def _report(self, failure: Found, file: str) -> str:
         title = f"A random program on which {self.backend} fails ({failure.verdict.kind})."
@@ -89,21 +110,65 @@ def _loaded(backend: str, reference: str) -> str:
     if reference:
         module, _, name = reference.partition(":")
         plugin = importlib.import_module(module)
-        registry().register(getattr(plugin, name) if name else plugin, backend, distribution=f"loaded from {reference}")
+        registry().register(
+            getattr(plugin, name) if name else plugin,
+            backend,
+            distribution=f"loaded from {reference}",
+        )
     return reference
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tilewright_conformance.fuzz", description="Run random tile programs on a backend and on the reference.")
+    parser = argparse.ArgumentParser(
+        "python -m tilewright_conformance.fuzz",
+        description="Run random tile programs on a backend and on the reference.",
+    )
     parser.add_argument("--backend", required=True, help="the backend's name")
-    parser.add_argument("--count", type=int, default=1000, help="programs to run (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the programs and their data (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("fuzz"), help="where reproducers are written (default: %(default)s)")
-    parser.add_argument("--emulate", default="", metavar="TARGET", help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator")
-    parser.add_argument("--load", default="", metavar="MODULE[:OBJECT]", help="the backend's plugin, where no distribution ships it")
-    parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="stop after N failures (default: %(default)s)")
-    parser.add_argument("--time-limit", type=float, default=120.0, metavar="S", help="seconds for one program; then all ends (default: %(default)s)")
-    parser.add_argument("--shrink", type=int, default=500, metavar="N", help="smaller programs to try for each failure (default: %(default)s)")
+    parser.add_argument(
+        "--count", type=int, default=1000, help="programs to run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the programs and their data (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("fuzz"),
+        help="where reproducers are written (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--emulate",
+        default="",
+        metavar="TARGET",
+        help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator",
+    )
+    parser.add_argument(
+        "--load",
+        default="",
+        metavar="MODULE[:OBJECT]",
+        help="the backend's plugin, where no distribution ships it",
+    )
+    parser.add_argument(
+        "--stop-after",
+        type=int,
+        default=5,
+        metavar="N",
+        help="stop after N failures (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="seconds for one program; then all ends (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shrink",
+        type=int,
+        default=500,
+        metavar="N",
+        help="smaller programs to try for each failure (default: %(default)s)",
+    )
     return parser
 
 

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 #: Integers wrap around in the IR; all else that the checked mode finds makes a program undefined.
 _CHECKED = CheckedOptions(overflow=False)
 
-AGREES, UNDEFINED, UNDECLARED, MISMATCH, ERROR = "agrees", "undefined", "undeclared", "mismatch", "error"
+AGREES, UNDEFINED, UNDECLARED, MISMATCH, ERROR = (
+    "agrees",
+    "undefined",
+    "undeclared",
+    "mismatch",
+    "error",
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,9 @@ class Differential:
         BackendError: there is no such backend, or it has no device.
     """
 
-    def __init__(self, backend: str, time_limit: float | None = None, emulated: EmulatedDevice | None = None) -> None:
+    def __init__(
+        self, backend: str, time_limit: float | None = None, emulated: EmulatedDevice | None = None
+    ) -> None:
         self.backend, self.time_limit, self._emulated = backend, time_limit, emulated
         self._session = Session(Subject(backend), "fuzz")
 
@@ -111,12 +119,18 @@ class Differential:
         except OutOfBoundsWriteError as error:
             return Verdict(MISMATCH, str(error), known.expected)
         except Exception as error:  # a backend may raise anything
-            return Verdict(ERROR, f"{type(error).__name__}: {error}{self._recovered()}", known.expected)
+            return Verdict(
+                ERROR, f"{type(error).__name__}: {error}{self._recovered()}", known.expected
+            )
         finally:
             if self.time_limit is not None:
                 faulthandler.cancel_dump_traceback_later()
         for output in program.outputs:
             wrong = mismatch(output, known.expected[output.index], found[output.index])
             if wrong:
-                return Verdict(MISMATCH, f"argument {output.index}, of {output.element}: {wrong}", known.expected)
+                return Verdict(
+                    MISMATCH,
+                    f"argument {output.index}, of {output.element}: {wrong}",
+                    known.expected,
+                )
         return Verdict(AGREES, "", known.expected)

@@ -50,7 +50,18 @@ def minimise(program: Program, fails: Fails, attempts: int = 1000) -> Program:
         return asked <= attempts and fails(smaller)
 
     everything = tuple(range(len(program.module.kernel.arguments)))
-    current = _without_outputs(Fewer(program.module, program.grid, program.parameters, program.outputs, program.seed, program, everything), still_fails)
+    current = _without_outputs(
+        Fewer(
+            program.module,
+            program.grid,
+            program.parameters,
+            program.outputs,
+            program.seed,
+            program,
+            everything,
+        ),
+        still_fails,
+    )
     current = _on_one_program(current, still_fails)
     changed = True
     while changed and asked < attempts:
@@ -101,9 +112,17 @@ def _keeping(program: Fewer, outputs: tuple[Output, ...]) -> Fewer | None:
     """The program without the writes to other outputs; an update whose old value is read stays."""
     module = copy_of(program.module)
     kept = {output.index for output in outputs}
-    others = {module.kernel.arguments[output.index] for output in program.outputs if output.index not in kept}
-    for operation in [found for found in module.walk() if Effect.WRITE in found.spec.effects and found.operands]:
-        if _base(operation.operands[0]) in others and not any(result.uses for result in operation.results):
+    others = {
+        module.kernel.arguments[output.index]
+        for output in program.outputs
+        if output.index not in kept
+    }
+    for operation in [
+        found for found in module.walk() if Effect.WRITE in found.spec.effects and found.operands
+    ]:
+        if _base(operation.operands[0]) in others and not any(
+            result.uses for result in operation.results
+        ):
             operation.erase()
     return _with(dataclasses.replace(program, outputs=outputs), module)
 
@@ -149,7 +168,11 @@ def _attempts(program: Fewer, position: int) -> Iterator[Fewer]:
             if not result.uses:
                 break
             replacement = _constant(operation, result) if choice < 0 else operation.operands[choice]
-            if replacement is None or replacement.type is not result.type or (choice < 0 and _is_constant(result)):
+            if (
+                replacement is None
+                or replacement.type is not result.type
+                or (choice < 0 and _is_constant(result))
+            ):
                 continue
             result.replace_all_uses(replacement)
             smaller = _with(program, module)
@@ -164,7 +187,11 @@ def _addressing(module: Module) -> set[Operation]:
     undefined.
     """
     found: set[Operation] = set()
-    pending = [operation.operands[0] for operation in module.walk() if Effect.WRITE in operation.spec.effects and operation.operands]
+    pending = [
+        operation.operands[0]
+        for operation in module.walk()
+        if Effect.WRITE in operation.spec.effects and operation.operands
+    ]
     while pending:
         definition = pending.pop().definition
         if definition is not None and definition not in found and not definition.regions:
@@ -175,13 +202,18 @@ def _addressing(module: Module) -> set[Operation]:
 
 def _is_constant(value: Value) -> bool:
     definition = value.definition
-    return definition is not None and (definition.name == "constant" or (definition.name == "splat" and _is_constant(definition.operands[0])))
+    return definition is not None and (
+        definition.name == "constant"
+        or (definition.name == "splat" and _is_constant(definition.operands[0]))
+    )
 
 
 def _constant(operation: Operation, result: Value) -> Value | None:
     """One, in front of the operation; not for addresses."""
     element = element_type(result.type)
-    if not isinstance(element, IntType | FloatType) or any(reader.name == "addptr" for reader in result.uses):
+    if not isinstance(element, IntType | FloatType) or any(
+        reader.name == "addptr" for reader in result.uses
+    ):
         return None
     return Builder.at(operation).constant_like(result.type, element is I1 or 1)
 
@@ -191,12 +223,27 @@ def _without_unused_arguments(program: Fewer) -> Fewer:
     module = copy_of(program.module)
     function = module.kernel
     outputs = {output.index for output in program.outputs}
-    used = [index for index, argument in enumerate(function.arguments) if argument.uses or index in outputs]
+    used = [
+        index
+        for index, argument in enumerate(function.arguments)
+        if argument.uses or index in outputs
+    ]
     function.body.arguments[:] = [function.arguments[index] for index in used]
     function.argument_attributes[:] = [function.argument_attributes[index] for index in used]
-    called = {operation.attribute("callee") for operation in module.walk() if operation.name == "call"}
-    for name in [name for name, other in module.functions.items() if not other.kernel and name not in called]:
+    called = {
+        operation.attribute("callee") for operation in module.walk() if operation.name == "call"
+    }
+    for name in [
+        name for name, other in module.functions.items() if not other.kernel and name not in called
+    ]:
         del module.functions[name]
-    moved = tuple(dataclasses.replace(output, index=used.index(output.index)) for output in program.outputs)
-    parameters, kept = tuple(program.parameters[index] for index in used), tuple(program.kept[index] for index in used)
-    return dataclasses.replace(program, module=module, parameters=parameters, outputs=moved, kept=kept)
+    moved = tuple(
+        dataclasses.replace(output, index=used.index(output.index)) for output in program.outputs
+    )
+    parameters, kept = (
+        tuple(program.parameters[index] for index in used),
+        tuple(program.kept[index] for index in used),
+    )
+    return dataclasses.replace(
+        program, module=module, parameters=parameters, outputs=moved, kept=kept
+    )

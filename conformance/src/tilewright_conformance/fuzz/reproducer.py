@@ -139,7 +139,16 @@ if __name__ == "__main__":
 '''
 
 
-def reproducer(program: Program, expected: Sequence[Any], *, backend: str, load: str = "", title: str, message: str, file: str = "reproducer.py") -> str:
+def reproducer(
+    program: Program,
+    expected: Sequence[Any],
+    *,
+    backend: str,
+    load: str = "",
+    title: str,
+    message: str,
+    file: str = "reproducer.py",
+) -> str:
     """The file's text.
 
     Args:
@@ -158,7 +167,10 @@ def reproducer(program: Program, expected: Sequence[Any], *, backend: str, load:
         module=str(program.module).strip(),
         grid=program.grid,
         arguments="\n".join(f"    {_data(value)}," for value in program.arguments()),
-        expected="\n".join(f"    {one.index}: ({_data(expected[one.index])}, {one.ulp!r}, {one.scale!r})," for one in program.outputs),
+        expected="\n".join(
+            f"    {one.index}: ({_data(expected[one.index])}, {one.ulp!r}, {one.scale!r}),"
+            for one in program.outputs
+        ),
     )
 
 

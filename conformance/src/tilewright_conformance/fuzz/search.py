@@ -54,7 +54,9 @@ class Tally:
     @property
     def judged(self) -> int:
         """Programs that say something about the backend."""
-        return sum(count for kind, count in self.kinds.items() if kind not in ("undefined", "undeclared"))
+        return sum(
+            count for kind, count in self.kinds.items() if kind not in ("undefined", "undeclared")
+        )
 
     @property
     def rejected(self) -> int:
@@ -68,16 +70,26 @@ class Tally:
             return
         operations = list(program.module.walk())
         self.operations.update({operation.name for operation in operations})
-        types = {element_type(value.type) for operation in operations for value in operation.results}
-        self.elements.update(str(type_) for type_ in types if isinstance(type_, IntType | FloatType))
+        types = {
+            element_type(value.type) for operation in operations for value in operation.results
+        }
+        self.elements.update(
+            str(type_) for type_ in types if isinstance(type_, IntType | FloatType)
+        )
 
     def coverage(self) -> str:
         """A table: in how many programs each operation and each element type was."""
         lines = []
         for title, counter in (("operation", self.operations), ("element type", self.elements)):
-            rows = [f"{name} {count}" for name, count in sorted(counter.items(), key=lambda row: (-row[1], row[0]))]
+            rows = [
+                f"{name} {count}"
+                for name, count in sorted(counter.items(), key=lambda row: (-row[1], row[0]))
+            ]
             lines.append(f"programs with each {title}:")
-            lines += ["  " + "".join(f"{cell:<26}" for cell in rows[start : start + 6]).rstrip() for start in range(0, len(rows), 6)]
+            lines += [
+                "  " + "".join(f"{cell:<26}" for cell in rows[start : start + 6]).rstrip()
+                for start in range(0, len(rows), 6)
+            ]
         return "\n".join(lines)
 
 
@@ -91,7 +103,13 @@ class Search:
             backend may end the process.
     """
 
-    def __init__(self, differential: Differential, *, shrink: int = 500, before: Callable[[Program, Verdict], None] = lambda program, known: None) -> None:
+    def __init__(
+        self,
+        differential: Differential,
+        *,
+        shrink: int = 500,
+        before: Callable[[Program, Verdict], None] = lambda program, known: None,
+    ) -> None:
         self.differential, self.shrink, self.before = differential, shrink, before
         self.tally = Tally()
 

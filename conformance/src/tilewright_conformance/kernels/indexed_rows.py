@@ -16,7 +16,10 @@ def gather_rows(rows_ptr, index_ptr, out_ptr, stride, ROWS: tl.constexpr, COLUMN
     """``out = rows[index]``, ROWS rows a program."""
     at, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     index = tl.load(index_ptr + at)
-    tl.store(out_ptr + at[:, None] * COLUMNS + columns[None, :], tl.load(rows_ptr + index[:, None] * stride + columns[None, :]))
+    tl.store(
+        out_ptr + at[:, None] * COLUMNS + columns[None, :],
+        tl.load(rows_ptr + index[:, None] * stride + columns[None, :]),
+    )
 
 
 @tw.jit
@@ -24,11 +27,27 @@ def scatter_rows(rows_ptr, index_ptr, out_ptr, stride, ROWS: tl.constexpr, COLUM
     """``out[index] = rows``, ROWS rows a program."""
     at, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     index = tl.load(index_ptr + at)
-    tl.store(out_ptr + index[:, None] * stride + columns[None, :], tl.load(rows_ptr + at[:, None] * COLUMNS + columns[None, :]))
+    tl.store(
+        out_ptr + index[:, None] * stride + columns[None, :],
+        tl.load(rows_ptr + at[:, None] * COLUMNS + columns[None, :]),
+    )
 
 
 @tw.jit
-def paged_values(q_ptr, keys_ptr, values_ptr, table_ptr, out_ptr, n, page, row, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr):
+def paged_values(
+    q_ptr,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    out_ptr,
+    n,
+    page,
+    row,
+    H: tl.constexpr,
+    T: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+):
     """``(q @ k.T) @ v`` of n keys and values in pages of PAGE rows, which a table names.
 
     Strides of pages and rows are in elements.
@@ -39,7 +58,10 @@ def paged_values(q_ptr, keys_ptr, values_ptr, table_ptr, out_ptr, n, page, row, 
     for start in tl.range(0, n, T):
         at = start + tl.arange(0, T)
         known = at < n
-        place = tl.load(table_ptr + at // PAGE, mask=known, other=0).to(tl.int64) * page + (at % PAGE) * row
+        place = (
+            tl.load(table_ptr + at // PAGE, mask=known, other=0).to(tl.int64) * page
+            + (at % PAGE) * row
+        )
         k = tl.load(keys_ptr + place[None, :] + d[:, None], mask=known[None, :], other=0.0)
         v = tl.load(values_ptr + place[:, None] + d[None, :], mask=known[:, None], other=0.0)
         total += tl.dot(tl.dot(q, k).to(v.dtype), v)
@@ -47,16 +69,38 @@ def paged_values(q_ptr, keys_ptr, values_ptr, table_ptr, out_ptr, n, page, row, 
 
 
 @tw.jit
-def expert_rows(a_ptr, b_ptr, order_ptr, expert_ptr, out_ptr, tokens, N, K, TOP: tl.constexpr, M: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def expert_rows(
+    a_ptr,
+    b_ptr,
+    order_ptr,
+    expert_ptr,
+    out_ptr,
+    tokens,
+    N,
+    K,
+    TOP: tl.constexpr,
+    M: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
     """Rows of ``a`` times the matrices of their experts.
 
     Slot i of a program is row ``order[i] // TOP``, none where that is ``tokens * TOP`` or more.
     """
-    slots, columns, inner = tl.program_id(0) * M + tl.arange(0, M), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    slots, columns, inner = (
+        tl.program_id(0) * M + tl.arange(0, M),
+        tl.program_id(1) * BN + tl.arange(0, BN),
+        tl.arange(0, BK),
+    )
     order = tl.load(order_ptr + slots)
     real = order < tokens * TOP
     a = a_ptr + (order // TOP)[:, None] * K + inner[None, :]
-    b = b_ptr + tl.load(expert_ptr + tl.program_id(0)).to(tl.int64) * N * K + columns[None, :] * K + inner[:, None]
+    b = (
+        b_ptr
+        + tl.load(expert_ptr + tl.program_id(0)).to(tl.int64) * N * K
+        + columns[None, :] * K
+        + inner[:, None]
+    )
     total = tl.zeros((M, BN), tl.float32)
     for k in range(0, K, BK):
         x = tl.load(a, mask=real[:, None] & (k + inner < K)[None, :], other=0.0)
@@ -64,13 +108,25 @@ def expert_rows(a_ptr, b_ptr, order_ptr, expert_ptr, out_ptr, tokens, N, K, TOP:
         total = tl.dot(x, y, total)
         a += BK
         b += BK
-    tl.store(out_ptr + order[:, None] * N + columns[None, :], total, mask=real[:, None] & (columns < N)[None, :])
+    tl.store(
+        out_ptr + order[:, None] * N + columns[None, :],
+        total,
+        mask=real[:, None] & (columns < N)[None, :],
+    )
 
 
 #: By name: the kernel, the types of its parameters, and constants that one test or another uses.
 KERNELS = {
-    "gather": (gather_rows, {"rows_ptr": "*fp16", "index_ptr": "*i32", "out_ptr": "*fp16", "stride": "i32"}, {"ROWS": 32, "COLUMNS": 128}),
-    "scatter": (scatter_rows, {"rows_ptr": "*fp16", "index_ptr": "*i32", "out_ptr": "*fp16", "stride": "i32"}, {"ROWS": 32, "COLUMNS": 128}),
+    "gather": (
+        gather_rows,
+        {"rows_ptr": "*fp16", "index_ptr": "*i32", "out_ptr": "*fp16", "stride": "i32"},
+        {"ROWS": 32, "COLUMNS": 128},
+    ),
+    "scatter": (
+        scatter_rows,
+        {"rows_ptr": "*fp16", "index_ptr": "*i32", "out_ptr": "*fp16", "stride": "i32"},
+        {"ROWS": 32, "COLUMNS": 128},
+    ),
     "paged": (
         paged_values,
         {

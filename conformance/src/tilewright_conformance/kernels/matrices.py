@@ -20,11 +20,25 @@ def tile_of(index, tiles_m, tiles_n, GROUP: tl.constexpr):
 
 
 @tw.jit
-def grouped_matmul(a_ptrs, b_ptrs, c_ptrs, sizes, problems, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def grouped_matmul(
+    a_ptrs,
+    b_ptrs,
+    c_ptrs,
+    sizes,
+    problems,
+    GROUP: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
     tile = tl.program_id(0)
     done = 0
     for problem in range(problems):
-        M, N, K = tl.load(sizes + 3 * problem), tl.load(sizes + 3 * problem + 1), tl.load(sizes + 3 * problem + 2)
+        M, N, K = (
+            tl.load(sizes + 3 * problem),
+            tl.load(sizes + 3 * problem + 1),
+            tl.load(sizes + 3 * problem + 2),
+        )
         tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
         count = tiles_m * tiles_n
         a = tl.load(a_ptrs + problem).to(tl.pointer_type(tl.float32))
@@ -32,19 +46,52 @@ def grouped_matmul(a_ptrs, b_ptrs, c_ptrs, sizes, problems, GROUP: tl.constexpr,
         c = tl.load(c_ptrs + problem).to(tl.pointer_type(tl.float32))
         while tile >= done and tile < done + count:
             pid_m, pid_n = tile_of(tile - done, tiles_m, tiles_n, GROUP)
-            rows, columns, inner = pid_m * BM + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN), tl.arange(0, BK)
+            rows, columns, inner = (
+                pid_m * BM + tl.arange(0, BM),
+                pid_n * BN + tl.arange(0, BN),
+                tl.arange(0, BK),
+            )
             acc = tl.zeros((BM, BN), dtype=tl.float32)
             for k in tl.range(0, K, BK, num_stages=3, loop_unroll_factor=2):
-                x = tl.load(a + rows[:, None] * K + (k + inner)[None, :], mask=(rows[:, None] < M) & (k + inner[None, :] < K), other=0.0)
-                y = tl.load(b + (k + inner)[:, None] * N + columns[None, :], mask=(k + inner[:, None] < K) & (columns[None, :] < N), other=0.0)
+                x = tl.load(
+                    a + rows[:, None] * K + (k + inner)[None, :],
+                    mask=(rows[:, None] < M) & (k + inner[None, :] < K),
+                    other=0.0,
+                )
+                y = tl.load(
+                    b + (k + inner)[:, None] * N + columns[None, :],
+                    mask=(k + inner[:, None] < K) & (columns[None, :] < N),
+                    other=0.0,
+                )
                 acc = tl.dot(x, y, acc, input_precision="ieee")
-            tl.store(c + rows[:, None] * N + columns[None, :], acc, mask=(rows[:, None] < M) & (columns[None, :] < N))
+            tl.store(
+                c + rows[:, None] * N + columns[None, :],
+                acc,
+                mask=(rows[:, None] < M) & (columns[None, :] < N),
+            )
             tile += tl.num_programs(0)
         done += count
 
 
 @tw.jit
-def split_k(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr):
+def split_k(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    sam,
+    sak,
+    sbk,
+    sbn,
+    scm,
+    scn,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
     pid, part = tl.program_id(0), tl.program_id(1)
     pid_m, pid_n = pid // tl.cdiv(N, BN), pid % tl.cdiv(N, BN)
     rows, columns = pid_m * BM + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN)
@@ -70,7 +117,20 @@ def split_k(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN
 
 
 @tw.jit
-def int4_matmul(x, packed, scales, zeros, y, M, N, K, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def int4_matmul(
+    x,
+    packed,
+    scales,
+    zeros,
+    y,
+    M,
+    N,
+    K,
+    GROUP: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
     inner = tl.arange(0, BK)
@@ -78,8 +138,16 @@ def int4_matmul(x, packed, scales, zeros, y, M, N, K, GROUP: tl.constexpr, BM: t
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
         k = start + inner
-        a = tl.load(x + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0.0)
-        words = tl.load(packed + (k // 8)[:, None] * N + columns[None, :], mask=(k[:, None] < K) & (columns[None, :] < N), other=0)
+        a = tl.load(
+            x + rows[:, None] * K + k[None, :],
+            mask=(rows[:, None] < M) & (k[None, :] < K),
+            other=0.0,
+        )
+        words = tl.load(
+            packed + (k // 8)[:, None] * N + columns[None, :],
+            mask=(k[:, None] < K) & (columns[None, :] < N),
+            other=0,
+        )
         group = (k // GROUP)[:, None]
         inside = (k[:, None] < K) & (columns[None, :] < N)
         scale = tl.load(scales + group * N + columns[None, :], mask=inside, other=0.0)
@@ -88,7 +156,11 @@ def int4_matmul(x, packed, scales, zeros, y, M, N, K, GROUP: tl.constexpr, BM: t
         nibbles = (words >> shift[:, None]) & 0xF
         b = ((nibbles - zero).to(tl.float32) * scale).to(a.dtype)
         acc += tl.dot(a, b)
-    tl.store(y + rows[:, None] * N + columns[None, :], acc.to(y.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        y + rows[:, None] * N + columns[None, :],
+        acc.to(y.dtype.element_ty),
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 @tw.jit
@@ -126,14 +198,50 @@ def attention_forward(
     rows, column = block * BM + tl.arange(0, BM), tl.arange(0, D)
     mask = rows[:, None] < length
     q = tl.load(q_ptr + base + rows[:, None] * D + column[None, :], mask=mask, other=0.0)
-    state = tl.zeros((BM, D), tl.float32), tl.zeros((BM,), tl.float32), tl.full((BM,), float("-inf"), tl.float32)
+    state = (
+        tl.zeros((BM, D), tl.float32),
+        tl.zeros((BM,), tl.float32),
+        tl.full((BM,), float("-inf"), tl.float32),
+    )
     if CAUSAL:
         plain, stop = block * BM, min((block + 1) * BM, length)
     else:
         plain, stop = length // BN * BN, length
-    state = attention_block(*state, q, k_ptr + base, v_ptr + base, rows, 0, plain, length, scale, D, BN, MASKED=False, CAUSAL=CAUSAL)
-    acc, total, top = attention_block(*state, q, k_ptr + base, v_ptr + base, rows, plain, stop, length, scale, D, BN, MASKED=True, CAUSAL=CAUSAL)
-    tl.store(o_ptr + base + rows[:, None] * D + column[None, :], (acc / total[:, None]).to(o_ptr.dtype.element_ty), mask=mask)
+    state = attention_block(
+        *state,
+        q,
+        k_ptr + base,
+        v_ptr + base,
+        rows,
+        0,
+        plain,
+        length,
+        scale,
+        D,
+        BN,
+        MASKED=False,
+        CAUSAL=CAUSAL,
+    )
+    acc, total, top = attention_block(
+        *state,
+        q,
+        k_ptr + base,
+        v_ptr + base,
+        rows,
+        plain,
+        stop,
+        length,
+        scale,
+        D,
+        BN,
+        MASKED=True,
+        CAUSAL=CAUSAL,
+    )
+    tl.store(
+        o_ptr + base + rows[:, None] * D + column[None, :],
+        (acc / total[:, None]).to(o_ptr.dtype.element_ty),
+        mask=mask,
+    )
     tl.store(lse_ptr + head * length + rows, top + tl.log(total), mask=rows < length)
 
 
@@ -185,7 +293,20 @@ def attention_backward(
 
 
 @tw.jit
-def paged_decode(q_ptr, k_ptr, v_ptr, table_ptr, lengths, o_ptr, scale, heads, kv_heads, pages, PAGE: tl.constexpr, D: tl.constexpr):
+def paged_decode(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    table_ptr,
+    lengths,
+    o_ptr,
+    scale,
+    heads,
+    kv_heads,
+    pages,
+    PAGE: tl.constexpr,
+    D: tl.constexpr,
+):
     sequence, head = tl.program_id(0), tl.program_id(1)
     kv_head = head // (heads // kv_heads)
     column, slot = tl.arange(0, D), tl.arange(0, PAGE)
@@ -201,7 +322,9 @@ def paged_decode(q_ptr, k_ptr, v_ptr, table_ptr, lengths, o_ptr, scale, heads, k
         scores = tl.where(mask, scores, float("-inf"))
         new_top = tl.maximum(tl.max(scores, axis=0), top)
         p, shrink = tl.exp(scores - new_top), tl.exp(top - new_top)
-        acc = acc * shrink + tl.sum(p[:, None] * tl.load(v_ptr + at, mask=mask[:, None], other=0.0), axis=0)
+        acc = acc * shrink + tl.sum(
+            p[:, None] * tl.load(v_ptr + at, mask=mask[:, None], other=0.0), axis=0
+        )
         total = total * shrink + tl.sum(p, axis=0)
         top = new_top
     tl.store(o_ptr + (sequence * heads + head) * D + column, acc / total)
@@ -209,7 +332,22 @@ def paged_decode(q_ptr, k_ptr, v_ptr, table_ptr, lengths, o_ptr, scale, heads, k
 
 @tw.jit
 def convolution(
-    x, w, bias, y, H, W, OH, OW, stride, pad, C: tl.constexpr, OUT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr
+    x,
+    w,
+    bias,
+    y,
+    H,
+    W,
+    OH,
+    OW,
+    stride,
+    pad,
+    C: tl.constexpr,
+    OUT: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
 ):
     image = tl.program_id(1)
     pixel = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -221,8 +359,14 @@ def convolution(
         channel, dy, dx = k // (KH * KW), k // KW % KH, k % KW
         row, column = top[:, None] + dy[None, :], left[:, None] + dx[None, :]
         mask = (row >= 0) & (row < H) & (column >= 0) & (column < W) & (k < C * KH * KW)[None, :]
-        patches = tl.load(x + ((image * C + channel)[None, :] * H + row) * W + column, mask=mask, other=0.0)
-        weights = tl.load(w + out[None, :] * (C * KH * KW) + k[:, None], mask=(k < C * KH * KW)[:, None], other=0.0)
+        patches = tl.load(
+            x + ((image * C + channel)[None, :] * H + row) * W + column, mask=mask, other=0.0
+        )
+        weights = tl.load(
+            w + out[None, :] * (C * KH * KW) + k[:, None],
+            mask=(k < C * KH * KW)[:, None],
+            other=0.0,
+        )
         acc = tl.dot(patches, weights, acc)
     at = (image * OUT + out)[None, :] * (OH * OW) + pixel[:, None]
     tl.store(y + at, tl.maximum(acc, 0.0), mask=pixel[:, None] < OH * OW)
@@ -253,7 +397,11 @@ def dispatch(x, choices, ranks, starts, gathered, order, tokens, width, BLOCK: t
     tl.store(order + place, token)
     for first in range(0, width, BLOCK):
         at = first + tl.arange(0, BLOCK)
-        tl.store(gathered + place * width + at, tl.load(x + token * width + at, mask=at < width), mask=at < width)
+        tl.store(
+            gathered + place * width + at,
+            tl.load(x + token * width + at, mask=at < width),
+            mask=at < width,
+        )
 
 
 @tw.jit
@@ -272,50 +420,106 @@ def blocked_matmul(
     """
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     inner = tl.arange(0, BK)
-    for tile in range(tl.program_id(0), tiles_m * tiles_n, PROGRAMS if PROGRAMS > 0 else tiles_m * tiles_n):
+    for tile in range(
+        tl.program_id(0), tiles_m * tiles_n, PROGRAMS if PROGRAMS > 0 else tiles_m * tiles_n
+    ):
         pid_m, pid_n = tile_of(tile, tiles_m, tiles_n, GROUP)
         rows, columns = pid_m * BM + tl.arange(0, BM), pid_n * BN + tl.arange(0, BN)
         acc = tl.zeros((BM, BN), tl.float32)
         for start in range(0, K, BK):
             k = start + inner
-            a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0.0)
-            b = tl.load(b_ptr + k[:, None] * N + columns[None, :], mask=(k[:, None] < K) & (columns[None, :] < N), other=0.0)
+            a = tl.load(
+                a_ptr + rows[:, None] * K + k[None, :],
+                mask=(rows[:, None] < M) & (k[None, :] < K),
+                other=0.0,
+            )
+            b = tl.load(
+                b_ptr + k[:, None] * N + columns[None, :],
+                mask=(k[:, None] < K) & (columns[None, :] < N),
+                other=0.0,
+            )
             acc = tl.dot(a, b, acc)
         if ACTIVATION is not None:
             acc = ACTIVATION(acc)
-        tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc.to(c_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+        tl.store(
+            c_ptr + rows[:, None] * N + columns[None, :],
+            acc.to(c_ptr.dtype.element_ty),
+            mask=(rows[:, None] < M) & (columns[None, :] < N),
+        )
 
 
 @tw.jit
-def int8_matmul(a_ptr, b_ptr, a_scale, b_scale, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def int8_matmul(
+    a_ptr,
+    b_ptr,
+    a_scale,
+    b_scale,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
     """Rows of ``a`` and columns of ``b`` [N, K] were quantised, each with its own scale."""
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    rows, columns = (
+        tl.program_id(0) * BM + tl.arange(0, BM),
+        tl.program_id(1) * BN + tl.arange(0, BN),
+    )
     acc = tl.zeros((BM, BN), tl.int32)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
-        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0)
-        b = tl.load(b_ptr + columns[:, None] * K + k[None, :], mask=(columns[:, None] < N) & (k[None, :] < K), other=0)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + k[None, :],
+            mask=(rows[:, None] < M) & (k[None, :] < K),
+            other=0,
+        )
+        b = tl.load(
+            b_ptr + columns[:, None] * K + k[None, :],
+            mask=(columns[:, None] < N) & (k[None, :] < K),
+            other=0,
+        )
         acc = tl.dot(a, tl.trans(b), acc)
     left = tl.load(a_scale + rows, mask=rows < M, other=0.0)
     right = tl.load(b_scale + columns, mask=columns < N, other=0.0)
     tl.store(
-        c_ptr + rows[:, None] * N + columns[None, :], acc.to(tl.float32) * left[:, None] * right[None, :], mask=(rows[:, None] < M) & (columns[None, :] < N)
+        c_ptr + rows[:, None] * N + columns[None, :],
+        acc.to(tl.float32) * left[:, None] * right[None, :],
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
     )
 
 
 @tw.jit
-def gated_mlp(x_ptr, gate_ptr, up_ptr, y_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def gated_mlp(
+    x_ptr, gate_ptr, up_ptr, y_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
     """silu(x @ gate) * (x @ up), two matmuls in one loop."""
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    rows, columns = (
+        tl.program_id(0) * BM + tl.arange(0, BM),
+        tl.program_id(1) * BN + tl.arange(0, BN),
+    )
     gate, up = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
         weights = (k[:, None] < K) & (columns[None, :] < N)
-        x = tl.load(x_ptr + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0.0)
-        gate = tl.dot(x, tl.load(gate_ptr + k[:, None] * N + columns[None, :], mask=weights, other=0.0), gate)
-        up = tl.dot(x, tl.load(up_ptr + k[:, None] * N + columns[None, :], mask=weights, other=0.0), up)
+        x = tl.load(
+            x_ptr + rows[:, None] * K + k[None, :],
+            mask=(rows[:, None] < M) & (k[None, :] < K),
+            other=0.0,
+        )
+        gate = tl.dot(
+            x, tl.load(gate_ptr + k[:, None] * N + columns[None, :], mask=weights, other=0.0), gate
+        )
+        up = tl.dot(
+            x, tl.load(up_ptr + k[:, None] * N + columns[None, :], mask=weights, other=0.0), up
+        )
     y = gate / (1 + tl.exp(-gate)) * up
-    tl.store(y_ptr + rows[:, None] * N + columns[None, :], y.to(y_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        y_ptr + rows[:, None] * N + columns[None, :],
+        y.to(y_ptr.dtype.element_ty),
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 @tw.jit
@@ -327,14 +531,26 @@ def described_matmul(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
     m, n, batch = tl.program_id(0) * BM, tl.program_id(1) * BN, tl.program_id(2)
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
-        acc = tl.dot(a.load([batch, m, start]).reshape(BM, BK), b.load([batch, start, n]).reshape(BK, BN), acc)
+        acc = tl.dot(
+            a.load([batch, m, start]).reshape(BM, BK),
+            b.load([batch, start, n]).reshape(BK, BN),
+            acc,
+        )
     c.store([batch, m, n], acc.to(c.dtype).reshape(1, BM, BN))
 
 
 @tw.jit
-def describing_matmul(a_ptr, b_ptr, c_ptr, B, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def describing_matmul(
+    a_ptr, b_ptr, c_ptr, B, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
     """The same with descriptors made in the kernel."""
-    a = tl.make_tensor_descriptor(a_ptr, shape=[B, M, K], strides=[M * K, K, 1], block_shape=[1, BM, BK])
-    b = tl.make_tensor_descriptor(b_ptr, shape=[B, K, N], strides=[K * N, N, 1], block_shape=[1, BK, BN])
-    c = tl.make_tensor_descriptor(c_ptr, shape=[B, M, N], strides=[M * N, N, 1], block_shape=[1, BM, BN])
+    a = tl.make_tensor_descriptor(
+        a_ptr, shape=[B, M, K], strides=[M * K, K, 1], block_shape=[1, BM, BK]
+    )
+    b = tl.make_tensor_descriptor(
+        b_ptr, shape=[B, K, N], strides=[K * N, N, 1], block_shape=[1, BK, BN]
+    )
+    c = tl.make_tensor_descriptor(
+        c_ptr, shape=[B, M, N], strides=[M * N, N, 1], block_shape=[1, BM, BN]
+    )
     described_matmul(a, b, c, K, BM, BN, BK)

@@ -25,8 +25,12 @@ def matmul(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
     at, inside = out + m[:, None] * N + n[None, :], (m[:, None] < M) & (n[None, :] < N)
     total = tl.load(at, mask=inside, other=0.0).to(tl.float32)
     for start in range(0, K, BK):
-        left = tl.load(a + m[:, None] * K + (start + k)[None, :], mask=(start + k)[None, :] < K, other=0.0)
-        right = tl.load(b + (start + k)[:, None] * N + n[None, :], mask=(start + k)[:, None] < K, other=0.0)
+        left = tl.load(
+            a + m[:, None] * K + (start + k)[None, :], mask=(start + k)[None, :] < K, other=0.0
+        )
+        right = tl.load(
+            b + (start + k)[:, None] * N + n[None, :], mask=(start + k)[:, None] < K, other=0.0
+        )
         total = tl.dot(left, right, total)
     tl.store(at, total.to(tl.float16), mask=inside)
 
@@ -86,7 +90,13 @@ def scaled(a, a_scale, b, b_scale, out, K, BM: tl.constexpr, BN: tl.constexpr, B
         right = tl.load(b + (start + k)[:, None] * BN + n[None, :])
         scales = m[:, None] * (K // 32) + (start // 32 + group)[None, :]
         total = tl.dot_scaled(
-            left, tl.load(a_scale + scales), "e4m3", right, tl.load(b_scale + n[:, None] * (K // 32) + (start // 32 + group)[None, :]), "e4m3", total
+            left,
+            tl.load(a_scale + scales),
+            "e4m3",
+            right,
+            tl.load(b_scale + n[:, None] * (K // 32) + (start // 32 + group)[None, :]),
+            "e4m3",
+            total,
         )
     tl.store(out + m[:, None] * BN + n[None, :], total)
 
@@ -142,7 +152,9 @@ SIGNATURES = {
 }
 
 
-def tile_ir(kernel: JITFunction, backend_name: str, arch: str) -> tuple[Module, Target, Mapping[str, Any]]:
+def tile_ir(
+    kernel: JITFunction, backend_name: str, arch: str
+) -> tuple[Module, Target, Mapping[str, Any]]:
     """Return one of these kernels after the standard passes, its target, and the launch options."""
     backend = registry().get(backend_name)
     target = named_target(backend, arch)

@@ -29,7 +29,19 @@ def rms_norm_forward(x_ptr, w_ptr, y_ptr, rstd_ptr, stride, columns, eps, BLOCK:
 
 
 @tw.jit
-def rms_norm_backward(dy_ptr, x_ptr, w_ptr, rstd_ptr, dx_ptr, dw_ptr, stride, rows, columns, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+def rms_norm_backward(
+    dy_ptr,
+    x_ptr,
+    w_ptr,
+    rstd_ptr,
+    dx_ptr,
+    dw_ptr,
+    stride,
+    rows,
+    columns,
+    PROGRAMS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     program = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
     mask = offsets < columns
@@ -40,13 +52,31 @@ def rms_norm_backward(dy_ptr, x_ptr, w_ptr, rstd_ptr, dx_ptr, dw_ptr, stride, ro
         dy = tl.load(dy_ptr + row * stride + offsets, mask=mask, other=0.0)
         rstd = tl.load(rstd_ptr + row)
         hat, scaled = x * rstd, w * dy
-        tl.store(dx_ptr + row * stride + offsets, rstd * (scaled - hat * (tl.sum(hat * scaled, axis=0) / columns)), mask=mask)
+        tl.store(
+            dx_ptr + row * stride + offsets,
+            rstd * (scaled - hat * (tl.sum(hat * scaled, axis=0) / columns)),
+            mask=mask,
+        )
         dw += dy * hat
     tl.store(dw_ptr + program * columns + offsets, dw, mask=mask)
 
 
 @tw.jit
-def layer_norm_gradient(dx, dy, dw, db, x, w, mean, rstd, locks, stride, columns, GROUPS: tl.constexpr, BLOCK: tl.constexpr):
+def layer_norm_gradient(
+    dx,
+    dy,
+    dw,
+    db,
+    x,
+    w,
+    mean,
+    rstd,
+    locks,
+    stride,
+    columns,
+    GROUPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     mask = at < columns
@@ -85,7 +115,17 @@ def layer_norm_gradient(dx, dy, dw, db, x, w, mean, rstd, locks, stride, columns
 
 
 @tw.jit
-def rotate(q_ptr, cos_ptr, sin_ptr, q_row, heads, half, BACKWARD: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr):
+def rotate(
+    q_ptr,
+    cos_ptr,
+    sin_ptr,
+    q_row,
+    heads,
+    half,
+    BACKWARD: tl.constexpr,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+):
     position = tl.program_id(0)
     head, column = tl.arange(0, HEADS)[:, None], tl.arange(0, HALF)[None, :]
     cos = tl.load(cos_ptr + position * half + column, mask=column < half, other=0)
@@ -101,7 +141,18 @@ def rotate(q_ptr, cos_ptr, sin_ptr, q_row, heads, half, BACKWARD: tl.constexpr, 
 
 
 @tw.jit
-def cross_entropy(logits, target, loss, classes, stride, ignored, smoothing: tl.constexpr, HAS_CAP: tl.constexpr, cap, BLOCK: tl.constexpr):
+def cross_entropy(
+    logits,
+    target,
+    loss,
+    classes,
+    stride,
+    ignored,
+    smoothing: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+    cap,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     logits += row * stride
     wanted = tl.load(target + row)
@@ -188,7 +239,9 @@ def top_k(x_ptr, values_ptr, places_ptr, columns, K: tl.constexpr, BLOCK: tl.con
 
 
 @tw.jit
-def bitonic_rows(x_ptr, y_ptr, columns, DESCENDING: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def bitonic_rows(
+    x_ptr, y_ptr, columns, DESCENDING: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.arange(0, ROWS)[:, None] * columns + tl.arange(0, BLOCK)[None, :]
     mask = tl.arange(0, BLOCK)[None, :] < columns
     filler = float("-inf") if DESCENDING else float("inf")
@@ -202,7 +255,19 @@ def first_order(a1, b1, a2, b2):
 
 
 @tw.jit
-def selective_scan(x_ptr, delta_ptr, a_ptr, b_ptr, c_ptr, y_ptr, length, channels, REVERSE: tl.constexpr, STATES: tl.constexpr, CHUNK: tl.constexpr):
+def selective_scan(
+    x_ptr,
+    delta_ptr,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    y_ptr,
+    length,
+    channels,
+    REVERSE: tl.constexpr,
+    STATES: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     channel = tl.program_id(0)
     state = tl.arange(0, STATES)
     a = tl.load(a_ptr + channel * STATES + state)

@@ -48,7 +48,10 @@ def worked(x_ptr, y_ptr, TURNS: tl.constexpr, BLOCK: tl.constexpr):
 @tw.jit
 def matmul(a_ptr, b_ptr, c_ptr, N, K, DOT: tl.constexpr, BLOCK: tl.constexpr):
     """A matmul in blocks, by ``dot`` or by multiplying and adding up."""
-    rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    rows, columns = (
+        tl.program_id(0) * BLOCK + tl.arange(0, BLOCK),
+        tl.program_id(1) * BLOCK + tl.arange(0, BLOCK),
+    )
     inner = tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
     for start in range(0, K, BLOCK):

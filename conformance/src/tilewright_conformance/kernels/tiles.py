@@ -15,7 +15,11 @@ import tilewright.language as tl
 def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
-    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=inside) + tl.load(y_ptr + at, mask=inside), mask=inside)
+    tl.store(
+        out_ptr + at,
+        tl.load(x_ptr + at, mask=inside) + tl.load(y_ptr + at, mask=inside),
+        mask=inside,
+    )
 
 
 @tw.jit
@@ -25,7 +29,9 @@ def axpy_in_place(x_ptr, y_ptr, alpha, n, BLOCK: tl.constexpr):
         at = first + tl.arange(0, BLOCK)
         inside = at < n
         y = tl.load(y_ptr + at, mask=inside)
-        tl.store(y_ptr + at, (alpha * tl.load(x_ptr + at, mask=inside) + y).to(y.dtype), mask=inside)
+        tl.store(
+            y_ptr + at, (alpha * tl.load(x_ptr + at, mask=inside) + y).to(y.dtype), mask=inside
+        )
 
 
 @tw.jit
@@ -34,7 +40,11 @@ def softmax(x_ptr, out_ptr, x_row, out_row, columns, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * x_row + at, mask=at < columns, other=-float("inf")).to(tl.float32)
     weights = tl.exp(x - tl.max(x, axis=0))
-    tl.store(out_ptr + row * out_row + at, (weights / tl.sum(weights, axis=0)).to(out_ptr.dtype.element_ty), mask=at < columns)
+    tl.store(
+        out_ptr + row * out_row + at,
+        (weights / tl.sum(weights, axis=0)).to(out_ptr.dtype.element_ty),
+        mask=at < columns,
+    )
 
 
 @tw.jit
@@ -53,7 +63,9 @@ def online_softmax(x_ptr, out_ptr, lse_ptr, columns, BLOCK: tl.constexpr):
         x = tl.load(x_ptr + at, mask=at < columns, other=float("-inf"))
         new_top = tl.maximum(top, x)
         # a lane that has seen nothing yet: -inf less -inf
-        total = tl.where(new_top == float("-inf"), 0.0, total * tl.exp(top - new_top) + tl.exp(x - new_top))
+        total = tl.where(
+            new_top == float("-inf"), 0.0, total * tl.exp(top - new_top) + tl.exp(x - new_top)
+        )
         top = new_top
     highest = tl.max(top, axis=0)
     total = tl.sum(tl.where(top == float("-inf"), 0.0, total * tl.exp(top - highest)), axis=0)
@@ -66,7 +78,18 @@ def online_softmax(x_ptr, out_ptr, lse_ptr, columns, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def layer_norm(x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, columns, eps, ACC: tl.constexpr, BLOCK: tl.constexpr):
+def layer_norm(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    mean_ptr,
+    rstd_ptr,
+    columns,
+    eps,
+    ACC: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0)
     x_ptr += row * columns
     y_ptr += row * columns
@@ -88,7 +111,9 @@ def layer_norm(x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, columns, eps, ACC
         at = start + tl.arange(0, BLOCK)
         inside = at < columns
         x = tl.load(x_ptr + at, mask=inside).to(ACC)
-        y = (x - mean) * rstd * tl.load(w_ptr + at, mask=inside).to(ACC) + tl.load(b_ptr + at, mask=inside).to(ACC)
+        y = (x - mean) * rstd * tl.load(w_ptr + at, mask=inside).to(ACC) + tl.load(
+            b_ptr + at, mask=inside
+        ).to(ACC)
         tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -106,7 +131,11 @@ def welford(x_ptr, mean_ptr, variance_ptr, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     x_ptr += row * columns
     dtype: tl.constexpr = x_ptr.dtype.element_ty
-    mean, m2, count = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK,), dtype)
+    mean, m2, count = (
+        tl.zeros((BLOCK,), dtype),
+        tl.zeros((BLOCK,), dtype),
+        tl.zeros((BLOCK,), dtype),
+    )
     for start in range(0, columns, BLOCK):
         at = start + tl.arange(0, BLOCK)
         inside = at < columns
@@ -153,13 +182,25 @@ def silu(x):
 
 
 @tw.jit
-def activated(x_ptr, bias_ptr, residual_ptr, out_ptr, rows, columns, FN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def activated(
+    x_ptr,
+    bias_ptr,
+    residual_ptr,
+    out_ptr,
+    rows,
+    columns,
+    FN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """``residual + FN(x + bias)`` of a matrix, in two-dimensional blocks."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows) & (column < columns)
     at = row * columns + column
-    x = tl.load(x_ptr + at, mask=inside).to(tl.float32) + tl.load(bias_ptr + column, mask=column < columns)
+    x = tl.load(x_ptr + at, mask=inside).to(tl.float32) + tl.load(
+        bias_ptr + column, mask=column < columns
+    )
     y = tl.load(residual_ptr + at, mask=inside).to(tl.float32) + FN(x)
     tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), mask=inside)
 
@@ -183,7 +224,9 @@ def stencil(x_ptr, w_ptr, y_ptr, n, REACH: tl.constexpr, BLOCK: tl.constexpr):
     acc = tl.zeros((BLOCK,), tl.float32)
     for step in tl.static_range(-REACH, REACH + 1):
         near = at + step
-        acc += tl.load(w_ptr + REACH + step) * tl.load(x_ptr + near, mask=(near >= 0) & (near < n), other=0.0)
+        acc += tl.load(w_ptr + REACH + step) * tl.load(
+            x_ptr + near, mask=(near >= 0) & (near < n), other=0.0
+        )
     tl.store(y_ptr + at, acc, mask=at < n)
 
 
@@ -197,18 +240,28 @@ def five_points(x_ptr, y_ptr, rows, columns, alpha, ROWS: tl.constexpr, COLUMNS:
     around = tl.load(x_ptr + (row + 1) % rows * columns + column, mask=inside, other=0.0)
     around += tl.load(x_ptr + (row + rows - 1) % rows * columns + column, mask=inside, other=0.0)
     around += tl.load(x_ptr + row * columns + (column + 1) % columns, mask=inside, other=0.0)
-    around += tl.load(x_ptr + row * columns + (column + columns - 1) % columns, mask=inside, other=0.0)
+    around += tl.load(
+        x_ptr + row * columns + (column + columns - 1) % columns, mask=inside, other=0.0
+    )
     tl.store(y_ptr + row * columns + column, here + alpha * (around - 4 * here), mask=inside)
 
 
 @tw.jit
-def embedding(table_ptr, index_ptr, out_ptr, count, width, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def embedding(
+    table_ptr, index_ptr, out_ptr, count, width, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
     """Rows of a table by index, a block a program; an index below zero yields a row of zeros."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(index_ptr + at, mask=at < count, other=-1)
     column = tl.arange(0, WIDTH)[None, :]
-    rows = tl.load(table_ptr + index[:, None] * width + column, mask=(index >= 0)[:, None] & (column < width), other=0.0)
-    tl.store(out_ptr + at[:, None] * width + column, rows, mask=(at < count)[:, None] & (column < width))
+    rows = tl.load(
+        table_ptr + index[:, None] * width + column,
+        mask=(index >= 0)[:, None] & (column < width),
+        other=0.0,
+    )
+    tl.store(
+        out_ptr + at[:, None] * width + column, rows, mask=(at < count)[:, None] & (column < width)
+    )
 
 
 @tw.jit
@@ -217,7 +270,11 @@ def embedding_gradient(grad_ptr, index_ptr, table_ptr, width, WIDTH: tl.constexp
     row = tl.program_id(0)
     index = tl.load(index_ptr + row)
     column = tl.arange(0, WIDTH)
-    tl.atomic_add(table_ptr + index * width + column, tl.load(grad_ptr + row * width + column, mask=column < width), mask=(column < width) & (index >= 0))
+    tl.atomic_add(
+        table_ptr + index * width + column,
+        tl.load(grad_ptr + row * width + column, mask=column < width),
+        mask=(column < width) & (index >= 0),
+    )
 
 
 @tw.jit
@@ -245,7 +302,9 @@ def sparse_times_vector(values_ptr, columns_ptr, starts_ptr, x_ptr, y_ptr, BLOCK
         at = first + tl.arange(0, BLOCK)
         inside = at < stop
         column = tl.load(columns_ptr + at, mask=inside, other=0)
-        total += tl.load(values_ptr + at, mask=inside, other=0.0) * tl.load(x_ptr + column, mask=inside, other=0.0)
+        total += tl.load(values_ptr + at, mask=inside, other=0.0) * tl.load(
+            x_ptr + column, mask=inside, other=0.0
+        )
     tl.store(y_ptr + row, tl.sum(total))
 
 

@@ -96,5 +96,7 @@ def plugin(name: str) -> Any:
     if name == HEALTHY:
         return BrokenBackend(name=name)
     if not name.startswith(PREFIX):
-        raise KeyError(f"no faulty backend is called {name!r}: they are {NULL!r}, {HEALTHY!r}, and {PREFIX}<switch>")
+        raise KeyError(
+            f"no faulty backend is called {name!r}: they are {NULL!r}, {HEALTHY!r}, and {PREFIX}<switch>"
+        )
     return BrokenBackend(name.removeprefix(PREFIX))

@@ -8,21 +8,41 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tilewright_conformance.mutation.killing_cases import CAUGHT, catching_cases, likely, outcome, search, write_catching_cases
+from tilewright_conformance.mutation.killing_cases import (
+    CAUGHT,
+    catching_cases,
+    likely,
+    outcome,
+    search,
+    write_catching_cases,
+)
 from tilewright_conformance.mutation.mutants import disruptive_switches, switch, switches, table
 from tilewright_conformance.suite.catalogue import catalogue
 
 
 def main() -> int:
     """Returns the exit code: 1 where a switch was not caught."""
-    parser = argparse.ArgumentParser(prog="python -m tilewright_conformance.mutation", description="Backends that are wrong on purpose, one switch a bug.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tilewright_conformance.mutation",
+        description="Backends that are wrong on purpose, one switch a bug.",
+    )
     parser.add_argument("switches", nargs="*", metavar="SWITCH", help="all, where none is named")
-    parser.add_argument("--catch", action="store_true", help="run the case that catches each switch, and print what it says")
-    parser.add_argument("--search", action="store_true", help="look for a case for each switch whose own does not catch it, and write the list anew")
+    parser.add_argument(
+        "--catch",
+        action="store_true",
+        help="run the case that catches each switch, and print what it says",
+    )
+    parser.add_argument(
+        "--search",
+        action="store_true",
+        help="look for a case for each switch whose own does not catch it, and write the list anew",
+    )
     options = parser.parse_args()
     if not (options.catch or options.search):
         sys.stdout.write(table())
-        sys.stdout.write(f"{len(switches())} switches, and {len(disruptive_switches())} that disrupt the process\n")
+        sys.stdout.write(
+            f"{len(switches())} switches, and {len(disruptive_switches())} that disrupt the process\n"
+        )
         return 0
     chosen = [switch(name) for name in options.switches] or [*switches(), *disruptive_switches()]
     known, cases, missed = catching_cases(), catalogue(), 0
@@ -40,7 +60,10 @@ def main() -> int:
             continue
         case, said = found
         known[one.name] = case.id
-        print(f"{one.name:<28} {case.id:<48} {said.status}: {' '.join(said.message.split())[:100]}", flush=True)
+        print(
+            f"{one.name:<28} {case.id:<48} {said.status}: {' '.join(said.message.split())[:100]}",
+            flush=True,
+        )
     if options.search:
         write_catching_cases(known)
     print(f"{len(chosen) - missed} of {len(chosen)} switches caught")

@@ -9,7 +9,15 @@ from tilewright.ir import Builder, Operation
 from tilewright.ir.types import BF16, F16, F32, F64, I1, U16, U32, FloatType, IntType, Type
 from tilewright.passes.math.float_formats import max_finite
 from tilewright_conformance.mutation.mutant import Switch, rewriting
-from tilewright_conformance.mutation.rewriting import CHANGED, Rewrite, as_bits, as_type, element, like, other_sign
+from tilewright_conformance.mutation.rewriting import (
+    CHANGED,
+    Rewrite,
+    as_bits,
+    as_type,
+    element,
+    like,
+    other_sign,
+)
 
 
 def _types(operation: Operation) -> tuple[Type, Type]:
@@ -22,7 +30,11 @@ def _is_integer(type_: Type) -> bool:
 
 def _narrows(operation: Operation) -> bool:
     source, target = _types(operation)
-    return isinstance(source, FloatType) and isinstance(target, FloatType) and target.bits < source.bits
+    return (
+        isinstance(source, FloatType)
+        and isinstance(target, FloatType)
+        and target.bits < source.bits
+    )
 
 
 def _truncated(operation: Operation, b: Builder) -> Any:
@@ -33,7 +45,11 @@ def _truncated(operation: Operation, b: Builder) -> Any:
 
 
 def _rounded(operation: Operation, b: Builder) -> Any:
-    return b.cast(operation.operands[0], result=operation.result.type) if operation.attribute("rounding") == "rtz" else None
+    return (
+        b.cast(operation.operands[0], result=operation.result.type)
+        if operation.attribute("rounding") == "rtz"
+        else None
+    )
 
 
 def _through(middle: FloatType, *targets: FloatType) -> Rewrite:
@@ -59,7 +75,9 @@ def _upper_half(operation: Operation, b: Builder) -> Any:
 
 def _to_fp8(operation: Operation) -> FloatType | None:
     _, target = _types(operation)
-    return target if _narrows(operation) and isinstance(target, FloatType) and target.is_fp8 else None
+    return (
+        target if _narrows(operation) and isinstance(target, FloatType) and target.is_fp8 else None
+    )
 
 
 def _not_saturated(operation: Operation, b: Builder) -> Any:
@@ -103,20 +121,38 @@ def _to_nearest(operation: Operation, b: Builder) -> Any:
 
 def _unsigned_as_signed(operation: Operation, b: Builder) -> Any:
     source, target = _types(operation)
-    if not isinstance(source, IntType) or source.signed or source.bits == 1 or not isinstance(target, FloatType):
+    if (
+        not isinstance(source, IntType)
+        or source.signed
+        or source.bits == 1
+        or not isinstance(target, FloatType)
+    ):
         return None
     return as_type(b, as_bits(b, operation.operands[0], other_sign(operation.operands[0])), target)
 
 
 def _zeros_brought_in(operation: Operation, b: Builder) -> Any:
     source, target = _types(operation)
-    widens = isinstance(source, IntType) and isinstance(target, IntType) and source.signed and target.bits > source.bits
-    return as_type(b, as_bits(b, operation.operands[0], other_sign(operation.operands[0])), target) if widens else None
+    widens = (
+        isinstance(source, IntType)
+        and isinstance(target, IntType)
+        and source.signed
+        and target.bits > source.bits
+    )
+    return (
+        as_type(b, as_bits(b, operation.operands[0], other_sign(operation.operands[0])), target)
+        if widens
+        else None
+    )
 
 
 def _saturated_integer(operation: Operation, b: Builder) -> Any:
     source, target = _types(operation)
-    if not (isinstance(source, IntType) and isinstance(target, IntType)) or target is I1 or target.bits >= source.bits:
+    if (
+        not (isinstance(source, IntType) and isinstance(target, IntType))
+        or target is I1
+        or target.bits >= source.bits
+    ):
         return None
     (x,) = operation.operands
     low, high = max(source.minimum, target.minimum), min(source.maximum, target.maximum)
@@ -135,17 +171,89 @@ def _lowest_bit(operation: Operation, b: Builder) -> Any:
 _FP8 = (FloatType("f8e4m3fn"), FloatType("f8e5m2"))
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("cast-truncates", "wrong rounding", "cast", _truncated, "casts to narrower floats cut off in place of rounding to nearest"),
-    rewriting("cast-ignores-rtz", "wrong rounding", "cast", _rounded, "casts that should cut off round to nearest"),
-    rewriting("cast-rounds-twice", "wrong rounding", "cast", _through(F32, F16, BF16), "f64 becomes f16 and bf16 by way of f32"),
-    rewriting("fp8-through-half", "wrong rounding", "cast", _through(F16, *_FP8), "wider floats become fp8 by way of f16"),
-    rewriting("bfloat16-truncated", "wrong rounding", "cast", _upper_half, "f32 becomes bf16 by dropping the lower half of its bits"),
-    rewriting("fp8-overflows", "fp8 overflow", "cast", _not_saturated, "casts to fp8 give infinity or NaN where they should saturate"),
+    rewriting(
+        "cast-truncates",
+        "wrong rounding",
+        "cast",
+        _truncated,
+        "casts to narrower floats cut off in place of rounding to nearest",
+    ),
+    rewriting(
+        "cast-ignores-rtz",
+        "wrong rounding",
+        "cast",
+        _rounded,
+        "casts that should cut off round to nearest",
+    ),
+    rewriting(
+        "cast-rounds-twice",
+        "wrong rounding",
+        "cast",
+        _through(F32, F16, BF16),
+        "f64 becomes f16 and bf16 by way of f32",
+    ),
+    rewriting(
+        "fp8-through-half",
+        "wrong rounding",
+        "cast",
+        _through(F16, *_FP8),
+        "wider floats become fp8 by way of f16",
+    ),
+    rewriting(
+        "bfloat16-truncated",
+        "wrong rounding",
+        "cast",
+        _upper_half,
+        "f32 becomes bf16 by dropping the lower half of its bits",
+    ),
+    rewriting(
+        "fp8-overflows",
+        "fp8 overflow",
+        "cast",
+        _not_saturated,
+        "casts to fp8 give infinity or NaN where they should saturate",
+    ),
     rewriting("fp8-nan-lost", "fp8 NaN", "cast", _nan_lost, "NaN becomes zero in fp8"),
-    rewriting("fp8-subnormals-flushed", "subnormals flushed", "cast", _subnormals_lost, "fp8 has no subnormals"),
-    rewriting("float-to-integer-rounds", "wrong rounding", "cast", _to_nearest, "floats become the nearest integer in place of the one towards zero"),
-    rewriting("convert-unsigned-as-signed", "integer signedness", "cast", _unsigned_as_signed, "unsigned integers become floats as signed ones do"),
-    rewriting("sign-extension-lost", "integer signedness", "cast", _zeros_brought_in, "signed integers are widened with zeros"),
-    rewriting("integer-cast-saturates", "integer overflow", "cast", _saturated_integer, "casts to narrower integers saturate in place of wrapping"),
-    rewriting("boolean-of-lowest-bit", "wrong predicate", "cast", _lowest_bit, "integers become i1 by their lowest bit"),
+    rewriting(
+        "fp8-subnormals-flushed",
+        "subnormals flushed",
+        "cast",
+        _subnormals_lost,
+        "fp8 has no subnormals",
+    ),
+    rewriting(
+        "float-to-integer-rounds",
+        "wrong rounding",
+        "cast",
+        _to_nearest,
+        "floats become the nearest integer in place of the one towards zero",
+    ),
+    rewriting(
+        "convert-unsigned-as-signed",
+        "integer signedness",
+        "cast",
+        _unsigned_as_signed,
+        "unsigned integers become floats as signed ones do",
+    ),
+    rewriting(
+        "sign-extension-lost",
+        "integer signedness",
+        "cast",
+        _zeros_brought_in,
+        "signed integers are widened with zeros",
+    ),
+    rewriting(
+        "integer-cast-saturates",
+        "integer overflow",
+        "cast",
+        _saturated_integer,
+        "casts to narrower integers saturate in place of wrapping",
+    ),
+    rewriting(
+        "boolean-of-lowest-bit",
+        "wrong predicate",
+        "cast",
+        _lowest_bit,
+        "integers become i1 by their lowest bit",
+    ),
 )

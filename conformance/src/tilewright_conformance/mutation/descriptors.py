@@ -7,7 +7,14 @@ from typing import Any
 from tilewright.ir import Builder, Operation, Value
 from tilewright.ir.types import DescriptorType, TileType, shape_of
 from tilewright_conformance.mutation.mutant import Switch, rewriting
-from tilewright_conformance.mutation.rewriting import CHANGED, Rewrite, again, as_type, element, like
+from tilewright_conformance.mutation.rewriting import (
+    CHANGED,
+    Rewrite,
+    again,
+    as_type,
+    element,
+    like,
+)
 
 
 def _zero_padding(operation: Operation, b: Builder) -> Any:
@@ -19,7 +26,11 @@ def _zero_padding(operation: Operation, b: Builder) -> Any:
 
 def _dense(operation: Operation, b: Builder) -> Any:
     """Strides of a dense tensor of the extents, whatever the strides given."""
-    base, extents, strides = operation.operands[0], operation.group("shape"), operation.group("strides")
+    base, extents, strides = (
+        operation.operands[0],
+        operation.group("shape"),
+        operation.group("strides"),
+    )
     dense: list[Value] = [like(b, strides[-1], 1)]
     for extent in reversed(extents[1:]):
         wide = as_type(b, extent, element(dense[0])) if extent.type is not dense[0].type else extent
@@ -35,8 +46,15 @@ def _moved(operation: Operation, b: Builder, move: Any) -> Any:
     for axis, block in enumerate(descriptor.type.block_shape):
         offset = operation.operands[1 + axis]
         extent = b.descriptor_extent(descriptor, axis=axis)
-        moved = move(b, as_type(b, offset, element(extent)) if offset.type is not extent.type else offset, extent, block)
-        operation.set_operand(1 + axis, as_type(b, moved, element(offset)) if moved.type is not offset.type else moved)
+        moved = move(
+            b,
+            as_type(b, offset, element(extent)) if offset.type is not extent.type else offset,
+            extent,
+            block,
+        )
+        operation.set_operand(
+            1 + axis, as_type(b, moved, element(offset)) if moved.type is not offset.type else moved
+        )
     return CHANGED
 
 
@@ -71,9 +89,17 @@ def _from_first_column(operation: Operation, b: Builder) -> Any:
 def _nearest_row(operation: Operation, b: Builder) -> Any:
     """Clamp rows outside the tensor to the nearest row inside."""
     descriptor, rows = operation.operands[:2]
-    last = b.sub(b.descriptor_extent(descriptor, axis=0), like(b, b.descriptor_extent(descriptor, axis=0), 1))
+    last = b.sub(
+        b.descriptor_extent(descriptor, axis=0), like(b, b.descriptor_extent(descriptor, axis=0), 1)
+    )
     last = as_type(b, last, element(rows)) if last.type is not element(rows) else last
-    operation.set_operand(1, b.max(b.min(rows, b.splat(last, result=TileType(shape_of(rows.type), element(rows)))), like(b, rows, 0)))
+    operation.set_operand(
+        1,
+        b.max(
+            b.min(rows, b.splat(last, result=TileType(shape_of(rows.type), element(rows)))),
+            like(b, rows, 0),
+        ),
+    )
     return CHANGED
 
 
@@ -83,13 +109,67 @@ def _one_less(operation: Operation, b: Builder) -> Any:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("descriptor-padding-zero", "descriptor padding", "make_descriptor", _zero_padding, "padding is zero where NaN is asked for"),
-    rewriting("descriptor-strides-dense", "descriptor strides", "make_descriptor", _dense, "strides of a descriptor are ignored, as if the tensor were dense"),
-    rewriting("descriptor-load-inside", "descriptor bounds", "descriptor_load", _shifted(_inside), "a block over the edge is loaded from inside, not padded"),
-    rewriting("descriptor-store-inside", "descriptor bounds", "descriptor_store", _shifted(_inside), "a block over the edge is stored inside, not cut off"),
-    rewriting("descriptor-negative-offset", "descriptor bounds", "descriptor_load", _shifted(_not_negative), "negative offsets count as zero"),
-    rewriting("descriptor-reduce-stores", "atomics", "descriptor_reduce", _plain_store, "descriptor_reduce overwrites in place of updating"),
-    rewriting("descriptor-gather-column", "descriptor bounds", "descriptor_gather", _from_first_column, "rows are gathered from column 0 on"),
-    rewriting("descriptor-gather-clamps", "descriptor bounds", "descriptor_gather", _nearest_row, "rows outside the tensor are its nearest row, not padding"),
-    rewriting("descriptor-extent-less-one", "descriptor bounds", "descriptor_extent", _one_less, "the first extent of a descriptor is one too few"),
+    rewriting(
+        "descriptor-padding-zero",
+        "descriptor padding",
+        "make_descriptor",
+        _zero_padding,
+        "padding is zero where NaN is asked for",
+    ),
+    rewriting(
+        "descriptor-strides-dense",
+        "descriptor strides",
+        "make_descriptor",
+        _dense,
+        "strides of a descriptor are ignored, as if the tensor were dense",
+    ),
+    rewriting(
+        "descriptor-load-inside",
+        "descriptor bounds",
+        "descriptor_load",
+        _shifted(_inside),
+        "a block over the edge is loaded from inside, not padded",
+    ),
+    rewriting(
+        "descriptor-store-inside",
+        "descriptor bounds",
+        "descriptor_store",
+        _shifted(_inside),
+        "a block over the edge is stored inside, not cut off",
+    ),
+    rewriting(
+        "descriptor-negative-offset",
+        "descriptor bounds",
+        "descriptor_load",
+        _shifted(_not_negative),
+        "negative offsets count as zero",
+    ),
+    rewriting(
+        "descriptor-reduce-stores",
+        "atomics",
+        "descriptor_reduce",
+        _plain_store,
+        "descriptor_reduce overwrites in place of updating",
+    ),
+    rewriting(
+        "descriptor-gather-column",
+        "descriptor bounds",
+        "descriptor_gather",
+        _from_first_column,
+        "rows are gathered from column 0 on",
+    ),
+    rewriting(
+        "descriptor-gather-clamps",
+        "descriptor bounds",
+        "descriptor_gather",
+        _nearest_row,
+        "rows outside the tensor are its nearest row, not padding",
+    ),
+    rewriting(
+        "descriptor-extent-less-one",
+        "descriptor bounds",
+        "descriptor_extent",
+        _one_less,
+        "the first extent of a descriptor is one too few",
+    ),
 )

@@ -32,7 +32,9 @@ def _is_chosen(module: Module) -> bool:
     return any(operation.name == trigger for operation in module.walk())
 
 
-def _marked(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> CodeObject:
+def _marked(
+    healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]
+) -> CodeObject:
     """The code, with a note in its metadata whether the kernel has the operation."""
     code: CodeObject = healthy("tilewright_lower", module=module, target=target, options=options)
     code.metadata[_MARK] = _is_chosen(module)
@@ -47,8 +49,16 @@ def _loaded(healthy: Healthy, *, code: CodeObject, device: Any) -> Any:
 
 
 def _on_launch(disrupt: Callable[[], None]) -> Mapping[str, Callable[..., Any]]:
-    def launcher(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-        start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
+    def launcher(
+        healthy: Healthy,
+        *,
+        loaded: Any,
+        parameters: Sequence[Parameter],
+        options: Mapping[str, Any],
+    ) -> Launcher:
+        start = healthy(
+            "tilewright_launcher", loaded=loaded, parameters=parameters, options=options
+        )
         if healthy.kept.get(id(loaded)) is not loaded:
             return start
 
@@ -58,11 +68,17 @@ def _on_launch(disrupt: Callable[[], None]) -> Mapping[str, Callable[..., Any]]:
 
         return launch
 
-    return {"tilewright_lower": _marked, "tilewright_load": _loaded, "tilewright_launcher": launcher}
+    return {
+        "tilewright_lower": _marked,
+        "tilewright_load": _loaded,
+        "tilewright_launcher": launcher,
+    }
 
 
 def _in_lowering(disrupt: Callable[[], None]) -> Mapping[str, Callable[..., Any]]:
-    def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> CodeObject:
+    def lower(
+        healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]
+    ) -> CodeObject:
         if _is_chosen(module):
             disrupt()
         return healthy("tilewright_lower", module=module, target=target, options=options)
@@ -99,12 +115,26 @@ def _exit() -> None:
 
 SWITCHES: tuple[Switch, ...] = (
     Switch("crash-on-launch", "crash", "a launch aborts the process", _on_launch(os.abort)),
-    Switch("segfault-on-launch", "crash", "a launch reads where no memory is", _on_launch(_read_nowhere)),
+    Switch(
+        "segfault-on-launch",
+        "crash",
+        "a launch reads where no memory is",
+        _on_launch(_read_nowhere),
+    ),
     Switch("crash-on-lowering", "crash", "lowering aborts the process", _in_lowering(os.abort)),
-    Switch("exit-on-lowering", "crash", "lowering ends the process with status 0", _in_lowering(_exit)),
+    Switch(
+        "exit-on-lowering", "crash", "lowering ends the process with status 0", _in_lowering(_exit)
+    ),
     Switch("hang-on-launch", "hang", "a launch does not end", _on_launch(_sleep)),
     Switch("hang-on-lowering", "hang", "lowering does not end", _in_lowering(_sleep)),
     Switch("leak-on-launch", "leak", "each launch keeps 256 MiB", _on_launch(_leak)),
-    Switch("foreign-exception", "crash", "lowering raises an exception that is none of Tilewright's", _in_lowering(_raise_wrongly)),
-    Switch("refusal-on-launch", "refusal", "a launch is refused for no reason", _on_launch(_refuse)),
+    Switch(
+        "foreign-exception",
+        "crash",
+        "lowering raises an exception that is none of Tilewright's",
+        _in_lowering(_raise_wrongly),
+    ),
+    Switch(
+        "refusal-on-launch", "refusal", "a launch is refused for no reason", _on_launch(_refuse)
+    ),
 )

@@ -14,7 +14,9 @@ from tilewright_conformance.mutation.rewriting import again, element, like
 
 def _64_ulp_off(operation: Operation, b: Builder) -> Any:
     value = again(operation, b).result
-    return b.mul(value, like(b, value, 1.0 + 64 * (2.0**-23 if element(value) is F32 else 2.0**-52)))
+    return b.mul(
+        value, like(b, value, 1.0 + 64 * (2.0**-23 if element(value) is F32 else 2.0**-52))
+    )
 
 
 def _poorly_reduced(operation: Operation, b: Builder) -> Any:
@@ -27,7 +29,11 @@ def _poorly_reduced(operation: Operation, b: Builder) -> Any:
 def _saturating_early(operation: Operation, b: Builder) -> Any:
     (x,) = operation.operands
     one = b.copysign(like(b, x, 1.0), x)
-    return b.select(b.cmp(b.abs(x), like(b, x, 3.5 if operation.name == "erf" else 7.0), predicate="gt"), one, again(operation, b).result)
+    return b.select(
+        b.cmp(b.abs(x), like(b, x, 3.5 if operation.name == "erf" else 7.0), predicate="gt"),
+        one,
+        again(operation, b).result,
+    )
 
 
 def _from_reciprocal_root(operation: Operation, b: Builder) -> Any:
@@ -79,12 +85,56 @@ def _last_round_missing(operation: Operation, b: Builder) -> Any:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("exponential-inaccurate", "inaccurate function", "exp exp2", _64_ulp_off, "exp and exp2 are 64 ULP too large"),
-    rewriting("logarithm-inaccurate", "inaccurate function", "log log2", _64_ulp_off, "log and log2 are 64 ULP too large"),
-    rewriting("sine-poorly-reduced", "inaccurate function", "sin cos", _poorly_reduced, "sin and cos reduce their argument in working precision"),
-    rewriting("tanh-saturates-early", "inaccurate function", "tanh erf", _saturating_early, "tanh and erf are 1 from 7 and 3.5 on"),
-    rewriting("root-approximate", "wrong rounding", "sqrt", _from_reciprocal_root, "sqrt(x) computed as x * rsqrt(x)"),
-    rewriting("round-half-away", "wrong rounding", "round_even", _halves_away, "halves are rounded away from zero"),
-    rewriting("floor-truncates", "wrong rounding", "floor", _towards_zero, "floor rounds towards zero"),
-    rewriting("philox-round-missing", "random numbers", "mul mulhi", _last_round_missing, "the last round of Philox does not multiply"),
+    rewriting(
+        "exponential-inaccurate",
+        "inaccurate function",
+        "exp exp2",
+        _64_ulp_off,
+        "exp and exp2 are 64 ULP too large",
+    ),
+    rewriting(
+        "logarithm-inaccurate",
+        "inaccurate function",
+        "log log2",
+        _64_ulp_off,
+        "log and log2 are 64 ULP too large",
+    ),
+    rewriting(
+        "sine-poorly-reduced",
+        "inaccurate function",
+        "sin cos",
+        _poorly_reduced,
+        "sin and cos reduce their argument in working precision",
+    ),
+    rewriting(
+        "tanh-saturates-early",
+        "inaccurate function",
+        "tanh erf",
+        _saturating_early,
+        "tanh and erf are 1 from 7 and 3.5 on",
+    ),
+    rewriting(
+        "root-approximate",
+        "wrong rounding",
+        "sqrt",
+        _from_reciprocal_root,
+        "sqrt(x) computed as x * rsqrt(x)",
+    ),
+    rewriting(
+        "round-half-away",
+        "wrong rounding",
+        "round_even",
+        _halves_away,
+        "halves are rounded away from zero",
+    ),
+    rewriting(
+        "floor-truncates", "wrong rounding", "floor", _towards_zero, "floor rounds towards zero"
+    ),
+    rewriting(
+        "philox-round-missing",
+        "random numbers",
+        "mul mulhi",
+        _last_round_missing,
+        "the last round of Philox does not multiply",
+    ),
 )

@@ -38,7 +38,11 @@ def catching_cases() -> dict[str, str]:
 
 def write_catching_cases(found: dict[str, str]) -> None:
     """Write the list, in the order of the table of switches."""
-    rows = "".join(f'{switch.name} = "{found[switch.name]}"\n' for switch in (*mutation.switches(), *mutation.disruptive_switches()) if switch.name in found)
+    rows = "".join(
+        f'{switch.name} = "{found[switch.name]}"\n'
+        for switch in (*mutation.switches(), *mutation.disruptive_switches())
+        if switch.name in found
+    )
     LIST.write_text(
         f"# Switch of the broken backend = a case that catches it. Written by: python -m tilewright_conformance.mutation --search\n[caught]\n{rows}"
     )
@@ -66,7 +70,9 @@ def outcome(switch: Switch | None, case: Case) -> Outcome:
     """
     name = mutation.HEALTHY if switch is None else mutation.backend_name(switch)
     if switch is not None and switch.name in DISRUPTIVE:
-        setup = Setup(name, load=(mutation.load_reference(name),), time_scale=_PATIENCE, memory=_MEMORY)
+        setup = Setup(
+            name, load=(mutation.load_reference(name),), time_scale=_PATIENCE, memory=_MEMORY
+        )
         return run_cases([case], setup, workers=1)[0]
     mutation.register(name)
     try:
@@ -90,4 +96,7 @@ def likely(switch: Switch, catalogue: Catalogue, hint: str | None = None) -> lis
 
     ``hint`` comes first, then cases of the switch's operations, then quick ones.
     """
-    return sorted(catalogue, key=lambda case: (case.id != hint, case.subject not in switch.operations, not case.quick))
+    return sorted(
+        catalogue,
+        key=lambda case: (case.id != hint, case.subject not in switch.operations, not case.quick),
+    )

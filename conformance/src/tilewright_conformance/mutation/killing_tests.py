@@ -153,8 +153,16 @@ def _philox() -> SampleKernel:
     multipliers = [kernel.constant(words[0].type, number) for number in (0xD2511F53, 0xCD9E8D57)]
     for _ in range(3):
         (a, c), (x, y, z, w) = multipliers, words
-        words = [b.xor(b.xor(b.mulhi(c, z), y), keys[0]), b.mul(c, z), b.xor(b.xor(b.mulhi(a, x), w), keys[1]), b.mul(a, x)]
-        keys = [b.add(key, kernel.constant(key.type, step)) for key, step in zip(keys, (0x9E3779B9, 0xBB67AE85), strict=True)]
+        words = [
+            b.xor(b.xor(b.mulhi(c, z), y), keys[0]),
+            b.mul(c, z),
+            b.xor(b.xor(b.mulhi(a, x), w), keys[1]),
+            b.mul(a, x),
+        ]
+        keys = [
+            b.add(key, kernel.constant(key.type, step))
+            for key, step in zip(keys, (0x9E3779B9, 0xBB67AE85), strict=True)
+        ]
     for word in words:
         kernel.store(word)
     return kernel
@@ -172,10 +180,18 @@ def _window() -> SampleKernel:
     """A block of 8 x 8 of which 5 rows and 6 columns are there."""
     kernel = SampleKernel("own/window")
     b, shape = kernel.b, (8, 8)
-    at = [b.broadcast(b.expand_dims(kernel.offsets((8,)), axis=1 - axis), result=TileType(shape, I32)) for axis in (0, 1)]
-    rows, columns = (b.cmp(place, kernel.constant(place.type, extent), predicate="lt") for place, extent in zip(at, (5, 6), strict=True))
+    at = [
+        b.broadcast(b.expand_dims(kernel.offsets((8,)), axis=1 - axis), result=TileType(shape, I32))
+        for axis in (0, 1)
+    ]
+    rows, columns = (
+        b.cmp(place, kernel.constant(place.type, extent), predicate="lt")
+        for place, extent in zip(at, (5, 6), strict=True)
+    )
     source = kernel.pointers(kernel.pointer(F32, shape), shape)
-    kernel.store(b.load(source, mask=b.and_(rows, columns), other=kernel.constant(TileType(shape, F32), 0.0)))
+    kernel.store(
+        b.load(source, mask=b.and_(rows, columns), other=kernel.constant(TileType(shape, F32), 0.0))
+    )
     return kernel
 
 
@@ -218,7 +234,11 @@ def _never() -> SampleKernel:
     b, limit = kernel.b, kernel.scalar(I32, _given(0))
     before = kernel.region((I32,), lambda i: (b.cmp(i, limit, predicate="lt"), i), "condition")
     after = kernel.region((I32,), lambda i: b.add(i, kernel.constant(I32, 1)))
-    kernel.store(b.region_op("while", [kernel.constant(I32, 0)], regions=[before, after], results=[I32]).result)
+    kernel.store(
+        b.region_op(
+            "while", [kernel.constant(I32, 0)], regions=[before, after], results=[I32]
+        ).result
+    )
     return kernel
 
 
@@ -233,7 +253,9 @@ def _many_programs() -> SampleKernel:
 def _broken_assertion() -> SampleKernel:
     kernel = SampleKernel("own/broken_assertion")
     x = kernel.load(I32, (8,), _given(1, 2, -3))
-    kernel.b.assert_(kernel.b.cmp(x, kernel.constant(x.type, 0), predicate="gt"), message="x is positive")
+    kernel.b.assert_(
+        kernel.b.cmp(x, kernel.constant(x.type, 0), predicate="gt"), message="x is positive"
+    )
     return kernel
 
 
@@ -262,7 +284,13 @@ def _wide_grid() -> SampleKernel:
     kernel = SampleKernel("own/wide_grid", grid=(4, 2, 1))
     b = kernel.b
     x, y = b.program_id(axis=0), b.program_id(axis=1)
-    b.store(b.addptr(kernel.pointer(I32, (16,), ZEROS, output=True), b.add(x, b.mul(y, kernel.constant(I32, 4)))), b.sub(x, y))
+    b.store(
+        b.addptr(
+            kernel.pointer(I32, (16,), ZEROS, output=True),
+            b.add(x, b.mul(y, kernel.constant(I32, 4))),
+        ),
+        b.sub(x, y),
+    )
     return kernel
 
 
@@ -307,7 +335,11 @@ def witness(switch: str) -> Sample | None:
     if switch in _OWN:
         return _OWN[switch]().finish()
     name = _BY_SAMPLE.get(switch)
-    return next(sample for sample in samples(name.partition("/")[0]) if sample.name == name) if name is not None else None
+    return (
+        next(sample for sample in samples(name.partition("/")[0]) if sample.name == name)
+        if name is not None
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -322,9 +354,15 @@ class Observation:
     error: str
 
     @classmethod
-    def of(cls, sample: Sample, run: Callable[[Sample, list[Any]], None], seed: int = 0) -> Observation:
+    def of(
+        cls, sample: Sample, run: Callable[[Sample, list[Any]], None], seed: int = 0
+    ) -> Observation:
         """Make the sample's arguments and run it on them."""
-        arguments, error, text = sample.make_arguments(np.random.default_rng(seed)), "", io.StringIO()
+        arguments, error, text = (
+            sample.make_arguments(np.random.default_rng(seed)),
+            "",
+            io.StringIO(),
+        )
         with contextlib.redirect_stdout(text), np.errstate(all="ignore"):
             try:
                 run(sample, arguments)

@@ -37,7 +37,9 @@ def _at_least_one(grid: Grid, values: Values, parameters: Parameters) -> tuple[G
     return (max(grid[0], 1), max(grid[1], 1), max(grid[2], 1)), values
 
 
-def _each_scalar(change: Callable[[Any, IntType | FloatType, int], Any]) -> Callable[[Grid, Values, Parameters], tuple[Grid, Values]]:
+def _each_scalar(
+    change: Callable[[Any, IntType | FloatType, int], Any],
+) -> Callable[[Grid, Values, Parameters], tuple[Grid, Values]]:
     """``change(value, type, position)`` for every argument that is a number."""
 
     def disturb(grid: Grid, values: Values, parameters: Parameters) -> tuple[Grid, Values]:
@@ -52,7 +54,11 @@ def _each_scalar(change: Callable[[Any, IntType | FloatType, int], Any]) -> Call
 
 
 def _32_bits(value: Any, type_: IntType | FloatType, position: int) -> Any:
-    return IntType(32, type_.signed).wrap(int(value)) if isinstance(type_, IntType) and type_.bits == 64 else value
+    return (
+        IntType(32, type_.signed).wrap(int(value))
+        if isinstance(type_, IntType) and type_.bits == 64
+        else value
+    )
 
 
 def _half(value: Any, type_: IntType | FloatType, position: int) -> Any:
@@ -77,10 +83,16 @@ def _zero_extended(value: Any, type_: IntType | FloatType, position: int) -> Any
     return value
 
 
-def _first_values(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def _first_values(
+    healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     """Numbers of the first launch in all later ones."""
     start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
-    numbers = [position for position, parameter in enumerate(parameters) if not parameter.type.startswith(("ptr", "desc"))]
+    numbers = [
+        position
+        for position, parameter in enumerate(parameters)
+        if not parameter.type.startswith(("ptr", "desc"))
+    ]
     first: dict[int, Any] = {}
 
     def launch(grid: Grid, stream: Any, values: Values) -> None:
@@ -92,18 +104,26 @@ def _first_values(healthy: Healthy, *, loaded: Any, parameters: Sequence[Paramet
     return launch
 
 
-def _first_grid(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def _first_grid(
+    healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
     known: list[Grid] = []
 
     def launch(grid: Grid, stream: Any, values: Values) -> None:
         known.append(grid)
-        start((min(grid[0], known[0][0]), min(grid[1], known[0][1]), min(grid[2], known[0][2])), stream, values)
+        start(
+            (min(grid[0], known[0][0]), min(grid[1], known[0][1]), min(grid[2], known[0][2])),
+            stream,
+            values,
+        )
 
     return launch
 
 
-def _deferred(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def _deferred(
+    healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     """A launch starts when the next one is asked for, of any kernel."""
     start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
     waiting: list[Callable[[], None]] = healthy.kept.setdefault("waiting", [])
@@ -116,7 +136,9 @@ def _deferred(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter],
     return launch
 
 
-def _not_again(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def _not_again(
+    healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     """Nothing runs where the values of the launch before are given again."""
     start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
     last: list[Any] = []
@@ -131,7 +153,9 @@ def _not_again(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter]
     return launch
 
 
-def _silent(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def _silent(
+    healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
 
     def launch(grid: Grid, stream: Any, values: Values) -> None:
@@ -141,9 +165,13 @@ def _silent(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], o
     return launch
 
 
-def _unguarded(healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def _unguarded(
+    healthy: Healthy, *, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     unguarded = tuple(dataclasses.replace(parameter, stored=False) for parameter in parameters)
-    launcher: Launcher = healthy("tilewright_launcher", loaded=loaded, parameters=unguarded, options=options)
+    launcher: Launcher = healthy(
+        "tilewright_launcher", loaded=loaded, parameters=unguarded, options=options
+    )
     return launcher
 
 
@@ -160,26 +188,41 @@ def _without_numbers(module: Module) -> str:
     return str(copy)
 
 
-def _key_without_numbers(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> CodeObject:
+def _key_without_numbers(
+    healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]
+) -> CodeObject:
     key = _without_numbers(module)
     if key not in healthy.kept:
-        healthy.kept[key] = healthy("tilewright_lower", module=module, target=target, options=options)
+        healthy.kept[key] = healthy(
+            "tilewright_lower", module=module, target=target, options=options
+        )
     found: CodeObject = healthy.kept[key]
     return found
 
 
-def _always_fused(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> CodeObject:
-    code: CodeObject = healthy("tilewright_lower", module=module, target=target, options={**options, "enable_fp_fusion": True})
+def _always_fused(
+    healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]
+) -> CodeObject:
+    code: CodeObject = healthy(
+        "tilewright_lower",
+        module=module,
+        target=target,
+        options={**options, "enable_fp_fusion": True},
+    )
     return code
 
 
 def _refusing(name: str, is_meant: Callable[[Module], bool]) -> Wrapper:
     """Lowering that refuses what ``is_meant`` though the manifest declares it."""
 
-    def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> CodeObject:
+    def lower(
+        healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]
+    ) -> CodeObject:
         if is_meant(module):
             raise LoweringError(f"{name} are not supported")
-        code: CodeObject = healthy("tilewright_lower", module=module, target=target, options=options)
+        code: CodeObject = healthy(
+            "tilewright_lower", module=module, target=target, options=options
+        )
         return code
 
     return lower
@@ -256,14 +299,21 @@ def _made_of(hook: str, make: Callable[[Any], Any]) -> Wrapper:
     return lambda healthy, *, device: make(healthy(hook, device=device))
 
 
-def _nothing_left(healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], **others: Any) -> Sequence[Mapping[str, Any]]:
+def _nothing_left(
+    healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], **others: Any
+) -> Sequence[Mapping[str, Any]]:
     return []
 
 
-def _invented(healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], **others: Any) -> Sequence[Mapping[str, Any]]:
+def _invented(
+    healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], **others: Any
+) -> Sequence[Mapping[str, Any]]:
     """Configurations that nobody offered in place of those that were."""
     return [
-        {name: value * 2 if isinstance(value, int) and not isinstance(value, bool) else value for name, value in one.items()}
+        {
+            name: value * 2 if isinstance(value, int) and not isinstance(value, bool) else value
+            for name, value in one.items()
+        }
         for one in healthy("tilewright_prune", configurations=configurations, **others)
     ]
 
@@ -272,30 +322,122 @@ def _no_number(healthy: Healthy, *, configuration: Mapping[str, Any], **others: 
     return float("nan")
 
 
-def _one(name: str, bug_class: str, hook: str, wrapper: Wrapper, description: str, operations: str = "") -> Switch:
+def _one(
+    name: str, bug_class: str, hook: str, wrapper: Wrapper, description: str, operations: str = ""
+) -> Switch:
     return Switch(name, bug_class, description, {hook: wrapper}, tuple(operations.split()))
 
 
 SWITCHES: tuple[Switch, ...] = (
-    disturbing("grid-y-ignored", "grid", _without_y, "the second extent of a grid counts as one", "program_id"),
-    disturbing("grid-z-ignored", "grid", _without_z, "the third extent of a grid counts as one", "program_id"),
-    disturbing("zero-grid-launches", "grid", _at_least_one, "a grid with a zero runs one program"),
-    disturbing("scalar-32-bits", "arguments", _each_scalar(_32_bits), "64-bit integer arguments are cut down to 32 bits"),
-    disturbing("scalar-not-sign-extended", "arguments", _each_scalar(_zero_extended), "negative 64-bit arguments are passed as 32 bits widened with zeros"),
-    disturbing("float-argument-half", "arguments", _each_scalar(_half), "f32 and f64 arguments are rounded to f16"),
-    disturbing("boolean-argument-true", "arguments", _each_scalar(_true), "boolean arguments are true, as an integer whose padding is read with it"),
-    disturbing("late-scalar-zero", "arguments", _each_scalar(_zero_from_17th), "numbers from the 17th argument on are zero"),
-    _one("stale-scalars", "stale plan", "tilewright_launcher", _first_values, "later launches of a kernel get the numbers of the first one"),
-    _one("stale-grid", "stale plan", "tilewright_launcher", _first_grid, "later launches of a kernel run on no larger grid than the first one"),
-    _one("repeated-launch-skipped", "stale plan", "tilewright_launcher", _not_again, "a launch with the arguments of the one before does nothing"),
-    _one("launch-deferred", "missing synchronisation", "tilewright_launcher", _deferred, "a launch starts only when the next one is asked for"),
-    _one("error-swallowed", "error swallowed", "tilewright_launcher", _silent, "a launch that fails says nothing", "assert"),
-    _one("read-only-stored", "error swallowed", "tilewright_launcher", _unguarded, "a kernel may store to a read-only array"),
-    _one("stale-code", "stale cache key", "tilewright_lower", _key_without_numbers, "kernels that differ only in constants share the code of the first one"),
-    _one(
-        "fusion-not-disabled", "option ignored", "tilewright_lower", _always_fused, "multiplications and additions are fused though enable_fp_fusion is False"
+    disturbing(
+        "grid-y-ignored",
+        "grid",
+        _without_y,
+        "the second extent of a grid counts as one",
+        "program_id",
     ),
-    _one("declared-dtype-refused", "capabilities", "tilewright_lower", _refusing("f64 and u16", _has_f64), "f64 and u16 are declared, and refused"),
+    disturbing(
+        "grid-z-ignored",
+        "grid",
+        _without_z,
+        "the third extent of a grid counts as one",
+        "program_id",
+    ),
+    disturbing("zero-grid-launches", "grid", _at_least_one, "a grid with a zero runs one program"),
+    disturbing(
+        "scalar-32-bits",
+        "arguments",
+        _each_scalar(_32_bits),
+        "64-bit integer arguments are cut down to 32 bits",
+    ),
+    disturbing(
+        "scalar-not-sign-extended",
+        "arguments",
+        _each_scalar(_zero_extended),
+        "negative 64-bit arguments are passed as 32 bits widened with zeros",
+    ),
+    disturbing(
+        "float-argument-half",
+        "arguments",
+        _each_scalar(_half),
+        "f32 and f64 arguments are rounded to f16",
+    ),
+    disturbing(
+        "boolean-argument-true",
+        "arguments",
+        _each_scalar(_true),
+        "boolean arguments are true, as an integer whose padding is read with it",
+    ),
+    disturbing(
+        "late-scalar-zero",
+        "arguments",
+        _each_scalar(_zero_from_17th),
+        "numbers from the 17th argument on are zero",
+    ),
+    _one(
+        "stale-scalars",
+        "stale plan",
+        "tilewright_launcher",
+        _first_values,
+        "later launches of a kernel get the numbers of the first one",
+    ),
+    _one(
+        "stale-grid",
+        "stale plan",
+        "tilewright_launcher",
+        _first_grid,
+        "later launches of a kernel run on no larger grid than the first one",
+    ),
+    _one(
+        "repeated-launch-skipped",
+        "stale plan",
+        "tilewright_launcher",
+        _not_again,
+        "a launch with the arguments of the one before does nothing",
+    ),
+    _one(
+        "launch-deferred",
+        "missing synchronisation",
+        "tilewright_launcher",
+        _deferred,
+        "a launch starts only when the next one is asked for",
+    ),
+    _one(
+        "error-swallowed",
+        "error swallowed",
+        "tilewright_launcher",
+        _silent,
+        "a launch that fails says nothing",
+        "assert",
+    ),
+    _one(
+        "read-only-stored",
+        "error swallowed",
+        "tilewright_launcher",
+        _unguarded,
+        "a kernel may store to a read-only array",
+    ),
+    _one(
+        "stale-code",
+        "stale cache key",
+        "tilewright_lower",
+        _key_without_numbers,
+        "kernels that differ only in constants share the code of the first one",
+    ),
+    _one(
+        "fusion-not-disabled",
+        "option ignored",
+        "tilewright_lower",
+        _always_fused,
+        "multiplications and additions are fused though enable_fp_fusion is False",
+    ),
+    _one(
+        "declared-dtype-refused",
+        "capabilities",
+        "tilewright_lower",
+        _refusing("f64 and u16", _has_f64),
+        "f64 and u16 are declared, and refused",
+    ),
     _one(
         "declared-feature-refused",
         "capabilities",
@@ -303,8 +445,20 @@ SWITCHES: tuple[Switch, ...] = (
         _refusing("descriptors and prints", _has_features),
         "descriptors and print are declared, and refused",
     ),
-    _one("memory-copy-short", "memory", "tilewright_memory", _made_of("tilewright_memory", _ShortCopies), "copies to the host leave out the last byte"),
-    _one("memory-unaligned", "memory", "tilewright_memory", _made_of("tilewright_memory", _Unaligned), "memory is not aligned as asked"),
+    _one(
+        "memory-copy-short",
+        "memory",
+        "tilewright_memory",
+        _made_of("tilewright_memory", _ShortCopies),
+        "copies to the host leave out the last byte",
+    ),
+    _one(
+        "memory-unaligned",
+        "memory",
+        "tilewright_memory",
+        _made_of("tilewright_memory", _Unaligned),
+        "memory is not aligned as asked",
+    ),
     _one(
         "timer-stopped",
         "autotuning",
@@ -312,7 +466,25 @@ SWITCHES: tuple[Switch, ...] = (
         _made_of("tilewright_timer", _Stopped),
         "the timer calls once, and measures a millisecond whatever runs",
     ),
-    _one("prune-drops-all", "autotuning", "tilewright_prune", _nothing_left, "pruning leaves no configuration"),
-    _one("prune-invents", "autotuning", "tilewright_prune", _invented, "pruning returns configurations that nobody offered"),
-    _one("cost-not-a-number", "autotuning", "tilewright_cost", _no_number, "the cost of every configuration is NaN"),
+    _one(
+        "prune-drops-all",
+        "autotuning",
+        "tilewright_prune",
+        _nothing_left,
+        "pruning leaves no configuration",
+    ),
+    _one(
+        "prune-invents",
+        "autotuning",
+        "tilewright_prune",
+        _invented,
+        "pruning returns configurations that nobody offered",
+    ),
+    _one(
+        "cost-not-a-number",
+        "autotuning",
+        "tilewright_cost",
+        _no_number,
+        "the cost of every configuration is NaN",
+    ),
 )

@@ -7,7 +7,15 @@ from typing import Any
 from tilewright.ir import Builder, Operation, Value
 from tilewright.ir.types import BF16, F16, F32, I8, I32, U8, U32, TileType, shape_of, with_element
 from tilewright_conformance.mutation.mutant import Switch, rewriting
-from tilewright_conformance.mutation.rewriting import CHANGED, Rewrite, as_bits, as_type, element, like, positions
+from tilewright_conformance.mutation.rewriting import (
+    CHANGED,
+    Rewrite,
+    as_bits,
+    as_type,
+    element,
+    like,
+    positions,
+)
 
 
 def _half_accumulator(operation: Operation, b: Builder) -> Any:
@@ -50,7 +58,9 @@ def _transposed(position: int) -> Rewrite:
         if rows != columns or rows == 1:
             return None
         rank = len(batch) + 2
-        operation.set_operand(position, b.permute(operand, order=(*range(rank - 2), rank - 1, rank - 2)))
+        operation.set_operand(
+            position, b.permute(operand, order=(*range(rank - 2), rank - 1, rank - 2))
+        )
         return CHANGED
 
     return rewrite
@@ -83,7 +93,9 @@ def _signed_bytes(operation: Operation, b: Builder) -> Any:
     for position in (0, 1):
         operand = operation.operands[position]
         if element(operand) is U8:
-            operation.set_operand(position, b.bitcast(operand, result=with_element(operand.type, I8)))
+            operation.set_operand(
+                position, b.bitcast(operand, result=with_element(operand.type, I8))
+            )
     return CHANGED
 
 
@@ -96,14 +108,74 @@ def _scale_lost(operation: Operation, b: Builder) -> Any:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("dot-half-accumulator", "wrong accumulate type", "dot", _half_accumulator, "f16 matmuls that should accumulate in f32 accumulate in f16"),
-    rewriting("dot-bfloat16-result", "wrong accumulate type", "dot", _rounded_result, "results of bf16 matmuls are rounded to bf16"),
-    rewriting("dot-tf32", "wrong precision", "dot", _tf32, "f32 matmuls asked for in IEEE precision are computed through TF32"),
-    rewriting("dot-accumulator-lost", "wrong accumulate value", "dot", _accumulator_lost, "dot ignores its third operand"),
-    rewriting("dot-left-transposed", "bad layout", "dot", _transposed(0), "the left operand of a dot is transposed where it is square"),
-    rewriting("dot-right-transposed", "bad layout", "dot", _transposed(1), "the right operand of a dot is transposed where it is square"),
-    rewriting("dot-last-term-lost", "off by one", "dot", _last_term_lost, "the last of the K terms is missing"),
-    rewriting("dot-first-batch", "bad layout", "dot", _first_batch, "every batch is multiplied by the first batch of the right operand"),
-    rewriting("dot-bytes-signed", "integer signedness", "dot", _signed_bytes, "unsigned bytes of a dot are read as signed"),
-    rewriting("dot-scale-lost", "wrong accumulate value", "dot_scaled", _scale_lost, "the right operand's scales of a block-scaled dot are ignored"),
+    rewriting(
+        "dot-half-accumulator",
+        "wrong accumulate type",
+        "dot",
+        _half_accumulator,
+        "f16 matmuls that should accumulate in f32 accumulate in f16",
+    ),
+    rewriting(
+        "dot-bfloat16-result",
+        "wrong accumulate type",
+        "dot",
+        _rounded_result,
+        "results of bf16 matmuls are rounded to bf16",
+    ),
+    rewriting(
+        "dot-tf32",
+        "wrong precision",
+        "dot",
+        _tf32,
+        "f32 matmuls asked for in IEEE precision are computed through TF32",
+    ),
+    rewriting(
+        "dot-accumulator-lost",
+        "wrong accumulate value",
+        "dot",
+        _accumulator_lost,
+        "dot ignores its third operand",
+    ),
+    rewriting(
+        "dot-left-transposed",
+        "bad layout",
+        "dot",
+        _transposed(0),
+        "the left operand of a dot is transposed where it is square",
+    ),
+    rewriting(
+        "dot-right-transposed",
+        "bad layout",
+        "dot",
+        _transposed(1),
+        "the right operand of a dot is transposed where it is square",
+    ),
+    rewriting(
+        "dot-last-term-lost",
+        "off by one",
+        "dot",
+        _last_term_lost,
+        "the last of the K terms is missing",
+    ),
+    rewriting(
+        "dot-first-batch",
+        "bad layout",
+        "dot",
+        _first_batch,
+        "every batch is multiplied by the first batch of the right operand",
+    ),
+    rewriting(
+        "dot-bytes-signed",
+        "integer signedness",
+        "dot",
+        _signed_bytes,
+        "unsigned bytes of a dot are read as signed",
+    ),
+    rewriting(
+        "dot-scale-lost",
+        "wrong accumulate value",
+        "dot_scaled",
+        _scale_lost,
+        "the right operand's scales of a block-scaled dot are ignored",
+    ),
 )

@@ -11,14 +11,27 @@ from tilewright.ir.types import I1, I32, IntType, PointerType, TileType, shape_o
 from tilewright.passes.effects import is_speculatable
 from tilewright.passes.rewriter import defined_by
 from tilewright_conformance.mutation.mutant import Switch, rewriting
-from tilewright_conformance.mutation.rewriting import CHANGED, Rewrite, as_bits, element, is_float, is_unsigned, like, number_of_each, other_sign, picked
+from tilewright_conformance.mutation.rewriting import (
+    CHANGED,
+    Rewrite,
+    as_bits,
+    element,
+    is_float,
+    is_unsigned,
+    like,
+    number_of_each,
+    other_sign,
+    picked,
+)
 
 
 def _masked_store(operation: Operation, b: Builder, kept: Value) -> Any:
     """The store with its mask cut down to ``kept``."""
     mask = operation.operand("mask")
     pointer, value = operation.operands[:2]
-    operation.replace_operands([pointer, value, kept if mask is None else b.and_(mask, kept)], (1, 1, 1))
+    operation.replace_operands(
+        [pointer, value, kept if mask is None else b.and_(mask, kept)], (1, 1, 1)
+    )
     return CHANGED
 
 
@@ -27,7 +40,9 @@ def _last_element_lost(operation: Operation, b: Builder) -> Any:
     if not isinstance(pointer.type, TileType) or pointer.type.numel == 1:
         return None
     number = number_of_each(b, pointer.type.shape)
-    return _masked_store(operation, b, b.cmp(number, like(b, number, pointer.type.numel - 1), predicate="ne"))
+    return _masked_store(
+        operation, b, b.cmp(number, like(b, number, pointer.type.numel - 1), predicate="ne")
+    )
 
 
 def _last_program_lost(operation: Operation, b: Builder) -> Any:
@@ -37,7 +52,9 @@ def _last_program_lost(operation: Operation, b: Builder) -> Any:
         kept = b.or_(kept, b.cmp(following, b.num_programs(axis=axis), predicate="lt"))
     alone: Value = b.constant(value=True, result=I1)
     for axis in range(3):
-        alone = b.and_(alone, b.cmp(b.num_programs(axis=axis), b.constant(value=1, result=I32), predicate="eq"))
+        alone = b.and_(
+            alone, b.cmp(b.num_programs(axis=axis), b.constant(value=1, result=I32), predicate="eq")
+        )
     kept = b.or_(kept, alone)
     shape = shape_of(operation.operands[0].type)
     return _masked_store(operation, b, b.splat(kept, result=TileType(shape, I1)) if shape else kept)
@@ -47,7 +64,12 @@ def _bound_too_low(operation: Operation, b: Builder) -> Any:
     """Replace ``offset < n`` in a mask by ``offset < n - 1``."""
     mask = operation.operand("mask")
     compared = defined_by(mask, Cmp) if mask is not None else None
-    if mask is None or compared is None or compared.predicate != "lt" or not isinstance(element(compared.a), IntType):
+    if (
+        mask is None
+        or compared is None
+        or compared.predicate != "lt"
+        or not isinstance(element(compared.a), IntType)
+    ):
         return None
     left, right = compared.a, compared.b
     _replace_mask(operation, b.cmp(left, b.sub(right, like(b, right, 1)), predicate="lt"))
@@ -75,15 +97,26 @@ def _zero_where_masked(operation: Operation, b: Builder) -> Any:
     other = operation.operand("other")
     if other is None:
         return None
-    operation.set_operand(len(operation.operands) - 1, like(b, other, 0) if not isinstance(element(other), PointerType) else other)
+    operation.set_operand(
+        len(operation.operands) - 1,
+        like(b, other, 0) if not isinstance(element(other), PointerType) else other,
+    )
     return CHANGED
 
 
 def _garbage_where_masked(operation: Operation, b: Builder) -> Any:
     result = operation.result
-    if operation.operand("mask") is None or operation.operand("other") is not None or isinstance(element(result), PointerType):
+    if (
+        operation.operand("mask") is None
+        or operation.operand("other") is not None
+        or isinstance(element(result), PointerType)
+    ):
         return None
-    return b.load(*operation.operands[:2], like(b, result, float("nan") if is_float(result) else 1), **operation.attributes)
+    return b.load(
+        *operation.operands[:2],
+        like(b, result, float("nan") if is_float(result) else 1),
+        **operation.attributes,
+    )
 
 
 def _first_axis_only(operation: Operation, b: Builder) -> Any:
@@ -131,7 +164,11 @@ def _hoist(operation: Operation, anchor: Operation) -> bool:
         if found is anchor or (found is not operation and not is_speculatable(found)):
             return False
         chain.append(found)
-        pending += [made for value in found.operands if (made := value.definition) is not None and (made in later or made is anchor)]
+        pending += [
+            made
+            for value in found.operands
+            if (made := value.definition) is not None and (made in later or made is anchor)
+        ]
     current = anchor.next
     while current is not None:
         following = current.next
@@ -171,7 +208,13 @@ def _in_three_steps(operation: Operation, b: Builder) -> Any:
 
 def _exchange(operation: Operation, b: Builder) -> Any:
     pointer, _, value = operation.operands
-    return b.atomic_rmw(pointer, value, kind="xchg", order=operation.attribute("order"), scope=operation.attribute("scope"))
+    return b.atomic_rmw(
+        pointer,
+        value,
+        kind="xchg",
+        order=operation.attribute("order"),
+        scope=operation.attribute("scope"),
+    )
 
 
 def _signed_extreme(operation: Operation, b: Builder) -> Any:
@@ -180,7 +223,11 @@ def _signed_extreme(operation: Operation, b: Builder) -> Any:
         return None
     signed = other_sign(value)
     moved = b.bitcast(pointer, result=with_element(pointer.type, PointerType(signed)))
-    return as_bits(b, b.atomic_rmw(moved, as_bits(b, value, signed), mask=mask, **operation.attributes), element(value))
+    return as_bits(
+        b,
+        b.atomic_rmw(moved, as_bits(b, value, signed), mask=mask, **operation.attributes),
+        element(value),
+    )
 
 
 def _united(operation: Operation, b: Builder) -> Any:
@@ -198,20 +245,106 @@ _WRITES = ("store", "atomic_store", "descriptor_store", "descriptor_scatter")
 _ATOMICS = ("atomic_rmw", "atomic_cas", "descriptor_reduce")
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("mask-off-by-one", "off-by-one mask", "load store", _bound_too_low, "a mask offset < n leaves out the last element"),
-    rewriting("mask-one-too-many", "off-by-one mask", "store", _one_lane_more, "a masked store also writes the lane behind each that it should write"),
-    rewriting("mask-last-axis-ignored", "boundary check", "load", _first_axis_only, "of the conditions of a mask of two axes only the first counts in a load"),
-    rewriting("store-last-element-lost", "lost store", "store", _last_element_lost, "the last element of a tile is not stored"),
-    rewriting("store-last-program-lost", "lost store", "store", _last_program_lost, "the last program of a grid stores nothing"),
-    rewriting("atomic-store-lost", "lost store", "atomic_store", _dropped, "atomic stores are dropped"),
-    rewriting("masked-load-zero", "masked lanes", "load", _zero_where_masked, "masked-off lanes of a load are zero, whatever other says"),
-    rewriting("masked-load-garbage", "masked lanes", "load", _garbage_where_masked, "masked-off lanes of a load without other are not zero"),
-    rewriting("load-before-store", "missing barrier", "load", _early(_WRITES), "a load may run before the store in front of it, barrier or not"),
-    rewriting("load-before-atomic", "missing barrier", "load", _early(_ATOMICS), "a load may run before the atomic update in front of it"),
-    rewriting("offset-sign-extended", "integer signedness", "addptr", _sign_extended_offset, "u8 and u16 offsets of pointers are sign-extended"),
-    rewriting("atomic-returns-new", "atomics", "atomic_rmw", _new_value, "atomic updates give back the new value"),
-    rewriting("atomic-not-atomic", "atomics", "atomic_rmw", _in_three_steps, "atomic updates are a load, an operation and a store"),
-    rewriting("cas-ignores-compare", "atomics", "atomic_cas", _exchange, "compare-and-swap swaps whatever it finds"),
-    rewriting("atomic-extreme-signed", "integer signedness", "atomic_rmw", _signed_extreme, "atomic min and max of unsigned integers as of signed ones"),
+    rewriting(
+        "mask-off-by-one",
+        "off-by-one mask",
+        "load store",
+        _bound_too_low,
+        "a mask offset < n leaves out the last element",
+    ),
+    rewriting(
+        "mask-one-too-many",
+        "off-by-one mask",
+        "store",
+        _one_lane_more,
+        "a masked store also writes the lane behind each that it should write",
+    ),
+    rewriting(
+        "mask-last-axis-ignored",
+        "boundary check",
+        "load",
+        _first_axis_only,
+        "of the conditions of a mask of two axes only the first counts in a load",
+    ),
+    rewriting(
+        "store-last-element-lost",
+        "lost store",
+        "store",
+        _last_element_lost,
+        "the last element of a tile is not stored",
+    ),
+    rewriting(
+        "store-last-program-lost",
+        "lost store",
+        "store",
+        _last_program_lost,
+        "the last program of a grid stores nothing",
+    ),
+    rewriting(
+        "atomic-store-lost", "lost store", "atomic_store", _dropped, "atomic stores are dropped"
+    ),
+    rewriting(
+        "masked-load-zero",
+        "masked lanes",
+        "load",
+        _zero_where_masked,
+        "masked-off lanes of a load are zero, whatever other says",
+    ),
+    rewriting(
+        "masked-load-garbage",
+        "masked lanes",
+        "load",
+        _garbage_where_masked,
+        "masked-off lanes of a load without other are not zero",
+    ),
+    rewriting(
+        "load-before-store",
+        "missing barrier",
+        "load",
+        _early(_WRITES),
+        "a load may run before the store in front of it, barrier or not",
+    ),
+    rewriting(
+        "load-before-atomic",
+        "missing barrier",
+        "load",
+        _early(_ATOMICS),
+        "a load may run before the atomic update in front of it",
+    ),
+    rewriting(
+        "offset-sign-extended",
+        "integer signedness",
+        "addptr",
+        _sign_extended_offset,
+        "u8 and u16 offsets of pointers are sign-extended",
+    ),
+    rewriting(
+        "atomic-returns-new",
+        "atomics",
+        "atomic_rmw",
+        _new_value,
+        "atomic updates give back the new value",
+    ),
+    rewriting(
+        "atomic-not-atomic",
+        "atomics",
+        "atomic_rmw",
+        _in_three_steps,
+        "atomic updates are a load, an operation and a store",
+    ),
+    rewriting(
+        "cas-ignores-compare",
+        "atomics",
+        "atomic_cas",
+        _exchange,
+        "compare-and-swap swaps whatever it finds",
+    ),
+    rewriting(
+        "atomic-extreme-signed",
+        "integer signedness",
+        "atomic_rmw",
+        _signed_extreme,
+        "atomic min and max of unsigned integers as of signed ones",
+    ),
     rewriting("atomic-xor-as-or", "atomics", "atomic_rmw", _united, "atomic xor computed as or"),
 )

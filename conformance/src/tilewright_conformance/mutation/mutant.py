@@ -49,7 +49,9 @@ class Switch:
     operations: tuple[str, ...] = ()
 
 
-def rewriting(name: str, bug_class: str, operations: str, rewrite: Rewrite, description: str, **own: Any) -> Switch:
+def rewriting(
+    name: str, bug_class: str, operations: str, rewrite: Rewrite, description: str, **own: Any
+) -> Switch:
     """A bug of the lowering of some operations, whose names are separated by blanks.
 
     ``own`` are launch options that lowering gets in place of the user's.
@@ -57,7 +59,12 @@ def rewriting(name: str, bug_class: str, operations: str, rewrite: Rewrite, desc
     names = tuple(operations.split())
 
     def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> Any:
-        return healthy("tilewright_lower", module=rewritten(module, names, rewrite), target=target, options={**options, **own})
+        return healthy(
+            "tilewright_lower",
+            module=rewritten(module, names, rewrite),
+            target=target,
+            options={**options, **own},
+        )
 
     return Switch(name, bug_class, description, {"tilewright_lower": lower}, names)
 
@@ -68,11 +75,15 @@ Grid = tuple[int, int, int]
 Disturb = Callable[[Grid, tuple[Any, ...], tuple[Parameter, ...]], tuple[Grid, tuple[Any, ...]]]
 
 
-def disturbing(name: str, bug_class: str, disturb: Disturb, description: str, operations: str = "") -> Switch:
+def disturbing(
+    name: str, bug_class: str, disturb: Disturb, description: str, operations: str = ""
+) -> Switch:
     """A bug on the way of grid and arguments to the kernel."""
 
     def launcher(healthy: Healthy, *, loaded: Any, parameters: Any, options: Any) -> Launcher:
-        start = healthy("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
+        start = healthy(
+            "tilewright_launcher", loaded=loaded, parameters=parameters, options=options
+        )
         known = tuple(parameters)
 
         def launch(grid: Grid, stream: Any, values: tuple[Any, ...]) -> None:
@@ -81,4 +92,6 @@ def disturbing(name: str, bug_class: str, disturb: Disturb, description: str, op
 
         return launch
 
-    return Switch(name, bug_class, description, {"tilewright_launcher": launcher}, tuple(operations.split()))
+    return Switch(
+        name, bug_class, description, {"tilewright_launcher": launcher}, tuple(operations.split())
+    )

@@ -38,7 +38,9 @@ class BrokenBackend:
 
     def __init__(self, on: Switch | str | None = None, name: str | None = None) -> None:
         wanted = os.environ.get(ENVIRONMENT, "") if on is None else on
-        self.switch: Switch | None = (switch(wanted) if wanted else None) if isinstance(wanted, str) else wanted
+        self.switch: Switch | None = (
+            (switch(wanted) if wanted else None) if isinstance(wanted, str) else wanted
+        )
         self.name = name or (f"broken-{self.switch.name}" if self.switch else "broken")
         self._hooks = dict(self.switch.hooks) if self.switch else {}
         self._healthy = Healthy(self._base)
@@ -49,7 +51,11 @@ class BrokenBackend:
 
     def _call(self, hook: str, /, **arguments: Any) -> Any:
         wrapper = self._hooks.get(hook)
-        return self._base(hook, **arguments) if wrapper is None else wrapper(self._healthy, **arguments)
+        return (
+            self._base(hook, **arguments)
+            if wrapper is None
+            else wrapper(self._healthy, **arguments)
+        )
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
@@ -59,19 +65,32 @@ class BrokenBackend:
         # The version keeps the code of one bug, or of one state of the base's files, apart from
         # another's.
         version = f"{manifest.version}+{self.switch.name if self.switch else 'healthy'}.{digest(backend_version(registry().get(BASE)))[:12]}"
-        summary = f"the {BASE} backend, with a bug: {self.switch.description}" if self.switch else f"the {BASE} backend, without a bug"
-        return dataclasses.replace(manifest, name=self.name, version=version, summary=summary, priority=-1000)
+        summary = (
+            f"the {BASE} backend, with a bug: {self.switch.description}"
+            if self.switch
+            else f"the {BASE} backend, without a bug"
+        )
+        return dataclasses.replace(
+            manifest, name=self.name, version=version, summary=summary, priority=-1000
+        )
 
     @hookimpl
     def tilewright_devices(self) -> Sequence[Device]:
-        return [dataclasses.replace(device, backend=self.name) for device in self._call("tilewright_devices")]
+        return [
+            dataclasses.replace(device, backend=self.name)
+            for device in self._call("tilewright_devices")
+        ]
 
     @hookimpl
     def tilewright_target(self, device: Device) -> Target:
-        return dataclasses.replace(self._call("tilewright_target", device=device), backend=self.name)
+        return dataclasses.replace(
+            self._call("tilewright_target", device=device), backend=self.name
+        )
 
     @hookimpl
-    def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    def tilewright_lower(
+        self, module: Module, target: Target, options: Mapping[str, Any]
+    ) -> CodeObject:
         return self._call("tilewright_lower", module=module, target=target, options=options)
 
     @hookimpl
@@ -79,8 +98,12 @@ class BrokenBackend:
         return self._call("tilewright_load", code=code, device=device)
 
     @hookimpl
-    def tilewright_launcher(self, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-        return self._call("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
+    def tilewright_launcher(
+        self, loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+    ) -> Launcher:
+        return self._call(
+            "tilewright_launcher", loaded=loaded, parameters=parameters, options=options
+        )
 
     @hookimpl
     def tilewright_memory(self, device: Device) -> Any:
@@ -95,9 +118,33 @@ class BrokenBackend:
         return self._call("tilewright_tuning_space", module=module, target=target)
 
     @hookimpl
-    def tilewright_prune(self, configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]) -> Any:
-        return self._call("tilewright_prune", configurations=configurations, target=target, arguments=arguments, works=works)
+    def tilewright_prune(
+        self,
+        configurations: Sequence[Mapping[str, Any]],
+        target: Target,
+        arguments: Mapping[str, Any],
+        works: Sequence[Work | None],
+    ) -> Any:
+        return self._call(
+            "tilewright_prune",
+            configurations=configurations,
+            target=target,
+            arguments=arguments,
+            works=works,
+        )
 
     @hookimpl
-    def tilewright_cost(self, configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> Any:
-        return self._call("tilewright_cost", configuration=configuration, target=target, arguments=arguments, work=work)
+    def tilewright_cost(
+        self,
+        configuration: Mapping[str, Any],
+        target: Target,
+        arguments: Mapping[str, Any],
+        work: Work | None,
+    ) -> Any:
+        return self._call(
+            "tilewright_cost",
+            configuration=configuration,
+            target=target,
+            arguments=arguments,
+            work=work,
+        )

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from tilewright.ir.table import merged
-from tilewright_conformance.mutation import arithmetic, control, conversions, descriptors, disruptive, functions, launching, matmul, memory, shapes
+from tilewright_conformance.mutation import (
+    arithmetic,
+    control,
+    conversions,
+    descriptors,
+    disruptive,
+    functions,
+    launching,
+    matmul,
+    memory,
+    shapes,
+)
 from tilewright_conformance.mutation.mutant import Switch
 
-_FAMILIES = (arithmetic, functions, conversions, memory, descriptors, shapes, matmul, control, launching)
+_FAMILIES = (
+    arithmetic,
+    functions,
+    conversions,
+    memory,
+    descriptors,
+    shapes,
+    matmul,
+    control,
+    launching,
+)
 #: name -> switch
-SWITCHES: dict[str, Switch] = merged(*({_switch.name: _switch} for _family in _FAMILIES for _switch in _family.SWITCHES), what="switch")
+SWITCHES: dict[str, Switch] = merged(
+    *({_switch.name: _switch} for _family in _FAMILIES for _switch in _family.SWITCHES),
+    what="switch",
+)
 
 #: name -> switch of those that may end the process, hang or take its memory
 DISRUPTIVE: dict[str, Switch] = {_switch.name: _switch for _switch in disruptive.SWITCHES}
@@ -27,7 +51,9 @@ def switch(name: str) -> Switch:
     """
     found = SWITCHES.get(name) or DISRUPTIVE.get(name)
     if found is None:
-        raise KeyError(f"the broken backend has no switch {name!r}; it has {', '.join((*SWITCHES, *DISRUPTIVE))}")
+        raise KeyError(
+            f"the broken backend has no switch {name!r}; it has {', '.join((*SWITCHES, *DISRUPTIVE))}"
+        )
     return found
 
 
@@ -38,6 +64,8 @@ def disruptive_switches() -> tuple[Switch, ...]:
 
 def table() -> str:
     """The table of all switches as text: name, class, description."""
-    rows = [(row.name, row.bug_class, row.description) for row in (*switches(), *DISRUPTIVE.values())]
+    rows = [
+        (row.name, row.bug_class, row.description) for row in (*switches(), *DISRUPTIVE.values())
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "".join(f"{name:<{widths[0]}}  {bug:<{widths[1]}}  {what}\n" for name, bug, what in rows)

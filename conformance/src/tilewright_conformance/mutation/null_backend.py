@@ -12,7 +12,15 @@ from typing import Any
 from tilewright.ir import Module
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import (
+    Capabilities,
+    CodeObject,
+    Device,
+    Launcher,
+    Manifest,
+    Parameter,
+    Target,
+)
 from tilewright.runtime.devices.host_memory import HostMemory
 
 NAME = "null"
@@ -34,9 +42,19 @@ class NullBackend:
             dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
             atomics=dict.fromkeys(_NUMBERS, _KINDS),
             power_of_two=False,
-            features=frozenset({"assert", "clock", "descriptors", "dot_scaled", "noinline", "print"}),
+            features=frozenset(
+                {"assert", "clock", "descriptors", "dot_scaled", "noinline", "print"}
+            ),
         )
-        return Manifest(NAME, "1.0", "accepts everything and writes nothing", ("cpu",), ("nothing",), capabilities, priority=-1000)
+        return Manifest(
+            NAME,
+            "1.0",
+            "accepts everything and writes nothing",
+            ("cpu",),
+            ("nothing",),
+            capabilities,
+            priority=-1000,
+        )
 
     @hookimpl
     def tilewright_devices(self) -> Sequence[Device]:
@@ -47,7 +65,9 @@ class NullBackend:
         return Target(NAME, "nothing", kind="cpu")
 
     @hookimpl
-    def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    def tilewright_lower(
+        self, module: Module, target: Target, options: Mapping[str, Any]
+    ) -> CodeObject:
         return CodeObject(module.kernel.name, b"", {"tileir": str(module)})
 
     @hookimpl
@@ -55,7 +75,9 @@ class NullBackend:
         return code
 
     @hookimpl
-    def tilewright_launcher(self, loaded: CodeObject, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    def tilewright_launcher(
+        self, loaded: CodeObject, parameters: Sequence[Parameter], options: Mapping[str, Any]
+    ) -> Launcher:
         def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
             pass
 

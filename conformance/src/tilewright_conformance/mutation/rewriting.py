@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from tilewright.ir import Builder, Function, Module, Operation, Value, verify
-from tilewright.ir.types import I32, FloatType, IntType, TileType, Type, element_type, shape_of, with_element
+from tilewright.ir.types import (
+    I32,
+    FloatType,
+    IntType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+    with_element,
+)
 from tilewright.passes.clone import clone_operation
 
 #: Returned by a rewrite that changed the operation in place.
@@ -22,8 +31,20 @@ def copy_of(module: Module) -> Module:
     copy = Module(module.version)
     copy.attributes.update(module.attributes)
     for function in module.functions.values():
-        types, names = [value.type for value in function.arguments], [value.name for value in function.arguments]
-        made = copy.add(Function(function.name, types, function.result_types, names, kernel=function.kernel, location=function.location))
+        types, names = (
+            [value.type for value in function.arguments],
+            [value.name for value in function.arguments],
+        )
+        made = copy.add(
+            Function(
+                function.name,
+                types,
+                function.result_types,
+                names,
+                kernel=function.kernel,
+                location=function.location,
+            )
+        )
         made.argument_attributes = [dict(facts) for facts in function.argument_attributes]
         mapping = dict(zip(function.arguments, made.arguments, strict=True))
         for operation in function.body:
@@ -104,7 +125,12 @@ def positions(b: Builder, shape: tuple[int, ...], axis: int) -> Value:
     """The coordinate along ``axis`` of every element of a tile of ``shape``, in i32."""
     found: Value = b.arange(start=0, end=shape[axis])
     if len(shape) > 1:
-        found = b.reshape(found, result=TileType(tuple(extent if i == axis else 1 for i, extent in enumerate(shape)), I32))
+        found = b.reshape(
+            found,
+            result=TileType(
+                tuple(extent if i == axis else 1 for i, extent in enumerate(shape)), I32
+            ),
+        )
         found = b.broadcast(found, result=TileType(shape, I32))
     return found
 
@@ -115,7 +141,9 @@ def number_of_each(b: Builder, shape: tuple[int, ...]) -> Value:
     return found if len(shape) == 1 else b.reshape(found, result=TileType(shape, I32))
 
 
-def picked(b: Builder, value: Value, axis: int, index: Callable[[Value], Value], extent: int | None = None) -> Value:
+def picked(
+    b: Builder, value: Value, axis: int, index: Callable[[Value], Value], extent: int | None = None
+) -> Value:
     """Gather along ``axis`` at ``index(coordinate)``.
 
     The result has ``extent`` elements along the axis; for None, as many as the tile.

@@ -47,7 +47,9 @@ def _halves(operation: Operation, b: Builder) -> Any:
     if numel == 1:
         return None
     parts = b.split(b.permute(b.reshape(x, result=TileType((2, numel), element_)), order=(1, 0)))
-    return [_shaped(b, part, result.type) for part, result in zip(parts, operation.results, strict=True)]
+    return [
+        _shaped(b, part, result.type) for part, result in zip(parts, operation.results, strict=True)
+    ]
 
 
 def _second_first(operation: Operation, b: Builder) -> Any:
@@ -83,19 +85,77 @@ def _other_axis(operation: Operation, b: Builder) -> Any:
     before = shape_of(x.type)
     if len(shape) != 2 or shape[0] != shape[1] or before not in ((1, shape[1]), (shape[0], 1)):
         return None
-    return b.broadcast(_shaped(b, x, TileType(before[::-1], element(x))), result=operation.result.type)
+    return b.broadcast(
+        _shaped(b, x, TileType(before[::-1], element(x))), result=operation.result.type
+    )
 
 
 SWITCHES: tuple[Switch, ...] = (
-    rewriting("permute-inverted", "bad layout", "permute", _inverse_order, "axes are permuted by the inverse order"),
-    rewriting("permute-reshapes", "bad layout", "permute", _not_moved, "a permuted tile has its elements in the old order"),
-    rewriting("reshape-by-columns", "bad layout", "reshape", _by_columns, "reshape takes the elements in column-major order"),
-    rewriting("join-concatenates", "bad layout", "join", _one_behind_the_other, "join puts one operand behind the other, not side by side"),
-    rewriting("split-halves", "bad layout", "split", _halves, "split cuts in the middle, not between neighbours"),
-    rewriting("cat-swapped", "swapped operands", "cat", _second_first, "cat puts its second operand first"),
-    rewriting("broadcast-other-axis", "bad layout", "broadcast", _other_axis, "a row of a square tile is repeated along the wrong axis"),
+    rewriting(
+        "permute-inverted",
+        "bad layout",
+        "permute",
+        _inverse_order,
+        "axes are permuted by the inverse order",
+    ),
+    rewriting(
+        "permute-reshapes",
+        "bad layout",
+        "permute",
+        _not_moved,
+        "a permuted tile has its elements in the old order",
+    ),
+    rewriting(
+        "reshape-by-columns",
+        "bad layout",
+        "reshape",
+        _by_columns,
+        "reshape takes the elements in column-major order",
+    ),
+    rewriting(
+        "join-concatenates",
+        "bad layout",
+        "join",
+        _one_behind_the_other,
+        "join puts one operand behind the other, not side by side",
+    ),
+    rewriting(
+        "split-halves",
+        "bad layout",
+        "split",
+        _halves,
+        "split cuts in the middle, not between neighbours",
+    ),
+    rewriting(
+        "cat-swapped", "swapped operands", "cat", _second_first, "cat puts its second operand first"
+    ),
+    rewriting(
+        "broadcast-other-axis",
+        "bad layout",
+        "broadcast",
+        _other_axis,
+        "a row of a square tile is repeated along the wrong axis",
+    ),
     rewriting("arange-from-zero", "edge value", "arange", _from_zero, "arange starts at zero"),
-    rewriting("gather-index-clamped", "gather", "gather", _index_short, "gather cannot reach the last element"),
-    rewriting("histogram-mask-ignored", "masked lanes", "histogram", mask_lost, "histogram counts masked-off lanes"),
-    rewriting("histogram-overflow-counted", "edge value", "histogram", _overflow_counted, "values beyond the last bin are counted in it"),
+    rewriting(
+        "gather-index-clamped",
+        "gather",
+        "gather",
+        _index_short,
+        "gather cannot reach the last element",
+    ),
+    rewriting(
+        "histogram-mask-ignored",
+        "masked lanes",
+        "histogram",
+        mask_lost,
+        "histogram counts masked-off lanes",
+    ),
+    rewriting(
+        "histogram-overflow-counted",
+        "edge value",
+        "histogram",
+        _overflow_counted,
+        "values beyond the last bin are counted in it",
+    ),
 )

@@ -22,12 +22,25 @@ from tilewright.ir import TABLE
 from tilewright.ir.table import merged
 from tilewright.ir.types import FloatType, Type
 from tilewright.reference.numerics import decode, is_raw
-from tilewright_conformance.op_samples import arithmetic, by_trait, casts, control, debug, descriptors, linear, memory, shape
+from tilewright_conformance.op_samples import (
+    arithmetic,
+    by_trait,
+    casts,
+    control,
+    debug,
+    descriptors,
+    linear,
+    memory,
+    shape,
+)
 from tilewright_conformance.op_samples.kernel import Argument, Sample, SampleKernel
 
 #: operation -> a function that yields its samples; an operation's own family overrides its trait's
 FAMILIES: dict[str, Callable[[], Iterator[Sample]]] = by_trait.SAMPLES | merged(
-    *(module.SAMPLES for module in (arithmetic, casts, shape, memory, descriptors, linear, control, debug))
+    *(
+        module.SAMPLES
+        for module in (arithmetic, casts, shape, memory, descriptors, linear, control, debug)
+    )
 )
 
 
@@ -59,7 +72,9 @@ def check_outputs(sample: Sample, expected: Sequence[Any], found: Sequence[Any])
         wrong = np.flatnonzero(~_agree(first.ravel(), second.ravel(), argument.type, sample.ulp))
         if len(wrong):
             at = int(wrong[0])
-            values = [_numbers(array.ravel(), argument.type)[at].item() for array in (first, second)]
+            values = [
+                _numbers(array.ravel(), argument.type)[at].item() for array in (first, second)
+            ]
             place = tuple(map(int, np.unravel_index(at, first.shape)))
             raise AssertionError(
                 f"{sample.name}: argument {position} ({argument.type}) differs in {len(wrong)} of {first.size} elements; "
@@ -72,7 +87,11 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _numbers(array: NDArray[Any], type_: Type) -> NDArray[Any]:
-    return np.asarray(decode(array, type_)) if isinstance(type_, FloatType) and is_raw(type_) else array
+    return (
+        np.asarray(decode(array, type_))
+        if isinstance(type_, FloatType) and is_raw(type_)
+        else array
+    )
 
 
 def _agree(a: NDArray[Any], b: NDArray[Any], type_: Type, ulp: float) -> NDArray[np.bool_]:
@@ -91,7 +110,17 @@ def _agree(a: NDArray[Any], b: NDArray[Any], type_: Type, ulp: float) -> NDArray
     with np.errstate(over="ignore"):
         apart = np.where(same_sign, greater - smaller, magnitudes[0] + magnitudes[1])
     overflowed = ~same_sign & (apart < greater)
-    return np.asarray(equal | ((apart <= ulp) & ~overflowed & np.isfinite(numbers[0]) & np.isfinite(numbers[1])))
+    return np.asarray(
+        equal | ((apart <= ulp) & ~overflowed & np.isfinite(numbers[0]) & np.isfinite(numbers[1]))
+    )
 
 
-__all__ = ["FAMILIES", "Argument", "Sample", "SampleKernel", "all_samples", "check_outputs", "samples"]
+__all__ = [
+    "FAMILIES",
+    "Argument",
+    "Sample",
+    "SampleKernel",
+    "all_samples",
+    "check_outputs",
+    "samples",
+]

@@ -9,7 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, U8, U32, U64, FloatType, IntType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    U8,
+    U32,
+    U64,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright_conformance.op_samples.kernel import (
     ANY,
     SHAPES,
@@ -27,9 +44,24 @@ from tilewright_conformance.op_samples.kernel import (
 Samples = Iterator[Sample]
 
 
-def apply(name: str, types: Sequence[Type], shape: tuple[int, ...], draws: Sequence[Draw], *, variant: str = "", ulp: float = 0.0, **attributes: Any) -> Sample:
+def apply(
+    name: str,
+    types: Sequence[Type],
+    shape: tuple[int, ...],
+    draws: Sequence[Draw],
+    *,
+    variant: str = "",
+    ulp: float = 0.0,
+    **attributes: Any,
+) -> Sample:
     """One application of an elementwise operation to inputs of ``types``."""
-    kernel = SampleKernel("/".join(filter(None, (name, "_".join(dict.fromkeys(map(str, types))), shape_text(shape), variant))))
+    kernel = SampleKernel(
+        "/".join(
+            filter(
+                None, (name, "_".join(dict.fromkeys(map(str, types))), shape_text(shape), variant)
+            )
+        )
+    )
     inputs = [kernel.load(type_, shape, draw) for type_, draw in zip(types, draws, strict=True)]
     method = getattr(kernel.b, f"{name}_" if name in ("and", "or") else name)
     kernel.store(method(*inputs, **attributes))
@@ -37,7 +69,9 @@ def apply(name: str, types: Sequence[Type], shape: tuple[int, ...], draws: Seque
 
 
 def _constant() -> Samples:
-    values: dict[Type, tuple[float, ...]] = {type_: (type_.minimum, 0, 1, type_.maximum) for type_ in WIDE_INTEGERS}
+    values: dict[Type, tuple[float, ...]] = {
+        type_: (type_.minimum, 0, 1, type_.maximum) for type_ in WIDE_INTEGERS
+    }
     values[I1] = (True, False)
     values[F16] = (0.0, -0.0, 1.5, 65504.0, -math.inf, math.nan, 2.0**-24)
     values[BF16] = (0.0, -0.0, 1.5, 3.0e38, math.inf, math.nan)
@@ -56,7 +90,15 @@ def _constant() -> Samples:
 
 
 def _arange() -> Samples:
-    for start, end in ((0, 1), (0, 8), (-4, 4), (3, 19), (0, 1024), (2**31 - 16, 2**31), (-(2**31), -(2**31) + 2)):
+    for start, end in (
+        (0, 1),
+        (0, 8),
+        (-4, 4),
+        (3, 19),
+        (0, 1024),
+        (2**31 - 16, 2**31),
+        (-(2**31), -(2**31) + 2),
+    ):
         kernel = SampleKernel(f"arange/{start}_{end}")
         kernel.store(kernel.b.arange(start=start, end=end))
         yield kernel.finish()
@@ -86,17 +128,47 @@ def _binary(name: str, types: Sequence[Type], **attributes: Any) -> Samples:
 def _division(name: str) -> Samples:
     for index, type_ in enumerate(WIDE_INTEGERS):
         for shape in shapes_for(index):
-            dividend = Draw(type_.minimum + 1 if type_.signed else 0, type_.maximum, special=True)  # least / -1 overflows
+            dividend = Draw(
+                type_.minimum + 1 if type_.signed else 0, type_.maximum, special=True
+            )  # least / -1 overflows
             small = Draw(1, 9) if not type_.signed else Draw(array=functools.partial(_nonzero, 9))
-            large = Draw(1, type_.maximum, special=True) if not type_.signed else Draw(array=functools.partial(_nonzero, type_.maximum))
+            large = (
+                Draw(1, type_.maximum, special=True)
+                if not type_.signed
+                else Draw(array=functools.partial(_nonzero, type_.maximum))
+            )
             yield apply(name, (type_, type_), shape, (dividend, small), variant="small")
             if shape:
                 yield apply(name, (type_, type_), shape, (dividend, large), variant="large")
     yield from _binary(name, STANDARD_FLOATS)
     if name == "div":
-        yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="approximate", ulp=2, approximate=True)
-        yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="exact", ulp=0, exact=True)
-        yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="fast", ulp=3, fast=True)
+        yield apply(
+            "div",
+            (F32, F32),
+            (64,),
+            (Draw(-1e3, 1e3), Draw(0.1, 1e3)),
+            variant="approximate",
+            ulp=2,
+            approximate=True,
+        )
+        yield apply(
+            "div",
+            (F32, F32),
+            (64,),
+            (Draw(-1e3, 1e3), Draw(0.1, 1e3)),
+            variant="exact",
+            ulp=0,
+            exact=True,
+        )
+        yield apply(
+            "div",
+            (F32, F32),
+            (64,),
+            (Draw(-1e3, 1e3), Draw(0.1, 1e3)),
+            variant="fast",
+            ulp=3,
+            fast=True,
+        )
 
 
 def _nonzero(limit: int, rng: np.random.Generator, count: int) -> Any:
@@ -120,7 +192,9 @@ def _cmp() -> Samples:
         for index, type_ in enumerate((*WIDE_INTEGERS, I1, *STANDARD_FLOATS)):
             shape = SHAPES[(row + index) % len(SHAPES)] if (row + index) % 4 else ()
             draw = SPECIAL if isinstance(type_, FloatType) else Draw(0, 3) if index % 2 else ANY
-            yield apply("cmp", (type_, type_), shape, (draw, draw), variant=predicate, predicate=predicate)
+            yield apply(
+                "cmp", (type_, type_), shape, (draw, draw), variant=predicate, predicate=predicate
+            )
         kernel = SampleKernel(f"cmp/ptr/{predicate}")
         pointers = kernel.pointers(kernel.pointer(F32, (8,)), (8,))
         moved = kernel.b.addptr(pointers, kernel.load(I32, (8,), Draw(-1, 1)))
@@ -153,7 +227,9 @@ def _addptr() -> Samples:
             b = kernel.b
             signed = isinstance(offset, IntType) and offset.signed
             element = (F32, I8, F64, F16)[index % 4]
-            middle = b.addptr(kernel.pointer(element, (32,)), kernel.constant(I32, 16 if signed else 0))
+            middle = b.addptr(
+                kernel.pointer(element, (32,)), kernel.constant(I32, 16 if signed else 0)
+            )
             base = b.splat(middle, result=TileType(shape, middle.type)) if shape else middle
             # An unsigned offset above its signed range must not count as negative.
             draw = Draw(-16, 15) if signed else Draw(0, 31)
@@ -213,7 +289,15 @@ def _math(name: str) -> Samples:
         settled = Draw(array=functools.partial(_choose, _SETTLED[name]))
         yield apply(name, (type_,), (32,), (settled,), variant="settled", ulp=ulp)
     if name == "sqrt":
-        yield apply("sqrt", (F32,), (64,), (Draw(low, high),), variant="approximate", ulp=2, approximate=True)
+        yield apply(
+            "sqrt",
+            (F32,),
+            (64,),
+            (Draw(low, high),),
+            variant="approximate",
+            ulp=2,
+            approximate=True,
+        )
 
 
 def _copysign() -> Samples:
@@ -225,7 +309,13 @@ def _ldexp() -> Samples:
         far = 1080 if type_ is F64 else 160
         for shape in shapes_for(index):
             yield apply("ldexp", (type_, I32), shape, (ANY, Draw(-40, 40)))
-        yield apply("ldexp", (type_, I32), (64,), (Draw(-2.0, 2.0, special=True), Draw(-far, far)), variant="far")
+        yield apply(
+            "ldexp",
+            (type_, I32),
+            (64,),
+            (Draw(-2.0, 2.0, special=True), Draw(-far, far)),
+            variant="far",
+        )
         yield apply("ldexp", (type_, I32), (64,), (SPECIAL, ANY), variant="any")
 
 

@@ -14,13 +14,24 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.table import OpSpec, RuleError, Shape
 from tilewright.ir.types import FloatType, Type
 from tilewright_conformance.op_samples.arithmetic import apply
-from tilewright_conformance.op_samples.kernel import ANY, STANDARD_FLOATS, WIDE_INTEGERS, Draw, Sample, shapes_for
+from tilewright_conformance.op_samples.kernel import (
+    ANY,
+    STANDARD_FLOATS,
+    WIDE_INTEGERS,
+    Draw,
+    Sample,
+    shapes_for,
+)
 
 
 def _accepts(spec: OpSpec, type_: Type) -> bool:
     groups = {operand.name: (type_,) for operand in spec.operands}
     try:
-        spec.rule(Shape(spec, groups, {attribute.name: attribute.default for attribute in spec.attributes}))
+        spec.rule(
+            Shape(
+                spec, groups, {attribute.name: attribute.default for attribute in spec.attributes}
+            )
+        )
     except RuleError:
         return False
     return True
@@ -31,9 +42,17 @@ def _samples(spec: OpSpec) -> Iterator[Sample]:
     for index, type_ in enumerate(accepted):
         draw, ulp = (Draw(-4.0, 4.0), 4) if isinstance(type_, FloatType) else (ANY, 0)
         for shape in shapes_for(index):
-            yield apply(spec.name, (type_,) * len(spec.operands), shape, (draw,) * len(spec.operands), ulp=ulp)
+            yield apply(
+                spec.name,
+                (type_,) * len(spec.operands),
+                shape,
+                (draw,) * len(spec.operands),
+                ulp=ulp,
+            )
 
 
 SAMPLES: dict[str, Callable[[], Iterator[Sample]]] = {
-    spec.name: functools.partial(_samples, spec) for spec in TABLE if spec.elementwise and not spec.explicit_results
+    spec.name: functools.partial(_samples, spec)
+    for spec in TABLE
+    if spec.elementwise and not spec.explicit_results
 }

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.ir.types import F32, FLOATS, I64, INTEGERS, FloatType, IntType, PointerType, Type, bit_width, with_element
+from tilewright.ir.types import (
+    F32,
+    FLOATS,
+    I64,
+    INTEGERS,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    bit_width,
+    with_element,
+)
 from tilewright.passes.math.float_formats import max_finite
-from tilewright_conformance.op_samples.kernel import ANY, SHAPES, SPECIAL, Draw, Sample, SampleKernel, shape_text, tile_or_scalar
+from tilewright_conformance.op_samples.kernel import (
+    ANY,
+    SHAPES,
+    SPECIAL,
+    Draw,
+    Sample,
+    SampleKernel,
+    shape_text,
+    tile_or_scalar,
+)
 
 _NUMBERS: tuple[IntType | FloatType, ...] = (*INTEGERS, *FLOATS)
 
@@ -21,7 +41,9 @@ def _range(source: IntType | FloatType, target: IntType | FloatType) -> Draw:
         # A float below the limit by one bit of its own precision truncates into range.
         assert isinstance(source, FloatType)
         shrink = 1.0 - 2.0 ** -min(source.mantissa, 40)
-        return Draw(max(minimum, float(target.minimum)), min(maximum, float(target.maximum) * shrink))
+        return Draw(
+            max(minimum, float(target.minimum)), min(maximum, float(target.maximum) * shrink)
+        )
     limit = max_finite(target)
     if isinstance(source, IntType):
         low, high = int(max(minimum, -min(limit, 2.0**62))), int(min(maximum, min(limit, 2.0**62)))
@@ -29,10 +51,23 @@ def _range(source: IntType | FloatType, target: IntType | FloatType) -> Draw:
     return SPECIAL if limit >= maximum else Draw(-limit * 0.9, limit * 0.9, special=True)
 
 
-def _one(source: Type, target: Type, shape: tuple[int, ...], draw: Draw, variant: str = "", rounding: str = "rtne") -> Sample:
+def _one(
+    source: Type,
+    target: Type,
+    shape: tuple[int, ...],
+    draw: Draw,
+    variant: str = "",
+    rounding: str = "rtne",
+) -> Sample:
     name = "/".join(filter(None, (f"cast/{source}_{target}", shape_text(shape), variant)))
     kernel = SampleKernel(name)
-    kernel.store(kernel.b.cast(kernel.load(source, shape, draw), rounding=rounding, result=tile_or_scalar(shape, target)))
+    kernel.store(
+        kernel.b.cast(
+            kernel.load(source, shape, draw),
+            rounding=rounding,
+            result=tile_or_scalar(shape, target),
+        )
+    )
     return kernel.finish()
 
 

@@ -7,8 +7,34 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import Builder, Function, Value
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, U8, U32, FloatType, IntType, TileType, Type, with_element
-from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, SPECIAL, ZEROS, Draw, Sample, SampleKernel, shape_text, shapes_for
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    U8,
+    U32,
+    FloatType,
+    IntType,
+    TileType,
+    Type,
+    with_element,
+)
+from tilewright_conformance.op_samples.kernel import (
+    ANY,
+    INTEGRAL,
+    SPECIAL,
+    ZEROS,
+    Draw,
+    Sample,
+    SampleKernel,
+    shape_text,
+    shapes_for,
+)
 
 Samples = Iterator[Sample]
 Combine = Callable[..., Any]
@@ -27,7 +53,11 @@ def _if() -> Samples:
             then = kernel.region((), lambda x=x, y=y, f=combine: f(x, y))
             otherwise = kernel.region((), lambda y=y: y)
             results = [x.type]
-            kernel.store(b.region_op("if", kernel.load(I1), regions=[then, otherwise], results=results).result)
+            kernel.store(
+                b.region_op(
+                    "if", kernel.load(I1), regions=[then, otherwise], results=results
+                ).result
+            )
             yield kernel.finish()
     kernel = SampleKernel("if/several_results", grid=(4, 1, 1))
     b = kernel.b
@@ -38,7 +68,12 @@ def _if() -> Samples:
     otherwise = kernel.region((), lambda: (pid, b.neg(pid)))
     found = b.region_op("if", odd, regions=[then, otherwise], results=[I32, I32])
     for position, value in enumerate(found.results):
-        b.store(b.addptr(out, b.add(b.mul(pid, kernel.constant(I32, 2)), kernel.constant(I32, position))), value)
+        b.store(
+            b.addptr(
+                out, b.add(b.mul(pid, kernel.constant(I32, 2)), kernel.constant(I32, position))
+            ),
+            value,
+        )
     yield kernel.finish()
     kernel = SampleKernel("if/effects", grid=(8, 1, 1))
     b = kernel.b
@@ -47,7 +82,11 @@ def _if() -> Samples:
     place = b.addptr(out, pid)
     then = kernel.region((), lambda: b.store(place, pid))
     otherwise = kernel.region((), lambda: None)
-    b.region_op("if", b.cmp(b.load(place), kernel.constant(I32, 0), predicate="gt"), regions=[then, otherwise])
+    b.region_op(
+        "if",
+        b.cmp(b.load(place), kernel.constant(I32, 0), predicate="gt"),
+        regions=[then, otherwise],
+    )
     yield kernel.finish()
     kernel = SampleKernel("if/nested")
     b = kernel.b
@@ -84,16 +123,29 @@ def _for() -> Samples:
         b = kernel.b
         tile = kernel.load(F32, (4, 8), INTEGRAL)
 
-        def body(i: Value, count: Value, total: Value, kernel: SampleKernel = kernel, tile: Value = tile) -> Any:
+        def body(
+            i: Value, count: Value, total: Value, kernel: SampleKernel = kernel, tile: Value = tile
+        ) -> Any:
             factor = kernel.b.cast(kernel.b.cast(i, result=U8), result=F32)
-            return kernel.b.add(count, i), kernel.b.add(total, kernel.b.mul(tile, kernel.b.splat(factor, result=tile.type)))
+            return kernel.b.add(count, i), kernel.b.add(
+                total, kernel.b.mul(tile, kernel.b.splat(factor, result=tile.type))
+            )
 
         region = kernel.region((type_, type_, tile.type), body, names=("i", "count", "total"))
         first = [kernel.constant(type_, 0), kernel.constant(tile.type, 0.0)]
-        for result in b.region_op("for", *_bounds(kernel, type_, bounds), first, regions=[region]).results:
+        for result in b.region_op(
+            "for", *_bounds(kernel, type_, bounds), first, regions=[region]
+        ).results:
             kernel.store(result)
         yield kernel.finish()
-    for attributes in ({"num_stages": 3}, {"unroll": 4}, {"flatten": True}, {"warp_specialize": True}, {"single_accumulator": True}, {"no_licm": True}):
+    for attributes in (
+        {"num_stages": 3},
+        {"unroll": 4},
+        {"flatten": True},
+        {"warp_specialize": True},
+        {"single_accumulator": True},
+        {"no_licm": True},
+    ):
         ((name, setting),) = attributes.items()
         kernel = SampleKernel(f"for/{name}")
         given: dict[str, Any] = {name: setting}
@@ -109,16 +161,26 @@ def _for() -> Samples:
     b = kernel.b
 
     def outer(i: Value, total: Value) -> Value:
-        region = kernel.region((I32, I32), lambda j, sum_: b.add(sum_, b.mul(i, j)), names=("j", "sum"))
-        return b.region_op("for", kernel.constant(I32, 0), i, kernel.constant(I32, 1), [total], regions=[region]).result
+        region = kernel.region(
+            (I32, I32), lambda j, sum_: b.add(sum_, b.mul(i, j)), names=("j", "sum")
+        )
+        return b.region_op(
+            "for", kernel.constant(I32, 0), i, kernel.constant(I32, 1), [total], regions=[region]
+        ).result
 
     region = kernel.region((I32, I32), outer, names=("i", "total"))
-    kernel.store(b.region_op("for", *_bounds(kernel, I32, (0, 6, 1)), [kernel.load(I32)], regions=[region]).result)
+    kernel.store(
+        b.region_op(
+            "for", *_bounds(kernel, I32, (0, 6, 1)), [kernel.load(I32)], regions=[region]
+        ).result
+    )
     yield kernel.finish()
     kernel = SampleKernel("for/swapped")
     region = kernel.region((I32, I32, I32), lambda i, a, b_: (b_, a), names=("i", "a", "b"))
     inits = [kernel.load(I32), kernel.load(I32)]
-    for result in kernel.b.region_op("for", *_bounds(kernel, I32, (0, 3, 1)), inits, regions=[region]).results:
+    for result in kernel.b.region_op(
+        "for", *_bounds(kernel, I32, (0, 3, 1)), inits, regions=[region]
+    ).results:
         kernel.store(result)
     yield kernel.finish()
     kernel = SampleKernel("for/pointers")
@@ -131,7 +193,11 @@ def _for() -> Samples:
 
     zero = kernel.constant(TileType((16,), F32), 0.0)
     region = kernel.region((I32, pointers.type, zero.type), advance, names=("i", "p", "total"))
-    kernel.store(b.region_op("for", *_bounds(kernel, I32, (0, 4, 1)), [pointers, zero], regions=[region]).results[1])
+    kernel.store(
+        b.region_op(
+            "for", *_bounds(kernel, I32, (0, 4, 1)), [pointers, zero], regions=[region]
+        ).results[1]
+    )
     yield kernel.finish()
 
 
@@ -148,7 +214,9 @@ def _summed_rows(kernel: SampleKernel, rows: int, attributes: dict[str, Any]) ->
     zero = kernel.constant(TileType((32,), F32), 0.0)
     region = kernel.region((I32, zero.type), body, names=("i", "total"))
     kernel.offsets((32,))
-    result: Value = b.region_op("for", *_bounds(kernel, I32, (0, rows, 1)), [zero], regions=[region], **attributes).result
+    result: Value = b.region_op(
+        "for", *_bounds(kernel, I32, (0, rows, 1)), [zero], regions=[region], **attributes
+    ).result
     return result
 
 
@@ -165,8 +233,16 @@ def _while() -> Samples:
         following = b.select(even, b.div(n, two), b.add(b.mul(n, three), one))
         return following, b.add(steps, one)
 
-    regions = [kernel.region((I32, I32), before, "condition", ("n", "steps")), kernel.region((I32, I32), after, names=("n", "steps"))]
-    results = b.region_op("while", [kernel.load(I32, (), Draw(1, 50)), kernel.constant(I32, 0)], regions=regions, results=[I32, I32]).results
+    regions = [
+        kernel.region((I32, I32), before, "condition", ("n", "steps")),
+        kernel.region((I32, I32), after, names=("n", "steps")),
+    ]
+    results = b.region_op(
+        "while",
+        [kernel.load(I32, (), Draw(1, 50)), kernel.constant(I32, 0)],
+        regions=regions,
+        results=[I32, I32],
+    ).results
     kernel.store(results[1])
     yield kernel.finish()
     for no_licm in (False, True):
@@ -183,9 +259,15 @@ def _while() -> Samples:
 
     regions = [
         kernel.region((I32,), widen, "condition", ("i",)),
-        kernel.region((I64,), lambda wide: b.add(b.cast(wide, result=I32), kernel.constant(I32, 2)), names=("wide",)),
+        kernel.region(
+            (I64,),
+            lambda wide: b.add(b.cast(wide, result=I32), kernel.constant(I32, 2)),
+            names=("wide",),
+        ),
     ]
-    kernel.store(b.region_op("while", [kernel.constant(I32, 0)], regions=regions, results=[I64]).result)
+    kernel.store(
+        b.region_op("while", [kernel.constant(I32, 0)], regions=regions, results=[I64]).result
+    )
     yield kernel.finish()
     kernel = SampleKernel("while/effects")
     b = kernel.b
@@ -197,7 +279,9 @@ def _while() -> Samples:
     def count() -> None:
         b.store(counter, b.add(b.load(counter), kernel.constant(I32, 2)))
 
-    b.region_op("while", [], regions=[kernel.region((), below, "condition"), kernel.region((), count)])
+    b.region_op(
+        "while", [], regions=[kernel.region((), below, "condition"), kernel.region((), count)]
+    )
     yield kernel.finish()
 
 
@@ -216,7 +300,9 @@ def _doubled(kernel: SampleKernel, tile: Value, no_licm: bool) -> Value:
         kernel.region((tile.type,), before, "condition", ("x",)),
         kernel.region((tile.type,), lambda x: b.add(x, x), names=("x",)),
     ]
-    found: Value = b.region_op("while", [tile], regions=regions, results=[tile.type], no_licm=no_licm).result
+    found: Value = b.region_op(
+        "while", [tile], regions=regions, results=[tile.type], no_licm=no_licm
+    ).result
     return found
 
 
@@ -264,27 +350,49 @@ def _reduce() -> Samples:
                 index += 1
                 kernel = SampleKernel(f"reduce/{name}/{type_}/{shape_text(shape)}/{axis}")
                 tile = kernel.load(type_, shape, _draw(type_, draw))
-                combine = kernel.region((type_, type_), _combines(kernel.b)[name][2], names=("a", "b"))
-                kernel.store(kernel.b.region_op("reduce", [tile], regions=[combine], axis=axis).result)
+                combine = kernel.region(
+                    (type_, type_), _combines(kernel.b)[name][2], names=("a", "b")
+                )
+                kernel.store(
+                    kernel.b.region_op("reduce", [tile], regions=[combine], axis=axis).result
+                )
                 yield kernel.finish()
     kernel = SampleKernel("reduce/sum/f32/fractions")  # positive terms: no cancellation
     combine = kernel.region((F32, F32), kernel.b.add, names=("a", "b"))
-    kernel.store(kernel.b.region_op("reduce", [kernel.load(F32, (128,), Draw(0.5, 2.0))], regions=[combine], axis=0).result)
+    kernel.store(
+        kernel.b.region_op(
+            "reduce", [kernel.load(F32, (128,), Draw(0.5, 2.0))], regions=[combine], axis=0
+        ).result
+    )
     yield kernel.finish(ulp=64)
     for nan in ("ignore", "propagate"):
         kernel = SampleKernel(f"reduce/max/f32/{nan}")
-        combine = kernel.region((F32, F32), functools.partial(kernel.b.max, nan=nan), names=("a", "b"))
-        kernel.store(kernel.b.region_op("reduce", [kernel.load(F32, (8, 16), SPECIAL)], regions=[combine], axis=1).result)
+        combine = kernel.region(
+            (F32, F32), functools.partial(kernel.b.max, nan=nan), names=("a", "b")
+        )
+        kernel.store(
+            kernel.b.region_op(
+                "reduce", [kernel.load(F32, (8, 16), SPECIAL)], regions=[combine], axis=1
+            ).result
+        )
         yield kernel.finish()
     for shape, axis in (((32,), 0), ((4, 16), 1), ((8, 4), 0)):
         kernel = SampleKernel(f"reduce/argmax/f32/{shape_text(shape)}/{axis}")
-        for result in kernel.b.region_op("reduce", _with_positions(kernel, shape), regions=[_greater(kernel)], axis=axis).results:
+        for result in kernel.b.region_op(
+            "reduce", _with_positions(kernel, shape), regions=[_greater(kernel)], axis=axis
+        ).results:
             kernel.store(result)
         yield kernel.finish()
     kernel = SampleKernel("reduce/welford_like/f32")
-    tiles = [kernel.load(F32, (4, 8), INTEGRAL), kernel.load(F32, (4, 8), INTEGRAL), kernel.load(I32, (4, 8))]
+    tiles = [
+        kernel.load(F32, (4, 8), INTEGRAL),
+        kernel.load(F32, (4, 8), INTEGRAL),
+        kernel.load(I32, (4, 8)),
+    ]
     b = kernel.b
-    combine = kernel.region((F32, F32, I32) * 2, lambda s, q, n, t, r, m: (b.add(s, t), b.add(q, r), b.add(n, m)))
+    combine = kernel.region(
+        (F32, F32, I32) * 2, lambda s, q, n, t, r, m: (b.add(s, t), b.add(q, r), b.add(n, m))
+    )
     for result in b.region_op("reduce", tiles, regions=[combine], axis=1).results:
         kernel.store(result)
     yield kernel.finish()
@@ -314,23 +422,43 @@ def _scan() -> Samples:
             for reverse in (False, True):
                 shape, axis = _AXES[index % len(_AXES)]
                 index += 1
-                kernel = SampleKernel(f"scan/{name}/{type_}/{shape_text(shape)}/{axis}{'/reverse' if reverse else ''}")
+                kernel = SampleKernel(
+                    f"scan/{name}/{type_}/{shape_text(shape)}/{axis}{'/reverse' if reverse else ''}"
+                )
                 tile = kernel.load(type_, shape, _draw(type_, draw))
-                combine = kernel.region((type_, type_), _combines(kernel.b)[name][2], names=("a", "b"))
-                kernel.store(kernel.b.region_op("scan", [tile], regions=[combine], axis=axis, reverse=reverse).result)
+                combine = kernel.region(
+                    (type_, type_), _combines(kernel.b)[name][2], names=("a", "b")
+                )
+                kernel.store(
+                    kernel.b.region_op(
+                        "scan", [tile], regions=[combine], axis=axis, reverse=reverse
+                    ).result
+                )
                 yield kernel.finish()
     for reverse in (False, True):
         kernel = SampleKernel(f"scan/argmax/f32{'/reverse' if reverse else ''}")
-        for result in kernel.b.region_op("scan", _with_positions(kernel, (4, 16)), regions=[_greater(kernel)], axis=1, reverse=reverse).results:
+        for result in kernel.b.region_op(
+            "scan",
+            _with_positions(kernel, (4, 16)),
+            regions=[_greater(kernel)],
+            axis=1,
+            reverse=reverse,
+        ).results:
             kernel.store(result)
         yield kernel.finish()
         # x -> a * x + b composed: associative, not commutative, so that the order of the operands
         # shows.
         kernel = SampleKernel(f"scan/affine/u32{'/reverse' if reverse else ''}")
         b = kernel.b
-        combine = kernel.region((U32,) * 4, lambda a, s, c, t, b=b: (b.mul(a, c), b.add(b.mul(s, c), t)), names=("a", "s", "c", "t"))
+        combine = kernel.region(
+            (U32,) * 4,
+            lambda a, s, c, t, b=b: (b.mul(a, c), b.add(b.mul(s, c), t)),
+            names=("a", "s", "c", "t"),
+        )
         tiles = [kernel.load(U32, (4, 32)), kernel.load(U32, (4, 32))]
-        for result in b.region_op("scan", tiles, regions=[combine], axis=1, reverse=reverse).results:
+        for result in b.region_op(
+            "scan", tiles, regions=[combine], axis=1, reverse=reverse
+        ).results:
             kernel.store(result)
         yield kernel.finish()
 
@@ -346,15 +474,24 @@ def _map() -> Samples:
     for pack in (2, 4):
         kernel = SampleKernel(f"map/i32/pack{pack}")
         b = kernel.b
-        body = kernel.region((I32,) * pack, lambda *xs, b=b: (functools.reduce(b.add, xs), *xs[:-1]))
+        body = kernel.region(
+            (I32,) * pack, lambda *xs, b=b: (functools.reduce(b.add, xs), *xs[:-1])
+        )
         tile = kernel.load(I32, (4, 8))
-        kernel.store(b.region_op("map", [tile], regions=[body], results=[tile.type], pack=pack).result)
+        kernel.store(
+            b.region_op("map", [tile], regions=[body], results=[tile.type], pack=pack).result
+        )
         yield kernel.finish()
     kernel = SampleKernel("map/several_results/pack2")
     b = kernel.b
-    body = kernel.region((I32, I32, F32, F32), lambda i, j, x, y: (y, x, b.cast(i, result=F16), b.cast(j, result=F16)))
+    body = kernel.region(
+        (I32, I32, F32, F32),
+        lambda i, j, x, y: (y, x, b.cast(i, result=F16), b.cast(j, result=F16)),
+    )
     tiles = [kernel.load(I32, (8,), Draw(-9, 9)), kernel.load(F32, (8,))]
-    for result in b.region_op("map", tiles, regions=[body], results=[tiles[1].type, TileType((8,), F16)], pack=2).results:
+    for result in b.region_op(
+        "map", tiles, regions=[body], results=[tiles[1].type, TileType((8,), F16)], pack=2
+    ).results:
         kernel.store(result)
     yield kernel.finish()
     kernel = SampleKernel("map/i32/control_flow")
@@ -363,28 +500,48 @@ def _map() -> Samples:
     def digits(x: Value) -> Value:
         """Count how often x can be halved."""
         zero, one = kernel.constant(I32, 0), kernel.constant(I32, 1)
-        before = kernel.region((I32, I32), lambda v, n: (b.cmp(v, zero, predicate="gt"), v, n), "condition")
+        before = kernel.region(
+            (I32, I32), lambda v, n: (b.cmp(v, zero, predicate="gt"), v, n), "condition"
+        )
         after = kernel.region((I32, I32), lambda v, n: (b.shr(v, one), b.add(n, one)))
-        count = b.region_op("while", [x, zero], regions=[before, after], results=[I32, I32]).results[1]
+        count = b.region_op(
+            "while", [x, zero], regions=[before, after], results=[I32, I32]
+        ).results[1]
         small = kernel.region((), lambda: b.neg(count))
         large = kernel.region((), lambda: count)
-        found: Value = b.region_op("if", b.cmp(x, one, predicate="le"), regions=[small, large], results=[I32]).result
+        found: Value = b.region_op(
+            "if", b.cmp(x, one, predicate="le"), regions=[small, large], results=[I32]
+        ).result
         return found
 
     tile = kernel.load(I32, (16,), Draw(-3, 40))
-    kernel.store(b.region_op("map", [tile], regions=[kernel.region((I32,), digits)], results=[tile.type]).result)
+    kernel.store(
+        b.region_op(
+            "map", [tile], regions=[kernel.region((I32,), digits)], results=[tile.type]
+        ).result
+    )
     yield kernel.finish()
 
 
 # calls
 
 
-def _callee(kernel: SampleKernel, name: str, arguments: Sequence[Type], results: Sequence[Type], body: Callable[..., Any]) -> None:
+def _callee(
+    kernel: SampleKernel,
+    name: str,
+    arguments: Sequence[Type],
+    results: Sequence[Type],
+    body: Callable[..., Any],
+) -> None:
     """Add a function to the sample's module."""
-    function = kernel.module.add(Function(name, arguments, results, [f"a{i}" for i in range(len(arguments))], kernel=False))
+    function = kernel.module.add(
+        Function(name, arguments, results, [f"a{i}" for i in range(len(arguments))], kernel=False)
+    )
     with kernel.b.at_region(function.body):
         found = body(*function.arguments)
-        kernel.b.return_([] if found is None else [found] if isinstance(found, Value) else list(found))
+        kernel.b.return_(
+            [] if found is None else [found] if isinstance(found, Value) else list(found)
+        )
 
 
 def _call() -> Samples:
@@ -396,8 +553,16 @@ def _call() -> Samples:
     kernel = SampleKernel("call/tiles_and_several_results")
     b = kernel.b
     tile = kernel.load(F32, (4, 8))
-    _callee(kernel, "both", (tile.type, tile.type), (tile.type, tile.type), lambda x, y: (b.max(x, y), b.min(x, y)))
-    for result in b.call([tile, kernel.load(F32, (4, 8))], callee="both", results=[tile.type, tile.type]):
+    _callee(
+        kernel,
+        "both",
+        (tile.type, tile.type),
+        (tile.type, tile.type),
+        lambda x, y: (b.max(x, y), b.min(x, y)),
+    )
+    for result in b.call(
+        [tile, kernel.load(F32, (4, 8))], callee="both", results=[tile.type, tile.type]
+    ):
         kernel.store(result)
     yield kernel.finish()
     kernel = SampleKernel("call/effects")
@@ -410,9 +575,17 @@ def _call() -> Samples:
     kernel = SampleKernel("call/call_in_callee_in_loop")
     b = kernel.b
     _callee(kernel, "inner", (I32,), (I32,), lambda x: b.add(x, kernel.constant(I32, 3)))
-    _callee(kernel, "outer", (I32,), (I32,), lambda x: b.mul(b.call([x], callee="inner", result=I32), x))
-    region = kernel.region((I32, I32), lambda i, total: b.add(total, b.call([i], callee="outer", result=I32)))
-    kernel.store(b.region_op("for", *_bounds(kernel, I32, (0, 5, 1)), [kernel.load(I32)], regions=[region]).result)
+    _callee(
+        kernel, "outer", (I32,), (I32,), lambda x: b.mul(b.call([x], callee="inner", result=I32), x)
+    )
+    region = kernel.region(
+        (I32, I32), lambda i, total: b.add(total, b.call([i], callee="outer", result=I32))
+    )
+    kernel.store(
+        b.region_op(
+            "for", *_bounds(kernel, I32, (0, 5, 1)), [kernel.load(I32)], regions=[region]
+        ).result
+    )
     yield kernel.finish()
 
 
@@ -420,7 +593,15 @@ def _renamed(name: str, source: Callable[[], Samples], wanted: str) -> Samples:
     """Samples of another operation that hold this one, under its own name."""
     for sample in source():
         if wanted in sample.name:
-            yield Sample(f"{name}/{sample.name}", sample.module, sample.arguments, sample.integer_exact, sample.ulp, sample.grid, sample.runnable)
+            yield Sample(
+                f"{name}/{sample.name}",
+                sample.module,
+                sample.arguments,
+                sample.integer_exact,
+                sample.ulp,
+                sample.grid,
+                sample.runnable,
+            )
 
 
 SAMPLES: dict[str, Callable[[], Samples]] = {

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, U32, U64, TileType, Type
-from tilewright_conformance.op_samples.kernel import ANY, SPECIAL, Draw, Sample, SampleKernel, shape_text
+from tilewright_conformance.op_samples.kernel import (
+    ANY,
+    SPECIAL,
+    Draw,
+    Sample,
+    SampleKernel,
+    shape_text,
+)
 
 Samples = Iterator[Sample]
 
@@ -18,11 +25,15 @@ def _print() -> Samples:
         value = kernel.load(type_, shape)
         # An element of a tile is printed once all the same, so that every target prints the same
         # lines.
-        kernel.b.print([value], prefix=f"{type_} value", hex=type_ in (I32, U64), each_thread=shape == (2, 2))
+        kernel.b.print(
+            [value], prefix=f"{type_} value", hex=type_ in (I32, U64), each_thread=shape == (2, 2)
+        )
         kernel.store(value)
         yield kernel.finish()
     kernel = SampleKernel("print/several", grid=(2, 1, 2))
-    kernel.b.print([kernel.load(I32), kernel.load(F32, (4,))], prefix='two values: "quoted" \\ back\n')
+    kernel.b.print(
+        [kernel.load(I32), kernel.load(F32, (4,))], prefix='two values: "quoted" \\ back\n'
+    )
     yield kernel.finish()
     kernel = SampleKernel("print/nothing")
     kernel.b.print([], prefix="here")
@@ -41,7 +52,9 @@ def _assert() -> Samples:
             # Masked: only lanes that pass are asked.
             mask = kernel.b.cmp(x, zero, predicate="ge") if masked else None
             bound = zero if masked else kernel.constant(x.type, -4)
-            kernel.b.assert_(kernel.b.cmp(x, bound, predicate="ge"), mask=mask, message="x is too small")
+            kernel.b.assert_(
+                kernel.b.cmp(x, bound, predicate="ge"), mask=mask, message="x is too small"
+            )
             kernel.store(x)
             yield kernel.finish()
 
@@ -60,13 +73,26 @@ def _hint() -> Samples:
     kernel.store(kernel.b.hint(n, divisibility=(16,)))
     yield kernel.finish()
     kernel = SampleKernel("hint/i64/tile")
-    kernel.store(kernel.b.hint(kernel.load(I64, (4, 8), Draw(64, 64)), divisibility=(8, 8), constancy=(4, 8), contiguity=(1, 1)))
+    kernel.store(
+        kernel.b.hint(
+            kernel.load(I64, (4, 8), Draw(64, 64)),
+            divisibility=(8, 8),
+            constancy=(4, 8),
+            contiguity=(1, 1),
+        )
+    )
     yield kernel.finish()
     kernel = SampleKernel("hint/i32/offsets")
     b = kernel.b
-    offsets = b.add(kernel.offsets((32,)), b.splat(kernel.scalar(I32, Draw(32, 32)), result=TileType((32,), I32)))
+    offsets = b.add(
+        kernel.offsets((32,)),
+        b.splat(kernel.scalar(I32, Draw(32, 32)), result=TileType((32,), I32)),
+    )
     base = kernel.pointer(F32, (64,))
-    pointers = b.addptr(b.splat(base, result=TileType((32,), base.type)), b.hint(offsets, divisibility=(32,), contiguity=(32,)))
+    pointers = b.addptr(
+        b.splat(base, result=TileType((32,), base.type)),
+        b.hint(offsets, divisibility=(32,), contiguity=(32,)),
+    )
     kernel.store(b.load(pointers))
     yield kernel.finish()
     kernel = SampleKernel("hint/ptr")
@@ -79,16 +105,22 @@ def _inline_asm() -> Samples:
         kernel = SampleKernel(f"inline_asm/i32/pack{pack}{'' if pure else '/impure'}")
         tiles = [kernel.load(U32, (16,)), kernel.load(U32, (16,))]
         text = 'add.u32 $0, $1, $2; // "sum"\n'
-        result = kernel.b.inline_asm(tiles, assembly=text, constraints="=r,r,r", pack=pack, pure=pure, result=tiles[0].type)
+        result = kernel.b.inline_asm(
+            tiles, assembly=text, constraints="=r,r,r", pack=pack, pure=pure, result=tiles[0].type
+        )
         kernel.store(result)
         yield kernel.finish(runnable=False)
     kernel = SampleKernel("inline_asm/several_results")
     value = kernel.load(I32, ())
-    for result in kernel.b.inline_asm([value], assembly="mov $0, $2", constraints="=r,=r,r", results=[I32, F32]):
+    for result in kernel.b.inline_asm(
+        [value], assembly="mov $0, $2", constraints="=r,=r,r", results=[I32, F32]
+    ):
         kernel.store(result)
     yield kernel.finish(runnable=False)
     kernel = SampleKernel("inline_asm/no_inputs")
-    kernel.store(kernel.b.inline_asm([], assembly="clock $0", constraints="=r", pure=False, result=I64))
+    kernel.store(
+        kernel.b.inline_asm([], assembly="clock $0", constraints="=r", pure=False, result=I64)
+    )
     yield kernel.finish(runnable=False)
 
 
@@ -96,7 +128,9 @@ def _extern() -> Samples:
     for shape, pure in (((), True), ((4, 8), True), ((16,), False)):
         kernel = SampleKernel(f"extern/f32/{shape_text(shape)}{'' if pure else '/impure'}")
         x, y = kernel.load(F32, shape, ANY), kernel.load(F32, shape, SPECIAL)
-        kernel.store(kernel.b.extern([x, y], symbol="hypotf", library="m", pure=pure, result=x.type))
+        kernel.store(
+            kernel.b.extern([x, y], symbol="hypotf", library="m", pure=pure, result=x.type)
+        )
         yield kernel.finish(runnable=False)
 
 

@@ -7,8 +7,31 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import Value
-from tilewright.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, U8, U32, U64, DescriptorType, FloatType, TileType, Type
-from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel, shape_text
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U32,
+    U64,
+    DescriptorType,
+    FloatType,
+    TileType,
+    Type,
+)
+from tilewright_conformance.op_samples.kernel import (
+    ANY,
+    INTEGRAL,
+    Draw,
+    Sample,
+    SampleKernel,
+    shape_text,
+)
 
 Samples = Iterator[Sample]
 Extents = tuple[int, ...]
@@ -28,12 +51,23 @@ _PLACES: tuple[tuple[Extents, Extents, Extents], ...] = (
 _ELEMENTS: tuple[Type, ...] = (F32, F16, I8, BF16, I32, F64, U8, I64, FloatType("f8e5m2"), I16)
 
 
-def _make(kernel: SampleKernel, element: Type, tensor: Extents, block: Extents, draw: Draw = ANY, *, output: bool = False, **attributes: Any) -> Value:
+def _make(
+    kernel: SampleKernel,
+    element: Type,
+    tensor: Extents,
+    block: Extents,
+    draw: Draw = ANY,
+    *,
+    output: bool = False,
+    **attributes: Any,
+) -> Value:
     """A descriptor of a dense tensor that is a pointer argument, its extents scalar arguments."""
     base = kernel.pointer(element, tensor, draw, output=output)
     extents = [kernel.scalar(I64, Draw(extent, extent)) for extent in tensor]
     strides = [kernel.constant(I64, math.prod(tensor[axis + 1 :])) for axis in range(len(tensor))]
-    made: Value = kernel.b.make_descriptor(base, extents, strides, result=DescriptorType(block, element), **attributes)
+    made: Value = kernel.b.make_descriptor(
+        base, extents, strides, result=DescriptorType(block, element), **attributes
+    )
     return made
 
 
@@ -50,14 +84,23 @@ def _make_descriptor() -> Samples:
             kernel.store(kernel.b.descriptor_load(descriptor, _offsets(kernel, offsets)))
             yield kernel.finish()
     kernel = SampleKernel("make_descriptor/f32/strided")
-    extents, strides = ([kernel.constant(I64, value) for value in values] for values in ((7, 5), (16, 2)))
-    descriptor = kernel.b.make_descriptor(kernel.pointer(F32, (7, 16)), extents, strides, result=DescriptorType((8, 8), F32))
+    extents, strides = (
+        [kernel.constant(I64, value) for value in values] for values in ((7, 5), (16, 2))
+    )
+    descriptor = kernel.b.make_descriptor(
+        kernel.pointer(F32, (7, 16)), extents, strides, result=DescriptorType((8, 8), F32)
+    )
     kernel.store(kernel.b.descriptor_load(descriptor, _offsets(kernel, (0, 1))))
     yield kernel.finish()
-    for tensor, block, offsets in (((7, 16), (8, 32), (-1, 4)), ((2, 3, 12), (2, 4, 32), (1, -2, 8))):
+    for tensor, block, offsets in (
+        ((7, 16), (8, 32), (-1, 4)),
+        ((2, 3, 12), (2, 4, 32), (1, -2, 8)),
+    ):
         kernel = SampleKernel(f"make_descriptor/f32/aligned/{shape_text(tensor)}")
         aligned = _make(kernel, F32, tensor, block, aligned=True)
-        kernel.store(kernel.b.descriptor_load(aligned, [kernel.constant(I32, offset) for offset in offsets]))
+        kernel.store(
+            kernel.b.descriptor_load(aligned, [kernel.constant(I32, offset) for offset in offsets])
+        )
         yield kernel.finish()
 
 
@@ -66,14 +109,25 @@ def _numbers(operation: str) -> Samples:
     for index, (tensor, block, _) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 2) % len(_ELEMENTS)]
         for made in (True, False):
-            kernel = SampleKernel(f"{operation}/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{index}")
-            descriptor = _make(kernel, element, tensor, block) if made else kernel.descriptor(element, tensor, block)
+            kernel = SampleKernel(
+                f"{operation}/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{index}"
+            )
+            descriptor = (
+                _make(kernel, element, tensor, block)
+                if made
+                else kernel.descriptor(element, tensor, block)
+            )
             for axis in range(len(tensor)):
                 kernel.store(getattr(kernel.b, operation)(descriptor, axis=axis))
             yield kernel.finish()
     kernel = SampleKernel(f"{operation}/f32/strided")
-    extents, strides = ([kernel.scalar(I64, Draw(value, value)) for value in values] for values in ((7, 5), (2**33 + 16, 2)))
-    descriptor = kernel.b.make_descriptor(kernel.pointer(F32, (1,)), extents, strides, result=DescriptorType((8, 8), F32))
+    extents, strides = (
+        [kernel.scalar(I64, Draw(value, value)) for value in values]
+        for values in ((7, 5), (2**33 + 16, 2))
+    )
+    descriptor = kernel.b.make_descriptor(
+        kernel.pointer(F32, (1,)), extents, strides, result=DescriptorType((8, 8), F32)
+    )
     for axis in range(2):
         kernel.store(getattr(kernel.b, operation)(descriptor, axis=axis))
     yield kernel.finish()
@@ -82,12 +136,22 @@ def _numbers(operation: str) -> Samples:
 def _descriptor_load() -> Samples:
     for index, (tensor, block, offsets) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 3) % len(_ELEMENTS)]
-        kernel = SampleKernel(f"descriptor_load/{element}/made/{shape_text(tensor)}/{shape_text(offsets)}")
+        kernel = SampleKernel(
+            f"descriptor_load/{element}/made/{shape_text(tensor)}/{shape_text(offsets)}"
+        )
         descriptor = _make(kernel, element, tensor, block)
-        kernel.store(kernel.b.descriptor_load(descriptor, _offsets(kernel, offsets, (I32, I64)[index % 2])))
+        kernel.store(
+            kernel.b.descriptor_load(descriptor, _offsets(kernel, offsets, (I32, I64)[index % 2]))
+        )
         yield kernel.finish()
-        kernel = SampleKernel(f"descriptor_load/{element}/argument/{shape_text(tensor)}/{shape_text(offsets)}")
-        kernel.store(kernel.b.descriptor_load(kernel.descriptor(element, tensor, block), _offsets(kernel, offsets)))
+        kernel = SampleKernel(
+            f"descriptor_load/{element}/argument/{shape_text(tensor)}/{shape_text(offsets)}"
+        )
+        kernel.store(
+            kernel.b.descriptor_load(
+                kernel.descriptor(element, tensor, block), _offsets(kernel, offsets)
+            )
+        )
         yield kernel.finish()
 
 
@@ -95,12 +159,16 @@ def _descriptor_store() -> Samples:
     for index, (tensor, block, offsets) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 5) % len(_ELEMENTS)]
         for made in (True, False):
-            kernel = SampleKernel(f"descriptor_store/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{shape_text(offsets)}")
+            kernel = SampleKernel(
+                f"descriptor_store/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{shape_text(offsets)}"
+            )
             if made:
                 descriptor = _make(kernel, element, tensor, block, output=True)
             else:
                 descriptor = kernel.descriptor(element, tensor, block, output=True)
-            kernel.b.descriptor_store(descriptor, _offsets(kernel, offsets), kernel.load(element, block))
+            kernel.b.descriptor_store(
+                descriptor, _offsets(kernel, offsets), kernel.load(element, block)
+            )
             yield kernel.finish()
 
 
@@ -121,25 +189,39 @@ def _descriptor_reduce() -> Samples:
             index += 1
             tensor, block, offsets = _PLACES[index % len(_PLACES)]
             draw = INTEGRAL if isinstance(element, FloatType) and kind == "add" else ANY
-            kernel = SampleKernel(f"descriptor_reduce/{kind}/{element}/{shape_text(tensor)}", grid=(2, 1, 1))
+            kernel = SampleKernel(
+                f"descriptor_reduce/{kind}/{element}/{shape_text(tensor)}", grid=(2, 1, 1)
+            )
             descriptor = _make(kernel, element, tensor, block, draw, output=True)
-            kernel.b.descriptor_reduce(descriptor, _offsets(kernel, offsets), kernel.load(element, block, draw), kind=kind)
+            kernel.b.descriptor_reduce(
+                descriptor, _offsets(kernel, offsets), kernel.load(element, block, draw), kind=kind
+            )
             yield kernel.finish()
 
 
-def _rows(kernel: SampleKernel, count: int, tensor: Extents, type_: Type, *, distinct: bool = False) -> Value:
+def _rows(
+    kernel: SampleKernel, count: int, tensor: Extents, type_: Type, *, distinct: bool = False
+) -> Value:
     """Row numbers, some outside the tensor."""
-    draw = Draw(array=lambda rng, n: rng.permutation(tensor[0] + 4)[:n] - 2) if distinct else Draw(-1, tensor[0])
+    draw = (
+        Draw(array=lambda rng, n: rng.permutation(tensor[0] + 4)[:n] - 2)
+        if distinct
+        else Draw(-1, tensor[0])
+    )
     return kernel.load(type_, (count,), draw)
 
 
 def _descriptor_gather() -> Samples:
-    for index, (element, count, width, column) in enumerate(((F32, 8, 16, 0), (F16, 16, 8, 16), (I8, 8, 32, -2), (BF16, 32, 8, 20))):
+    for index, (element, count, width, column) in enumerate(
+        ((F32, 8, 16, 0), (F16, 16, 8, 16), (I8, 8, 32, -2), (BF16, 32, 8, 20))
+    ):
         tensor, rows_type = (12, 24), (I32, I64)[index % 2]
         kernel = SampleKernel(f"descriptor_gather/{element}/{count}x{width}/{column}")
         descriptor = _make(kernel, element, tensor, (1, width))
         rows = _rows(kernel, count, tensor, rows_type)
-        kernel.store(kernel.b.descriptor_gather(descriptor, rows, kernel.scalar(I32, Draw(column, column))))
+        kernel.store(
+            kernel.b.descriptor_gather(descriptor, rows, kernel.scalar(I32, Draw(column, column)))
+        )
         yield kernel.finish()
 
 
@@ -150,7 +232,9 @@ def _descriptor_scatter() -> Samples:
         descriptor = _make(kernel, element, tensor, (1, width), output=True)
         rows = _rows(kernel, count, tensor, I32, distinct=True)
         value = kernel.load(element, TileType((count, width), element).shape)
-        kernel.b.descriptor_scatter(descriptor, rows, kernel.scalar(I32, Draw(column, column)), value)
+        kernel.b.descriptor_scatter(
+            descriptor, rows, kernel.scalar(I32, Draw(column, column)), value
+        )
         yield kernel.finish()
 
 

@@ -48,7 +48,18 @@ WIDE_INTEGERS: tuple[IntType, ...] = (I8, I16, I32, I64, U8, U16, U32, U64)
 STANDARD_FLOATS: tuple[FloatType, ...] = (F16, BF16, F32, F64)
 FP8_KINDS: tuple[FloatType, ...] = tuple(type_ for type_ in FLOATS if type_.is_fp8)
 #: Shapes to choose from in turn.
-SHAPES: tuple[tuple[int, ...], ...] = ((16,), (4, 8), (2, 4, 8), (64,), (1, 16), (128,), (8, 1), (1,), (2, 2, 2), (32, 4))
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (16,),
+    (4, 8),
+    (2, 4, 8),
+    (64,),
+    (1, 16),
+    (128,),
+    (8, 1),
+    (1,),
+    (2, 2, 2),
+    (32, 4),
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,11 @@ class Draw:
         dtype = numpy_dtype(type_)
         values = rng.integers(low, high, count, dtype, endpoint=True)
         if self.special or (self.low is None and self.high is None):
-            ends = [value for value in (low, high, 0, 1, -1, low + 1, high - 1, high // 2) if low <= value <= high]
+            ends = [
+                value
+                for value in (low, high, 0, 1, -1, low + 1, high - 1, high // 2)
+                if low <= value <= high
+            ]
             chosen = rng.random(count) < 0.4
             values[chosen] = np.array(ends, dtype)[rng.integers(0, len(ends), int(chosen.sum()))]
         return values
@@ -96,7 +111,10 @@ class Draw:
     def _floats(self, rng: np.random.Generator, type_: FloatType, count: int) -> Array:
         largest = max_finite(type_)
         if self.integral:
-            low, high = (-4 if self.low is None else int(self.low)), (4 if self.high is None else int(self.high))
+            low, high = (
+                (-4 if self.low is None else int(self.low)),
+                (4 if self.high is None else int(self.high)),
+            )
             numbers = rng.integers(low, high, count, endpoint=True).astype(np.float64)
         elif self.low is not None and self.high is not None:
             numbers = rng.uniform(self.low, self.high, count)
@@ -107,15 +125,33 @@ class Draw:
             numbers = rng.standard_normal(count) * np.exp2(rng.integers(-6, 7, count))
         numbers = np.clip(numbers, -largest, largest)
         if self.special:
-            some: list[float] = [0.0, largest, -largest, math.ldexp(1.0, min_exponent(type_)), 1.0, -1.0, 0.5, 2.5, -1.5]
+            some: list[float] = [
+                0.0,
+                largest,
+                -largest,
+                math.ldexp(1.0, min_exponent(type_)),
+                1.0,
+                -1.0,
+                0.5,
+                2.5,
+                -1.5,
+            ]
             if type_.has_negative_zero:
                 some.append(-0.0)
             if type_.has_infinity:
                 some += [math.inf, -math.inf, math.nan]
-            some = [value for value in some if self.low is None or (self.low <= value <= (self.high or 0.0))]
+            some = [
+                value
+                for value in some
+                if self.low is None or (self.low <= value <= (self.high or 0.0))
+            ]
             chosen = rng.random(count) < 0.4
             numbers[chosen] = np.array(some)[rng.integers(0, len(some), int(chosen.sum()))]
-        return np.asarray(encode(numbers, type_)) if is_raw(type_) else numbers.astype(numpy_dtype(type_))
+        return (
+            np.asarray(encode(numbers, type_))
+            if is_raw(type_)
+            else numbers.astype(numpy_dtype(type_))
+        )
 
 
 @functools.cache
@@ -154,7 +190,11 @@ class Argument:
         """The value to launch with: an array, a Python number, or a reference descriptor."""
         values = self.draw.values(rng, self.type, math.prod(self.shape))
         if self.kind == "scalar":
-            return decode(values, self.type)[0].item() if isinstance(self.type, FloatType) and is_raw(self.type) else values[0].item()
+            return (
+                decode(values, self.type)[0].item()
+                if isinstance(self.type, FloatType) and is_raw(self.type)
+                else values[0].item()
+            )
         values = values.reshape(self.shape)
         if self.kind == "pointer":
             return values
@@ -213,19 +253,33 @@ class SampleKernel:
         self.function.argument_attributes.append({})
         return self.function.body.add_argument(type_, name)
 
-    def pointer(self, element: Type, shape: Sequence[int], draw: Draw = ANY, *, output: bool = False) -> Value:
+    def pointer(
+        self, element: Type, shape: Sequence[int], draw: Draw = ANY, *, output: bool = False
+    ) -> Value:
         """A pointer argument to an array."""
         name = f"{'out' if output else 'x'}{len(self.arguments)}"
-        return self._argument(Argument("pointer", element, tuple(shape), draw, output), PointerType(element), name)
+        return self._argument(
+            Argument("pointer", element, tuple(shape), draw, output), PointerType(element), name
+        )
 
     def scalar(self, type_: Type, draw: Draw = ANY) -> Value:
         """A scalar argument."""
         return self._argument(Argument("scalar", type_, (), draw), type_, f"s{len(self.arguments)}")
 
-    def descriptor(self, element: Type, shape: Sequence[int], block: Sequence[int], draw: Draw = ANY, *, output: bool = False) -> Value:
+    def descriptor(
+        self,
+        element: Type,
+        shape: Sequence[int],
+        block: Sequence[int],
+        draw: Draw = ANY,
+        *,
+        output: bool = False,
+    ) -> Value:
         """A descriptor argument of a dense tensor."""
         argument = Argument("descriptor", element, tuple(shape), draw, output, tuple(block))
-        return self._argument(argument, DescriptorType(tuple(block), element), f"d{len(self.arguments)}")
+        return self._argument(
+            argument, DescriptorType(tuple(block), element), f"d{len(self.arguments)}"
+        )
 
     def offsets(self, shape: Sequence[int]) -> Value:
         """The row-major positions 0, 1, 2 ... as an i32 tile."""
@@ -262,7 +316,13 @@ class SampleKernel:
     def constant(self, type_: Type, value: float) -> Value:
         return self.b.constant_like(type_, value)
 
-    def region(self, arguments: Sequence[Type], body: Callable[..., Any], terminator: str = "yield", names: Sequence[str] = ()) -> Region:
+    def region(
+        self,
+        arguments: Sequence[Type],
+        body: Callable[..., Any],
+        terminator: str = "yield",
+        names: Sequence[str] = (),
+    ) -> Region:
         """Build a region with ``body(*arguments)`` in it, which ends with the values of ``body``.
 
         These are None, one value, or several.

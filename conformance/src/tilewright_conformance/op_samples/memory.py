@@ -7,7 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I16, I32, I64, U16, U32, U64, FloatType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I16,
+    I32,
+    I64,
+    U16,
+    U32,
+    U64,
+    FloatType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright_conformance.op_samples.kernel import (
     ANY,
     FP8_KINDS,
@@ -41,17 +57,42 @@ def _load() -> Samples:
         shape = SHAPES[(index + 1) % len(SHAPES)] if index % 3 else ()
         kernel = SampleKernel(f"load/{type_}/{shape_text(shape)}/other")
         mask, other = kernel.load(I1, shape), kernel.load(type_, shape)
-        kernel.store(kernel.b.load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), mask=mask, other=other))
+        kernel.store(
+            kernel.b.load(
+                kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape),
+                mask=mask,
+                other=other,
+            )
+        )
         yield kernel.finish()
         kernel = SampleKernel(f"load/{type_}/{shape_text(shape)}/mask")
         mask = kernel.load(I1, shape)
-        kernel.store(kernel.b.load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), mask=mask), mask)
+        kernel.store(
+            kernel.b.load(
+                kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape),
+                mask=mask,
+            ),
+            mask,
+        )
         yield kernel.finish()
         kernel = SampleKernel(f"load/{type_}/{shape_text(shape)}/left_out")
         mask = kernel.load(I1, shape)
-        kernel.store(kernel.b.load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), mask=mask))
+        kernel.store(
+            kernel.b.load(
+                kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape),
+                mask=mask,
+            )
+        )
         yield kernel.finish()
-    for attributes in ({"cache": "ca"}, {"cache": "cg"}, {"cache": "cs"}, {"cache": "cv"}, {"eviction": "first"}, {"eviction": "last"}, {"volatile": True}):
+    for attributes in (
+        {"cache": "ca"},
+        {"cache": "cg"},
+        {"cache": "cs"},
+        {"cache": "cv"},
+        {"eviction": "first"},
+        {"eviction": "last"},
+        {"volatile": True},
+    ):
         ((name, setting),) = attributes.items()
         kernel = SampleKernel(f"load/f32/{name}_{setting}")
         given: dict[str, Any] = dict(attributes)
@@ -68,13 +109,23 @@ def _tail() -> Sample:
     length, block = 1000, 256
     kernel = SampleKernel("load/f32/tail", grid=(4, 1, 1))
     b = kernel.b
-    source, target = kernel.pointer(F32, (length,)), kernel.pointer(F32, (length,), ZEROS, output=True)
+    source, target = (
+        kernel.pointer(F32, (length,)),
+        kernel.pointer(F32, (length,), ZEROS, output=True),
+    )
     n = kernel.scalar(I32, Draw(length, length))
     first = b.mul(b.program_id(axis=0), kernel.constant(I32, block))
     offsets = b.add(b.splat(first, result=TileType((block,), I32)), kernel.offsets((block,)))
     mask = b.cmp(offsets, b.splat(n, result=offsets.type), predicate="lt")
-    pointers = [b.addptr(b.splat(pointer, result=TileType((block,), pointer.type)), offsets) for pointer in (source, target)]
-    b.store(pointers[1], b.load(pointers[0], mask=mask, other=kernel.constant(TileType((block,), F32), 1.0)), mask=mask)
+    pointers = [
+        b.addptr(b.splat(pointer, result=TileType((block,), pointer.type)), offsets)
+        for pointer in (source, target)
+    ]
+    b.store(
+        pointers[1],
+        b.load(pointers[0], mask=mask, other=kernel.constant(TileType((block,), F32), 1.0)),
+        mask=mask,
+    )
     return kernel.finish()
 
 
@@ -83,7 +134,11 @@ def _gathered(name: str) -> Sample:
     kernel = SampleKernel(f"{name}/f32/gathered")
     base = kernel.pointer(F32, (64,))
     index = kernel.load(I64, (4, 8), Draw(0, 63))
-    kernel.store(kernel.b.load(kernel.b.addptr(kernel.b.splat(base, result=TileType((4, 8), base.type)), index)))
+    kernel.store(
+        kernel.b.load(
+            kernel.b.addptr(kernel.b.splat(base, result=TileType((4, 8), base.type)), index)
+        )
+    )
     return kernel.finish()
 
 
@@ -91,7 +146,9 @@ def _reversed() -> Sample:
     kernel = SampleKernel("load/i32/reversed_rows")
     b = kernel.b
     base = kernel.pointer(I32, (8, 16))
-    row, column = (b.expand_dims(kernel.offsets((extent,)), axis=axis) for extent, axis in ((8, 1), (16, 0)))
+    row, column = (
+        b.expand_dims(kernel.offsets((extent,)), axis=axis) for extent, axis in ((8, 1), (16, 0))
+    )
     last = b.sub(kernel.constant(row.type, 7), row)
     start = b.broadcast(b.mul(last, kernel.constant(row.type, 16)), result=TileType((8, 16), I32))
     offsets = b.add(start, b.broadcast(column, result=TileType((8, 16), I32)))
@@ -115,12 +172,20 @@ def _store() -> Samples:
     for index, type_ in enumerate(_STORED):
         for shape in shapes_for(index):
             for masked in (False, True):
-                kernel = SampleKernel(f"store/{type_}/{shape_text(shape)}{'/mask' if masked else ''}")
-                target = kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_), output=True), shape)
+                kernel = SampleKernel(
+                    f"store/{type_}/{shape_text(shape)}{'/mask' if masked else ''}"
+                )
+                target = kernel.pointers(
+                    kernel.pointer(type_, shape or (1,), _draw(type_), output=True), shape
+                )
                 value = kernel.load(type_, shape, _draw(type_))
                 kernel.b.store(target, value, mask=kernel.load(I1, shape) if masked else None)
                 yield kernel.finish()
-    for name, setting in (*(("cache", value) for value in ("wb", "cg", "cs", "wt")), ("eviction", "first"), ("eviction", "last")):
+    for name, setting in (
+        *(("cache", value) for value in ("wb", "cg", "cs", "wt")),
+        ("eviction", "first"),
+        ("eviction", "last"),
+    ):
         kernel = SampleKernel(f"store/f32/{name}_{setting}")
         target = kernel.pointers(kernel.pointer(F32, (64,), ZEROS, output=True), (64,))
         kernel.b.store(target, kernel.load(F32, (64,)), **{name: setting})
@@ -128,7 +193,10 @@ def _store() -> Samples:
     kernel = SampleKernel("store/i32/permuted")
     base = kernel.pointer(I32, (64,), ZEROS, output=True)
     index_value = kernel.load(I32, (64,), Draw(array=lambda rng, count: rng.permutation(count)))
-    kernel.b.store(kernel.b.addptr(kernel.b.splat(base, result=TileType((64,), base.type)), index_value), kernel.load(I32, (64,)))
+    kernel.b.store(
+        kernel.b.addptr(kernel.b.splat(base, result=TileType((64,), base.type)), index_value),
+        kernel.load(I32, (64,)),
+    )
     yield kernel.finish()
     kernel = SampleKernel("store/i32/then_load")
     target = kernel.pointers(kernel.pointer(I32, (16,), output=True), (16,))
@@ -164,16 +232,27 @@ def _atomic_rmw() -> Samples:
         for type_ in types:
             index += 1
             draw = _numbers(kind, type_)
-            settings: dict[str, Any] = {"kind": kind, "order": _ORDERS[index % 4], "scope": _SCOPES[index % 3]}
+            settings: dict[str, Any] = {
+                "kind": kind,
+                "order": _ORDERS[index % 4],
+                "scope": _SCOPES[index % 3],
+            }
             for shape in shapes_for(index):
                 kernel = SampleKernel(f"atomic_rmw/{kind}/{type_}/{shape_text(shape)}")
-                target = kernel.pointers(kernel.pointer(type_, shape or (1,), draw, output=True), shape)
-                kernel.store(kernel.b.atomic_rmw(target, kernel.load(type_, shape, draw), **settings))
+                target = kernel.pointers(
+                    kernel.pointer(type_, shape or (1,), draw, output=True), shape
+                )
+                kernel.store(
+                    kernel.b.atomic_rmw(target, kernel.load(type_, shape, draw), **settings)
+                )
                 yield kernel.finish()
             kernel = SampleKernel(f"atomic_rmw/{kind}/{type_}/mask")
             mask = kernel.load(I1, (32,))
             target = kernel.pointers(kernel.pointer(type_, (32,), draw, output=True), (32,))
-            kernel.store(kernel.b.atomic_rmw(target, kernel.load(type_, (32,), draw), mask=mask, **settings), mask)
+            kernel.store(
+                kernel.b.atomic_rmw(target, kernel.load(type_, (32,), draw), mask=mask, **settings),
+                mask,
+            )
             yield kernel.finish()
             if kind != "xchg":
                 yield _colliding(kind, type_, draw, settings)
@@ -187,7 +266,11 @@ def _colliding(kind: str, type_: Type, draw: Draw, settings: dict[str, Any]) -> 
     kernel = SampleKernel(f"atomic_rmw/{kind}/{type_}/collisions", grid=(3, 2, 1))
     base = kernel.pointer(type_, (4,), draw, output=True)
     index = kernel.load(I32, (16,), Draw(0, 3))
-    kernel.b.atomic_rmw(kernel.b.addptr(kernel.b.splat(base, result=TileType((16,), base.type)), index), kernel.load(type_, (16,), draw), **settings)
+    kernel.b.atomic_rmw(
+        kernel.b.addptr(kernel.b.splat(base, result=TileType((16,), base.type)), index),
+        kernel.load(type_, (16,), draw),
+        **settings,
+    )
     return kernel.finish()
 
 
@@ -202,11 +285,18 @@ def _atomic_cas() -> Samples:
             kernel = SampleKernel(f"atomic_cas/{type_}/{shape_text(shape)}")
             target = kernel.pointers(kernel.pointer(type_, shape or (1,), few, output=True), shape)
             compare, value = kernel.load(type_, shape, few), kernel.load(type_, shape, ANY)
-            kernel.store(kernel.b.atomic_cas(target, compare, value, order=_ORDERS[index % 4], scope=_SCOPES[index % 3]))
+            kernel.store(
+                kernel.b.atomic_cas(
+                    target, compare, value, order=_ORDERS[index % 4], scope=_SCOPES[index % 3]
+                )
+            )
             yield kernel.finish()
     kernel = SampleKernel("atomic_cas/i32/one_winner", grid=(4, 1, 1))
     b = kernel.b
-    lock, winners = kernel.pointer(I32, (1,), ZEROS, output=True), kernel.pointer(I32, (1,), ZEROS, output=True)
+    lock, winners = (
+        kernel.pointer(I32, (1,), ZEROS, output=True),
+        kernel.pointer(I32, (1,), ZEROS, output=True),
+    )
     zero, one = kernel.constant(I32, 0), kernel.constant(I32, 1)
     won = b.cmp(b.atomic_cas(lock, zero, one), zero, predicate="eq")
     b.atomic_rmw(winners, one, mask=won, kind="add")
@@ -218,29 +308,51 @@ _WHOLE: tuple[Type, ...] = (*WIDE_INTEGERS, *STANDARD_FLOATS, *FP8_KINDS)
 
 def _atomic_load() -> Samples:
     for index, type_ in enumerate(_WHOLE):
-        settings: dict[str, Any] = {"order": ("relaxed", "acquire")[index % 2], "scope": _SCOPES[index % 3]}
+        settings: dict[str, Any] = {
+            "order": ("relaxed", "acquire")[index % 2],
+            "scope": _SCOPES[index % 3],
+        }
         for shape in shapes_for(index):
             kernel = SampleKernel(f"atomic_load/{type_}/{shape_text(shape)}")
-            kernel.store(kernel.b.atomic_load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), **settings))
+            kernel.store(
+                kernel.b.atomic_load(
+                    kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape),
+                    **settings,
+                )
+            )
             yield kernel.finish()
         kernel = SampleKernel(f"atomic_load/{type_}/mask")
         mask = kernel.load(I1, (32,))
-        kernel.store(kernel.b.atomic_load(kernel.pointers(kernel.pointer(type_, (32,), _draw(type_)), (32,)), mask=mask, **settings), mask)
+        kernel.store(
+            kernel.b.atomic_load(
+                kernel.pointers(kernel.pointer(type_, (32,), _draw(type_)), (32,)),
+                mask=mask,
+                **settings,
+            ),
+            mask,
+        )
         yield kernel.finish()
 
 
 def _atomic_store() -> Samples:
     for index, type_ in enumerate(_WHOLE):
-        settings: dict[str, Any] = {"order": ("relaxed", "release")[index % 2], "scope": _SCOPES[index % 3]}
+        settings: dict[str, Any] = {
+            "order": ("relaxed", "release")[index % 2],
+            "scope": _SCOPES[index % 3],
+        }
         for shape in shapes_for(index):
             kernel = SampleKernel(f"atomic_store/{type_}/{shape_text(shape)}")
-            target = kernel.pointers(kernel.pointer(type_, shape or (1,), ZEROS, output=True), shape)
+            target = kernel.pointers(
+                kernel.pointer(type_, shape or (1,), ZEROS, output=True), shape
+            )
             kernel.b.atomic_store(target, kernel.load(type_, shape, _draw(type_)), **settings)
             yield kernel.finish()
         kernel = SampleKernel(f"atomic_store/{type_}/mask")
         mask = kernel.load(I1, (32,))
         target = kernel.pointers(kernel.pointer(type_, (32,), ZEROS, output=True), (32,))
-        kernel.b.atomic_store(target, kernel.load(type_, (32,), _draw(type_)), mask=mask, **settings)
+        kernel.b.atomic_store(
+            target, kernel.load(type_, (32,), _draw(type_)), mask=mask, **settings
+        )
         yield kernel.finish()
 
 
@@ -250,7 +362,10 @@ def _clock() -> Samples:
     b = kernel.b
     passed = b.sub(b.sub(b.constant(value=0, result=I64), b.clock()), b.neg(b.clock()))
     hour = b.constant(value=3600 * 10**9, result=I64)
-    within = b.and_(b.cmp(passed, b.constant(value=0, result=I64), predicate="ge"), b.cmp(passed, hour, predicate="lt"))
+    within = b.and_(
+        b.cmp(passed, b.constant(value=0, result=I64), predicate="ge"),
+        b.cmp(passed, hour, predicate="lt"),
+    )
     kernel.store(b.cast(within, result=I32))
     yield kernel.finish()
 

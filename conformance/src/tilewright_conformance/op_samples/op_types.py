@@ -70,7 +70,11 @@ def op_types(spec: OpSpec) -> OpTypes | None:
     found: set[tuple[tuple[str, Type], ...]] = set()
     complete = True
     for base in _bases(uses):
-        given = [name for name, group in zip(names, base.groups, strict=True) if group and _leaf(group[0]) is not None]
+        given = [
+            name
+            for name, group in zip(names, base.groups, strict=True)
+            if group and _leaf(group[0]) is not None
+        ]
         free = [*given, *(_result_names(base.results) if spec.explicit_results else ())]
         if len(_CANDIDATES) ** len(free) > _MOST:
             complete = False
@@ -78,9 +82,17 @@ def op_types(spec: OpSpec) -> OpTypes | None:
         found |= set(_accepted(spec, base, names, given, free))
     if not complete:
         found |= {pairs for use in uses if (pairs := _pairs(names, use.groups, use.results))}
-    signatures = dict.fromkeys(_signature(use) for use in sorted(uses, key=lambda use: sum(map(len, use.groups)), reverse=True))
+    signatures = dict.fromkeys(
+        _signature(use)
+        for use in sorted(uses, key=lambda use: sum(map(len, use.groups)), reverse=True)
+    )
     rows, together = _rows(found)
-    return OpTypes(rows, tuple(itertools.islice(signatures, 3)), _refusal(spec, uses, names, together), complete)
+    return OpTypes(
+        rows,
+        tuple(itertools.islice(signatures, 3)),
+        _refusal(spec, uses, names, together),
+        complete,
+    )
 
 
 def _uses(spec: OpSpec) -> Iterator[_Use]:
@@ -107,7 +119,9 @@ def _bases(uses: Sequence[_Use]) -> list[_Use]:
     chosen: list[_Use] = []
     met: set[tuple[str, str]] = set()
     for use in uses:
-        if _form(use) == form and not any(_leaf(type_) is POINTER for group in use.groups for type_ in group):
+        if _form(use) == form and not any(
+            _leaf(type_) is POINTER for group in use.groups for type_ in group
+        ):
             choices = {(name, _kind(value)) for name, value in use.attributes.items()}
             if not chosen or not choices <= met:
                 chosen.append(use)
@@ -131,15 +145,23 @@ def _form(use: _Use) -> tuple[Any, ...]:
     return sum(given), -abs(len(use.results) - 1), given
 
 
-def _accepted(spec: OpSpec, base: _Use, names: list[str], given: list[str], free: list[str]) -> Iterator[tuple[tuple[str, Type], ...]]:
+def _accepted(
+    spec: OpSpec, base: _Use, names: list[str], given: list[str], free: list[str]
+) -> Iterator[tuple[tuple[str, Type], ...]]:
     for choice in itertools.product(_CANDIDATES, repeat=len(free)):
         chosen = dict(zip(free, choice, strict=True))
         try:
             groups = [
-                tuple(_with_leaf(type_, chosen[name]) if name in given else type_ for type_ in group) for name, group in zip(names, base.groups, strict=True)
+                tuple(
+                    _with_leaf(type_, chosen[name]) if name in given else type_ for type_ in group
+                )
+                for name, group in zip(names, base.groups, strict=True)
             ]
             stated = (
-                [_with_leaf(type_, chosen[name]) for name, type_ in zip(_result_names(base.results), base.results, strict=True)]
+                [
+                    _with_leaf(type_, chosen[name])
+                    for name, type_ in zip(_result_names(base.results), base.results, strict=True)
+                ]
                 if spec.explicit_results
                 else ()
             )
@@ -149,7 +171,9 @@ def _accepted(spec: OpSpec, base: _Use, names: list[str], given: list[str], free
         yield _pairs(names, groups, results)
 
 
-def _pairs(names: Sequence[str], groups: Sequence[Sequence[Type]], results: Sequence[Type]) -> tuple[tuple[str, Type], ...]:
+def _pairs(
+    names: Sequence[str], groups: Sequence[Sequence[Type]], results: Sequence[Type]
+) -> tuple[tuple[str, Type], ...]:
     """(role, what it holds) for each operand group and result that holds anything."""
     roles = [(name, group[0]) for name, group in zip(names, groups, strict=True) if group]
     roles += list(zip(_result_names(results), results, strict=True))
@@ -160,9 +184,13 @@ def _result_names(results: Sequence[Type]) -> list[str]:
     return ["result"] if len(results) == 1 else [f"result {index}" for index in range(len(results))]
 
 
-def _rows(found: set[tuple[tuple[str, Type], ...]]) -> tuple[tuple[Row, ...], list[tuple[str, ...]]]:
+def _rows(
+    found: set[tuple[tuple[str, Type], ...]],
+) -> tuple[tuple[Row, ...], list[tuple[str, ...]]]:
     """Combinations as few rows, and the roles that always have one type."""
-    roles = list(dict.fromkeys(name for pairs in sorted(found, key=len, reverse=True) for name, _ in pairs))
+    roles = list(
+        dict.fromkeys(name for pairs in sorted(found, key=len, reverse=True) for name, _ in pairs)
+    )
     combinations = [dict(pairs) for pairs in found]
     together: list[list[str]] = []
     for role in roles:
@@ -170,7 +198,9 @@ def _rows(found: set[tuple[tuple[str, Type], ...]]) -> tuple[tuple[Row, ...], li
         group.append(role) if group is not None else together.append([role])
     order = {type_: index for index, type_ in enumerate(_CANDIDATES)}
     tuples = {tuple(one.get(group[0]) for group in together) for one in combinations}
-    rows: list[tuple[frozenset[Type | None], ...]] = [tuple(frozenset([type_]) for type_ in one) for one in tuples]
+    rows: list[tuple[frozenset[Type | None], ...]] = [
+        tuple(frozenset([type_]) for type_ in one) for one in tuples
+    ]
     for position in range(len(together)):  # rows that differ in one role alone become one
         merged: dict[tuple[Any, ...], frozenset[Type | None]] = {}
         for row in rows:
@@ -178,7 +208,12 @@ def _rows(found: set[tuple[tuple[str, Type], ...]]) -> tuple[tuple[Row, ...], li
             merged[key] = merged.get(key, frozenset()) | row[position]
         rows = [(*key[:position], types, *key[position:]) for key, types in merged.items()]
     named = [
-        {", ".join(group): tuple(sorted((t for t in types if t is not None), key=order.__getitem__)) for group, types in zip(together, row, strict=True)}
+        {
+            ", ".join(group): tuple(
+                sorted((t for t in types if t is not None), key=order.__getitem__)
+            )
+            for group, types in zip(together, row, strict=True)
+        }
         for row in rows
     ]
     first = ", ".join(together[0]) if together else ""
@@ -192,9 +227,18 @@ def _alike(combinations: Sequence[Mapping[str, Type]], first: str, second: str) 
     return bool(both) and all(a is b for a, b in both) and len({a for a, _ in both}) > 1
 
 
-def _refusal(spec: OpSpec, uses: Sequence[_Use], names: list[str], together: Sequence[tuple[str, ...]]) -> str:
+def _refusal(
+    spec: OpSpec, uses: Sequence[_Use], names: list[str], together: Sequence[tuple[str, ...]]
+) -> str:
     """The rule's error where one of several operands that always have one type has another."""
-    pair = next((operands for group in together if len(operands := [name for name in group if name in names]) > 1), None)
+    pair = next(
+        (
+            operands
+            for group in together
+            if len(operands := [name for name in group if name in names]) > 1
+        ),
+        None,
+    )
     if pair is None:
         return ""
     index = names.index(pair[1])

@@ -34,11 +34,22 @@ _FAMILIES = {
     "debug": ("for people, hints and foreign code", debug),
 }
 _KINDS = {Kind.SINGLE: "", Kind.OPTIONAL: "optional", Kind.VARIADIC: "any number"}
-_EFFECTS = {Effect.READ: "reads memory", Effect.WRITE: "writes memory", Effect.ORDER: "keeps its place among effects", Effect.REGION: "what its regions do"}
+_EFFECTS = {
+    Effect.READ: "reads memory",
+    Effect.WRITE: "writes memory",
+    Effect.ORDER: "keeps its place among effects",
+    Effect.REGION: "what its regions do",
+}
 
 #: How a row of the catalogue of decompositions is asked for.
 _CATALOGUE = "Manifest.lowers"
-_DESCRIPTORS = ("make_descriptor", *(f"descriptor_{what}" for what in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")))
+_DESCRIPTORS = (
+    "make_descriptor",
+    *(
+        f"descriptor_{what}"
+        for what in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")
+    ),
+)
 #: operation -> the pass or stage that replaces it by others, which a backend may run in place of
 #: lowering it. Functions and casts: :func:`decomposed_by`.
 _DECOMPOSED: Mapping[str, str] = {
@@ -72,20 +83,35 @@ def ops_command(options: argparse.Namespace) -> int:
         backend = registry().get(options.backend)
         table = backend.table
     if options.name is None:
-        found = [{"name": spec.name, "family": family_of(spec), "meaning": spec.summary, "lowered": lowered_by(spec, backend)} for spec in table]
+        found = [
+            {
+                "name": spec.name,
+                "family": family_of(spec),
+                "meaning": spec.summary,
+                "lowered": lowered_by(spec, backend),
+            }
+            for spec in table
+        ]
         print_json(found) if options.json else print(_listing(table, backend))
         return 0
     if options.name not in table:
         near = similar(options.name, [spec.name for spec in table])
-        raise UsageError(f"there is no operation {options.name!r}; {near if near else '`tilewright ops` lists them'}")
+        raise UsageError(
+            f"there is no operation {options.name!r}; {near if near else '`tilewright ops` lists them'}"
+        )
     spec = table[options.name]
-    print_json({**as_json(spec), "lowered": lowered_by(spec, backend)}) if options.json else print(as_text(spec, backend))
+    print_json({**as_json(spec), "lowered": lowered_by(spec, backend)}) if options.json else print(
+        as_text(spec, backend)
+    )
     return 0
 
 
 def family_of(spec: OpSpec) -> str:
     """The key of the family that an operation is declared in; for one of a plugin its namespace."""
-    return next((name for name, (_, module) in _FAMILIES.items() if spec in module.OPS), spec.name.partition(".")[0])
+    return next(
+        (name for name, (_, module) in _FAMILIES.items() if spec in module.OPS),
+        spec.name.partition(".")[0],
+    )
 
 
 def decomposed_by(spec: OpSpec) -> list[str]:
@@ -100,18 +126,36 @@ def decomposed_by(spec: OpSpec) -> list[str]:
     found = []
     if spec.name in CATALOGUE:
         row = CATALOGUE[spec.name]
-        found.append(f"the runtime, for backends whose {_CATALOGUE} is without it: {row.law}{f'; into {chr(32).join(row.into)}' if row.into else ''}")
+        found.append(
+            f"the runtime, for backends whose {_CATALOGUE} is without it: {row.law}{f'; into {chr(32).join(row.into)}' if row.into else ''}"
+        )
     if spec.name in WIDENED:
-        found.append("the runtime, for operands of floats that are not in a backend's Manifest.computes: in f32, rounded as if in one step")
+        found.append(
+            "the runtime, for operands of floats that are not in a backend's Manifest.computes: in f32, rounded as if in one step"
+        )
     if spec.name == "cast":
-        narrow = " ".join(str(type_) for type_ in FLOATS if any(cast_function(*pair, "rtne") is not None for pair in ((type_, F32), (F32, type_))))
-        found.append("the runtime, to and from floats that are not in a backend's Manifest.computes: integer operations split and join their bits")
-        found.append(f"tilewright.passes.expand_math.expand_math, to and from {narrow}: in the same way")
+        narrow = " ".join(
+            str(type_)
+            for type_ in FLOATS
+            if any(
+                cast_function(*pair, "rtne") is not None for pair in ((type_, F32), (F32, type_))
+            )
+        )
+        found.append(
+            "the runtime, to and from floats that are not in a backend's Manifest.computes: integer operations split and join their bits"
+        )
+        found.append(
+            f"tilewright.passes.expand_math.expand_math, to and from {narrow}: in the same way"
+        )
     function = math_function(spec.name, F32, native_ldexp=False)
     if function is not None:
         bound = MATH.get((spec.name, F32))
         exact = f", within {bound.strict_ulp:g} ULP in f32" if bound is not None else ""
-        kept = ", with native_ldexp=False" if math_function(spec.name, F32) is None or spec.name == "ldexp" else ""
+        kept = (
+            ", with native_ldexp=False"
+            if math_function(spec.name, F32) is None or spec.name == "ldexp"
+            else ""
+        )
         found.append(
             f"tilewright.passes.expand_math.expand_math{kept}, into operations of elementary arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"
         )
@@ -143,7 +187,11 @@ def example(spec: OpSpec) -> str:
     """The shortest sample with the operation, as text; empty for an operation without samples."""
     from tilewright_conformance.op_samples import FAMILIES
 
-    texts = [print_module(sample.module, locations=False) for sample in FAMILIES[spec.name]()] if spec.name in FAMILIES else []
+    texts = (
+        [print_module(sample.module, locations=False) for sample in FAMILIES[spec.name]()]
+        if spec.name in FAMILIES
+        else []
+    )
     return min(texts, key=len, default="")
 
 
@@ -154,7 +202,10 @@ def as_json(spec: OpSpec) -> dict[str, Any]:
         "name": spec.name,
         "family": family_of(spec),
         "meaning": spec.summary,
-        "operands": [{"name": operand.name, "kind": operand.kind.value, "meaning": operand.meaning} for operand in spec.operands],
+        "operands": [
+            {"name": operand.name, "kind": operand.kind.value, "meaning": operand.meaning}
+            for operand in spec.operands
+        ],
         "attributes": [
             {
                 "name": attribute.name,
@@ -168,7 +219,12 @@ def as_json(spec: OpSpec) -> dict[str, Any]:
         "regions": list(spec.regions),
         "effects": [text for flag, text in _EFFECTS.items() if flag in spec.effects],
         "elementwise": spec.elementwise,
-        "types": [] if types is None else [{role: [_type_text(type_) for type_ in allowed] for role, allowed in row.items()} for row in types.rows],
+        "types": []
+        if types is None
+        else [
+            {role: [_type_text(type_) for type_ in allowed] for role, allowed in row.items()}
+            for row in types.rows
+        ],
         "types_complete": types is not None and types.complete,
         "mixed_types": "" if types is None else types.refusal,
         "declared_by": declared_by(spec),
@@ -180,25 +236,46 @@ def as_json(spec: OpSpec) -> dict[str, Any]:
 def as_text(spec: OpSpec, backend: Backend | None = None) -> str:
     """All of it for people, with what becomes of it for a backend."""
     sections = [f"{spec.name}: {spec.summary}"]
-    operands = [(operand.name, ", ".join(filter(None, (_KINDS[operand.kind], operand.meaning)))) for operand in spec.operands]
+    operands = [
+        (operand.name, ", ".join(filter(None, (_KINDS[operand.kind], operand.meaning))))
+        for operand in spec.operands
+    ]
     sections.append(_section("operands", operands or [("none", "")]))
     if spec.attributes:
-        sections.append(_section("attributes", [(attribute.name, _attribute_text(attribute)) for attribute in spec.attributes]))
+        sections.append(
+            _section(
+                "attributes",
+                [(attribute.name, _attribute_text(attribute)) for attribute in spec.attributes],
+            )
+        )
     notes = [text for flag, text in _EFFECTS.items() if flag in spec.effects]
-    notes += ["element by element: scalars, or tiles of one shape"] * spec.elementwise + [f"region {name}" for name in spec.regions]
+    notes += ["element by element: scalars, or tiles of one shape"] * spec.elementwise + [
+        f"region {name}" for name in spec.regions
+    ]
     if notes or spec.terminator:
-        sections.append(_section("nature", [(note, "") for note in [*notes, *["ends a region"] * spec.terminator]]))
+        sections.append(
+            _section(
+                "nature", [(note, "") for note in [*notes, *["ends a region"] * spec.terminator]]
+            )
+        )
     sections += _types_sections(op_types(spec))
     declared = declared_by(spec)
     sections.append(_section("declared by", [(declared or "nothing: every backend has it", "")]))
     passes = decomposed_by(spec)
-    sections.append(_section("may be decomposed by", [(text, "") for text in passes] or [("no pass: every backend lowers it itself", "")]))
+    sections.append(
+        _section(
+            "may be decomposed by",
+            [(text, "") for text in passes] or [("no pass: every backend lowers it itself", "")],
+        )
+    )
     state = lowered_by(spec, backend)
     if backend is not None and state:
         sections.append(_section(f"for {backend.name}", [(state, "")]))
     text = example(spec)
     if text:
-        sections.append("example\n" + "\n".join(f"    {line}".rstrip() for line in text.strip().splitlines()))
+        sections.append(
+            "example\n" + "\n".join(f"    {line}".rstrip() for line in text.strip().splitlines())
+        )
     return "\n\n".join(sections)
 
 
@@ -207,11 +284,25 @@ def _types_sections(types: OpTypes | None) -> list[str]:
         return []
     rows = []
     for row in types.rows:
-        lines = [(role, _types_text(allowed, ", one for all" if ", " in role and len(allowed) > 1 else "")) for role, allowed in row.items()]
+        lines = [
+            (
+                role,
+                _types_text(allowed, ", one for all" if ", " in role and len(allowed) > 1 else ""),
+            )
+            for role, allowed in row.items()
+        ]
         rows.append("\n".join(f"    {role}: {text}" for role, text in lines))
-    title = "types of elements, a choice for each line" if types.complete else "types of elements in its samples, a choice for each line"
+    title = (
+        "types of elements, a choice for each line"
+        if types.complete
+        else "types of elements in its samples, a choice for each line"
+    )
     mixed = f"refused: {types.refusal}" if types.refusal else "where the lines above allow them"
-    return [f"{title}\n" + "\n    or\n".join(rows), _section("mixed types", [(mixed, "")]), _section("whole types", [(text, "") for text in types.signatures])]
+    return [
+        f"{title}\n" + "\n    or\n".join(rows),
+        _section("mixed types", [(mixed, "")]),
+        _section("whole types", [(text, "") for text in types.signatures]),
+    ]
 
 
 def _types_text(types: tuple[Type, ...], rest: str) -> str:
@@ -238,14 +329,36 @@ def _listing(table: OpTable, backend: Backend | None) -> str:
     lines: list[str] = []
     for family in dict.fromkeys(map(family_of, table)):
         title = _FAMILIES[family][0] if family in _FAMILIES else f"of {family}"
-        lines += ["", title, *(f"    {spec.name:{width}}  {spec.summary}" for spec in table if family_of(spec) == family)]
+        lines += [
+            "",
+            title,
+            *(
+                f"    {spec.name:{width}}  {spec.summary}"
+                for spec in table
+                if family_of(spec) == family
+            ),
+        ]
     if backend is not None and backend.manifest.lowers:
         states = {spec.name: lowered_by(spec, backend) for spec in table}
         lines += ["", f"for {backend.name}"]
         for state in ("lowered", "decomposed", "refused"):
             names = [name for name, own in states.items() if own == state]
-            lines += [f"    {state}: {len(names)}", *textwrap.wrap(" ".join(names), 120, initial_indent=" " * 8, subsequent_indent=" " * 8)]
+            lines += [
+                f"    {state}: {len(names)}",
+                *textwrap.wrap(
+                    " ".join(names), 120, initial_indent=" " * 8, subsequent_indent=" " * 8
+                ),
+            ]
     return "\n".join(lines[1:])
 
 
-__all__ = ["as_json", "as_text", "declared_by", "decomposed_by", "example", "family_of", "lowered_by", "ops_command"]
+__all__ = [
+    "as_json",
+    "as_text",
+    "declared_by",
+    "decomposed_by",
+    "example",
+    "family_of",
+    "lowered_by",
+    "ops_command",
+]

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, FloatType, TileType, Type
-from tilewright_conformance.op_samples.kernel import FP8_KINDS, SHAPES, Draw, Sample, SampleKernel, shape_text
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    FloatType,
+    TileType,
+    Type,
+)
+from tilewright_conformance.op_samples.kernel import (
+    FP8_KINDS,
+    SHAPES,
+    Draw,
+    Sample,
+    SampleKernel,
+    shape_text,
+)
 
 Samples = Iterator[Sample]
 Extents = tuple[int, ...]
@@ -52,12 +75,16 @@ def _broadcast() -> Samples:
     for index, (before, after) in enumerate(pairs):
         for type_ in (_elements(index), _elements(index + 5)):
             kernel = SampleKernel(f"broadcast/{type_}/{shape_text(before)}_{shape_text(after)}")
-            kernel.store(kernel.b.broadcast(kernel.load(type_, before), result=TileType(after, type_)))
+            kernel.store(
+                kernel.b.broadcast(kernel.load(type_, before), result=TileType(after, type_))
+            )
             yield kernel.finish()
 
 
 def _expand_dims() -> Samples:
-    for index, (shape, axis) in enumerate((((16,), 0), ((16,), 1), ((4, 8), 0), ((4, 8), 1), ((4, 8), 2), ((1,), 0), ((2, 1, 4), 3))):
+    for index, (shape, axis) in enumerate(
+        (((16,), 0), ((16,), 1), ((4, 8), 0), ((4, 8), 1), ((4, 8), 2), ((1,), 0), ((2, 1, 4), 3))
+    ):
         type_ = _elements(index)
         kernel = SampleKernel(f"expand_dims/{type_}/{shape_text(shape)}/{axis}")
         kernel.store(kernel.b.expand_dims(kernel.load(type_, shape), axis=axis))
@@ -78,11 +105,17 @@ def _reshape() -> Samples:
     for index, (before, after) in enumerate(pairs):
         for type_ in (_elements(index), _elements(index + 4)):
             kernel = SampleKernel(f"reshape/{type_}/{shape_text(before)}_{shape_text(after)}")
-            kernel.store(kernel.b.reshape(kernel.load(type_, before), result=TileType(after, type_)))
+            kernel.store(
+                kernel.b.reshape(kernel.load(type_, before), result=TileType(after, type_))
+            )
             yield kernel.finish()
     kernel = SampleKernel("reshape/f32/reorder")
-    value = kernel.b.reshape(kernel.load(F32, (4, 8), Draw(integral=True)), reorder=True, result=TileType((32,), F32))
-    combine = kernel.region((F32, F32), lambda a, b: kernel.b.add(a, b))  # any order: only their sum is known
+    value = kernel.b.reshape(
+        kernel.load(F32, (4, 8), Draw(integral=True)), reorder=True, result=TileType((32,), F32)
+    )
+    combine = kernel.region(
+        (F32, F32), lambda a, b: kernel.b.add(a, b)
+    )  # any order: only their sum is known
     kernel.store(kernel.b.region_op("reduce", [value], regions=[combine], axis=0).result)
     yield kernel.finish()
 
@@ -150,7 +183,9 @@ def _gather() -> Samples:
     for index, (shape, indices, axis) in enumerate(cases):
         for index_type in (I32, (I64, U8, I16, U32)[index % 4]):
             type_ = _elements(index)
-            kernel = SampleKernel(f"gather/{type_}_{index_type}/{shape_text(shape)}_{shape_text(indices)}/{axis}")
+            kernel = SampleKernel(
+                f"gather/{type_}_{index_type}/{shape_text(shape)}_{shape_text(indices)}/{axis}"
+            )
             index_value = kernel.load(index_type, indices, Draw(0, shape[axis] - 1))
             kernel.store(kernel.b.gather(kernel.load(type_, shape), index_value, axis=axis))
             yield kernel.finish()

@@ -18,7 +18,9 @@ def forward(q: Array, k: Array, v: Array, scale: float, causal: bool) -> tuple[A
     return p @ v.astype(np.float64), lse
 
 
-def gradients(q: Array, k: Array, v: Array, do: Array, scale: float, causal: bool) -> tuple[Array, Array, Array]:
+def gradients(
+    q: Array, k: Array, v: Array, do: Array, scale: float, causal: bool
+) -> tuple[Array, Array, Array]:
     """(of q, of k, of v), where ``do`` is the gradient of :func:`forward`'s result."""
     p, _ = _weights(q, k, scale, causal)
     k64, q64, v64, do64 = (array.astype(np.float64) for array in (k, q, v, do))

@@ -20,7 +20,9 @@ DIGITS = 60
 @contextlib.contextmanager
 def working(digits: int = DIGITS) -> Iterator[None]:
     """Arithmetic of so many digits: overflow yields infinity, underflow zero; NaN is an error."""
-    with decimal.localcontext(decimal.Context(prec=digits, traps=[decimal.InvalidOperation, decimal.DivisionByZero])):
+    with decimal.localcontext(
+        decimal.Context(prec=digits, traps=[decimal.InvalidOperation, decimal.DivisionByZero])
+    ):
         yield
 
 
@@ -76,7 +78,9 @@ def sine_and_cosine(x: Decimal) -> tuple[Decimal, Decimal]:
     rest = +rest
     sine = total(_alternating(rest, rest * rest, 2)) if rest else Decimal(0)
     cosine = total(_alternating(Decimal(1), rest * rest, 1))
-    return ((sine, cosine), (cosine, -sine), (-sine, -cosine), (-cosine, sine))[int(turns.to_integral_value()) % 4]
+    return ((sine, cosine), (cosine, -sine), (-sine, -cosine), (-cosine, sine))[
+        int(turns.to_integral_value()) % 4
+    ]
 
 
 def of_half_turns(x: Decimal) -> tuple[Decimal, Decimal]:
@@ -84,7 +88,12 @@ def of_half_turns(x: Decimal) -> tuple[Decimal, Decimal]:
     rest = Decimal(math.fmod(float(x), 2.0))  # exact: x is a float
     doubled = rest * 2
     if doubled == doubled.to_integral_value():
-        return ((Decimal(0), Decimal(1)), (Decimal(1), Decimal(0)), (Decimal(0), Decimal(-1)), (Decimal(-1), Decimal(0)))[int(doubled) % 4]
+        return (
+            (Decimal(0), Decimal(1)),
+            (Decimal(1), Decimal(0)),
+            (Decimal(0), Decimal(-1)),
+            (Decimal(-1), Decimal(0)),
+        )[int(doubled) % 4]
     return sine_and_cosine(rest * pi())
 
 
@@ -167,7 +176,11 @@ def inverse_hyperbolic_tangent(x: Decimal) -> Decimal:
 
 
 def logarithm_of_one_more(x: Decimal) -> Decimal:
-    return (1 + x).ln() if x > 1 or x < Decimal("-0.2") else 2 * inverse_hyperbolic_tangent(x / (2 + x))
+    return (
+        (1 + x).ln()
+        if x > 1 or x < Decimal("-0.2")
+        else 2 * inverse_hyperbolic_tangent(x / (2 + x))
+    )
 
 
 # ---- hyperbolic functions

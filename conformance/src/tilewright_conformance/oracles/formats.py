@@ -41,10 +41,19 @@ class Format:
         """The values of patterns of bits; exact, for these formats are narrower than float64."""
         patterns = patterns.astype(np.int64)
         magnitude = patterns & ((1 << (self.bits - 1)) - 1)
-        power, part = magnitude >> self.fraction, (magnitude & ((1 << self.fraction) - 1)) * 2.0**-self.fraction
-        value = np.where(power == 0, part * 2.0 ** (1 - self.bias), (1 + part) * 2.0 ** (power.astype(np.float64) - self.bias))
+        power, part = (
+            magnitude >> self.fraction,
+            (magnitude & ((1 << self.fraction) - 1)) * 2.0**-self.fraction,
+        )
+        value = np.where(
+            power == 0,
+            part * 2.0 ** (1 - self.bias),
+            (1 + part) * 2.0 ** (power.astype(np.float64) - self.bias),
+        )
         if self.special == "ieee":
-            value = np.where(power == (1 << self.exponent) - 1, np.where(part == 0, np.inf, np.nan), value)
+            value = np.where(
+                power == (1 << self.exponent) - 1, np.where(part == 0, np.inf, np.nan), value
+            )
         elif self.special == "nan":
             value = np.where(magnitude == (1 << (self.bits - 1)) - 1, np.nan, value)
         value = np.where(patterns >> (self.bits - 1) != 0, -value, value)
@@ -113,7 +122,9 @@ class Format:
 
 
 def _format(type_: types.FloatType) -> Format:
-    special = "ieee" if type_.has_infinity else "nan" if type_.has_negative_zero else "unsigned_zero"
+    special = (
+        "ieee" if type_.has_infinity else "nan" if type_.has_negative_zero else "unsigned_zero"
+    )
     return Format(type_.bits - 1 - type_.mantissa, type_.mantissa, type_.bias, special)
 
 

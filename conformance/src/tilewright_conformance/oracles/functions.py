@@ -26,12 +26,18 @@ def exact(name: str, *operands: NDArray[Any]) -> NDArray[np.longdouble]:
     """
     function = FUNCTIONS[name]
     with working():
-        values = [function(*(Decimal(number) for number in numbers)) for numbers in zip(*(array.tolist() for array in operands), strict=True)]
+        values = [
+            function(*(Decimal(number) for number in numbers))
+            for numbers in zip(*(array.tolist() for array in operands), strict=True)
+        ]
     return np.array([_kept(value) for value in values], np.longdouble)
 
 
 #: decimal exponents that ``longdouble`` has, less a few
-_MIN_EXPONENT, _MAX_EXPONENT = (int(np.log10(np.finfo(np.longdouble).smallest_normal)) + 2, int(np.log10(np.finfo(np.longdouble).max)) - 2)
+_MIN_EXPONENT, _MAX_EXPONENT = (
+    int(np.log10(np.finfo(np.longdouble).smallest_normal)) + 2,
+    int(np.log10(np.finfo(np.longdouble).max)) - 2,
+)
 
 
 def _kept(value: Decimal) -> np.longdouble:

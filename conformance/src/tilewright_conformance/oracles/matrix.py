@@ -26,7 +26,15 @@ PRECISIONS: dict[str, tuple[float, int]] = {
 _IMPRECISE, _IMPRECISE_TERMS = 2.0**-12, 16
 
 
-def bound(a: Array, b: Array, c: Any, accumulator: str, precision: str = "ieee", *, imprecise: bool = False) -> Array:
+def bound(
+    a: Array,
+    b: Array,
+    c: Any,
+    accumulator: str,
+    precision: str = "ieee",
+    *,
+    imprecise: bool = False,
+) -> Array:
     """Error bound of ``a @ b + c``, element by element.
 
     It is a unit of the accumulator, of the accumulated magnitudes, for each addition to it.
@@ -103,18 +111,24 @@ SCALED = {"e4m3": "f8e4m3fn", "e5m2": "f8e5m2"}
 _ELEMENTS = {"bf16": "bf16", "fp16": "f16"}
 
 
-def scaled_operand(rng: np.random.Generator, kind: str, shape: tuple[int, ...], pack_axis: int) -> Operand:
+def scaled_operand(
+    rng: np.random.Generator, kind: str, shape: tuple[int, ...], pack_axis: int
+) -> Operand:
     """An operand of a block-scaled matmul; pairs of e2m1 lie along ``pack_axis``.
 
     An fp8 operand is an array of its bits, of values up to 8.
     """
     if kind == "e2m1":
         codes = rng.integers(0, 16, shape).astype(np.uint8)
-        low, high = (np.moveaxis(np.moveaxis(codes, pack_axis, 0)[i::2], 0, pack_axis) for i in (0, 1))
+        low, high = (
+            np.moveaxis(np.moveaxis(codes, pack_axis, 0)[i::2], 0, pack_axis) for i in (0, 1)
+        )
         return Operand(np.ascontiguousarray(low | high << 4), E2M1[codes])
     if kind in SCALED:
         worth = format_of(SCALED[kind]).worth(np.arange(256))
-        small = np.flatnonzero(np.abs(np.nan_to_num(worth, nan=99.0, posinf=99.0, neginf=99.0)) <= 8)
+        small = np.flatnonzero(
+            np.abs(np.nan_to_num(worth, nan=99.0, posinf=99.0, neginf=99.0)) <= 8
+        )
         codes = rng.choice(small, shape).astype(np.uint8)
         return Operand(codes, worth[codes])
     return few_bits(rng, _ELEMENTS[kind], *shape)

@@ -18,7 +18,9 @@ _CONSTANTS = {
 }
 
 
-def philox(counter: Sequence[Any], key: tuple[int, int], bits: int = 32, rounds: int = 10) -> NDArray[Any]:
+def philox(
+    counter: Sequence[Any], key: tuple[int, int], bits: int = 32, rounds: int = 10
+) -> NDArray[Any]:
     """The four words of each counter, shape [4, n].
 
     Args:
@@ -28,7 +30,10 @@ def philox(counter: Sequence[Any], key: tuple[int, int], bits: int = 32, rounds:
     dtype = np.uint32 if bits == 32 else np.uint64
     mask = (1 << bits) - 1
     first, second, step0, step1 = _CONSTANTS[bits]
-    c0, c1, c2, c3 = (np.array([int(value) for value in np.ravel(word)], object) for word in np.broadcast_arrays(*map(np.atleast_1d, counter)))
+    c0, c1, c2, c3 = (
+        np.array([int(value) for value in np.ravel(word)], object)
+        for word in np.broadcast_arrays(*map(np.atleast_1d, counter))
+    )
     k0, k1 = key
     for _ in range(rounds):
         a, b = c0 * first, c2 * second
@@ -58,7 +63,9 @@ def uniform(bits: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(np.where(signed < 0, ~signed, signed).astype(np.float32) * scale)
 
 
-def normal(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def normal(
+    first: NDArray[np.float32], second: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Two numbers of the normal distribution from two uniform ones, and the length of their vector.
 
     The method is that of G. Box and M. Muller (1958).

@@ -32,7 +32,9 @@ def rms_norm_gradient(x: Array, w: Array, dy: Array, eps: float) -> tuple[Array,
     """(of x, of w)."""
     hat, rstd = rms_norm(x, np.ones(x.shape[1]), eps)
     grads = dy.astype(np.float64)
-    return rstd[:, None] * (w * grads - hat * (hat * w * grads).mean(1, keepdims=True)), (grads * hat).sum(0)
+    return rstd[:, None] * (w * grads - hat * (hat * w * grads).mean(1, keepdims=True)), (
+        grads * hat
+    ).sum(0)
 
 
 def layer_norm(x: Array, w: Array, b: Array, eps: float) -> tuple[Array, Array, Array]:
@@ -42,12 +44,16 @@ def layer_norm(x: Array, w: Array, b: Array, eps: float) -> tuple[Array, Array, 
     return (wide - mean[:, None]) * rstd[:, None] * w + b, mean, rstd
 
 
-def layer_norm_gradient(x: Array, w: Array, dy: Array, mean: Array, rstd: Array) -> tuple[Array, Array, Array]:
+def layer_norm_gradient(
+    x: Array, w: Array, dy: Array, mean: Array, rstd: Array
+) -> tuple[Array, Array, Array]:
     """(of x, of the weights, of the bias)."""
     grads = dy.astype(np.float64)
     hat = (x.astype(np.float64) - mean[:, None]) * rstd[:, None]
     scaled = w * grads
-    dx = (scaled - hat * (hat * scaled).mean(1, keepdims=True) - scaled.mean(1, keepdims=True)) * rstd[:, None]
+    dx = (
+        scaled - hat * (hat * scaled).mean(1, keepdims=True) - scaled.mean(1, keepdims=True)
+    ) * rstd[:, None]
     return dx, (grads * hat).sum(0), grads.sum(0)
 
 
@@ -61,7 +67,9 @@ def rotated(q: Array, angle: Array) -> Array:
     return np.concatenate([pairs.real, pairs.imag], -1)
 
 
-def cross_entropy(x: Array, target: Array, ignored: int, smoothing: float = 0.0, cap: float | None = None) -> tuple[Array, Array]:
+def cross_entropy(
+    x: Array, target: Array, ignored: int, smoothing: float = 0.0, cap: float | None = None
+) -> tuple[Array, Array]:
     """(loss of each row, gradient of the logits).
 
     Logits above ``cap`` are squashed by tanh; rows whose target is ``ignored`` count for nothing.
@@ -86,7 +94,10 @@ def selective_scan(x: Array, delta: Array, a: Array, b: Array, c: Array, reverse
     length, channels = x.shape
     state, out = np.zeros((channels, a.shape[1])), np.empty((length, channels))
     for t in reversed(range(length)) if reverse else range(length):
-        state = state / (1 - delta[t, :, None].astype(np.float64) * a) + (delta[t].astype(np.float64) * x[t])[:, None] * b[t]
+        state = (
+            state / (1 - delta[t, :, None].astype(np.float64) * a)
+            + (delta[t].astype(np.float64) * x[t])[:, None] * b[t]
+        )
         out[t] = state @ c[t]
     return out
 
@@ -94,7 +105,9 @@ def selective_scan(x: Array, delta: Array, a: Array, b: Array, c: Array, reverse
 def gelu(x: Array) -> Array:
     from math import erf
 
-    return np.asarray([value * 0.5 * (1 + erf(value / 2**0.5)) for value in x.astype(np.float64).ravel()]).reshape(x.shape)
+    return np.asarray(
+        [value * 0.5 * (1 + erf(value / 2**0.5)) for value in x.astype(np.float64).ravel()]
+    ).reshape(x.shape)
 
 
 def silu(x: Array) -> Array:

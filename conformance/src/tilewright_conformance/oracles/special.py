@@ -12,10 +12,19 @@ from decimal import Decimal
 from fractions import Fraction
 from statistics import NormalDist
 
-from tilewright_conformance.oracles.elementary import exponential, of_half_turns, pi, sine_and_cosine, total, working
+from tilewright_conformance.oracles.elementary import (
+    exponential,
+    of_half_turns,
+    pi,
+    sine_and_cosine,
+    total,
+    working,
+)
 
 #: Euler's constant.
-_EULER = Decimal("0.5772156649015328606065120900824024310421593359399235988057672348848677267776646709369470632917467495")
+_EULER = Decimal(
+    "0.5772156649015328606065120900824024310421593359399235988057672348848677267776646709369470632917467495"
+)
 
 # ---- error function
 
@@ -91,7 +100,10 @@ def _bernoulli(count: int) -> tuple[Fraction, ...]:
     """B(0) to B(count - 1)."""
     found: list[Fraction] = []
     for n in range(count):
-        found.append(Fraction(n == 0) - sum((Fraction(math.comb(n, k), n - k + 1) * found[k] for k in range(n)), Fraction(0)))
+        found.append(
+            Fraction(n == 0)
+            - sum((Fraction(math.comb(n, k), n - k + 1) * found[k] for k in range(n)), Fraction(0))
+        )
     return tuple(found)
 
 

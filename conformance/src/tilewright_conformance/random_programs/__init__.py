@@ -17,8 +17,24 @@ Running programs is the task of ``fuzz``.
 """
 
 from tilewright_conformance.random_programs.language import PORTABLE
-from tilewright_conformance.random_programs.program import ArrayArgument, NumberArgument, Output, Program, mismatch
+from tilewright_conformance.random_programs.program import (
+    ArrayArgument,
+    NumberArgument,
+    Output,
+    Program,
+    mismatch,
+)
 from tilewright_conformance.random_programs.state import is_guard
 from tilewright_conformance.random_programs.strategy import programs, random_program
 
-__all__ = ["PORTABLE", "ArrayArgument", "NumberArgument", "Output", "Program", "is_guard", "mismatch", "programs", "random_program"]
+__all__ = [
+    "PORTABLE",
+    "ArrayArgument",
+    "NumberArgument",
+    "Output",
+    "Program",
+    "is_guard",
+    "mismatch",
+    "programs",
+    "random_program",
+]

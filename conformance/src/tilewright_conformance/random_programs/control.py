@@ -7,7 +7,14 @@ from typing import Any
 
 from tilewright.ir import Builder, Function, Region, Value
 from tilewright.ir.types import I1, I32, IntType, Type, element_type, shape_of
-from tilewright_conformance.random_programs import descriptors, expressions, gathers, memory, reductions_and_scans, shapes
+from tilewright_conformance.random_programs import (
+    descriptors,
+    expressions,
+    gathers,
+    memory,
+    reductions_and_scans,
+    shapes,
+)
 from tilewright_conformance.random_programs.expressions import computes
 from tilewright_conformance.random_programs.reductions_and_scans import steps
 from tilewright_conformance.random_programs.state import Item, State, is_int
@@ -19,7 +26,9 @@ _DEEPEST = 2
 def _carried(state: State, most: int = 3) -> list[Value]:
     """Pick exact values that a loop carries, or whose types a branch returns."""
     found = [state.exact(lambda type_: True) for _ in range(state.number(1, most))]
-    if found[0] is not None and state.chance(3):  # two of one type, which must not come out in each other's place
+    if found[0] is not None and state.chance(
+        3
+    ):  # two of one type, which must not come out in each other's place
         found.append(state.partner(found[0]))
     return [value for value in found if value is not None]
 
@@ -28,7 +37,11 @@ def _made(state: State, types: Sequence[Type], before: int) -> list[Value]:
     """A value of each type, one that was made in the region rather."""
     chosen: list[Value] = []
     for type_ in types:
-        fresh = [item.value for item in state.pool[before:] if item.bound is None and item.type is type_ and item.value not in chosen]
+        fresh = [
+            item.value
+            for item in state.pool[before:]
+            if item.bound is None and item.type is type_ and item.value not in chosen
+        ]
         chosen.append(state.one_of(fresh) if fresh else state.of(type_))
     return chosen
 
@@ -38,7 +51,9 @@ def _changed(state: State, values: Sequence[Value]) -> list[Value]:
     changed: list[Value] = []
     for value in values:
         if computes(element_type(value.type)) and state.number(0, 2):
-            value = getattr(state.builder, state.one_of(("add", "sub", "mul")))(value, state.partner(value))
+            value = getattr(state.builder, state.one_of(("add", "sub", "mul")))(
+                value, state.partner(value)
+            )
         changed.append(value)
     return changed
 
@@ -49,9 +64,17 @@ def _condition(state: State) -> Value:
     found = state.exact_of(I1)
     if found is not None and state.chance(2):
         return found
-    number = state.pick(lambda item: item.bound is None and isinstance(item.type, IntType) and item.type is not I1)
-    value = number.value if number is not None and state.chance(2) else b.program_id(axis=state.number(0, 2))
-    return b.cmp(value, state.constant(value.type), predicate=state.one_of(("lt", "eq", "ne", "ge")))
+    number = state.pick(
+        lambda item: item.bound is None and isinstance(item.type, IntType) and item.type is not I1
+    )
+    value = (
+        number.value
+        if number is not None and state.chance(2)
+        else b.program_id(axis=state.number(0, 2))
+    )
+    return b.cmp(
+        value, state.constant(value.type), predicate=state.one_of(("lt", "eq", "ne", "ge"))
+    )
 
 
 def branch(state: State) -> None:
@@ -80,17 +103,26 @@ def _bounds(state: State) -> tuple[Value, Value, Value]:
     """
     type_ = state.one_of((I32, I32, *state.language.integers))
     step = state.number(1, 3)
-    low = state.one_of([type_.minimum, 0, 1, type_.maximum // 2 - 2, type_.maximum - 20, type_.maximum // 2 + 1])
+    low = state.one_of(
+        [type_.minimum, 0, 1, type_.maximum // 2 - 2, type_.maximum - 20, type_.maximum // 2 + 1]
+    )
     trips = state.number(-1, 5)
     high = min(max(low + trips * step - state.number(0, 1), type_.minimum), type_.maximum)
     b = state.builder
     with state.guarding():
         values = [b.constant_like(type_, number) for number in (low, high, step)]
         kind = state.number(0, 3)
-        if kind == 0 and low in (0, 1):  # an argument that a backend loses must not make a loop that hardly ends
+        if kind == 0 and low in (
+            0,
+            1,
+        ):  # an argument that a backend loses must not make a loop that hardly ends
             values[1] = state.scalar(type_, high, "n").value
         elif kind == 1 and low == 0:
-            program = b.cast(b.program_id(axis=state.number(0, 2)), result=type_) if type_ is not I32 else b.program_id(axis=0)
+            program = (
+                b.cast(b.program_id(axis=state.number(0, 2)), result=type_)
+                if type_ is not I32
+                else b.program_id(axis=0)
+            )
             values[0] = program
     return values[0], values[1], values[2]
 
@@ -109,8 +141,16 @@ def counted(state: State) -> None:
         before = len(state.pool) - len(types) - 1
         steps(state, state.number(0, 3), inner())
         state.builder.yield_(_changed(state, _made(state, types, before)))
-    attributes: dict[str, Any] = {"num_stages": state.number(1, 3)} if state.chance(4) else {"unroll": state.one_of((1, 2, 4))} if state.chance(4) else {}
-    for result in state.builder.region_op("for", low, high, step, inits, regions=[body], **attributes).results:
+    attributes: dict[str, Any] = (
+        {"num_stages": state.number(1, 3)}
+        if state.chance(4)
+        else {"unroll": state.one_of((1, 2, 4))}
+        if state.chance(4)
+        else {}
+    )
+    for result in state.builder.region_op(
+        "for", low, high, step, inits, regions=[body], **attributes
+    ).results:
         state.add(result)
 
 
@@ -126,14 +166,19 @@ def conditional(state: State) -> None:
         count = number.value if number is not None else b.program_id(axis=0)
         count = b.and_(count, b.constant_like(I32, 7))
     types = [value.type for value in inits]
-    head, body = Region([I32, *types], ["left", *(f"c{i}" for i in range(len(types)))]), Region([I32, *types], ["left", *(f"f{i}" for i in range(len(types)))])
+    head, body = (
+        Region([I32, *types], ["left", *(f"c{i}" for i in range(len(types)))]),
+        Region([I32, *types], ["left", *(f"f{i}" for i in range(len(types)))]),
+    )
     with state.inside(head, head.arguments[1:]):
         before = len(state.pool) - len(types)
         with state.guarding() as b:
             more = b.cmp(head.arguments[0], b.constant_like(I32, 0), predicate="gt")
         if state.chance(3):
             more = state.builder.and_(more, _condition(state))
-        forwarded = _changed(state, _made(state, types, before)) if state.chance(3) else head.arguments[1:]
+        forwarded = (
+            _changed(state, _made(state, types, before)) if state.chance(3) else head.arguments[1:]
+        )
         state.builder.condition(more, [head.arguments[0], *forwarded])
     with state.inside(body, body.arguments[1:]):
         before = len(state.pool) - len(types)
@@ -142,7 +187,9 @@ def conditional(state: State) -> None:
         with state.guarding() as b:
             left = b.sub(body.arguments[0], b.constant_like(I32, 1))
         state.builder.yield_([left, *changed])
-    results = state.builder.region_op("while", [count, *inits], regions=[head, body], results=[I32, *types]).results
+    results = state.builder.region_op(
+        "while", [count, *inits], regions=[head, body], results=[I32, *types]
+    ).results
     for result in results:
         state.add(result)
 
@@ -155,13 +202,26 @@ def call(state: State) -> None:
     if not arguments:
         return
     name = f"part{len(state.module.functions)}"
-    function = Function(name, [value.type for value in arguments], argument_names=[f"a{i}" for i in range(len(arguments))], kernel=False)
+    function = Function(
+        name,
+        [value.type for value in arguments],
+        argument_names=[f"a{i}" for i in range(len(arguments))],
+        kernel=False,
+    )
     outer = state.builder, state.pool, state.linear
     state.builder = Builder.at_end(function.body, state.builder.location)
     state.pool = [Item(value) for value in function.arguments]
     state.depth, state.linear = state.depth + _DEEPEST, None
-    steps(state, state.number(1, 4), {**expressions.STEPS, shapes.permute: 3, shapes.reshape: 3, reductions_and_scans.reduce: 2})
-    chosen = [item.value for item in (state.pick(lambda item: item.bound is None) for _ in range(state.number(1, 2))) if item is not None]
+    steps(
+        state,
+        state.number(1, 4),
+        {**expressions.STEPS, shapes.permute: 3, shapes.reshape: 3, reductions_and_scans.reduce: 2},
+    )
+    chosen = [
+        item.value
+        for item in (state.pick(lambda item: item.bound is None) for _ in range(state.number(1, 2)))
+        if item is not None
+    ]
     state.builder.return_(chosen)
     state.depth -= _DEEPEST
     state.builder, state.pool, state.linear = outer
@@ -191,7 +251,13 @@ def promises(state: State) -> None:
     state.add(b.num_programs(axis=state.number(0, 2)))
 
 
-STEPS: dict[Callable[[State], None], int] = {branch: 5, counted: 6, conditional: 4, call: 2, promises: 2}
+STEPS: dict[Callable[[State], None], int] = {
+    branch: 5,
+    counted: 6,
+    conditional: 4,
+    call: 2,
+    promises: 2,
+}
 
 
 def inner() -> dict[Callable[[State], None], int]:
@@ -201,4 +267,12 @@ def inner() -> dict[Callable[[State], None], int]:
 
 def everything() -> dict[Callable[[State], None], int]:
     """All steps, with how often each is drawn."""
-    return {**expressions.STEPS, **shapes.STEPS, **reductions_and_scans.STEPS, **memory.STEPS, **descriptors.STEPS, **gathers.STEPS, **STEPS}
+    return {
+        **expressions.STEPS,
+        **shapes.STEPS,
+        **reductions_and_scans.STEPS,
+        **memory.STEPS,
+        **descriptors.STEPS,
+        **gathers.STEPS,
+        **STEPS,
+    }

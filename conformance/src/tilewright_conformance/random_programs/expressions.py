@@ -6,16 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import Builder, Value
-from tilewright.ir.types import F32, FLOATS, I1, I32, INTEGERS, FloatType, IntType, Type, element_type, with_element
+from tilewright.ir.types import (
+    F32,
+    FLOATS,
+    I1,
+    I32,
+    INTEGERS,
+    FloatType,
+    IntType,
+    Type,
+    element_type,
+    with_element,
+)
 from tilewright.passes.math.float_formats import max_finite
 from tilewright.passes.math.math_library import MATH
-from tilewright_conformance.random_programs.state import State, is_float, is_int, is_number, is_wide_float
+from tilewright_conformance.random_programs.state import (
+    State,
+    is_float,
+    is_int,
+    is_number,
+    is_wide_float,
+)
 
 _PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def _apply(b: Builder, name: str, *operands: Value, **attributes: Any) -> Value:
-    found: Value = getattr(b, f"{name}_" if name in ("and", "or") else name)(*operands, **attributes)
+    found: Value = getattr(b, f"{name}_" if name in ("and", "or") else name)(
+        *operands, **attributes
+    )
     return found
 
 
@@ -44,7 +63,9 @@ def multiply_add(state: State) -> None:
     a = state.exact(lambda type_: is_float(type_) and computes(type_))
     if a is not None:
         multiplied = state.builder.mul(a, state.partner(a))
-        state.add(getattr(state.builder, state.one_of(("add", "sub")))(multiplied, state.partner(a)))
+        state.add(
+            getattr(state.builder, state.one_of(("add", "sub")))(multiplied, state.partner(a))
+        )
 
 
 def fused(state: State) -> None:
@@ -64,13 +85,16 @@ def divide(state: State) -> None:
             b = guard.or_(b, guard.constant_like(a.type, 1))
             if element.signed:  # the least integer divided by -1 is undefined
                 overflows = guard.and_(
-                    guard.cmp(a, guard.constant_like(a.type, element.minimum), predicate="eq"), guard.cmp(b, guard.constant_like(a.type, -1), predicate="eq")
+                    guard.cmp(a, guard.constant_like(a.type, element.minimum), predicate="eq"),
+                    guard.cmp(b, guard.constant_like(a.type, -1), predicate="eq"),
                 )
                 b = guard.select(overflows, guard.constant_like(a.type, 3), b)
         state.add(_apply(state.builder, name, a, b))
     elif element is F32 and name == "div" and state.chance(4):
         kind = state.one_of(("approximate", "exact"))
-        state.add(state.builder.div(a, b, **{kind: True}), (3.0, 0.0) if kind == "approximate" else None)
+        state.add(
+            state.builder.div(a, b, **{kind: True}), (3.0, 0.0) if kind == "approximate" else None
+        )
     else:
         state.add(_apply(state.builder, name, a, b))
 
@@ -114,7 +138,9 @@ def choose(state: State) -> None:
         number = state.exact(is_number)
         if number is None or with_element(number.type, I1) is not with_element(a.type, I1):
             return
-        condition = state.builder.cmp(number, state.partner(number), predicate=state.one_of(_PREDICATES))
+        condition = state.builder.cmp(
+            number, state.partner(number), predicate=state.one_of(_PREDICATES)
+        )
     state.add(state.builder.select(condition, a, state.partner(a)), item.bound)
 
 
@@ -145,7 +171,8 @@ def signs_and_powers(state: State) -> None:
         exponent = state.exact_of(with_element(a.type, I32))
         if exponent is None or state.chance(2):
             exponent = state.builder.constant_like(
-                with_element(a.type, I32), state.one_of((-1080, -150, -30, -3, 0, 1, 10, 100, 127, 300, 2**31 - 1, -(2**31)))
+                with_element(a.type, I32),
+                state.one_of((-1080, -150, -30, -3, 0, 1, 10, 100, 127, 300, 2**31 - 1, -(2**31))),
             )
         state.add(state.builder.ldexp(a, exponent))
 
@@ -167,9 +194,18 @@ def convert(state: State) -> None:
         return
     source = element_type(a.type)
     # Casts among floats, where the roundings are, as often as to integers.
-    targets = (*state.language.integers, I1, *state.language.floats, *(state.language.floats * 2 if is_float(source) else ()))
+    targets = (
+        *state.language.integers,
+        I1,
+        *state.language.floats,
+        *(state.language.floats * 2 if is_float(source) else ()),
+    )
     target = state.one_of(tuple(type_ for type_ in targets if type_ is not source))
-    narrows = isinstance(source, FloatType) and isinstance(target, FloatType) and target.bits < source.bits
+    narrows = (
+        isinstance(source, FloatType)
+        and isinstance(target, FloatType)
+        and target.bits < source.bits
+    )
     rounding = "rtz" if narrows and state.chance(3) else "rtne"
     if isinstance(source, FloatType) and is_int(target):
         assert isinstance(target, IntType)
@@ -185,20 +221,29 @@ def _within(state: State, value: Value, target: IntType) -> Value:
     if maximum > 100 and state.chance(3):
         low, high = -100.0 if target.signed else 0.0, 100.0
     else:
-        low, high = max(-maximum, float(target.minimum)), min(maximum, 2.0 ** (target.bits - target.signed) * (1.0 - 2.0 ** -(source.mantissa + 1)))
+        low, high = (
+            max(-maximum, float(target.minimum)),
+            min(
+                maximum,
+                2.0 ** (target.bits - target.signed) * (1.0 - 2.0 ** -(source.mantissa + 1)),
+            ),
+        )
     if source.is_fp8:
         assert maximum < 2**18
         # no minimum or maximum of fp8: what is out of range becomes zero
         with state.guarding() as b:
             wide = b.cast(value, result=with_element(value.type, F32))
             inside = b.and_(
-                b.cmp(wide, b.constant_like(wide.type, low), predicate="ge"), b.cmp(wide, b.constant_like(wide.type, min(high, maximum)), predicate="le")
+                b.cmp(wide, b.constant_like(wide.type, low), predicate="ge"),
+                b.cmp(wide, b.constant_like(wide.type, min(high, maximum)), predicate="le"),
             )
             found: Value = b.select(inside, value, b.constant_like(value.type, 0.0))
         return found
     value = state.settled(value, 0.0)
     with state.guarding() as b:
-        clamped: Value = b.max(b.min(value, b.constant_like(value.type, high)), b.constant_like(value.type, low))
+        clamped: Value = b.max(
+            b.min(value, b.constant_like(value.type, high)), b.constant_like(value.type, low)
+        )
     return clamped
 
 
@@ -212,7 +257,11 @@ def bits(state: State) -> None:
     if a is None:
         return
     source = element_type(a.type)
-    targets = [type_ for type_ in (*INTEGERS, *FLOATS) if type_.bits == source.bits and type_ is not source and type_ in state.language.numbers]  # type: ignore[attr-defined]
+    targets = [
+        type_
+        for type_ in (*INTEGERS, *FLOATS)
+        if type_.bits == source.bits and type_ is not source and type_ in state.language.numbers  # type: ignore[attr-defined]
+    ]
     if not targets:
         return
     target = state.one_of(tuple(targets))

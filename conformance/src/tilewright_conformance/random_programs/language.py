@@ -34,10 +34,21 @@ _NUMBERS: tuple[IntType | FloatType, ...] = (*INTEGERS, *FLOATS)
 #: All of Tile IR that needs nothing of a target, with extents that are powers of two.
 PORTABLE = Capabilities(
     dtypes=frozenset(str(type_) for type_ in _NUMBERS),
-    dot={str(type_): tuple(map(str, accumulator_types(type_))) for type_ in _NUMBERS if accumulator_types(type_)},
+    dot={
+        str(type_): tuple(map(str, accumulator_types(type_)))
+        for type_ in _NUMBERS
+        if accumulator_types(type_)
+    },
     dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
     atomics={
-        str(type_): frozenset({kind for kind in _KINDS if _fits(kind, type_) and (type_.bits >= 32 or kind in ("add", "xchg"))} | {"cas"})
+        str(type_): frozenset(
+            {
+                kind
+                for kind in _KINDS
+                if _fits(kind, type_) and (type_.bits >= 32 or kind in ("add", "xchg"))
+            }
+            | {"cas"}
+        )
         for type_ in _NUMBERS
         if type_.bits >= 16
     },
@@ -64,7 +75,11 @@ class Language:
 
         Masks, offsets and program ids need i1, i32 and i64, which every backend has.
         """
-        return tuple(type_ for type_ in INTEGERS if type_ is not I1 and (self.has(type_) or type_ in (I32, I64)))
+        return tuple(
+            type_
+            for type_ in INTEGERS
+            if type_ is not I1 and (self.has(type_) or type_ in (I32, I64))
+        )
 
     @cached_property
     def floats(self) -> tuple[FloatType, ...]:
@@ -90,7 +105,12 @@ class Language:
         """Shapes of the tiles that a program begins with."""
         extents = _EXTENTS if self.capabilities.power_of_two else (*_EXTENTS, *_ODD_EXTENTS)
         found: list[tuple[int, ...]] = [(extent,) for extent in extents]
-        found += [(rows, columns) for rows in extents for columns in extents if 4 <= rows * columns <= 256 and max(rows, columns) <= 64]
+        found += [
+            (rows, columns)
+            for rows in extents
+            for columns in extents
+            if 4 <= rows * columns <= 256 and max(rows, columns) <= 64
+        ]
         found += [(2, 4, 8), (4, 1, 16), (2, 2, 2), (1, 8, 4)]
         if not self.capabilities.power_of_two:
             found += [(3, 4, 5), (2, 3, 1, 7)]
@@ -123,7 +143,9 @@ class Language:
             (operand, accumulator)
             for operand in self.numbers
             for accumulator in accumulator_types(operand)
-            if isinstance(accumulator, IntType | FloatType) and str(accumulator) in self.capabilities.dot.get(str(operand), ()) and self.has(accumulator)
+            if isinstance(accumulator, IntType | FloatType)
+            and str(accumulator) in self.capabilities.dot.get(str(operand), ())
+            and self.has(accumulator)
         )
 
     @cached_property
@@ -135,5 +157,13 @@ class Language:
             if not isinstance(element, IntType | FloatType) or not self.has(element):
                 continue
             kinds = sorted(self.capabilities.atomics[name])
-            found += [(element, kind) for kind in kinds if (element.bits in (16, 32, 64) if kind == "cas" else kind in _KINDS and _fits(kind, element))]
+            found += [
+                (element, kind)
+                for kind in kinds
+                if (
+                    element.bits in (16, 32, 64)
+                    if kind == "cas"
+                    else kind in _KINDS and _fits(kind, element)
+                )
+            ]
         return tuple(found)

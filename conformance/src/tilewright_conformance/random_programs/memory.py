@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir import Value
-from tilewright.ir.types import I1, I32, I64, U8, FloatType, PointerType, TileType, Type, element_type, shape_of, tile_or_scalar, with_element
+from tilewright.ir.types import (
+    I1,
+    I32,
+    I64,
+    U8,
+    FloatType,
+    PointerType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+    tile_or_scalar,
+    with_element,
+)
 from tilewright_conformance.random_programs.shapes import below
 from tilewright_conformance.random_programs.state import Item, Slot, State, is_number
 
@@ -33,7 +46,10 @@ def _layout(state: State, shape: tuple[int, ...]) -> tuple[Value, int]:
             return b.sub(b.constant_like(offsets.type, numel - 1), offsets), numel
         if kind == 4:
             stride, start = state.number(2, 3), state.number(0, 2)
-            return b.add(b.mul(offsets, b.constant_like(offsets.type, stride)), b.constant_like(offsets.type, start)), (numel - 1) * stride + start + 1
+            return b.add(
+                b.mul(offsets, b.constant_like(offsets.type, stride)),
+                b.constant_like(offsets.type, start),
+            ), (numel - 1) * stride + start + 1
     return offsets, numel
 
 
@@ -54,12 +70,16 @@ def _strided(state: State, shape: tuple[int, ...]) -> tuple[Value, int]:
             part = b.mul(along, b.constant_like(along.type, strides[axis]))
             total = part if total is None else b.add(total, part)
     assert total is not None
-    return total, sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + 1
+    return total, sum(
+        (extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)
+    ) + 1
 
 
 def _moved(state: State, base: Value, offsets: Value, maximum: int) -> Value:
     """Pointers at offsets, which are of any type that holds ``maximum``."""
-    types = [type_ for type_ in (I32, I32, I64, *state.language.integers) if type_.maximum >= maximum]
+    types = [
+        type_ for type_ in (I32, I32, I64, *state.language.integers) if type_.maximum >= maximum
+    ]
     target = with_element(offsets.type, state.one_of(types))
     with state.guarding() as b:
         if offsets.type is not target:
@@ -78,7 +98,14 @@ def own_part(state: State, slot: Value, span: int) -> Value:
     return found
 
 
-def _region(state: State, element: Type, shape: tuple[int, ...], fill: str, name: str, written: tuple[float, float] | None = None) -> tuple[Slot, Value]:
+def _region(
+    state: State,
+    element: Type,
+    shape: tuple[int, ...],
+    fill: str,
+    name: str,
+    written: tuple[float, float] | None = None,
+) -> tuple[Slot, Value]:
     """A new argument with room for a tile of each program, and the tile's pointers."""
     if not shape:
         slot = state.array(element, state.programs, fill, name, written)
@@ -88,7 +115,14 @@ def _region(state: State, element: Type, shape: tuple[int, ...], fill: str, name
     return slot, _moved(state, own_part(state, slot.value, span), offsets, span - 1)
 
 
-def _global(state: State, element: Type, shape: tuple[int, ...], fill: str, name: str, written: tuple[float, float] | None = None) -> tuple[Value, Value]:
+def _global(
+    state: State,
+    element: Type,
+    shape: tuple[int, ...],
+    fill: str,
+    name: str,
+    written: tuple[float, float] | None = None,
+) -> tuple[Value, Value]:
     """(pointers, mask) of the program's tile of an array that ends inside a tile.
 
     The lanes beyond the array's end are masked off.
@@ -97,7 +131,11 @@ def _global(state: State, element: Type, shape: tuple[int, ...], fill: str, name
     total = numel * state.programs
     count = state.number(1, total)
     slot = state.array(element, count, fill, name, written)
-    limit = state.scalar(I32, count, "n").value if state.chance(2) else state.builder.constant_like(I32, count)
+    limit = (
+        state.scalar(I32, count, "n").value
+        if state.chance(2)
+        else state.builder.constant_like(I32, count)
+    )
     positions = state.positions(shape)
     with state.guarding() as b:
         start = b.mul(state.linear_program(), b.constant_like(I32, numel))
@@ -118,13 +156,19 @@ def _mask(state: State, shape: tuple[int, ...]) -> Value:
             return found
     if not shape:
         value = state.linear_program()
-        made: Value = b.cmp(value, b.constant_like(I32, state.number(0, 3)), predicate=state.one_of(_PREDICATES))
+        made: Value = b.cmp(
+            value, b.constant_like(I32, state.number(0, 3)), predicate=state.one_of(_PREDICATES)
+        )
         return made
     if kind < 3 and len(shape) > 1:
         conditions = []
         for axis in range(len(shape)):
             along = state.along(shape, axis)
-            conditions.append(b.cmp(along, b.constant_like(along.type, state.number(0, shape[axis])), predicate="lt"))
+            conditions.append(
+                b.cmp(
+                    along, b.constant_like(along.type, state.number(0, shape[axis])), predicate="lt"
+                )
+            )
         both = conditions[0]
         for condition in conditions[1:]:
             both = b.and_(both, condition)
@@ -132,7 +176,10 @@ def _mask(state: State, shape: tuple[int, ...]) -> Value:
     positions = state.positions(shape)
     limit: Value = b.constant_like(positions.type, state.number(0, state.language.numel(shape)))
     if state.chance(2):
-        limit = b.splat(state.scalar(I32, state.number(0, state.language.numel(shape)), "n").value, result=positions.type)
+        limit = b.splat(
+            state.scalar(I32, state.number(0, state.language.numel(shape)), "n").value,
+            result=positions.type,
+        )
     mask: Value = b.cmp(positions, limit, predicate="lt")
     return mask
 
@@ -159,7 +206,13 @@ def load(state: State, shape: tuple[int, ...] | None = None, element: Type | Non
         if state.chance(2):
             mask = _mask(state, shape)
     type_ = tile_or_scalar(shape, element)
-    attributes = {"volatile": True} if state.chance(12) else {"eviction": state.one_of(("first", "last"))} if state.chance(8) else {}
+    attributes = (
+        {"volatile": True}
+        if state.chance(12)
+        else {"eviction": state.one_of(("first", "last"))}
+        if state.chance(8)
+        else {}
+    )
     if mask is None:
         state.add(state.builder.load(pointers, **attributes))
     elif state.number(0, 2):
@@ -175,7 +228,9 @@ def _storable(state: State, item: Item) -> Value:
     """The value with booleans as bytes."""
     if element_type(item.type) is I1:
         with state.guarding() as b:
-            found: Value = b.cast(item.value, result=with_element(item.type, U8 if state.language.has(U8) else I32))
+            found: Value = b.cast(
+                item.value, result=with_element(item.type, U8 if state.language.has(U8) else I32)
+            )
         return found
     return item.value
 
@@ -220,7 +275,9 @@ def store_and_load(state: State) -> None:
     state.builder.store(_moved(state, base, offsets, span - 1), value)
     state.builder.barrier()
     with state.guarding() as b:
-        other = b.sub(b.constant_like(offsets.type, span - 1), offsets) if state.chance(2) else offsets
+        other = (
+            b.sub(b.constant_like(offsets.type, span - 1), offsets) if state.chance(2) else offsets
+        )
         loaded = b.load(_moved(state, base, other, span - 1))
     state.add(loaded, item.bound)
 
@@ -233,7 +290,9 @@ def atomic_own(state: State) -> None:
     if not state.language.atomics:
         return
     element, kind = state.one_of(state.language.atomics)
-    tile = state.exact_tile(lambda type_: type_.element is element) or state.exact_tile(lambda type_: True)
+    tile = state.exact_tile(lambda type_: type_.element is element) or state.exact_tile(
+        lambda type_: True
+    )
     shape = shape_of(tile.type) if tile is not None and state.number(0, 5) else ()
     type_ = tile_or_scalar(shape, element)
     adds = kind == "add" and isinstance(element, FloatType)
@@ -247,7 +306,15 @@ def atomic_own(state: State) -> None:
         if state.number(0, 2):  # half of the lanes, more or less, find what they expect
             with state.guarding() as b:
                 some = state.integers(shape)
-                found = b.select(b.cmp(b.and_(some, b.constant_like(some.type, 1)), b.constant_like(some.type, 0), predicate="eq"), found, value)
+                found = b.select(
+                    b.cmp(
+                        b.and_(some, b.constant_like(some.type, 1)),
+                        b.constant_like(some.type, 0),
+                        predicate="eq",
+                    ),
+                    found,
+                    value,
+                )
         state.add(state.builder.atomic_cas(pointers, found, value, **attributes))
         _look(state, pointers)
         return
@@ -269,7 +336,11 @@ def _look(state: State, pointers: Value) -> None:
 
 def atomic_shared(state: State) -> None:
     """Updates of a few cells by many lanes and programs, in whatever order."""
-    kinds = [(element, kind) for element, kind in state.language.atomics if kind not in ("xchg", "cas") and element.bits >= 32]
+    kinds = [
+        (element, kind)
+        for element, kind in state.language.atomics
+        if kind not in ("xchg", "cas") and element.bits >= 32
+    ]
     tile = state.exact_tile(lambda type_: True)
     if not kinds or tile is None:
         return
@@ -278,10 +349,19 @@ def atomic_shared(state: State) -> None:
     cells = state.one_of((1, 2, 4, 8, 33))
     adds = kind == "add" and isinstance(element, FloatType)
     slot = state.array(element, cells, "whole" if adds else "finite", "m", (0.0, 0.0))
-    pointers = _moved(state, slot.value, below(state, state.integers(shape_of(type_)), cells), cells - 1)
+    pointers = _moved(
+        state, slot.value, below(state, state.integers(shape_of(type_)), cells), cells - 1
+    )
     value = state.whole(type_, 4) if adds else state.settled(state.of(type_))
     mask = _mask(state, shape_of(type_)) if state.chance(3) else None
-    state.builder.atomic_rmw(pointers, value, mask, kind=kind, order=state.one_of(_ORDERS), scope=state.one_of(_SCOPES[1:]))
+    state.builder.atomic_rmw(
+        pointers,
+        value,
+        mask,
+        kind=kind,
+        order=state.one_of(_ORDERS),
+        scope=state.one_of(_SCOPES[1:]),
+    )
 
 
 def atomic_access(state: State) -> None:
@@ -293,10 +373,14 @@ def atomic_access(state: State) -> None:
     pointers = _region(state, element, shape, "finite", "m", item.bound or (0.0, 0.0))[1]
     mask = _mask(state, shape) if state.chance(3) else None
     scope = state.one_of(_SCOPES)
-    state.builder.atomic_store(pointers, item.value, mask, order=state.one_of(("relaxed", "release")), scope=scope)
+    state.builder.atomic_store(
+        pointers, item.value, mask, order=state.one_of(("relaxed", "release")), scope=scope
+    )
     if mask is None or item.bound is None:
         state.builder.barrier()
-        loaded = state.builder.atomic_load(pointers, order=state.one_of(("relaxed", "acquire")), scope=scope)
+        loaded = state.builder.atomic_load(
+            pointers, order=state.one_of(("relaxed", "acquire")), scope=scope
+        )
         state.add(loaded, item.bound)
 
 

@@ -63,7 +63,12 @@ class Program:
     def arguments(self) -> list[Any]:
         """Fresh arguments in the function's order; bf16 and fp8 elements are raw bits."""
         rng = np.random.default_rng(self.seed)
-        return [one.value if isinstance(one, NumberArgument) else FILLS[one.fill](rng, one.element, one.count) for one in self.parameters]
+        return [
+            one.value
+            if isinstance(one, NumberArgument)
+            else FILLS[one.fill](rng, one.element, one.count)
+            for one in self.parameters
+        ]
 
 
 # ---- data
@@ -77,9 +82,16 @@ def random_array(rng: np.random.Generator, element: Type, count: int) -> Array:
     if isinstance(element, FloatType):
         numbers = rng.standard_normal(count) * 10.0 ** rng.integers(-3, 4, count)
         infinities = (np.inf, -np.inf) if element.has_infinity else ()
-        special: Array = np.asarray(encode(np.array([*special_numbers(element), *infinities, *[np.nan] * 4, 0.5, -0.5]), element))
+        special: Array = np.asarray(
+            encode(
+                np.array([*special_numbers(element), *infinities, *[np.nan] * 4, 0.5, -0.5]),
+                element,
+            )
+        )
         ties = np.asarray(encode(np.array([0.0, *_near_ties(element)]), element))
-        data = np.where(rng.random(count) < 0.05, rng.choice(ties, count), np.asarray(encode(numbers, element)))
+        data = np.where(
+            rng.random(count) < 0.05, rng.choice(ties, count), np.asarray(encode(numbers, element))
+        )
     else:
         assert isinstance(element, IntType)
         data = _bits(rng, element, count)
@@ -107,9 +119,15 @@ def _bits(rng: np.random.Generator, element: Type, count: int) -> Array:
 def special_numbers(element: Type) -> tuple[int | float, ...]:
     """The values at the edges of a type; each is a number of the type."""
     if isinstance(element, IntType):
-        return tuple(dict.fromkeys((0, 1, 2, element.minimum, element.maximum, element.maximum // 2 + 1)))
+        return tuple(
+            dict.fromkeys((0, 1, 2, element.minimum, element.maximum, element.maximum // 2 + 1))
+        )
     assert isinstance(element, FloatType)
-    smallest, normal, largest = 2.0 ** min_exponent(element), 2.0 ** (1 - element.bias), max_finite(element)
+    smallest, normal, largest = (
+        2.0 ** min_exponent(element),
+        2.0 ** (1 - element.bias),
+        max_finite(element),
+    )
     infinities = (np.inf, -np.inf) if element.has_infinity else ()
     zeros = (0.0, -0.0) if element.has_negative_zero else (0.0,)
     ends = (largest, -largest, normal, smallest, -smallest)
@@ -121,7 +139,11 @@ def _whole(rng: np.random.Generator, element: Type, count: int) -> Array:
     most = 1 if isinstance(element, FloatType) and element.is_fp8 else 8
     smallest = 0 if isinstance(element, IntType) and not element.signed else -most
     numbers = rng.integers(smallest, most, count, endpoint=True)
-    return np.asarray(encode(numbers.astype(np.float64), element)) if isinstance(element, FloatType) else numbers.astype(numpy_dtype(element))
+    return (
+        np.asarray(encode(numbers.astype(np.float64), element))
+        if isinstance(element, FloatType)
+        else numbers.astype(numpy_dtype(element))
+    )
 
 
 def _place(rng: np.random.Generator, element: Type, count: int) -> Array:
@@ -132,7 +154,9 @@ def _finite(rng: np.random.Generator, element: Type, count: int) -> Array:
     """Random data without NaN and infinities."""
     data = random_array(rng, element, count)
     if isinstance(element, FloatType):
-        data[~np.isfinite(np.asarray(decode(data, element)))] = np.asarray(encode(np.float64(1.0), element))
+        data[~np.isfinite(np.asarray(decode(data, element)))] = np.asarray(
+            encode(np.float64(1.0), element)
+        )
     return data
 
 
@@ -168,7 +192,9 @@ def mismatch(output: Output, expected: Array, found: Array) -> str:
         return ""
     rules = Rules()
     if output.ulp and isinstance(output.element, FloatType):
-        rules = Rules(output.ulp, atol=output.ulp * _unit(output.element, output.scale), zero_sign=False)
+        rules = Rules(
+            output.ulp, atol=output.ulp * _unit(output.element, output.scale), zero_sign=False
+        )
     try:
         compare(found, expected, output.element, rules, name="it")
     except MismatchError as error:

@@ -7,7 +7,18 @@ from typing import Any
 
 from tilewright.ir import Builder, Region, Value
 from tilewright.ir.ops.linear import SCALED_FORMATS
-from tilewright.ir.types import F8E4B15, F8E4M3FN, F32, I8, I32, U8, FloatType, IntType, TileType, Type
+from tilewright.ir.types import (
+    F8E4B15,
+    F8E4M3FN,
+    F32,
+    I8,
+    I32,
+    U8,
+    FloatType,
+    IntType,
+    TileType,
+    Type,
+)
 from tilewright_conformance.random_programs import expressions
 from tilewright_conformance.random_programs.expressions import computes
 from tilewright_conformance.random_programs.state import State, is_float, is_int, is_wide_float
@@ -26,7 +37,9 @@ def _extreme_with_position(predicate: str, tie: str) -> Combine:
 
     def combine(b: Builder, left: Sequence[Value], right: Sequence[Value]) -> Sequence[Value]:
         better = b.cmp(left[0], right[0], predicate=predicate)
-        same = b.and_(b.cmp(left[0], right[0], predicate="eq"), b.cmp(left[1], right[1], predicate=tie))
+        same = b.and_(
+            b.cmp(left[0], right[0], predicate="eq"), b.cmp(left[1], right[1], predicate=tie)
+        )
         taken = b.or_(better, same)
         return [b.select(taken, left[0], right[0]), b.select(taken, left[1], right[1])]
 
@@ -34,7 +47,9 @@ def _extreme_with_position(predicate: str, tie: str) -> Combine:
 
 
 def _each(names: Sequence[str]) -> Combine:
-    return lambda b, left, right: [getattr(b, name)(x, y) for name, x, y in zip(names, left, right, strict=True)]
+    return lambda b, left, right: [
+        getattr(b, name)(x, y) for name, x, y in zip(names, left, right, strict=True)
+    ]
 
 
 def _affine(b: Builder, left: Sequence[Value], right: Sequence[Value]) -> Sequence[Value]:
@@ -48,13 +63,25 @@ def _latest(b: Builder, left: Sequence[Value], right: Sequence[Value]) -> Sequen
     return [b.select(empty, left[0], right[0])]
 
 
-def _fold(state: State, name: str, inputs: Sequence[Value], combine: Combine, bound: tuple[float, float] | None = None, **attributes: Any) -> None:
+def _fold(
+    state: State,
+    name: str,
+    inputs: Sequence[Value],
+    combine: Combine,
+    bound: tuple[float, float] | None = None,
+    **attributes: Any,
+) -> None:
     elements = [value.type.element for value in inputs if isinstance(value.type, TileType)]
-    region = Region([*elements, *elements], [*(f"left{i}" for i in range(len(elements))), *(f"right{i}" for i in range(len(elements)))])
+    region = Region(
+        [*elements, *elements],
+        [*(f"left{i}" for i in range(len(elements))), *(f"right{i}" for i in range(len(elements)))],
+    )
     with state.builder.at_region(region), state.guarding() as b:
         half = len(elements)
         b.yield_(combine(b, region.arguments[:half], region.arguments[half:]))
-    for result in state.builder.region_op(name, list(inputs), regions=[region], **attributes).results:
+    for result in state.builder.region_op(
+        name, list(inputs), regions=[region], **attributes
+    ).results:
         state.add(result, bound)
 
 
@@ -78,10 +105,19 @@ def reduce(state: State) -> None:
         if is_int(type_.element) and state.chance(2):
             with state.guarding() as b:
                 value = b.and_(value, b.constant_like(type_, 3))
-        _fold(state, "reduce", [value, state.along(type_.shape, axis)], _extreme_with_position(predicate, tie), axis=axis)
+        _fold(
+            state,
+            "reduce",
+            [value, state.along(type_.shape, axis)],
+            _extreme_with_position(predicate, tie),
+            axis=axis,
+        )
     elif kind == 1:
         other = state.integers(type_.shape)
-        names = [state.one_of(("min", "max") if is_float(type_.element) else _INTEGER_FOLDS), state.one_of(("add", "max", "xor"))]
+        names = [
+            state.one_of(("min", "max") if is_float(type_.element) else _INTEGER_FOLDS),
+            state.one_of(("add", "max", "xor")),
+        ]
         _fold(state, "reduce", [value, other], _each(names), axis=axis)
     else:
         name = state.one_of(("min", "max") if is_float(type_.element) else _INTEGER_FOLDS)
@@ -96,7 +132,13 @@ def scan(state: State) -> None:
     attributes: dict[str, Any] = {"axis": axis, "reverse": state.chance(2)}
     kind = state.number(0, 4)
     if kind == 0:
-        _fold(state, "scan", [value, state.along(type_.shape, axis)], _extreme_with_position("gt", "lt"), **attributes)
+        _fold(
+            state,
+            "scan",
+            [value, state.along(type_.shape, axis)],
+            _extreme_with_position("gt", "lt"),
+            **attributes,
+        )
     elif kind == 1 and is_int(type_.element):
         _fold(state, "scan", [value, state.partner(value)], _affine, **attributes)
     elif kind == 2:
@@ -151,7 +193,10 @@ def elementwise_region(state: State) -> None:
         inputs.append(second)
     pack = state.one_of([pack for pack in (1, 2, 4) if numel % pack == 0])
     elements = [value.type.element for value in inputs if isinstance(value.type, TileType)]
-    region = Region([element for element in elements for _ in range(pack)], [f"x{i}" for i in range(pack * len(elements))])
+    region = Region(
+        [element for element in elements for _ in range(pack)],
+        [f"x{i}" for i in range(pack * len(elements))],
+    )
     results: list[Type] = []
     with state.inside(region, region.arguments, closed=True):
         steps(state, state.number(1, 4), expressions.STEPS)
@@ -162,7 +207,9 @@ def elementwise_region(state: State) -> None:
             yielded += [item.value, *(state.of(item.type) for _ in range(pack - 1))]
             results.append(TileType(shape, item.type))
         state.builder.yield_(yielded)
-    for result in state.builder.region_op("map", inputs, regions=[region], results=results, pack=pack).results:
+    for result in state.builder.region_op(
+        "map", inputs, regions=[region], results=results, pack=pack
+    ).results:
         state.add(result)
 
 
@@ -203,10 +250,15 @@ def dot(state: State) -> None:
     fp8 = isinstance(operand, FloatType) and operand.is_fp8
     if operand in (I8, U8) or fp8:  # operands of different types of one kind
         kinds = [
-            type_ for type_, other in state.language.dots if other is accumulator and (type_ in (I8, U8) if not fp8 else is_float(type_) and type_.bits == 8)
+            type_
+            for type_, other in state.language.dots
+            if other is accumulator
+            and (type_ in (I8, U8) if not fp8 else is_float(type_) and type_.bits == 8)
         ]
         right_type = state.one_of(kinds)
-    left_bits, right_bits = (min(_room(type_), limit) for type_, limit in ((left_type, 14), (right_type, 4)))
+    left_bits, right_bits = (
+        min(_room(type_), limit) for type_, limit in ((left_type, 14), (right_type, 4))
+    )
     if attributes.get("precision", "ieee") != "ieee":
         left_bits = min(left_bits, 8)
     accumulator_bits = (14 if fp8 else _room(accumulator)) - k.bit_length() - 1
@@ -218,7 +270,13 @@ def dot(state: State) -> None:
     scales = _scale(left_type), _scale(right_type)
     a = _matrix(state, (*batch, m, k), left_type, left_bits, scales[0])
     b = _matrix(state, (*batch, k, n), right_type, right_bits, scales[1])
-    c = _matrix(state, (*batch, m, n), accumulator, min(left_bits + right_bits, accumulator_bits), scales[0] * scales[1])
+    c = _matrix(
+        state,
+        (*batch, m, n),
+        accumulator,
+        min(left_bits + right_bits, accumulator_bits),
+        scales[0] * scales[1],
+    )
     if state.number(0, 2):
         state.add(state.builder.dot(a, b, c, **attributes))
         return
@@ -236,7 +294,9 @@ def _matrix(state: State, shape: tuple[int, ...], element: Type, bits: int, scal
     """Whole numbers, as they are or transposed."""
     if state.chance(3):
         order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-        transposed = state.whole(TileType(tuple(shape[axis] for axis in order), element), bits, scale)
+        transposed = state.whole(
+            TileType(tuple(shape[axis] for axis in order), element), bits, scale
+        )
         found: Value = state.builder.permute(transposed, order=order)
         return found
     return state.whole(TileType(shape, element), bits, scale)
@@ -264,10 +324,18 @@ def scaled_dot(state: State) -> None:
         if format_ == "e2m1":
             pack = attributes[f"{name}_pack_k"] = state.chance(2)
             extents[(1 if name == "a" else 0) ^ (not pack)] //= 2
-        operands[name] = state.whole(TileType(tuple(extents), SCALED_FORMATS[format_]), 8 if format_ == "e2m1" else 3)
-        operands[f"{name}_scale"] = _scales(state, (outer, k // group), scale) if state.number(0, 3) else None
+        operands[name] = state.whole(
+            TileType(tuple(extents), SCALED_FORMATS[format_]), 8 if format_ == "e2m1" else 3
+        )
+        operands[f"{name}_scale"] = (
+            _scales(state, (outer, k // group), scale) if state.number(0, 3) else None
+        )
     c = state.whole(TileType((m, n), F32), 8)
-    state.add(state.builder.dot_scaled(operands["a"], operands["a_scale"], operands["b"], operands["b_scale"], c, **attributes))
+    state.add(
+        state.builder.dot_scaled(
+            operands["a"], operands["a_scale"], operands["b"], operands["b_scale"], c, **attributes
+        )
+    )
 
 
 def _scales(state: State, shape: tuple[int, ...], kind: Type) -> Value:
@@ -276,10 +344,22 @@ def _scales(state: State, shape: tuple[int, ...], kind: Type) -> Value:
     with state.guarding() as b:
         found: Value
         if kind is U8:
-            found = b.cast(b.add(numbers, b.constant_like(numbers.type, 127)), result=TileType(shape, U8))
+            found = b.cast(
+                b.add(numbers, b.constant_like(numbers.type, 127)), result=TileType(shape, U8)
+            )
         else:
-            found = b.cast(b.add(numbers, b.constant_like(numbers.type, 3)), result=TileType(shape, kind))
+            found = b.cast(
+                b.add(numbers, b.constant_like(numbers.type, 3)), result=TileType(shape, kind)
+            )
     return found
 
 
-STEPS: dict[Callable[[State], None], int] = {reduce: 8, scan: 5, exact_sum: 2, rounded_sum: 2, elementwise_region: 3, dot: 8, scaled_dot: 1}
+STEPS: dict[Callable[[State], None], int] = {
+    reduce: 8,
+    scan: 5,
+    exact_sum: 2,
+    rounded_sum: 2,
+    elementwise_region: 3,
+    dot: 8,
+    scaled_dot: 1,
+}

@@ -6,14 +6,29 @@ import itertools
 from collections.abc import Callable
 
 from tilewright.ir import Value
-from tilewright.ir.types import I1, I32, I64, IntType, TileType, element_type, shape_of, with_element
+from tilewright.ir.types import (
+    I1,
+    I32,
+    I64,
+    IntType,
+    TileType,
+    element_type,
+    shape_of,
+    with_element,
+)
 from tilewright_conformance.random_programs.state import Item, State, is_int
 
 
 def _tile(state: State) -> tuple[Item, Value, TileType] | None:
     """A tile to move: exact or not."""
-    item = state.pick(lambda item: isinstance(item.type, TileType) and isinstance(item.value, Value))
-    return (item, item.value, item.type) if item is not None and isinstance(item.type, TileType) else None
+    item = state.pick(
+        lambda item: isinstance(item.type, TileType) and isinstance(item.value, Value)
+    )
+    return (
+        (item, item.value, item.type)
+        if item is not None and isinstance(item.type, TileType)
+        else None
+    )
 
 
 def _partner(state: State, item: Item) -> Value:
@@ -25,7 +40,9 @@ def permute(state: State) -> None:
     item = state.pick(lambda item: len(shape_of(item.type)) > 1)
     if item is not None:
         rank = len(shape_of(item.type))
-        orders = [order for order in itertools.permutations(range(rank)) if order != tuple(range(rank))]
+        orders = [
+            order for order in itertools.permutations(range(rank)) if order != tuple(range(rank))
+        ]
         state.add(state.builder.permute(item.value, order=state.one_of(orders[:23])), item.bound)
 
 
@@ -41,13 +58,25 @@ def reshape(state: State) -> None:
     if found is None:
         return
     item, value, type_ = found
-    firsts = [extent for extent in (1, 2, 3, 4, 8, 16) if type_.numel % extent == 0 and extent <= type_.numel]
+    firsts = [
+        extent
+        for extent in (1, 2, 3, 4, 8, 16)
+        if type_.numel % extent == 0 and extent <= type_.numel
+    ]
     first = state.one_of(firsts)
     rest = type_.numel // first
-    shapes = [(first, rest), (rest, first), (type_.numel,), *([(first, 2, rest // 2)] if rest % 2 == 0 else [])]
+    shapes = [
+        (first, rest),
+        (rest, first),
+        (type_.numel,),
+        *([(first, 2, rest // 2)] if rest % 2 == 0 else []),
+    ]
     shapes = [shape for shape in shapes if shape != type_.shape and state.language.fits(shape)]
     if shapes:
-        state.add(state.builder.reshape(value, result=TileType(state.one_of(shapes), type_.element)), item.bound)
+        state.add(
+            state.builder.reshape(value, result=TileType(state.one_of(shapes), type_.element)),
+            item.bound,
+        )
 
 
 def broadcast(state: State) -> None:
@@ -56,12 +85,18 @@ def broadcast(state: State) -> None:
         scalar = state.pick(lambda item: not isinstance(item.type, TileType))
         tile = state.pick(lambda item: isinstance(item.type, TileType))
         if scalar is not None and tile is not None:
-            state.add(state.builder.splat(scalar.value, result=with_element(tile.type, scalar.type)), scalar.bound)
+            state.add(
+                state.builder.splat(scalar.value, result=with_element(tile.type, scalar.type)),
+                scalar.bound,
+            )
         return
     extent = state.one_of((2, 4, 8))
     shape = tuple(extent if own == 1 else own for own in shape_of(item.type))
     if state.language.fits(shape):
-        state.add(state.builder.broadcast(item.value, result=TileType(shape, element_type(item.type))), item.bound)
+        state.add(
+            state.builder.broadcast(item.value, result=TileType(shape, element_type(item.type))),
+            item.bound,
+        )
 
 
 def unsplat(state: State) -> None:
@@ -70,7 +105,9 @@ def unsplat(state: State) -> None:
     if item is None:
         item = state.pick(lambda item: len(shape_of(item.type)) == 1)
         if item is not None:
-            index = state.builder.constant_like(TileType((1,), I32), state.number(0, shape_of(item.type)[0] - 1))
+            index = state.builder.constant_like(
+                TileType((1,), I32), state.number(0, shape_of(item.type)[0] - 1)
+            )
             item = Item(state.builder.gather(item.value, index, axis=0), item.bound)
     if item is not None:
         state.add(state.builder.unsplat(item.value), item.bound)
@@ -92,7 +129,9 @@ def split(state: State) -> None:
         shape = (found[2].numel // 2, 2)
         if not state.language.fits(shape):
             return
-        halves = state.builder.split(state.builder.reshape(found[1], result=TileType(shape, found[2].element)))
+        halves = state.builder.split(
+            state.builder.reshape(found[1], result=TileType(shape, found[2].element))
+        )
     else:
         halves = state.builder.split(item.value)
     for half in halves:
@@ -105,7 +144,9 @@ def concatenate(state: State) -> None:
         return
     item, value, type_ = found
     axis = state.number(0, type_.rank - 1)
-    if state.language.fits(tuple(extent * 2 if i == axis else extent for i, extent in enumerate(type_.shape))):
+    if state.language.fits(
+        tuple(extent * 2 if i == axis else extent for i, extent in enumerate(type_.shape))
+    ):
         state.add(state.builder.cat(value, _partner(state, item), axis=axis), item.bound)
 
 
@@ -116,7 +157,9 @@ def gather(state: State) -> None:
     item, value, type_ = found
     axis = state.number(0, type_.rank - 1)
     shape = list(type_.shape)
-    shape[axis] = state.one_of((shape[axis], shape[axis], max(1, shape[axis] // 2), shape[axis] * 2))
+    shape[axis] = state.one_of(
+        (shape[axis], shape[axis], max(1, shape[axis] // 2), shape[axis] * 2)
+    )
     if not state.language.fits(tuple(shape)):
         return
     index = below(state, state.integers(tuple(shape)), type_.shape[axis])
@@ -155,7 +198,9 @@ def histogram(state: State) -> None:
             value = b.and_(value, b.constant_like(value.type, 2 * bins - 1))
     mask = state.exact_of(with_element(value.type, I1))
     if mask is None and state.chance(2):
-        mask = state.builder.cmp(value, state.partner(value), predicate=state.one_of(("ne", "lt", "ge")))
+        mask = state.builder.cmp(
+            value, state.partner(value), predicate=state.one_of(("ne", "lt", "ge"))
+        )
     state.add(state.builder.histogram(value, mask, bins=bins))
 
 
@@ -165,7 +210,11 @@ def count(state: State) -> None:
     if tile is not None:
         start, shape = state.one_of((0, 1, -4, 100, 2**31 - 1024, -(2**31))), shape_of(tile.type)
         numbers = state.builder.arange(start=start, end=start + state.language.numel(shape))
-        state.add(numbers if len(shape) == 1 else state.builder.reshape(numbers, result=TileType(shape, I32)))
+        state.add(
+            numbers
+            if len(shape) == 1
+            else state.builder.reshape(numbers, result=TileType(shape, I32))
+        )
 
 
 STEPS: dict[Callable[[State], None], int] = {

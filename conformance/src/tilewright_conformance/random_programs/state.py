@@ -19,9 +19,27 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tilewright.ir import Builder, Function, Location, Module, Operation, Region, Value
-from tilewright.ir.types import F32, F64, I1, I32, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of, tile_or_scalar, with_element
+from tilewright.ir.types import (
+    F32,
+    F64,
+    I1,
+    I32,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+    tile_or_scalar,
+    with_element,
+)
 from tilewright_conformance.random_programs.language import Language
-from tilewright_conformance.random_programs.program import ArrayArgument, NumberArgument, special_numbers
+from tilewright_conformance.random_programs.program import (
+    ArrayArgument,
+    NumberArgument,
+    special_numbers,
+)
 
 #: The file of the locations of operations that keep a program defined.
 GUARD = "guard"
@@ -107,7 +125,11 @@ class State:
 
     def exact_tile(self, accept: Callable[[TileType], bool]) -> Value | None:
         """An exact value that is a tile of an accepted type."""
-        found = self.pick(lambda item: item.bound is None and isinstance(item.type, TileType) and accept(item.type))
+        found = self.pick(
+            lambda item: (
+                item.bound is None and isinstance(item.type, TileType) and accept(item.type)
+            )
+        )
         return found.value if found is not None else None
 
     def exact_of(self, type_: Type) -> Value | None:
@@ -124,7 +146,9 @@ class State:
         way = self.number(0, 5)
         found = self.exact_of(like.type) if way < 3 else None
         if found is None and way < 5:
-            found = self._spread(like.type) if way == 3 else self._cast(like.type) if way == 4 else None
+            found = (
+                self._spread(like.type) if way == 3 else self._cast(like.type) if way == 4 else None
+            )
         return found if found is not None else self.constant(like.type)
 
     def of(self, type_: Type) -> Value:
@@ -136,14 +160,22 @@ class State:
         if not isinstance(type_, TileType):
             return None
         scalar = self.exact_of(type_.element)
-        found: Value | None = self.builder.splat(scalar, result=type_) if scalar is not None else None
+        found: Value | None = (
+            self.builder.splat(scalar, result=type_) if scalar is not None else None
+        )
         return found
 
     def _cast(self, type_: Type) -> Value | None:
         """A value of the same shape cast to the type, where no cast of such values is undefined."""
         element = element_type(type_)
         shape = shape_of(type_)
-        found = self.pick(lambda item: item.bound is None and shape_of(item.type) == shape and _casts_freely(element_type(item.type), element))
+        found = self.pick(
+            lambda item: (
+                item.bound is None
+                and shape_of(item.type) == shape
+                and _casts_freely(element_type(item.type), element)
+            )
+        )
         return self.builder.cast(found.value, result=type_) if found is not None else None
 
     def constant(self, type_: Type) -> Value:
@@ -175,7 +207,9 @@ class State:
         if not isinstance(element_type(value.type), FloatType):
             return value
         with self.guarding() as b:
-            found: Value = b.select(b.cmp(value, value, predicate="eq"), value, b.constant_like(value.type, replacement))
+            found: Value = b.select(
+                b.cmp(value, value, predicate="eq"), value, b.constant_like(value.type, replacement)
+            )
         return found
 
     def ordered(self, value: Value) -> Value:
@@ -187,7 +221,11 @@ class State:
             return value
         with self.guarding() as b:
             finite = b.cmp(b.sub(value, value), b.constant_like(value.type, 0.0), predicate="eq")
-            found: Value = b.select(finite, b.add(value, b.constant_like(value.type, 0.0)), b.constant_like(value.type, 1.0))
+            found: Value = b.select(
+                finite,
+                b.add(value, b.constant_like(value.type, 0.0)),
+                b.constant_like(value.type, 1.0),
+            )
         return found
 
     def positive_zero(self, value: Value) -> Value:
@@ -220,7 +258,13 @@ class State:
 
     def integers(self, shape: tuple[int, ...]) -> Value:
         """Integers of a shape that differ from element to element, or a value of the program."""
-        found = self.pick(lambda item: item.bound is None and shape_of(item.type) == shape and is_int(element_type(item.type)))
+        found = self.pick(
+            lambda item: (
+                item.bound is None
+                and shape_of(item.type) == shape
+                and is_int(element_type(item.type))
+            )
+        )
         if found is not None and self.number(0, 3):
             return found.value
         if not shape:
@@ -228,7 +272,9 @@ class State:
         numbers = self.positions(shape)
         with self.guarding() as b:
             factor = b.constant_like(numbers.type, self.one_of((1, 3, 37, 1103)))
-            made: Value = b.add(b.mul(numbers, factor), b.splat(self.linear_program(), result=numbers.type))
+            made: Value = b.add(
+                b.mul(numbers, factor), b.splat(self.linear_program(), result=numbers.type)
+            )
         return made
 
     def positions(self, shape: tuple[int, ...]) -> Value:
@@ -244,7 +290,11 @@ class State:
             for other in range(len(shape)):
                 if other != axis:
                     found = b.expand_dims(found, axis=other)
-            return b.broadcast(found, result=TileType(shape, I32)) if shape_of(found.type) != shape else found
+            return (
+                b.broadcast(found, result=TileType(shape, I32))
+                if shape_of(found.type) != shape
+                else found
+            )
 
     def linear_program(self) -> Value:
         """This program's number in the grid."""
@@ -263,24 +313,43 @@ class State:
 
     # ---- arguments
 
-    def array(self, element: Type, count: int, fill: str, name: str, written: tuple[float, float] | None = None) -> Slot:
+    def array(
+        self,
+        element: Type,
+        count: int,
+        fill: str,
+        name: str,
+        written: tuple[float, float] | None = None,
+    ) -> Slot:
         """A new argument: an array of ``count`` elements."""
-        return self._argument(PointerType(element), ArrayArgument(element, count, fill), name, written)
+        return self._argument(
+            PointerType(element), ArrayArgument(element, count, fill), name, written
+        )
 
     def scalar(self, type_: IntType | FloatType, value: int | float | bool, name: str) -> Slot:
         """A new argument: a number."""
         return self._argument(type_, NumberArgument(type_, value), name, None)
 
-    def _argument(self, type_: Type, parameter: ArrayArgument | NumberArgument, name: str, written: tuple[float, float] | None) -> Slot:
+    def _argument(
+        self,
+        type_: Type,
+        parameter: ArrayArgument | NumberArgument,
+        name: str,
+        written: tuple[float, float] | None,
+    ) -> Slot:
         self.function.argument_attributes.append({})
-        slot = Slot(self.function.body.add_argument(type_, f"{name}{len(self.slots)}"), parameter, written)
+        slot = Slot(
+            self.function.body.add_argument(type_, f"{name}{len(self.slots)}"), parameter, written
+        )
         self.slots.append(slot)
         return slot
 
     # ---- regions
 
     @contextlib.contextmanager
-    def inside(self, region: Region, values: Sequence[Value], *, closed: bool = False) -> Iterator[None]:
+    def inside(
+        self, region: Region, values: Sequence[Value], *, closed: bool = False
+    ) -> Iterator[None]:
         """Build in a region that sees ``values`` and, unless it is closed, the values outside."""
         outer = self.pool
         self.pool = [*([] if closed else outer), *(Item(value) for value in values)]
@@ -300,7 +369,11 @@ def is_int(type_: Type) -> bool:
 
 def _casts_freely(source: Type, target: Type) -> bool:
     """Return whether casting every value of one number type to another is defined."""
-    return source is not target and not isinstance(source, PointerType) and not (isinstance(source, FloatType) and isinstance(target, IntType))
+    return (
+        source is not target
+        and not isinstance(source, PointerType)
+        and not (isinstance(source, FloatType) and isinstance(target, IntType))
+    )
 
 
 def is_float(type_: Type) -> bool:

@@ -15,13 +15,26 @@ from tilewright_conformance.random_programs.program import ArrayArgument, Output
 from tilewright_conformance.random_programs.reductions_and_scans import steps
 from tilewright_conformance.random_programs.state import Slot, State
 
-_GRIDS = ((1, 1, 1), (1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (2, 3, 1), (3, 1, 2), (2, 2, 2), (1, 3, 2))
+_GRIDS = (
+    (1, 1, 1),
+    (1, 1, 1),
+    (2, 1, 1),
+    (3, 1, 1),
+    (1, 2, 1),
+    (1, 1, 2),
+    (2, 3, 1),
+    (3, 1, 2),
+    (2, 2, 2),
+    (1, 3, 2),
+)
 
 #: Most of the values that nothing reads that are stored at a program's end.
 _MOST_RESULTS = 10
 
 
-def random_program(seed: int, capabilities: Capabilities = PORTABLE, max_steps: int = 24) -> Program:
+def random_program(
+    seed: int, capabilities: Capabilities = PORTABLE, max_steps: int = 24
+) -> Program:
     """The program of a number: well defined by construction, and the same one in every process.
 
     Args:
@@ -31,7 +44,14 @@ def random_program(seed: int, capabilities: Capabilities = PORTABLE, max_steps: 
     source = random.Random(seed)
     module, function = Module(), Function("program", [], kernel=True)
     module.add(function)
-    state = State(source, Language(capabilities), source.choice(_GRIDS), module, function, Builder.at_end(function.body, Location("program", 1)))
+    state = State(
+        source,
+        Language(capabilities),
+        source.choice(_GRIDS),
+        module,
+        function,
+        Builder.at_end(function.body, Location("program", 1)),
+    )
     state.linear = state.linear_program()
     _begin(state)
     table = control.everything()
@@ -44,7 +64,9 @@ def random_program(seed: int, capabilities: Capabilities = PORTABLE, max_steps: 
     return _program(state)
 
 
-def programs(capabilities: Capabilities = PORTABLE, max_steps: int = 24) -> st.SearchStrategy[Program]:
+def programs(
+    capabilities: Capabilities = PORTABLE, max_steps: int = 24
+) -> st.SearchStrategy[Program]:
     """Random programs as a hypothesis strategy over their seeds; see :func:`random_program`."""
     return st.integers(0, 2**64 - 1).map(lambda seed: random_program(seed, capabilities, max_steps))
 
@@ -64,7 +86,9 @@ def _begin(state: State) -> None:
 
 def _number(state: State, type_: IntType | FloatType) -> int | float | bool:
     if isinstance(type_, FloatType):
-        return state.one_of((0.0, 1.0, -1.5, 0.1 if type_.bits == 64 else 0.10000000149011612, 2.0**100, 2.0**-140))
+        return state.one_of(
+            (0.0, 1.0, -1.5, 0.1 if type_.bits == 64 else 0.10000000149011612, 2.0**100, 2.0**-140)
+        )
     if type_.bits == 1:
         return state.chance(2)
     edges = [0, 1, type_.minimum, type_.maximum, 5, *([-1, -7] if type_.signed else [])]
@@ -85,8 +109,16 @@ def _program(state: State) -> Program:
     function = state.function
     slots = sorted(state.slots, key=lambda slot: not isinstance(slot.parameter, ArrayArgument))
     function.arguments[:] = [slot.value for slot in slots]
-    outputs = tuple(_output(index, slot) for index, slot in enumerate(slots) if slot.written is not None)
-    return Program(state.module, state.grid, tuple(slot.parameter for slot in slots), outputs, state.number(0, 2**32 - 1))
+    outputs = tuple(
+        _output(index, slot) for index, slot in enumerate(slots) if slot.written is not None
+    )
+    return Program(
+        state.module,
+        state.grid,
+        tuple(slot.parameter for slot in slots),
+        outputs,
+        state.number(0, 2**32 - 1),
+    )
 
 
 def _output(index: int, slot: Slot) -> Output:

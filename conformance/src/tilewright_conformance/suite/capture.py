@@ -25,7 +25,9 @@ def captured_output(descriptors: Sequence[int] = (1,)) -> Iterator[list[str]]:
             stack.callback(os.close, before)
             stack.callback(os.dup2, before, descriptor)
             os.dup2(kept.fileno(), descriptor)
-        stack.callback(_flush)  # the first to be called: what is still in buffers was written in the block
+        stack.callback(
+            _flush
+        )  # the first to be called: what is still in buffers was written in the block
         try:
             yield found
         finally:

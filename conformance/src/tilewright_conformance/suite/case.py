@@ -28,7 +28,19 @@ if TYPE_CHECKING:
     from tilewright_conformance.suite.session import Session
 
 #: The profiles a backend can claim, in the order of a bring-up.
-PROFILES = ("core", "math", "memory", "control", "matmul", "atomics", "descriptors", "fp8", "launch", "autotune", "perf")
+PROFILES = (
+    "core",
+    "math",
+    "memory",
+    "control",
+    "matmul",
+    "atomics",
+    "descriptors",
+    "fp8",
+    "launch",
+    "autotune",
+    "perf",
+)
 
 #: Seconds a case may take where it does not say otherwise, its compilation included.
 TIME_LIMIT = 30.0
@@ -75,11 +87,22 @@ class Needs:
     def missing(self, capabilities: Capabilities) -> tuple[str, ...]:
         """Describe the requirements that a backend does not declare, in a fixed order."""
         found = [f"dtype {name}" for name in sorted(self.dtypes - capabilities.dtypes)]
-        found += [f"dot {a} into {b}" for a, b in sorted(self.dot) if b not in capabilities.dot.get(a, ())]
-        found += [f"dot precision {name}" for name in sorted(self.dot_precisions.difference(capabilities.dot_precisions))]
-        if self.dot_shape is not None and any(own < minimum for own, minimum in zip(self.dot_shape, capabilities.min_dot, strict=True)):
+        found += [
+            f"dot {a} into {b}" for a, b in sorted(self.dot) if b not in capabilities.dot.get(a, ())
+        ]
+        found += [
+            f"dot precision {name}"
+            for name in sorted(self.dot_precisions.difference(capabilities.dot_precisions))
+        ]
+        if self.dot_shape is not None and any(
+            own < minimum for own, minimum in zip(self.dot_shape, capabilities.min_dot, strict=True)
+        ):
             found.append(f"dot of {'x'.join(map(str, self.dot_shape))}")
-        found += [f"atomic {kind} on {element}" for element, kind in sorted(self.atomics) if kind not in capabilities.atomics.get(element, ())]
+        found += [
+            f"atomic {kind} on {element}"
+            for element, kind in sorted(self.atomics)
+            if kind not in capabilities.atomics.get(element, ())
+        ]
         found += [f"feature {name}" for name in sorted(self.features - capabilities.features)]
         if self.any_extent and capabilities.power_of_two:
             found.append("extents that are no powers of two")
@@ -113,7 +136,9 @@ class Needs:
             self.dtypes | other.dtypes,
             self.dot | other.dot,
             self.dot_precisions | other.dot_precisions,
-            (min(s[0] for s in shapes), min(s[1] for s in shapes), min(s[2] for s in shapes)) if shapes else None,
+            (min(s[0] for s in shapes), min(s[1] for s in shapes), min(s[2] for s in shapes))
+            if shapes
+            else None,
             self.atomics | other.atomics,
             self.features | other.features,
             self.any_extent or other.any_extent,
@@ -153,11 +178,17 @@ class Case:
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise ValueError(f"the id of a case is words of letters, digits and _.+- with slashes between them, not {self.id!r}")
+            raise ValueError(
+                f"the id of a case is words of letters, digits and _.+- with slashes between them, not {self.id!r}"
+            )
         if self.profile not in PROFILES:
-            raise ValueError(f"{self.id}: the profile must be one of {', '.join(PROFILES)}, not {self.profile!r}")
+            raise ValueError(
+                f"{self.id}: the profile must be one of {', '.join(PROFILES)}, not {self.profile!r}"
+            )
         if not self.subject or not self.time_limit > 0:
-            raise ValueError(f"{self.id}: a case has a subject and a positive time limit, not {self.subject!r} and {self.time_limit!r}")
+            raise ValueError(
+                f"{self.id}: a case has a subject and a positive time limit, not {self.subject!r} and {self.time_limit!r}"
+            )
 
     @property
     def family(self) -> str:

@@ -39,7 +39,9 @@ class Catalogue:
                 if module.name.startswith("_"):
                     continue
                 if module.name in self._modules:
-                    raise CatalogueError(f"two families are named {module.name!r}: {self._modules[module.name]} and {name}.{module.name}")
+                    raise CatalogueError(
+                        f"two families are named {module.name!r}: {self._modules[module.name]} and {name}.{module.name}"
+                    )
                 self._modules[module.name] = f"{name}.{module.name}"
         self._families: dict[str, dict[str, Case]] = {}
 
@@ -58,15 +60,21 @@ class Catalogue:
         found = self._families.get(name)
         if found is None:
             if name not in self._modules:
-                raise CatalogueError(f"there is no family {name!r}; families are {', '.join(self.families)}")
+                raise CatalogueError(
+                    f"there is no family {name!r}; families are {', '.join(self.families)}"
+                )
             with _uncollected():
                 module = importlib.import_module(self._modules[name])
                 found = {}
                 for case in module.cases():
                     if case.family != name:
-                        raise CatalogueError(f"{module.__name__}: the id of each case begins with {name}/, and one is {case.id!r}")
+                        raise CatalogueError(
+                            f"{module.__name__}: the id of each case begins with {name}/, and one is {case.id!r}"
+                        )
                     if case.id in found:
-                        raise CatalogueError(f"{module.__name__}: two cases have the id {case.id!r}")
+                        raise CatalogueError(
+                            f"{module.__name__}: two cases have the id {case.id!r}"
+                        )
                     found[case.id] = case
             if not found:
                 raise CatalogueError(f"{module.__name__} has no cases")
@@ -98,9 +106,16 @@ class Catalogue:
             pattern += "*"
         literal = pattern.partition("/")[0]
         families = (literal,) if literal in self._modules and "/" in pattern else self.families
-        return [case for name in families for case in self.family(name).values() if case.id == pattern or fnmatchcase(case.id, pattern)]
+        return [
+            case
+            for name in families
+            for case in self.family(name).values()
+            if case.id == pattern or fnmatchcase(case.id, pattern)
+        ]
 
-    def select(self, *, profiles: Iterable[str] = (), patterns: Iterable[str] = (), quick: bool = False) -> list[Case]:
+    def select(
+        self, *, profiles: Iterable[str] = (), patterns: Iterable[str] = (), quick: bool = False
+    ) -> list[Case]:
         """The cases of the named profiles that match one of the patterns, in the catalogue's order.
 
         No profile or no pattern stands for all.
@@ -111,14 +126,22 @@ class Catalogue:
         profiles, patterns = tuple(profiles), tuple(patterns)
         for profile in profiles:
             if profile not in PROFILES:
-                raise CatalogueError(f"there is no profile {profile!r}; profiles are {', '.join(PROFILES)}")
+                raise CatalogueError(
+                    f"there is no profile {profile!r}; profiles are {', '.join(PROFILES)}"
+                )
         chosen: set[str] | None = None
         for pattern in patterns:
             matched = {case.id for case in self.matching(pattern)}
             if not matched:
                 raise CatalogueError(f"no case matches {pattern!r}")
             chosen = matched | (chosen or set())
-        return [case for case in self if (not profiles or case.profile in profiles) and (chosen is None or case.id in chosen) and (case.quick or not quick)]
+        return [
+            case
+            for case in self
+            if (not profiles or case.profile in profiles)
+            and (chosen is None or case.id in chosen)
+            and (case.quick or not quick)
+        ]
 
     def digest(self) -> str:
         """A digest of the ids and profiles of all cases, equal for equal catalogues."""

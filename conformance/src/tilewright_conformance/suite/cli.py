@@ -42,81 +42,270 @@ from tilewright_conformance.suite.report.signature import KeyFileError
 #: backend cannot be tested.
 GOOD, WRONG, USAGE = 0, 1, 2
 _USAGE_ERRORS = (
-    *(CatalogueError, ExecutorError, ExpectationError, JournalError, KeyFileError, ProfileError, WheelError, WorkerRefusedError),
+    *(
+        CatalogueError,
+        ExecutorError,
+        ExpectationError,
+        JournalError,
+        KeyFileError,
+        ProfileError,
+        WheelError,
+        WorkerRefusedError,
+    ),
     *(TilewrightError, ImportError, OSError),
 )
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the command line; its ``function`` default is the function of the command."""
-    parser = argparse.ArgumentParser(prog="python -m tilewright_conformance", description="The conformance suite of Tilewright.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tilewright_conformance", description="The conformance suite of Tilewright."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = _command(commands, "run", "run the suite on a backend, and write a report", _run)
-    run.add_argument("--backend", required=True, metavar="NAME", help="the backend to test, as 'tilewright backends' names it")
-    run.add_argument("--profile", action="append", default=[], choices=PROFILES, help="run the cases of this profile; may be repeated; all otherwise")
-    run.add_argument("--without", action="append", default=[], choices=PROFILES, metavar="PROFILE", help="leave this profile out; may be repeated")
-    run.add_argument("--case", action="append", default=[], metavar="PATTERN", help="run the cases that match, such as 'math/exp/*'; may be repeated")
-    run.add_argument("--quick", action="store_true", help="run a part of the cases; not valid for a claim")
-    run.add_argument("--sample", type=_count, default=0, metavar="N", help="run N of the chosen cases, drawn by the seed; not valid for a claim")
-    run.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="worker processes at once; one for each processor otherwise")
-    run.add_argument("--executor", default="", metavar="WHERE", help=f"share the cases among workers, --jobs processes on each: {EXECUTORS}")
-    run.add_argument("--resume", action="store_true", help="go on with the run that the report folder has the journal of")
-    run.add_argument("--expectations", type=Path, metavar="FILE", help="the vendor's list of what the backend does not do, in TOML")
-    run.add_argument("--report", type=Path, default=Path("conformance-report"), metavar="DIR", help="where journal and reports go (%(default)s)")
-    run.add_argument("--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)")
-    run.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run each case N times in a row, with warm caches; the first failure counts")
-    run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
-    run.add_argument("--emulate", default="", metavar="TARGET", help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator")
-    run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
-    run.add_argument("--wheel", type=Path, action="extend", nargs="+", default=[], metavar="FILE", help="what was installed; a claim names its hash")
-    run.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiply the time limits, for slow machines")
+    run.add_argument(
+        "--backend",
+        required=True,
+        metavar="NAME",
+        help="the backend to test, as 'tilewright backends' names it",
+    )
+    run.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        choices=PROFILES,
+        help="run the cases of this profile; may be repeated; all otherwise",
+    )
+    run.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=PROFILES,
+        metavar="PROFILE",
+        help="leave this profile out; may be repeated",
+    )
+    run.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="run the cases that match, such as 'math/exp/*'; may be repeated",
+    )
+    run.add_argument(
+        "--quick", action="store_true", help="run a part of the cases; not valid for a claim"
+    )
+    run.add_argument(
+        "--sample",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="run N of the chosen cases, drawn by the seed; not valid for a claim",
+    )
+    run.add_argument(
+        "-j",
+        "--jobs",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="worker processes at once; one for each processor otherwise",
+    )
+    run.add_argument(
+        "--executor",
+        default="",
+        metavar="WHERE",
+        help=f"share the cases among workers, --jobs processes on each: {EXECUTORS}",
+    )
+    run.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run that the report folder has the journal of",
+    )
+    run.add_argument(
+        "--expectations",
+        type=Path,
+        metavar="FILE",
+        help="the vendor's list of what the backend does not do, in TOML",
+    )
+    run.add_argument(
+        "--report",
+        type=Path,
+        default=Path("conformance-report"),
+        metavar="DIR",
+        help="where journal and reports go (%(default)s)",
+    )
+    run.add_argument(
+        "--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)"
+    )
+    run.add_argument(
+        "--repeat",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="run each case N times in a row, with warm caches; the first failure counts",
+    )
+    run.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a plugin module to register under the backend's name; may be repeated",
+    )
+    run.add_argument(
+        "--emulate",
+        default="",
+        metavar="TARGET",
+        help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator",
+    )
+    run.add_argument(
+        "--memory",
+        type=_positive,
+        default=4096,
+        metavar="MIB",
+        help="what a worker may grow by during one case (%(default)s)",
+    )
+    run.add_argument(
+        "--wheel",
+        type=Path,
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="what was installed; a claim names its hash",
+    )
+    run.add_argument(
+        "--time-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="multiply the time limits, for slow machines",
+    )
 
-    verify = _command(commands, "verify", "check reports offline; exit code 1 where one is damaged or not consistent, or does not come out again", _verify)
+    verify = _command(
+        commands,
+        "verify",
+        "check reports offline; exit code 1 where one is damaged or not consistent, or does not come out again",
+        _verify,
+    )
     verify.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
-    verify.add_argument("--rerun", type=_positive, metavar="N", help="run N of the cases again on this machine, with two seeds, and compare")
-    verify.add_argument("--seed", type=_count, metavar="N", help="the second seed of --rerun, and what draws the cases; that of the suite's release otherwise")
-    verify.add_argument("--signed-by", action="append", default=[], metavar="KEY", help="refuse what this public key has not signed; may be repeated")
-    verify.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE", help="refuse what is not of this wheel; may be repeated")
-    verify.add_argument("--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun")
+    verify.add_argument(
+        "--rerun",
+        type=_positive,
+        metavar="N",
+        help="run N of the cases again on this machine, with two seeds, and compare",
+    )
+    verify.add_argument(
+        "--seed",
+        type=_count,
+        metavar="N",
+        help="the second seed of --rerun, and what draws the cases; that of the suite's release otherwise",
+    )
+    verify.add_argument(
+        "--signed-by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="refuse what this public key has not signed; may be repeated",
+    )
+    verify.add_argument(
+        "--wheel",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="refuse what is not of this wheel; may be repeated",
+    )
+    verify.add_argument(
+        "--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun"
+    )
 
     sign = _command(commands, "sign", "sign reports, with an Ed25519 key", _sign)
     sign.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
-    sign.add_argument("--key", required=True, type=Path, metavar="FILE", help="the private key, in PEM")
+    sign.add_argument(
+        "--key", required=True, type=Path, metavar="FILE", help="the private key, in PEM"
+    )
 
-    keygen = _command(commands, "keygen", "write a new private key, and print the public one, to publish", _keygen)
+    keygen = _command(
+        commands, "keygen", "write a new private key, and print the public one, to publish", _keygen
+    )
     keygen.add_argument("file", type=Path, metavar="FILE")
 
     compare = _command(commands, "compare", "show where two reports differ", _compare)
     compare.add_argument("reports", nargs=2, type=Path, metavar="REPORT")
 
-    scoreboard = _command(commands, "scoreboard", "print a table of many reports; those that verify refuses are skipped, and named", _scoreboard)
+    scoreboard = _command(
+        commands,
+        "scoreboard",
+        "print a table of many reports; those that verify refuses are skipped, and named",
+        _scoreboard,
+    )
     scoreboard.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
     form = scoreboard.add_mutually_exclusive_group()
     form.add_argument("--html", action="store_true", help="print an HTML page in place of Markdown")
-    form.add_argument("--site", type=Path, metavar="DIR", help="write a static site: the table, and each report with its page and badge")
+    form.add_argument(
+        "--site",
+        type=Path,
+        metavar="DIR",
+        help="write a static site: the table, and each report with its page and badge",
+    )
 
     listing = _command(commands, "list", "print the ids of cases", _list)
     listing.add_argument("patterns", nargs="*", metavar="PATTERN")
     listing.add_argument("--profile", action="append", default=[], choices=PROFILES)
-    listing.add_argument("--without", action="append", default=[], choices=PROFILES, metavar="PROFILE", help="leave this profile out; may be repeated")
+    listing.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=PROFILES,
+        metavar="PROFILE",
+        help="leave this profile out; may be repeated",
+    )
     listing.add_argument("--quick", action="store_true", help="those of a quick run")
-    listing.add_argument("--required", action="store_true", help="those that their profile requires")
-    listing.add_argument("--json", action="store_true", help="print JSON, with profile, subject and needs")
+    listing.add_argument(
+        "--required", action="store_true", help="those that their profile requires"
+    )
+    listing.add_argument(
+        "--json", action="store_true", help="print JSON, with profile, subject and needs"
+    )
 
     about = "check or write the number and hash of the cases that profiles require"
     profiles = _command(commands, "profiles", about, _profiles)
     action = profiles.add_mutually_exclusive_group(required=True)
-    action.add_argument("--check", action="store_true", help="exit code 1 where required cases have changed")
-    action.add_argument("--write", action="store_true", help="write number and hash by profile and family")
-    action.add_argument("--claimable", action="store_true", help="run each profile on a backend that has no more than it requires; exit code 1 where one fails")
-    profiles.add_argument("--profile", action="append", default=[], choices=PROFILES, help="for --claimable: this profile; may be repeated; all otherwise")
-    profiles.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="for --claimable: worker processes at once")
+    action.add_argument(
+        "--check", action="store_true", help="exit code 1 where required cases have changed"
+    )
+    action.add_argument(
+        "--write", action="store_true", help="write number and hash by profile and family"
+    )
+    action.add_argument(
+        "--claimable",
+        action="store_true",
+        help="run each profile on a backend that has no more than it requires; exit code 1 where one fails",
+    )
+    profiles.add_argument(
+        "--profile",
+        action="append",
+        default=[],
+        choices=PROFILES,
+        help="for --claimable: this profile; may be repeated; all otherwise",
+    )
+    profiles.add_argument(
+        "-j",
+        "--jobs",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="for --claimable: worker processes at once",
+    )
     return parser
 
 
-def _command(commands: Any, name: str, text: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+def _command(
+    commands: Any, name: str, text: str, function: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
     parser.set_defaults(function=function)
     return parser
 
@@ -155,10 +344,22 @@ def _run(options: argparse.Namespace) -> int:
         emulate=options.emulate,
         repeat=options.repeat,
     )
-    wanted = Options(setup, _profiles_left(options), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
+    wanted = Options(
+        setup,
+        _profiles_left(options),
+        tuple(options.case),
+        options.jobs,
+        options.report,
+        options.resume,
+        options.expectations,
+        options.sample,
+    )
     printer = Printer(sys.stderr)
     try:
-        report = run(dataclasses.replace(wanted, wheels=tuple(options.wheel), executor=options.executor), printer)
+        report = run(
+            dataclasses.replace(wanted, wheels=tuple(options.wheel), executor=options.executor),
+            printer,
+        )
     finally:
         printer.end()
     print(_conclusion(report))
@@ -176,7 +377,11 @@ def _profiles_left(options: argparse.Namespace) -> tuple[str, ...]:
     """
     if not options.without:
         return tuple(options.profile)
-    left = tuple(name for name in PROFILES if name in (options.profile or PROFILES) and name not in options.without)
+    left = tuple(
+        name
+        for name in PROFILES
+        if name in (options.profile or PROFILES) and name not in options.without
+    )
     if not left:
         raise CatalogueError(f"no profile is left without {', '.join(options.without)}")
     return left
@@ -189,7 +394,10 @@ def _conclusion(report: dict[str, Any]) -> str:
     for name, counts in report["summary"].items():
         rest = ", ".join(f"{count} {what}" for what, count in counts.items() if what != "cases")
         lines.append(f"{name:{width}}  {counts['cases']} cases: {rest}")
-    lines += [f"profile {claim['profile']}: {'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}" for claim in report["claims"]]
+    lines += [
+        f"profile {claim['profile']}: {'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}"
+        for claim in report["claims"]
+    ]
     each = f" each of {report['run']['executor']}" if report["run"].get("executor") else ""
     lines.append(f"{report['run']['seconds']:.1f} s on {report['run']['workers']} workers{each}")
     return "\n".join(lines)
@@ -216,7 +424,9 @@ def _verify(options: argparse.Namespace) -> int:
             )
             print(f"    {report['checksum']} (shows damage, and no edit)\n    {signed}")
             if not options.rerun:
-                print("    no case was run again: that the report is true is shown by --rerun N alone")
+                print(
+                    "    no case was run again: that the report is true is shown by --rerun N alone"
+                )
             elif not _agrees(report, options.rerun, options.seed, tuple(options.load)):
                 code = WRONG
     return code
@@ -238,10 +448,14 @@ def _signed(report: dict[str, Any], keys: set[str]) -> str:
             raise
         return f"its signature was not checked: {error}"
     if keys and signer not in keys:
-        raise ReportError(f"it is {f'signed by {signer}' if signer else 'not signed'}, and asked for is {' or '.join(sorted(keys))}")
+        raise ReportError(
+            f"it is {f'signed by {signer}' if signer else 'not signed'}, and asked for is {' or '.join(sorted(keys))}"
+        )
     if not signer:
         return "not signed"
-    return f"signed by {signer}" + ("" if keys else " (whose key that is, its owner's pages say; ask for it by --signed-by)")
+    return f"signed by {signer}" + (
+        "" if keys else " (whose key that is, its owner's pages say; ask for it by --signed-by)"
+    )
 
 
 def _agrees(report: dict[str, Any], count: int, seed: int | None, load: tuple[str, ...]) -> bool:
@@ -249,8 +463,14 @@ def _agrees(report: dict[str, Any], count: int, seed: int | None, load: tuple[st
     from tilewright_conformance.suite.rerun import rerun
 
     found = rerun(report, count, seed=seed, load=load)
-    what = f"results ({', '.join(found.others)}: not the report's, so errors may differ)" if found.others else "results and errors"
-    print(f"    ran {found.cases} cases again, with the report's seed and with {found.seed}: {what} {'differ' if found.differences else 'agree'}")
+    what = (
+        f"results ({', '.join(found.others)}: not the report's, so errors may differ)"
+        if found.others
+        else "results and errors"
+    )
+    print(
+        f"    ran {found.cases} cases again, with the report's seed and with {found.seed}: {what} {'differ' if found.differences else 'agree'}"
+    )
     for text in found.differences:
         print(f"    {text}")
     return not found.differences
@@ -290,7 +510,9 @@ def _scoreboard(options: argparse.Namespace) -> int:
             report = document.read(path)
             document.verify(report, catalogue())
             signature.signer(report)
-            if "signature" not in of_each.get(report["checksum"], {}):  # one report, signed where some copy of it is
+            if "signature" not in of_each.get(
+                report["checksum"], {}
+            ):  # one report, signed where some copy of it is
                 of_each[report["checksum"]] = report
         except ReportError as error:
             print(f"{path}: skipped: {error}", file=sys.stderr)
@@ -307,13 +529,22 @@ def _scoreboard(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     from tilewright_conformance.suite.profiles import required_cases
 
-    cases = catalogue().select(profiles=_profiles_left(options), patterns=options.patterns, quick=options.quick)
+    cases = catalogue().select(
+        profiles=_profiles_left(options), patterns=options.patterns, quick=options.quick
+    )
     if options.required:
         required = {id_ for ids in required_cases(catalogue()).values() for id_ in ids}
         cases = [case for case in cases if case.id in required]
     if options.json:
         rows = [
-            {"case": case.id, "profile": case.profile, "subject": case.subject, "quick": case.quick, "time_limit": case.time_limit, "source": case.source}
+            {
+                "case": case.id,
+                "profile": case.profile,
+                "subject": case.subject,
+                "quick": case.quick,
+                "time_limit": case.time_limit,
+                "source": case.source,
+            }
             for case in cases
         ]
         print(json.dumps(rows, indent=1))
@@ -342,11 +573,24 @@ def _claimable(options: argparse.Namespace) -> int:
 
     code = GOOD
     for claim, outcomes in claims(catalogue(), options.profile or PROFILES, workers=options.jobs):
-        print(f"profile {claim.profile}: {f'claimed, {len(outcomes)} cases' if claim.holds else '; '.join(claim.reasons)}", flush=True)
+        print(
+            f"profile {claim.profile}: {f'claimed, {len(outcomes)} cases' if claim.holds else '; '.join(claim.reasons)}",
+            flush=True,
+        )
         if not claim.holds:
             code = WRONG
-            wrong = [outcome for outcome in outcomes if outcome.status not in (Status.PASSED, Status.NOT_SUPPORTED)]
-            print("".join(f"    {outcome.status} {outcome.case}: {outcome.message.partition(chr(10))[0]}\n" for outcome in wrong), end="")
+            wrong = [
+                outcome
+                for outcome in outcomes
+                if outcome.status not in (Status.PASSED, Status.NOT_SUPPORTED)
+            ]
+            print(
+                "".join(
+                    f"    {outcome.status} {outcome.case}: {outcome.message.partition(chr(10))[0]}\n"
+                    for outcome in wrong
+                ),
+                end="",
+            )
     return code
 
 

@@ -42,7 +42,13 @@ class Rules:
     flush: bool = False
 
 
-def compare(found: Array, expected: ArrayLike, type_: Type | str | None = None, rules: Rules = Rules(), name: str = "result") -> float:
+def compare(
+    found: Array,
+    expected: ArrayLike,
+    type_: Type | str | None = None,
+    rules: Rules = Rules(),
+    name: str = "result",
+) -> float:
     """Compare element by element and return the maximum error in ULP (0 for integers).
 
     Args:
@@ -60,7 +66,9 @@ def compare(found: Array, expected: ArrayLike, type_: Type | str | None = None, 
     wanted = np.asarray(expected)
     wanted = np.broadcast_to(wanted, found.shape)
     if found.dtype != numpy_dtype(type_):
-        raise TypeError(f"{name}: elements of {type_} are kept as {numpy_dtype(type_)}, not as {found.dtype}")
+        raise TypeError(
+            f"{name}: elements of {type_} are kept as {numpy_dtype(type_)}, not as {found.dtype}"
+        )
     if not isinstance(type_, FloatType):
         wrong = np.asarray(found != wanted)
         if wrong.any():
@@ -72,12 +80,24 @@ def compare(found: Array, expected: ArrayLike, type_: Type | str | None = None, 
         error, wrong, distance = _float_errors(found, wanted, type_, rules)
     if wrong.any():
         allowed = [f"{rules.ulp:g} ULP"] * (rules.ulp > 0 or not (rules.rtol or np.any(rules.atol)))
-        allowed += [f"{rules.rtol:g} of the value"] * bool(rules.rtol) + ["the case's bound"] * bool(np.any(rules.atol))
-        _refuse(name, type_, wrong, np.asarray(decode(found, type_)), wanted, distance, " or ".join(allowed))
+        allowed += [f"{rules.rtol:g} of the value"] * bool(rules.rtol) + [
+            "the case's bound"
+        ] * bool(np.any(rules.atol))
+        _refuse(
+            name,
+            type_,
+            wrong,
+            np.asarray(decode(found, type_)),
+            wanted,
+            distance,
+            " or ".join(allowed),
+        )
     return error
 
 
-def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -> tuple[float, Array, Array]:
+def _float_errors(
+    found: Array, wanted: Array, type_: FloatType, rules: Rules
+) -> tuple[float, Array, Array]:
     """(maximum error of finite results in ULP, which are wrong, all errors in ULP)."""
     wide = np.longdouble if type_.bits == 64 else np.float64
     numbers = np.asarray(decode(found, type_)).astype(wide)
@@ -85,7 +105,9 @@ def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -
     rounded = np.asarray(decode(encode(wanted.astype(np.float64), type_), type_)).astype(wide)
     low, most = 1 - type_.bias, _max_exponent(type_)
     exponent = np.frexp(np.where(np.isfinite(exact), exact, 1))[1] - 1
-    unit = np.ldexp(wide(1), np.where(exact == 0, low, np.clip(exponent, low, most)) - type_.mantissa)
+    unit = np.ldexp(
+        wide(1), np.where(exact == 0, low, np.clip(exponent, low, most)) - type_.mantissa
+    )
     beyond = np.ldexp(wide(1), most + 1)
     # An infinity that should be a number is as far off as the number that would follow the maximum,
     # and the other way round.
@@ -95,7 +117,10 @@ def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -
     same = (numbers == rounded) | (np.isnan(numbers) & np.isnan(rounded))
     if rules.zero_sign and type_.has_negative_zero:
         same &= (numbers != 0) | (rounded != 0) | (np.signbit(numbers) == np.signbit(rounded))
-    bound = np.maximum(rules.ulp * unit, np.asarray(rules.atol) + rules.rtol * np.abs(np.where(np.isfinite(exact), exact, 0)))
+    bound = np.maximum(
+        rules.ulp * unit,
+        np.asarray(rules.atol) + rules.rtol * np.abs(np.where(np.isfinite(exact), exact, 0)),
+    )
     near = ~settled & (np.abs(found_number - exact) <= bound)
     if rules.zero_sign and type_.has_negative_zero:
         near &= (numbers != 0) | (exact != 0) | (np.signbit(numbers) == np.signbit(exact))
@@ -115,11 +140,24 @@ def _type_of(found: Array, type_: Type | str | None) -> Type:
         return parse_type(type_)
     if type_ is not None:
         return type_
-    names = {"b": "i1", "i": f"i{8 * found.itemsize}", "u": f"u{8 * found.itemsize}", "f": f"f{8 * found.itemsize}"}
+    names = {
+        "b": "i1",
+        "i": f"i{8 * found.itemsize}",
+        "u": f"u{8 * found.itemsize}",
+        "f": f"f{8 * found.itemsize}",
+    }
     return parse_type(names[found.dtype.kind])
 
 
-def _refuse(name: str, type_: Type, wrong: Array, found: Array, wanted: Array, distance: Array | None, allowed: str) -> None:
+def _refuse(
+    name: str,
+    type_: Type,
+    wrong: Array,
+    found: Array,
+    wanted: Array,
+    distance: Array | None,
+    allowed: str,
+) -> None:
     places = np.argwhere(wrong)
     first = tuple(int(index) for index in places[0]) if found.ndim else ()
     text = (
@@ -129,5 +167,9 @@ def _refuse(name: str, type_: Type, wrong: Array, found: Array, wanted: Array, d
     if distance is not None:
         errors = distance[wrong]
         errors = errors[np.isfinite(errors)]
-        text += f"; off by up to {float(errors.max()):.4g} ULP, allowed {allowed}" if errors.size else f"; allowed {allowed}"
+        text += (
+            f"; off by up to {float(errors.max()):.4g} ULP, allowed {allowed}"
+            if errors.size
+            else f"; allowed {allowed}"
+        )
     raise MismatchError(text)

@@ -25,12 +25,30 @@ from tilewright_conformance.suite.catalogue import Catalogue
 
 #: kind -> (what it means, statuses that are in accord with it)
 KINDS: dict[str, tuple[str, frozenset[Status]]] = {
-    "notimpl": ("the backend could do it, has not learnt it, and says so", frozenset({Status.ERROR, Status.NOT_SUPPORTED})),
-    "notyet": ("the backend does it wrongly, which is known", frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OUT})),
-    "never": ("the hardware cannot do it, and the backend says so", frozenset({Status.ERROR, Status.NOT_SUPPORTED})),
+    "notimpl": (
+        "the backend could do it, has not learnt it, and says so",
+        frozenset({Status.ERROR, Status.NOT_SUPPORTED}),
+    ),
+    "notyet": (
+        "the backend does it wrongly, which is known",
+        frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OUT}),
+    ),
+    "never": (
+        "the hardware cannot do it, and the backend says so",
+        frozenset({Status.ERROR, Status.NOT_SUPPORTED}),
+    ),
 }
 #: Exceptions by which a backend says that it does not do something.
-REFUSALS = frozenset({"CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure", "BackendError", "LoweringError", "OutOfResources"})
+REFUSALS = frozenset(
+    {
+        "CompilationError",
+        "UnsupportedLanguageConstruct",
+        "CompileTimeAssertionFailure",
+        "BackendError",
+        "LoweringError",
+        "OutOfResources",
+    }
+)
 
 _FIELDS = ("case", "kind", "reason", "exception", "issue")
 
@@ -69,7 +87,9 @@ class Expectation:
         if not self.issue.startswith(("https://", "http://")):
             raise ExpectationError(f"issue must be a URL, not {self.issue!r}")
         if self.kind in ("notimpl", "never") and self.exception not in REFUSALS:
-            raise ExpectationError(f"what is {self.kind} is refused with one of {', '.join(sorted(REFUSALS))}, not with {self.exception}")
+            raise ExpectationError(
+                f"what is {self.kind} is refused with one of {', '.join(sorted(REFUSALS))}, not with {self.exception}"
+            )
 
     def agrees(self, outcome: Outcome) -> bool:
         """Return whether a case's outcome is the one that the entry expects."""
@@ -97,7 +117,9 @@ class Expectations:
         ExpectationError: an entry names no case, or two name the same one.
     """
 
-    def __init__(self, entries: Sequence[Expectation] = (), catalogue: Catalogue | None = None) -> None:
+    def __init__(
+        self, entries: Sequence[Expectation] = (), catalogue: Catalogue | None = None
+    ) -> None:
         self.entries = tuple(entries)
         self._by_case: dict[str, Expectation] = {}
         for entry in self.entries:
@@ -108,7 +130,9 @@ class Expectations:
             for case in matched:
                 other = self._by_case.setdefault(case.id, entry)
                 if other is not entry:
-                    raise ExpectationError(f"both {other.case!r} and {entry.case!r} match the case {case.id}")
+                    raise ExpectationError(
+                        f"both {other.case!r} and {entry.case!r} match the case {case.id}"
+                    )
 
     def of(self, case: str) -> Expectation | None:
         """The entry of a case, where there is one."""
@@ -120,7 +144,11 @@ class Expectations:
             return Verdict.NOT_RUN
         entry = self.of(outcome.case)
         if entry is None:
-            return Verdict.GOOD if outcome.status in (Status.PASSED, Status.NOT_SUPPORTED) else Verdict.BAD
+            return (
+                Verdict.GOOD
+                if outcome.status in (Status.PASSED, Status.NOT_SUPPORTED)
+                else Verdict.BAD
+            )
         if outcome.status is Status.PASSED:
             return Verdict.UNEXPECTED_PASS
         return Verdict.EXPECTED if entry.agrees(outcome) else Verdict.BAD
@@ -143,7 +171,9 @@ def read_expectations(path: Path, catalogue: Catalogue) -> Expectations:
         raise ExpectationError(f"{path}: {error}") from None
     unknown = sorted(set(data) - {"expect"})
     if unknown:
-        raise ExpectationError(f"{path}: a file of expectations holds tables [[expect]] alone, not {', '.join(unknown)}")
+        raise ExpectationError(
+            f"{path}: a file of expectations holds tables [[expect]] alone, not {', '.join(unknown)}"
+        )
     try:
         return Expectations(entries_from(data.get("expect", [])), catalogue)
     except ExpectationError as error:
@@ -159,7 +189,9 @@ def entries_from(tables: Iterable[Mapping[str, Any]]) -> list[Expectation]:
     found = []
     for number, table in enumerate(tables, 1):
         if not isinstance(table, Mapping) or set(table) != set(_FIELDS):
-            raise ExpectationError(f"entry {number} must have exactly {', '.join(_FIELDS)}, not {table!r:.200}")
+            raise ExpectationError(
+                f"entry {number} must have exactly {', '.join(_FIELDS)}, not {table!r:.200}"
+            )
         try:
             found.append(Expectation(**table))
         except ExpectationError as error:

@@ -61,7 +61,10 @@ class Minimal:
 
     @hookimpl
     def tilewright_devices(self) -> Sequence[Device]:
-        return [dataclasses.replace(device, backend=NAME) for device in reference_backend.tilewright_devices()]
+        return [
+            dataclasses.replace(device, backend=NAME)
+            for device in reference_backend.tilewright_devices()
+        ]
 
     @hookimpl
     def tilewright_target(self, device: Device) -> Target:
@@ -73,29 +76,47 @@ class Minimal:
         return ()
 
     @hookimpl
-    def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    def tilewright_lower(
+        self, module: Module, target: Target, options: Mapping[str, Any]
+    ) -> CodeObject:
         for function in module.functions.values():
             for operation in function.body.walk():
                 if operation.name not in OPERATIONS[self.profile]:
                     raise self._refusal(operation, f"it is no operation of profile {self.profile}")
-                if operation.spec.elementwise and operation.name not in _MOVING and any(map(_is_foreign, (*operation.operands, *operation.results))):
+                if (
+                    operation.spec.elementwise
+                    and operation.name not in _MOVING
+                    and any(map(_is_foreign, (*operation.operands, *operation.results)))
+                ):
                     raise self._refusal(operation, f"it computes in {', '.join(sorted(COMPUTES))}")
         return reference_backend.tilewright_lower(module=module, target=target, options=options)
 
     def _refusal(self, operation: Operation, why: str) -> LoweringError:
         of = ", ".join(str(value.type) for value in (*operation.operands, *operation.results))
-        return LoweringError(f"backend {NAME!r} does not lower {operation.name} (at {operation.location}) of {of}: {why}")
+        return LoweringError(
+            f"backend {NAME!r} does not lower {operation.name} (at {operation.location}) of {of}: {why}"
+        )
 
     @hookimpl
-    def tilewright_launcher(self, loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    def tilewright_launcher(
+        self, loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]
+    ) -> Launcher:
         """Pass descriptors to kernels as the arguments that they were decomposed to."""
-        launch = reference_backend.tilewright_launcher(loaded=loaded, parameters=(), options=options)
-        apart = [parameter.type.startswith("desc<") and len(parameters) != len(loaded.kernel.arguments) for parameter in parameters]
+        launch = reference_backend.tilewright_launcher(
+            loaded=loaded, parameters=(), options=options
+        )
+        apart = [
+            parameter.type.startswith("desc<") and len(parameters) != len(loaded.kernel.arguments)
+            for parameter in parameters
+        ]
         guard = write_guard(loaded.kernel.name, parameters)
 
         def launched(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
             guard(values)
-            given = ((value.base, *map(int, value.shape), *map(int, value.strides)) if own else (value,) for value, own in zip(values, apart, strict=True))
+            given = (
+                (value.base, *map(int, value.shape), *map(int, value.strides)) if own else (value,)
+                for value, own in zip(values, apart, strict=True)
+            )
             launch(grid, stream, tuple(part for parts in given for part in parts))
 
         return launched
@@ -113,7 +134,9 @@ def __getattr__(name: str) -> Minimal:
     return Minimal(name)
 
 
-def claims(catalogue: Catalogue, profiles: Iterable[str] = PROFILES, *, workers: int = 0) -> Iterator[tuple[Claim, list[Outcome]]]:
+def claims(
+    catalogue: Catalogue, profiles: Iterable[str] = PROFILES, *, workers: int = 0
+) -> Iterator[tuple[Claim, list[Outcome]]]:
     """Run all cases of each profile on its minimal backend and yield the claim with its outcomes.
 
     Args:
@@ -128,7 +151,12 @@ def claims(catalogue: Catalogue, profiles: Iterable[str] = PROFILES, *, workers:
         yield judged(profile, catalogue, outcomes), outcomes
 
 
-def judged(profile: str, catalogue: Catalogue, outcomes: Sequence[Outcome], listed: tuple[str, ...] | None = None) -> Claim:
+def judged(
+    profile: str,
+    catalogue: Catalogue,
+    outcomes: Sequence[Outcome],
+    listed: tuple[str, ...] | None = None,
+) -> Claim:
     """The claim of a profile's minimal backend, from outcomes of cases of the profile.
 
     Args:
@@ -136,4 +164,12 @@ def judged(profile: str, catalogue: Catalogue, outcomes: Sequence[Outcome], list
     """
     found = {outcome.case: outcome for outcome in outcomes}
     listed = required_cases(catalogue)[profile] if listed is None else listed
-    return claim(profile, listed, found, dict.fromkeys(found, profile), REQUIRES[profile].capabilities(), Expectations(), quick=False)
+    return claim(
+        profile,
+        listed,
+        found,
+        dict.fromkeys(found, profile),
+        REQUIRES[profile].capabilities(),
+        Expectations(),
+        quick=False,
+    )

@@ -76,13 +76,17 @@ class Placement:
                 bits of bf16 and fp8, addresses.
         """
         if isinstance(value, np.ndarray):
-            return self._view(value, _SIGNATURE_TEXT.get(element, "i64") if element else dtype_text(value.dtype))
+            return self._view(
+                value, _SIGNATURE_TEXT.get(element, "i64") if element else dtype_text(value.dtype)
+            )
         if isinstance(value, TensorWrapper):
             return self._view(value.base, dtype_text(value.dtype))
         if isinstance(value, TensorDescriptor):
             return dataclasses.replace(value, base=self(value.base))
         if isinstance(value, DescriptorValue):
-            return DescriptorValue(self(value.base, element), value.shape, value.strides, value.padding)
+            return DescriptorValue(
+                self(value.base, element), value.shape, value.strides, value.padding
+            )
         if isinstance(value, Addresses):
             return self(np.array([self(array).data_ptr() for array in value.arrays], np.int64))
         if isinstance(value, tuple):
@@ -108,11 +112,16 @@ class Placement:
                 _bytes(block)[:] = host[GUARD : GUARD + size]
             elif not np.array_equal(_bytes(block), host[GUARD : GUARD + size]):
                 damaged.append(f"an array of {size} bytes that is read-only")
-            for name, zone, start in (("before", host[:GUARD], -GUARD), ("after the end of", host[GUARD + size :], 0)):
+            for name, zone, start in (
+                ("before", host[:GUARD], -GUARD),
+                ("after the end of", host[GUARD + size :], 0),
+            ):
                 wrong = np.flatnonzero(zone != _PATTERN)
                 if len(wrong):
                     gap = -int(wrong[-1]) - start - 1 if start else int(wrong[0])
-                    damaged.append(f"{len(wrong)} bytes {name} an array of {size} bytes, the nearest with {gap} bytes between")
+                    damaged.append(
+                        f"{len(wrong)} bytes {name} an array of {size} bytes, the nearest with {gap} bytes between"
+                    )
         if damaged:
             raise OutOfBoundsWriteError(f"the kernel wrote where it must not: {'; '.join(damaged)}")
 
@@ -122,7 +131,15 @@ class Placement:
         block.writable |= array.flags.writeable
         strides = tuple(stride // array.itemsize for stride in array.strides)
         place = (self._device.kind, self._device.index)
-        return ArrayView(block.buffer, int(block.buffer.data_ptr()) + GUARD + start, text, array.shape, strides, place, not array.flags.writeable)
+        return ArrayView(
+            block.buffer,
+            int(block.buffer.data_ptr()) + GUARD + start,
+            text,
+            array.shape,
+            strides,
+            place,
+            not array.flags.writeable,
+        )
 
     def _block(self, array: Array) -> _Block:
         root = array
@@ -130,9 +147,15 @@ class Placement:
             root = root.base
         found = self._blocks.get(id(root))
         if found is None:
-            low, high = (int(end) for end in np.lib.array_utils.byte_bounds(root)) if root.size else (root.__array_interface__["data"][0],) * 2
+            low, high = (
+                (int(end) for end in np.lib.array_utils.byte_bounds(root))
+                if root.size
+                else (root.__array_interface__["data"][0],) * 2
+            )
             size = high - low
-            found = self._blocks[id(root)] = _Block(root, low, high, self._memory.allocate(size + 2 * GUARD, GUARD))
+            found = self._blocks[id(root)] = _Block(
+                root, low, high, self._memory.allocate(size + 2 * GUARD, GUARD)
+            )
             host = np.full(size + 2 * GUARD, _PATTERN, np.uint8)
             host[GUARD : GUARD + size] = _bytes(found)
             self._memory.copy_to_device(found.buffer, memoryview(host.data))
@@ -144,4 +167,8 @@ def _bytes(block: _Block) -> np.ndarray[Any, np.dtype[np.uint8]]:
     import ctypes
 
     size = block.high - block.low
-    return np.frombuffer(cast(Any, (ctypes.c_uint8 * size).from_address(block.low)), np.uint8) if size else np.empty(0, np.uint8)
+    return (
+        np.frombuffer(cast(Any, (ctypes.c_uint8 * size).from_address(block.low)), np.uint8)
+        if size
+        else np.empty(0, np.uint8)
+    )

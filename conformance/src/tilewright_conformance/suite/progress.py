@@ -33,10 +33,16 @@ class Printer:
         self._before = 0
         self._open = False
 
-    def __call__(self, total: int, done: int, outcome: Outcome | None, verdict: Verdict | None) -> None:
+    def __call__(
+        self, total: int, done: int, outcome: Outcome | None, verdict: Verdict | None
+    ) -> None:
         if outcome is None:
             self._before = done
-            print(f"{total} cases" + (f", {done} of them done before" if done else ""), file=self._stream, flush=True)
+            print(
+                f"{total} cases" + (f", {done} of them done before" if done else ""),
+                file=self._stream,
+                flush=True,
+            )
             return
         self._counts[outcome.status] += 1
         if verdict in BAD:
@@ -49,12 +55,20 @@ class Printer:
     def _tell(self, outcome: Outcome) -> None:
         """Tell of a case that went wrong, if it is one of the first in its way."""
         family = "/".join(outcome.case.split("/")[:2])
-        way = ("lower",) if missing_operations(outcome.message) else (outcome.status, family, general(outcome.message))
+        way = (
+            ("lower",)
+            if missing_operations(outcome.message)
+            else (outcome.status, family, general(outcome.message))
+        )
         self._alike[way] += 1
         if self._alike[way] > _PRINTED + 1:
             return
         self.end()
-        reason = outcome.message.splitlines()[0] if outcome.message else "the expectations say that it does not pass"
+        reason = (
+            outcome.message.splitlines()[0]
+            if outcome.message
+            else "the expectations say that it does not pass"
+        )
         text = f"{outcome.status.upper()} {outcome.case}: {reason}"
         further = "… and further ones like this, which are counted below and in the report"
         print(text if self._alike[way] <= _PRINTED else further, file=self._stream, flush=True)

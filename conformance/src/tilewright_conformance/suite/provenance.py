@@ -52,7 +52,14 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
     try:
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
-        return {"name": name, "version": "not installed", "editable": False, "wheel": "", "content": "", "modified": []}
+        return {
+            "name": name,
+            "version": "not installed",
+            "editable": False,
+            "wheel": "",
+            "content": "",
+            "modified": [],
+        }
     own = [path for path in wheels if wheel_name(path) == normal_name(name)]
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     editable = bool(origin.get("dir_info", {}).get("editable"))
@@ -66,7 +73,13 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
         facts["wheel"] = _wheel_hash(own[0], distribution)
     if editable:
         folder = Path(origin["url"].removeprefix("file://")) / "src"
-        return {**facts, "content": _digest({path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}), "modified": []}
+        return {
+            **facts,
+            "content": _digest(
+                {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}
+            ),
+            "modified": [],
+        }
     files, modified = {}, []
     for file in distribution.files or ():
         path = Path(str(file.locate()))
@@ -74,7 +87,9 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
             continue
         files[file.as_posix()] = path
         if file.hash is not None and file.suffix != ".pyc":
-            found = hashlib.new(file.hash.mode, path.read_bytes()).digest() if path.exists() else b""
+            found = (
+                hashlib.new(file.hash.mode, path.read_bytes()).digest() if path.exists() else b""
+            )
             if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != file.hash.value:
                 modified.append(file.as_posix())
     if _is_hidden(files):
@@ -84,9 +99,18 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
 
 def _is_hidden(files: Mapping[str, Path]) -> bool:
     """Return whether a package of an installation is imported from elsewhere (PYTHONPATH)."""
-    packages = {name.removesuffix("/__init__.py"): path for name, path in files.items() if name.count("/") == 1 and name.endswith("/__init__.py")}
+    packages = {
+        name.removesuffix("/__init__.py"): path
+        for name, path in files.items()
+        if name.count("/") == 1 and name.endswith("/__init__.py")
+    }
     found = {name: importlib.util.find_spec(name) for name in packages}
-    return any(spec is None or spec.origin is None or Path(spec.origin).resolve() != packages[name].resolve() for name, spec in found.items())
+    return any(
+        spec is None
+        or spec.origin is None
+        or Path(spec.origin).resolve() != packages[name].resolve()
+        for name, spec in found.items()
+    )
 
 
 def normal_name(name: str) -> str:
@@ -111,10 +135,16 @@ def built_on_the_core(name: str) -> list[str]:
     waiting = [name]
     while waiting:
         name = waiting.pop()
-        required = [normal_name(match[0]) for text in _requirements(name) if (match := re.match(r"[\w.-]+", text)) and "extra ==" not in text]
+        required = [
+            normal_name(match[0])
+            for text in _requirements(name)
+            if (match := re.match(r"[\w.-]+", text)) and "extra ==" not in text
+        ]
         if not found or "tilewright" in required:
             found.append(name)
-            waiting += [own for own in required if own not in ("tilewright", *map(normal_name, found))]
+            waiting += [
+                own for own in required if own not in ("tilewright", *map(normal_name, found))
+            ]
     return list(dict.fromkeys(found))
 
 
@@ -135,14 +165,26 @@ def _wheel_hash(path: Path, distribution: importlib.metadata.Distribution) -> st
     try:
         with zipfile.ZipFile(path) as archive:
             (record,) = (name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
-            rows = [row for row in csv.reader(archive.read(record).decode().splitlines()) if row and row[1]]
+            rows = [
+                row
+                for row in csv.reader(archive.read(record).decode().splitlines())
+                if row and row[1]
+            ]
     except (zipfile.BadZipFile, ValueError) as error:
         raise WheelError(f"{path} is no wheel: {error}") from None
-    installed = {file.as_posix(): f"{file.hash.mode}={file.hash.value}" for file in distribution.files or () if file.hash is not None}
-    other = [name for name, digest, *_ in rows if ".data/" not in name and installed.get(name) != digest]
+    installed = {
+        file.as_posix(): f"{file.hash.mode}={file.hash.value}"
+        for file in distribution.files or ()
+        if file.hash is not None
+    }
+    other = [
+        name for name, digest, *_ in rows if ".data/" not in name and installed.get(name) != digest
+    ]
     if other:
         name = distribution.metadata["Name"]
-        raise WheelError(f"{path} is not the wheel that {name} {distribution.version} was installed from: {', '.join(other[:3])} differ")
+        raise WheelError(
+            f"{path} is not the wheel that {name} {distribution.version} was installed from: {', '.join(other[:3])} differ"
+        )
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -161,7 +203,9 @@ def capabilities_json(capabilities: Capabilities) -> dict[str, Any]:
         "dot": {operand: list(results) for operand, results in sorted(capabilities.dot.items())},
         "dot_precisions": list(capabilities.dot_precisions),
         "min_dot": list(capabilities.min_dot),
-        "atomics": {element: sorted(kinds) for element, kinds in sorted(capabilities.atomics.items())},
+        "atomics": {
+            element: sorted(kinds) for element, kinds in sorted(capabilities.atomics.items())
+        },
         "power_of_two": capabilities.power_of_two,
         "max_tile_elements": capabilities.max_tile_elements,
         "features": sorted(capabilities.features),
@@ -196,10 +240,18 @@ def provenance(subject: Subject, wheels: Sequence[Path] = ()) -> dict[str, Any]:
     """
     manifest, device = subject.backend.manifest, subject.device
     shipped_by = subject.backend.distribution.partition(" ")[0]
-    names = dict.fromkeys([DISTRIBUTION, "tilewright", *([] if " from " in subject.backend.distribution else built_on_the_core(shipped_by))])
+    names = dict.fromkeys(
+        [
+            DISTRIBUTION,
+            "tilewright",
+            *([] if " from " in subject.backend.distribution else built_on_the_core(shipped_by)),
+        ]
+    )
     stray = [path for path in wheels if wheel_name(path) not in map(normal_name, names)]
     if stray:
-        raise WheelError(f"{stray[0]} is the wheel of nothing that takes part, which is {', '.join(names)}")
+        raise WheelError(
+            f"{stray[0]} is the wheel of nothing that takes part, which is {', '.join(names)}"
+        )
     properties = json.loads(json.dumps(dict(device.properties), default=str))
     return {
         "core": {"version": tilewright.__version__, "ir": f"{IR_VERSION[0]}.{IR_VERSION[1]}"},

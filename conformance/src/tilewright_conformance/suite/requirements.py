@@ -65,11 +65,19 @@ class _Found:
         if name == "dot":
             self._dot(operation)
         elif name in ("atomic_rmw", "atomic_cas", "descriptor_reduce"):
-            self.atomics.add((atomic_element(operation.operands[0].type), "cas" if name == "atomic_cas" else str(operation.attribute("kind"))))
+            self.atomics.add(
+                (
+                    atomic_element(operation.operands[0].type),
+                    "cas" if name == "atomic_cas" else str(operation.attribute("kind")),
+                )
+            )
 
     def _dot(self, operation: Operation) -> None:
         a, b = operation.operands[:2]
-        self.dot |= {(str(number_behind(operand.type)), str(number_behind(operation.result.type))) for operand in (a, b)}
+        self.dot |= {
+            (str(number_behind(operand.type)), str(number_behind(operation.result.type)))
+            for operand in (a, b)
+        }
         self.precisions.add(str(operation.attribute("precision")))
         shape = (shape_of(a.type)[-2], shape_of(b.type)[-1], shape_of(a.type)[-1])
         known = self.dot_shape or shape

@@ -38,7 +38,11 @@ class Used:
 
 def used_by(module: Module) -> Used:
     """The needs and operations of a module's kernel and all its functions."""
-    names = (operation.name for function in module.functions.values() for operation in function.body.walk())
+    names = (
+        operation.name
+        for function in module.functions.values()
+        for operation in function.body.walk()
+    )
     return Used(needs_of(module), frozenset(names))
 
 
@@ -60,12 +64,24 @@ class _Recorder:
     def tilewright_backend(self) -> Manifest:
         reference = reference_backend.CAPABILITIES
         # what the language asserts by itself is of the backend, and no need of the kernel's
-        capabilities = dataclasses.replace(reference, dot_precisions=self.precisions, features=reference.features - {IMPLIED_ASSERTS})
-        return dataclasses.replace(reference_backend.tilewright_backend(), name=self.name, capabilities=capabilities, priority=-2000)
+        capabilities = dataclasses.replace(
+            reference,
+            dot_precisions=self.precisions,
+            features=reference.features - {IMPLIED_ASSERTS},
+        )
+        return dataclasses.replace(
+            reference_backend.tilewright_backend(),
+            name=self.name,
+            capabilities=capabilities,
+            priority=-2000,
+        )
 
     @hookimpl
     def tilewright_devices(self) -> list[Device]:
-        return [dataclasses.replace(device, backend=self.name) for device in reference_backend.tilewright_devices()]
+        return [
+            dataclasses.replace(device, backend=self.name)
+            for device in reference_backend.tilewright_devices()
+        ]
 
     @hookimpl
     def tilewright_target(self, device: Device) -> Target:
@@ -77,7 +93,9 @@ class _Recorder:
         return ()
 
     @hookimpl
-    def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    def tilewright_lower(
+        self, module: Module, target: Target, options: Mapping[str, Any]
+    ) -> CodeObject:
         self.found |= used_by(module)
         return reference_backend.tilewright_lower(module=module, target=target, options=options)
 
@@ -106,8 +124,16 @@ def undeclared(case: Case, found: Used) -> list[str]:
     declared, needs = case.needs, found.needs
     texts = [f"dtype {name}" for name in sorted(needs.dtypes - declared.dtypes)]
     texts += [f"dot {a} into {b}" for a, b in sorted(needs.dot - declared.dot)]
-    texts += [f"dot precision {name}" for name in sorted(needs.dot_precisions - declared.dot_precisions)]
-    texts += [f"atomic {kind} on {element}" for element, kind in sorted(needs.atomics - declared.atomics)]
-    texts += [f"feature {name}" for name in sorted(needs.features) if not is_let_through(name, declared.features)]
+    texts += [
+        f"dot precision {name}" for name in sorted(needs.dot_precisions - declared.dot_precisions)
+    ]
+    texts += [
+        f"atomic {kind} on {element}" for element, kind in sorted(needs.atomics - declared.atomics)
+    ]
+    texts += [
+        f"feature {name}"
+        for name in sorted(needs.features)
+        if not is_let_through(name, declared.features)
+    ]
     texts += ["extents that are no powers of two"] * (needs.any_extent and not declared.any_extent)
     return texts

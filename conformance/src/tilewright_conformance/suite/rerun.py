@@ -40,7 +40,9 @@ class Rerun:
     seed: int
 
 
-def rerun(document: Document, count: int, *, seed: int | None = None, load: tuple[str, ...] = ()) -> Rerun:
+def rerun(
+    document: Document, count: int, *, seed: int | None = None, load: tuple[str, ...] = ()
+) -> Rerun:
     """Run ``count`` cases of a report again, with the report's own seed and with another.
 
     With the report's seed results and errors have to come out as it says, with the other results
@@ -70,25 +72,42 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
     others = _others(document, about)
     stated = outcomes_of(document)
     ran = sorted(case for case, outcome in stated.items() if outcome.status is not Status.SKIPPED)
-    chosen = np.random.default_rng([int(document["checksum"].removeprefix("sha256:"), 16), other]).permutation(ran)[:count]
+    chosen = np.random.default_rng(
+        [int(document["checksum"].removeprefix("sha256:"), 16), other]
+    ).permutation(ran)[:count]
     cases = [catalogue()[str(id_)] for id_ in chosen]
     found = run_cases(cases, setup)
-    differences = [text for outcome in found for text in _differences(stated[outcome.case], outcome, same_machine=not others)]
+    differences = [
+        text
+        for outcome in found
+        for text in _differences(stated[outcome.case], outcome, same_machine=not others)
+    ]
     for outcome in run_cases(cases, dataclasses.replace(setup, seed=other)):
-        differences += [f"with seed {other}: {text}" for text in _differences(stated[outcome.case], outcome, same_machine=False)]
+        differences += [
+            f"with seed {other}: {text}"
+            for text in _differences(stated[outcome.case], outcome, same_machine=False)
+        ]
     return Rerun(len(found), others, tuple(differences), other)
 
 
 def _others(document: Document, about: Mapping[str, Any]) -> tuple[str, ...]:
     """Name the software and device of a report that differ here."""
     here = {facts["name"]: facts for facts in about["distributions"]}
-    found = [facts["name"] for facts in document["distributions"] if facts != plain(here.get(facts["name"]))]
-    return *found, *(name for name in ("core", "backend", "device") if plain(about[name]) != document[name])
+    found = [
+        facts["name"]
+        for facts in document["distributions"]
+        if facts != plain(here.get(facts["name"]))
+    ]
+    return *found, *(
+        name for name in ("core", "backend", "device") if plain(about[name]) != document[name]
+    )
 
 
 def _differences(stated: Outcome, found: Outcome, same_machine: bool) -> list[str]:
     if stated.status is not found.status:
-        return [f"{stated.case}: the report says {stated.status}, and here it is {found.status}{': ' + found.message if found.message else ''}"]
+        return [
+            f"{stated.case}: the report says {stated.status}, and here it is {found.status}{': ' + found.message if found.message else ''}"
+        ]
     if not same_machine:
         return []
     return [

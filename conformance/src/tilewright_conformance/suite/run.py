@@ -58,7 +58,9 @@ class Options:
     executor: str = ""
 
 
-def run(options: Options, progress: Progress = lambda total, done, outcome, verdict: None) -> document.Document:
+def run(
+    options: Options, progress: Progress = lambda total, done, outcome, verdict: None
+) -> document.Document:
     """Run the suite, write the report to the folder, and return it.
 
     The files are ``report.json``, ``junit.xml``, ``report.html`` and ``badge.svg``.
@@ -73,13 +75,19 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
         return _run(options, progress, executor)
 
 
-def _run(options: Options, progress: Progress, executor: concurrent.futures.Executor | None) -> document.Document:
+def _run(
+    options: Options, progress: Progress, executor: concurrent.futures.Executor | None
+) -> document.Document:
     setup = options.setup
     cases = catalogue(setup.packages)
     selected = cases.select(profiles=options.profiles, patterns=options.patterns, quick=setup.quick)
     if options.sample:
         selected = drawn(selected, options.sample, setup.seed)
-    expectations = Expectations() if options.expectations is None else read_expectations(options.expectations, cases)
+    expectations = (
+        Expectations()
+        if options.expectations is None
+        else read_expectations(options.expectations, cases)
+    )
     if executor is None:
         load_plugins(setup)
         about = provenance(Subject(setup.backend), options.wheels)
@@ -100,9 +108,14 @@ def _run(options: Options, progress: Progress, executor: concurrent.futures.Exec
 
         waiting = [case for case in _slow_first(selected) if case.id not in done]
         if executor is not None:
-            run_shards(executor, waiting, setup, identity, workers=options.workers or 1, on_outcome=keep)
+            run_shards(
+                executor, waiting, setup, identity, workers=options.workers or 1, on_outcome=keep
+            )
             waiting = []
-        for chosen, workers in (([case for case in waiting if not case.alone], options.workers), ([case for case in waiting if case.alone], 1)):
+        for chosen, workers in (
+            ([case for case in waiting if not case.alone], options.workers),
+            ([case for case in waiting if case.alone], 1),
+        ):
             run_cases(chosen, setup, workers=workers, on_outcome=keep)
     facts = {
         "seed": setup.seed,
@@ -126,7 +139,11 @@ def _run(options: Options, progress: Progress, executor: concurrent.futures.Exec
 def write_all(report: document.Document, folder: Path) -> None:
     """Write a report in all its forms."""
     document.write(report, folder / "report.json")
-    for name, text in (("junit.xml", junit.junit(report)), ("report.html", html.page(report)), ("badge.svg", badge.badge(report))):
+    for name, text in (
+        ("junit.xml", junit.junit(report)),
+        ("report.html", html.page(report)),
+        ("badge.svg", badge.badge(report)),
+    ):
         write_whole(folder / name, text.encode())
 
 

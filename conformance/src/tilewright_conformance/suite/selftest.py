@@ -17,7 +17,15 @@ from tilewright_conformance.suite.run import Options, run
 _SPEED = "perf"
 
 
-def selftest(backend: str, folder: Path, *, whole: bool = False, emulate: str = "", sample: int = 0, workers: int = 0) -> int:
+def selftest(
+    backend: str,
+    folder: Path,
+    *,
+    whole: bool = False,
+    emulate: str = "",
+    sample: int = 0,
+    workers: int = 0,
+) -> int:
     """Test a backend on this machine and return the exit code: 1 where something is wrong.
 
     It prints a summary and leaves ``report.json`` in a folder.
@@ -33,11 +41,15 @@ def selftest(backend: str, folder: Path, *, whole: bool = False, emulate: str = 
     setup = Setup(backend, quick=not whole, emulate=emulate)
     printer = Printer(sys.stderr)
     try:
-        report = run(Options(setup, profiles, workers=workers, folder=folder, sample=sample), printer)
+        report = run(
+            Options(setup, profiles, workers=workers, folder=folder, sample=sample), printer
+        )
     finally:
         printer.end()
     print(summary(report))
-    print(f"the report is {folder / 'report.json'}; it checks with: python -m tilewright_conformance verify {folder / 'report.json'}")
+    print(
+        f"the report is {folder / 'report.json'}; it checks with: python -m tilewright_conformance verify {folder / 'report.json'}"
+    )
     return 1 if any(result["verdict"] in BAD for result in report["results"]) else 0
 
 
@@ -47,11 +59,21 @@ def summary(report: dict[str, Any]) -> str:
     emulated = report["run"].get("emulate", "")
     where = f"{device['name']} ({device['target']}{', emulated: nothing of this was run on hardware' if emulated else ''})"
     lines = [f"{report['backend']['name']} {report['backend']['version']} on {where}"]
-    lines.append(", ".join(f"{count} {what}" for what, count in total.items()) + f", in {report['run']['seconds']:.0f} s")
+    lines.append(
+        ", ".join(f"{count} {what}" for what, count in total.items())
+        + f", in {report['run']['seconds']:.0f} s"
+    )
     lines += failure_groups.lines(report)
-    lines += [f"{result['verdict']}: {result['case']}: {result['message'].splitlines()[0]}" for result in report["results"] if result["verdict"] in BAD]
+    lines += [
+        f"{result['verdict']}: {result['case']}: {result['message'].splitlines()[0]}"
+        for result in report["results"]
+        if result["verdict"] in BAD
+    ]
     for result in report["results"]:
         if result["profile"] == _SPEED:
-            figures = ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in sorted(result["numbers"].items()))
+            figures = ", ".join(
+                f"{name.replace('_', ' ')} {number:.4g}"
+                for name, number in sorted(result["numbers"].items())
+            )
             lines.append(f"{result['case']}: {figures or result['status']}")
     return "\n".join(lines)

@@ -69,7 +69,9 @@ class Session:
             fail.
     """
 
-    def __init__(self, subject: Subject, case_id: str, seed: int = 0, *, quick: bool = False) -> None:
+    def __init__(
+        self, subject: Subject, case_id: str, seed: int = 0, *, quick: bool = False
+    ) -> None:
         self.subject, self.case_id, self.seed, self.quick = subject, case_id, seed, quick
         digest = hashlib.sha256(case_id.encode()).digest()
         self.rng = np.random.default_rng([seed, *np.frombuffer(digest, np.uint32).tolist()])
@@ -132,7 +134,15 @@ class Session:
         place.fetch()
         return found
 
-    def run_module(self, module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, with_passes: bool = True, **options: Any) -> None:
+    def run_module(
+        self,
+        module: Module,
+        arguments: Sequence[Any],
+        grid: tuple[int, int, int] = (1, 1, 1),
+        *,
+        with_passes: bool = True,
+        **options: Any,
+    ) -> None:
         """Run a module's kernel as the runtime would: passes, lowering, loading and launching.
 
         ``module`` stays as it is.
@@ -155,18 +165,29 @@ class Session:
             artifact = lower_module(fresh, options, backend, self.subject.target)
             code, parameters = artifact.code, artifact.parameters
         else:
-            parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in fresh.kernel.arguments)
+            parameters = tuple(
+                Parameter(argument.name, str(argument.type)) for argument in fresh.kernel.arguments
+            )
             take_apart(fresh, backend)
-            code = backend.require("tilewright_lower", module=fresh, target=self.subject.target, options=options)
+            code = backend.require(
+                "tilewright_lower", module=fresh, target=self.subject.target, options=options
+            )
         loaded = backend.require("tilewright_load", code=code, device=self.subject.device)
-        launch = backend.require("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
+        launch = backend.require(
+            "tilewright_launcher", loaded=loaded, parameters=parameters, options=options
+        )
         place = self.placement()
-        placed = [place(value, _element(argument.type)) for value, argument in zip(arguments, module.kernel.arguments, strict=True)]
+        placed = [
+            place(value, _element(argument.type))
+            for value, argument in zip(arguments, module.kernel.arguments, strict=True)
+        ]
         launch(grid, None, tuple(placed))
         place.fetch()
 
     @staticmethod
-    def run_reference(module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:
+    def run_reference(
+        module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)
+    ) -> None:
         """Interpret a module's kernel; arrays among ``arguments`` are changed in place."""
         from tilewright.reference.interpreter import run
 
@@ -202,9 +223,14 @@ class Session:
         """
         lines: list[str] = []
         text = io.StringIO()
-        with captured_output((1, 2) if errors else (1,)) as native, contextlib.redirect_stdout(text):
+        with (
+            captured_output((1, 2) if errors else (1,)) as native,
+            contextlib.redirect_stdout(text),
+        ):
             yield lines
-            with contextlib.suppress(BackendError):  # a kernel has failed, and the block has seen it
+            with contextlib.suppress(
+                BackendError
+            ):  # a kernel has failed, and the block has seen it
                 self.synchronize()
         lines += (text.getvalue() + "".join(native)).splitlines()
 
@@ -248,7 +274,11 @@ class Session:
             raise MismatchError(message)
 
     @contextlib.contextmanager
-    def raises(self, kind: type[BaseException] | tuple[type[BaseException], ...] = TilewrightError, match: str = "") -> Iterator[None]:
+    def raises(
+        self,
+        kind: type[BaseException] | tuple[type[BaseException], ...] = TilewrightError,
+        match: str = "",
+    ) -> Iterator[None]:
         """Demand that the block raises an exception of a kind whose text matches ``match``.
 
         Raises:
@@ -256,14 +286,20 @@ class Session:
                 propagates.
         """
         self.checks += 1
-        wanted = kind.__name__ if isinstance(kind, type) else " or ".join(one.__name__ for one in kind)
+        wanted = (
+            kind.__name__ if isinstance(kind, type) else " or ".join(one.__name__ for one in kind)
+        )
         try:
             yield
         except kind as error:
             if not re.search(match, str(error)):
-                raise MismatchError(f"the {type(error).__name__} should say {match!r}; it says: {error}") from error
+                raise MismatchError(
+                    f"the {type(error).__name__} should say {match!r}; it says: {error}"
+                ) from error
             return
-        raise MismatchError(f"a {wanted} was due{f', saying {match!r}' if match else ''}, and nothing was raised")
+        raise MismatchError(
+            f"a {wanted} was due{f', saying {match!r}' if match else ''}, and nothing was raised"
+        )
 
     def note(self, **numbers: float) -> None:
         """Keep measurements for the report."""

@@ -13,12 +13,21 @@ def random_bits(rng: np.random.Generator, element: str, shape: int | tuple[int, 
     dtype = storage(element)
     count = int(np.prod(shape))
     data = np.frombuffer(rng.bytes(count * dtype.itemsize), f"u{dtype.itemsize}")
-    return (data & 1 if element == "i1" else data).astype(f"u{dtype.itemsize}").view(dtype).reshape(shape)
+    return (
+        (data & 1 if element == "i1" else data)
+        .astype(f"u{dtype.itemsize}")
+        .view(dtype)
+        .reshape(shape)
+    )
 
 
 def bits(array: Array) -> Array:
     """The bits of an array's elements, to be compared as they are."""
-    return array.view(f"u{array.itemsize}") if array.flags.c_contiguous else np.ascontiguousarray(array).view(f"u{array.itemsize}")
+    return (
+        array.view(f"u{array.itemsize}")
+        if array.flags.c_contiguous
+        else np.ascontiguousarray(array).view(f"u{array.itemsize}")
+    )
 
 
 def same_bits(session: Session, found: Array, expected: Array, name: str = "result") -> None:

@@ -72,7 +72,9 @@ class Table:
             id_: the part of the id behind the family.
             types, needs: as :func:`elements` takes them.
         """
-        return self._made(id_, subject, run, elements(*types, **needs), quick, source or self.source)
+        return self._made(
+            id_, subject, run, elements(*types, **needs), quick, source or self.source
+        )
 
     def _made(
         self,
@@ -110,13 +112,21 @@ class Table:
         """
 
         def decorate(body: Callable[..., None]) -> Callable[..., None]:
-            variants: dict[str, Any] = {"": None} if each is None else dict(each) if isinstance(each, Mapping) else {name: name for name in each}
+            variants: dict[str, Any] = (
+                {"": None}
+                if each is None
+                else dict(each)
+                if isinstance(each, Mapping)
+                else {name: name for name in each}
+            )
             for name, value in variants.items():
                 own = needs(value) if callable(needs) else needs
                 run = functools.partial(_call, body, value) if each is not None else body
                 is_quick = quick if isinstance(quick, bool) else name in quick
                 path = f"{id_}/{name}" if name else id_
-                self._cases.append(self._made(path, subject, run, own, is_quick, self.source, time_limit))
+                self._cases.append(
+                    self._made(path, subject, run, own, is_quick, self.source, time_limit)
+                )
             return body
 
         return decorate

@@ -135,16 +135,35 @@ def put(out, y):
 
 
 @tw.jit
-def reduced(x_ptr, out, SHAPE: tl.constexpr, FUNCTION: tl.constexpr, AXIS: tl.constexpr, KEEP: tl.constexpr, TYPE: tl.constexpr):
+def reduced(
+    x_ptr,
+    out,
+    SHAPE: tl.constexpr,
+    FUNCTION: tl.constexpr,
+    AXIS: tl.constexpr,
+    KEEP: tl.constexpr,
+    TYPE: tl.constexpr,
+):
     y = FUNCTION(tl.load(x_ptr + positions(SHAPE)), AXIS, keep_dims=KEEP)
     tl.static_assert(y.dtype == TYPE)
     put(out, y)
 
 
 @tw.jit
-def reduced_with_positions(x_ptr, out, places, SHAPE: tl.constexpr, FUNCTION: tl.constexpr, AXIS: tl.constexpr, KEEP: tl.constexpr, LEFT: tl.constexpr):
+def reduced_with_positions(
+    x_ptr,
+    out,
+    places,
+    SHAPE: tl.constexpr,
+    FUNCTION: tl.constexpr,
+    AXIS: tl.constexpr,
+    KEEP: tl.constexpr,
+    LEFT: tl.constexpr,
+):
     x = tl.load(x_ptr + positions(SHAPE))
-    value, place = FUNCTION(x, AXIS, return_indices=True, return_indices_tie_break_left=LEFT, keep_dims=KEEP)
+    value, place = FUNCTION(
+        x, AXIS, return_indices=True, return_indices_tie_break_left=LEFT, keep_dims=KEEP
+    )
     tl.static_assert(place.dtype == tl.int32)
     put(out, value)
     put(places, place)

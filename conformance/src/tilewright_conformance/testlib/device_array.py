@@ -27,7 +27,14 @@ class DeviceArray(ArrayView):
         buffer = self._memory.allocate(array.nbytes, 256)
         self._memory.copy_to_device(buffer, _bytes(np.ascontiguousarray(array)))
         strides = tuple(stride // array.itemsize for stride in np.ascontiguousarray(array).strides)
-        super().__init__(buffer, int(buffer.data_ptr()), dtype_text(array.dtype), array.shape, strides, (subject.device.kind, subject.device.index))
+        super().__init__(
+            buffer,
+            int(buffer.data_ptr()),
+            dtype_text(array.dtype),
+            array.shape,
+            strides,
+            (subject.device.kind, subject.device.index),
+        )
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the array's values after all launches have ended."""

@@ -26,5 +26,8 @@ def environment(**variables: str) -> Iterator[None]:
 @contextlib.contextmanager
 def own_cache() -> Iterator[None]:
     """A disk cache of the block's own, empty at its start."""
-    with tempfile.TemporaryDirectory(prefix="tilewright-conformance-") as folder, environment(TILEWRIGHT_CACHE_DIR=folder):
+    with (
+        tempfile.TemporaryDirectory(prefix="tilewright-conformance-") as folder,
+        environment(TILEWRIGHT_CACHE_DIR=folder),
+    ):
         yield

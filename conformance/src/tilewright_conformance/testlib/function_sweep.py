@@ -228,7 +228,9 @@ INSIDE: dict[str, Callable[[float], bool]] = {
 }
 #: Where it has none it is NaN, but here.
 POLES: dict[str, Callable[[float], bool]] = {
-    **dict.fromkeys(("log", "log2", "log10", "rsqrt", "rcbrt", "y0", "y1", "tgamma"), lambda x: x == 0),
+    **dict.fromkeys(
+        ("log", "log2", "log10", "rsqrt", "rcbrt", "y0", "y1", "tgamma"), lambda x: x == 0
+    ),
     **dict.fromkeys(("atanh", "erfinv"), lambda x: abs(x) == 1),
     "lgamma": lambda x: True,
     "log1p": lambda x: x == -1,
@@ -236,7 +238,10 @@ POLES: dict[str, Callable[[float], bool]] = {
     "normcdfinv": lambda x: x in (0, 1),
 }
 #: Odd functions, whose zero has the sign of its argument.
-ODD = {*("sin", "tan", "sinpi", "asin", "atan", "sinh", "tanh", "asinh", "atanh"), *("expm1", "log1p", "cbrt", "sqrt", "erf", "erfinv", "j1", "cyl_bessel_i1")}
+ODD = {
+    *("sin", "tan", "sinpi", "asin", "atan", "sinh", "tanh", "asinh", "atanh"),
+    *("expm1", "log1p", "cbrt", "sqrt", "erf", "erfinv", "j1", "cyl_bessel_i1"),
+}
 
 
 def size(name: str, x: float, wanted: Any) -> Any:

@@ -19,7 +19,9 @@ def unset(shape: int | tuple[int, ...], dtype: Any) -> Array:
     return np.full(count * kept.itemsize, 0x5B, np.uint8).view(kept).reshape(shape)
 
 
-def draw(rng: np.random.Generator, name: str, shape: int | tuple[int, ...], limit: int = 40) -> Array:
+def draw(
+    rng: np.random.Generator, name: str, shape: int | tuple[int, ...], limit: int = 40
+) -> Array:
     """Random numbers, some of them equal.
 
     They are integers of a magnitude up to ``limit``, or floats that are multiples of an eighth, up
@@ -51,8 +53,28 @@ def wide(rng: np.random.Generator, name: str, shape: int | tuple[int, ...]) -> A
 def special(name: str) -> Array:
     """Zeros of both signs, infinities, NaN, smallest and largest floats, and usual numbers."""
     about = ml_dtypes.finfo(kind(name))
-    smallest, largest, normal = (float(number) for number in (about.smallest_subnormal, about.max, about.smallest_normal))
-    few = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.0, largest, -largest, smallest, -smallest, normal, -normal, normal - smallest]
+    smallest, largest, normal = (
+        float(number) for number in (about.smallest_subnormal, about.max, about.smallest_normal)
+    )
+    few = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1.0,
+        -1.0,
+        0.5,
+        -2.5,
+        3.0,
+        largest,
+        -largest,
+        smallest,
+        -smallest,
+        normal,
+        -normal,
+        normal - smallest,
+    ]
     return np.array(few).astype(kind(name))
 
 

@@ -50,10 +50,19 @@ def _run(sample: Sample, zero_sign: bool, session: Session) -> None:
         argument = sample.arguments[position]
         first, second = (_array(values[position]) for values in (expected, found))
         signed = zero_sign and isinstance(argument.type, FloatType)
-        session.check(second, first, ulp=sample.ulp, type_=argument.type, zero_sign=signed, name=f"argument {position}")
+        session.check(
+            second,
+            first,
+            ulp=sample.ulp,
+            type_=argument.type,
+            zero_sign=signed,
+            name=f"argument {position}",
+        )
 
 
-def _spoil(sample: Sample, given: Sequence[Any], expected: Sequence[Any], found: Sequence[Any]) -> None:
+def _spoil(
+    sample: Sample, given: Sequence[Any], expected: Sequence[Any], found: Sequence[Any]
+) -> None:
     """Change the initial bits of output elements that the kernel overwrites with the same value.
 
     Where ``found`` begins with other bits there, a store that is lost shows. A second run of the
@@ -61,7 +70,11 @@ def _spoil(sample: Sample, given: Sequence[Any], expected: Sequence[Any], found:
     the same value for them whatever was there. Kernels that read their outputs as well are left as
     they are.
     """
-    outputs = [position for position in sample.outputs if np.array_equal(_bits(given[position]), _bits(expected[position]))]
+    outputs = [
+        position
+        for position in sample.outputs
+        if np.array_equal(_bits(given[position]), _bits(expected[position]))
+    ]
     if not outputs:
         return
     for position in outputs:
@@ -71,7 +84,11 @@ def _spoil(sample: Sample, given: Sequence[Any], expected: Sequence[Any], found:
         Session.run_reference(sample.module, again, sample.grid)
     except TilewrightError:  # it reads them
         return
-    if not all(np.array_equal(_bits(again[position]), _bits(expected[position])) for position in sample.outputs if position not in outputs):
+    if not all(
+        np.array_equal(_bits(again[position]), _bits(expected[position]))
+        for position in sample.outputs
+        if position not in outputs
+    ):
         return  # it reads them: what it stores elsewhere depends on them
     for position in outputs:
         stored = (_bits(again[position]) == _bits(expected[position])).all(1)

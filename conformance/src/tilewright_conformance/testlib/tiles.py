@@ -14,11 +14,16 @@ def positions(SHAPE: tl.constexpr):
     elif len(SHAPE) == 2:
         found = tl.arange(0, SHAPE[0])[:, None] * SHAPE[1] + tl.arange(0, SHAPE[1])[None, :]
     elif len(SHAPE) == 3:
-        rows = tl.arange(0, SHAPE[0])[:, None, None] * SHAPE[1] + tl.arange(0, SHAPE[1])[None, :, None]
+        rows = (
+            tl.arange(0, SHAPE[0])[:, None, None] * SHAPE[1] + tl.arange(0, SHAPE[1])[None, :, None]
+        )
         found = rows * SHAPE[2] + tl.arange(0, SHAPE[2])[None, None, :]
     else:
         tl.static_assert(len(SHAPE) == 4)
-        planes = tl.arange(0, SHAPE[0])[:, None, None, None] * SHAPE[1] + tl.arange(0, SHAPE[1])[None, :, None, None]
+        planes = (
+            tl.arange(0, SHAPE[0])[:, None, None, None] * SHAPE[1]
+            + tl.arange(0, SHAPE[1])[None, :, None, None]
+        )
         rows = planes * SHAPE[2] + tl.arange(0, SHAPE[2])[None, None, :, None]
         found = rows * SHAPE[3] + tl.arange(0, SHAPE[3])[None, None, None, :]
     return found

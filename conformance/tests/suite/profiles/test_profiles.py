@@ -36,7 +36,9 @@ def test_fingerprints_are_read_as_they_were_written(tmp_path: Path) -> None:
     recorded = profiles.recorded_fingerprints("9.9", file)
     assert recorded == profiles.fingerprints(catalogue())
     required = profiles.required_cases(catalogue())["core"]
-    assert recorded["core"]["elementwise"].cases == sum(id_.startswith("elementwise/") for id_ in required)
+    assert recorded["core"]["elementwise"].cases == sum(
+        id_.startswith("elementwise/") for id_ in required
+    )
     with pytest.raises(profiles.ProfileError, match=r"no required cases of version 9\.8"):
         profiles.recorded_fingerprints("9.8", file)
     file.write_text('suite = "9.9"\n[core]\nelementwise = 3\n')
@@ -44,7 +46,9 @@ def test_fingerprints_are_read_as_they_were_written(tmp_path: Path) -> None:
         profiles.recorded_fingerprints("9.9", file)
 
 
-def test_a_changed_case_changes_the_fingerprint_of_its_family(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_case_changes_the_fingerprint_of_its_family(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     recorded = profiles.fingerprints(catalogue())
     recorded["core"]["elementwise"] = profiles.Fingerprint.of(["elementwise/add/f32/scalar"])
     monkeypatch.setattr(profiles, "recorded_fingerprints", lambda version: recorded)
@@ -55,12 +59,29 @@ CORE = ("elementwise/add/f32/scalar", "elementwise/sub/f32/scalar")
 FURTHER = "elementwise/add/f64/scalar"
 
 
-def claim(outcomes: dict[str, Status], *, without: str = "", expected: tuple[Expectation, ...] = (), **options: Any) -> str:
+def claim(
+    outcomes: dict[str, Status],
+    *,
+    without: str = "",
+    expected: tuple[Expectation, ...] = (),
+    **options: Any,
+) -> str:
     capabilities = Subject("cpu").capabilities
     if without:
         capabilities = dataclasses.replace(capabilities, dtypes=capabilities.dtypes - {without})
-    found = {case: Outcome(case, status, "", "" if status is Status.PASSED else "LoweringError") for case, status in outcomes.items()}
-    judged = profiles.claim("core", CORE, found, dict.fromkeys(found, "core"), capabilities, Expectations(expected, catalogue()), **{"quick": False, **options})
+    found = {
+        case: Outcome(case, status, "", "" if status is Status.PASSED else "LoweringError")
+        for case, status in outcomes.items()
+    }
+    judged = profiles.claim(
+        "core",
+        CORE,
+        found,
+        dict.fromkeys(found, "core"),
+        capabilities,
+        Expectations(expected, catalogue()),
+        **{"quick": False, **options},
+    )
     assert judged.holds == (not judged.reasons)
     return "; ".join(judged.reasons)
 
@@ -78,8 +99,16 @@ PASSED = dict.fromkeys((*CORE, FURTHER), Status.PASSED)
         ({}, {"changed": ("access",)}, "the cases of access are not those of the suite's version"),
         ({CORE[0]: Status.NOT_SUPPORTED}, {}, f"1 of 2 cases that must pass did not: {CORE[0]}"),
         ({FURTHER: Status.NOT_SUPPORTED}, {}, ""),
-        ({FURTHER: Status.FAILED}, {}, f"1 further cases were neither passed nor refused: {FURTHER}"),
-        ({FURTHER: Status.ERROR}, {"expected": (Expectation(FURTHER, "never", "no", "LoweringError", "https://x"),)}, ""),
+        (
+            {FURTHER: Status.FAILED},
+            {},
+            f"1 further cases were neither passed nor refused: {FURTHER}",
+        ),
+        (
+            {FURTHER: Status.ERROR},
+            {"expected": (Expectation(FURTHER, "never", "no", "LoweringError", "https://x"),)},
+            "",
+        ),
         (
             {FURTHER: Status.ERROR},
             {"expected": (Expectation(FURTHER, "notyet", "no", "LoweringError", "https://x"),)},
@@ -87,7 +116,9 @@ PASSED = dict.fromkeys((*CORE, FURTHER), Status.PASSED)
         ),
     ],
 )
-def test_what_a_claim_rests_on(changes: dict[str, Status], options: dict[str, Any], reason: str) -> None:
+def test_what_a_claim_rests_on(
+    changes: dict[str, Status], options: dict[str, Any], reason: str
+) -> None:
     assert claim({**PASSED, **changes}, **options) == reason
 
 
@@ -100,13 +131,22 @@ def test_needs_are_read_off_modules() -> None:
     from tilewright_conformance.suite.requirements import needs_of
 
     assert needs_of(next(samples("dot")).module).dot
-    found = {operation: [needs_of(sample.module) for sample in samples(operation)] for operation in ("atomic_rmw", "atomic_cas", "descriptor_load", "print")}
-    assert {("f32", "add"), ("i32", "xor")} <= {pair for needs in found["atomic_rmw"] for pair in needs.atomics}
+    found = {
+        operation: [needs_of(sample.module) for sample in samples(operation)]
+        for operation in ("atomic_rmw", "atomic_cas", "descriptor_load", "print")
+    }
+    assert {("f32", "add"), ("i32", "xor")} <= {
+        pair for needs in found["atomic_rmw"] for pair in needs.atomics
+    }
     assert all("cas" in {kind for _, kind in needs.atomics} for needs in found["atomic_cas"])
     assert all("descriptors" in needs.features for needs in found["descriptor_load"])
     assert all("print" in needs.features for needs in found["print"])
-    capabilities = dataclasses.replace(Subject("cpu").capabilities, power_of_two=True, max_tile_elements=8)
-    assert Needs(any_extent=True, tile_elements=9, dot_precisions=frozenset({"x"})).missing(capabilities) == (
+    capabilities = dataclasses.replace(
+        Subject("cpu").capabilities, power_of_two=True, max_tile_elements=8
+    )
+    assert Needs(any_extent=True, tile_elements=9, dot_precisions=frozenset({"x"})).missing(
+        capabilities
+    ) == (
         "dot precision x",
         "extents that are no powers of two",
         "tiles of 9 elements",

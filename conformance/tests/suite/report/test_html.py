@@ -16,7 +16,10 @@ import pytest
 from tilewright_conformance.suite.report import html
 from tilewright_conformance.suite.report.document import Document
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
 
 #: Uses the page as a reader would, and leaves what it saw in the document.
 SCRIPT = """
@@ -61,7 +64,9 @@ def test_the_page_needs_nothing_else_and_holds_the_report(report: Document) -> N
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
 def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None:
-    report["results"][2].update(status="failed", verdict="bad", message="</script>wrong & bad", exception="MismatchError")
+    report["results"][2].update(
+        status="failed", verdict="bad", message="</script>wrong & bad", exception="MismatchError"
+    )
     report["results"][2]["numbers"].update(ulp=5000.0, ulp_allowed=2.0)
     report["results"][3].update(status="not-supported", lacks=["dtype f64", "atomic add on i32"])
     report["claims"][0].update(holds=True, reasons=[], waived=["elementwise/sqrt/f32/scalar"])
@@ -69,11 +74,17 @@ def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None
     total = len(report["results"])
     sqrt = [result["case"] for result in report["results"] if result["subject"] == "sqrt"]
     wrong, lacking = (report["results"][index]["case"] for index in (2, 3))
-    assert saw["caused"]["count"] == saw["lacking"]["count"] == f"1 of {total} cases" and saw["freed"]["count"] == f"{total} of {total} cases"
+    assert (
+        saw["caused"]["count"] == saw["lacking"]["count"] == f"1 of {total} cases"
+        and saw["freed"]["count"] == f"{total} of {total} cases"
+    )
     assert saw["caused"]["rows"][0].startswith(wrong) and saw["lacking"]["rows"] == [lacking]
     assert saw["only"] == f"only: wrong results of `{report['results'][2]['subject']}`: 1 case ×"
     lacks = [["atomic updates of i32: 1 case", "1"], ["dtype f64: 1 case", "1"]]
-    assert saw["causes"] == [[[f"wrong results of `{report['results'][2]['subject']}`: 1 case", "1"]], lacks]
+    assert saw["causes"] == [
+        [[f"wrong results of `{report['results'][2]['subject']}`: 1 case", "1"]],
+        lacks,
+    ]
     order = [
         "What was tested",
         "What it can do",
@@ -87,13 +98,19 @@ def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None
     ]
     assert saw["order"] == order and saw["wide"] <= 0
     assert "typesbf16 f16" in saw["capabilities"] and "featuresassert" in saw["capabilities"]
-    assert saw["claims"][0].startswith("coreyes") and saw["claims"][1] == "waived: elementwise/sqrt/f32/scalar"
+    assert (
+        saw["claims"][0].startswith("coreyes")
+        and saw["claims"][1] == "waived: elementwise/sqrt/f32/scalar"
+    )
     erring = [result["case"] for result in report["results"] if result["numbers"].get("ulp", 0) > 0]
     assert saw["all"]["count"] == f"{total} of {total} cases" and len(saw["all"]["rows"]) == total
     assert saw["all"]["dots"] == len(erring) >= 1
     # a row shows the message below the id, where there is one
     told = [row.removesuffix("MismatchError: </script>wrong & bad") for row in saw["sqrt"]["rows"]]
-    assert sorted(told) == sorted(sqrt) and saw["all"]["rows"][0] == wrong + "MismatchError: </script>wrong & bad", "what went wrong comes first"
+    assert (
+        sorted(told) == sorted(sqrt)
+        and saw["all"]["rows"][0] == wrong + "MismatchError: </script>wrong & bad"
+    ), "what went wrong comes first"
     assert saw["approximate"]["rows"] == ["elementwise/sqrt/f32/64/approximate"]
     assert len(saw["failed"]["rows"]) == len(saw["bad"]["rows"]) == 1
     assert (saw["failed"]["dots"], saw["failed"]["marks"]) == (1, 1)
@@ -101,7 +118,9 @@ def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None
     assert saw["none"] == {"count": f"0 of {total} cases", "rows": [], "dots": 0, "marks": 0}
     assert saw["headline"] == f"{total} of {total} cases passed, 0 not supported, 1 wrong"
     assert report["checksum"] in saw["about"]
-    assert f"hostCPython {report['host']['python']}, numpy {report['host']['numpy']}, " in saw["about"]
+    assert (
+        f"hostCPython {report['host']['python']}, numpy {report['host']['numpy']}, " in saw["about"]
+    )
     assert saw["stati"] == ["failed", "not-supported", "passed"]
     assert saw["message"] == "MismatchError: </script>wrong & bad"
 
@@ -123,8 +142,15 @@ saw.outside = texts.filter(e => {
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390], ids=["desk", "phone"])
-def test_the_page_fits_and_can_be_read(width: int, dark: bool, report: Document, browse: Callable[..., dict[str, Any]]) -> None:
-    report["results"][2].update(status="failed", verdict="bad", message="wrong by a long way " * 20, exception="MismatchError")
+def test_the_page_fits_and_can_be_read(
+    width: int, dark: bool, report: Document, browse: Callable[..., dict[str, Any]]
+) -> None:
+    report["results"][2].update(
+        status="failed",
+        verdict="bad",
+        message="wrong by a long way " * 20,
+        exception="MismatchError",
+    )
     report["results"][3].update(status="not-supported", lacks=["dtype f64"])
     saw = browse(html.page(report), LOOK, width=width, dark=dark)
     assert saw["width"] == width and saw["over"] <= 0, "the page scrolls to the side"
@@ -149,5 +175,7 @@ def _use(page: str, tmp_path: Path) -> dict[str, Any]:
     ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=900)
     saw = re.search(r'<pre id="saw">(.*?)</pre>', found.stdout, re.S)
-    assert saw, f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n{found.stderr[-2000:]}"
+    assert saw, (
+        f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n{found.stderr[-2000:]}"
+    )
     return dict(json.loads(unescape(saw[1])))

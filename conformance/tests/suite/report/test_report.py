@@ -13,11 +13,20 @@ from xml.etree import ElementTree
 import pytest
 
 from tilewright_conformance.suite.catalogue import catalogue
-from tilewright_conformance.suite.report import badge, differences, document, junit, plain_text, scoreboard
+from tilewright_conformance.suite.report import (
+    badge,
+    differences,
+    document,
+    junit,
+    plain_text,
+    scoreboard,
+)
 from tilewright_conformance.suite.report.document import Document, ReportError
 from tilewright_conformance.suite.report.schema import schema, violations
 
-CASES = [case.id for case in catalogue().select(patterns=["elementwise/sqrt/*", "elementwise/fma/*"])]
+CASES = [
+    case.id for case in catalogue().select(patterns=["elementwise/sqrt/*", "elementwise/fma/*"])
+]
 
 
 def summed(report: Document) -> Document:
@@ -30,13 +39,21 @@ def test_a_fresh_report_is_good_and_says_what_was_tested(report: Document) -> No
     assert [result["case"] for result in report["results"]] == CASES
     assert {result["verdict"] for result in report["results"]} == {"good"}
     assert report["run"]["seed"] == 5
-    assert [facts["name"] for facts in report["distributions"]] == ["tilewright-conformance", "tilewright", "tilewright-cpu"]
+    assert [facts["name"] for facts in report["distributions"]] == [
+        "tilewright-conformance",
+        "tilewright",
+        "tilewright-cpu",
+    ]
     assert all(len(facts["content"]) == 64 for facts in report["distributions"])
     assert report["backend"]["capabilities"]["dtypes"]
-    assert report["claims"][0]["profile"] == "core" and not report["claims"][0]["holds"]  # most of the profile's cases were not run
+    assert (
+        report["claims"][0]["profile"] == "core" and not report["claims"][0]["holds"]
+    )  # most of the profile's cases were not run
 
 
-def test_the_checksum_does_not_depend_on_the_form_of_the_file(report: Document, tmp_path: Path) -> None:
+def test_the_checksum_does_not_depend_on_the_form_of_the_file(
+    report: Document, tmp_path: Path
+) -> None:
     path = tmp_path / "compact.json"
     path.write_text(json.dumps(report, separators=(",", ":")))
     assert document.checksum(document.read(path)) == report["checksum"]
@@ -61,30 +78,70 @@ def test_an_edited_report_is_refused(report: Document, edit: str) -> None:
 
 
 SUMMED: dict[str, tuple[Callable[[Document], object], str]] = {
-    "a failure": (lambda report: report["results"][3].update(status="failed"), f"{CASES[3]}: the verdict of its result is bad, not good"),
-    "a whole failure": (lambda report: report["results"][3].update(status="failed", verdict="bad"), "the summary does not follow"),
-    "a claim": (lambda report: report["claims"][0].update(holds=True, reasons=[]), "the claims do not follow"),
-    "a result left out": (lambda report: report["results"].pop(), f"not of the cases that such a run selects: {CASES[-1]}"),
-    "a result twice": (lambda report: report["results"].append(report["results"][0]), f"two results for {CASES[0]}"),
+    "a failure": (
+        lambda report: report["results"][3].update(status="failed"),
+        f"{CASES[3]}: the verdict of its result is bad, not good",
+    ),
+    "a whole failure": (
+        lambda report: report["results"][3].update(status="failed", verdict="bad"),
+        "the summary does not follow",
+    ),
+    "a claim": (
+        lambda report: report["claims"][0].update(holds=True, reasons=[]),
+        "the claims do not follow",
+    ),
+    "a result left out": (
+        lambda report: report["results"].pop(),
+        f"not of the cases that such a run selects: {CASES[-1]}",
+    ),
+    "a result twice": (
+        lambda report: report["results"].append(report["results"][0]),
+        f"two results for {CASES[0]}",
+    ),
     "another order": (lambda report: report["results"].reverse(), "their order differs"),
-    "a refusal": (lambda report: report["results"][0].update(status="not-supported"), "not-supported, though the backend declares all it needs"),
+    "a refusal": (
+        lambda report: report["results"][0].update(status="not-supported"),
+        "not-supported, though the backend declares all it needs",
+    ),
     "a capability less": (
         lambda report: report["backend"]["capabilities"]["dtypes"].remove("f64"),
         "is passed, though the backend does not declare dtype f64",
     ),
-    "a reason": (lambda report: report["results"][0]["lacks"].append("feature print"), f"{CASES[0]}: what the backend lacks for it is nothing"),
-    "another catalogue": (lambda report: report["suite"].update(catalogue="0" * 64), "other cases than suite .* has"),
-    "another suite": (lambda report: report["suite"].update(version="0.0.9"), r"pip install tilewright-conformance==0\.0\.9"),
-    "a patched suite": (lambda report: report["distributions"][0].update(modified=["x.py"]), "files had been changed: tilewright-conformance: x.py"),
+    "a reason": (
+        lambda report: report["results"][0]["lacks"].append("feature print"),
+        f"{CASES[0]}: what the backend lacks for it is nothing",
+    ),
+    "another catalogue": (
+        lambda report: report["suite"].update(catalogue="0" * 64),
+        "other cases than suite .* has",
+    ),
+    "another suite": (
+        lambda report: report["suite"].update(version="0.0.9"),
+        r"pip install tilewright-conformance==0\.0\.9",
+    ),
+    "a patched suite": (
+        lambda report: report["distributions"][0].update(modified=["x.py"]),
+        "files had been changed: tilewright-conformance: x.py",
+    ),
     "an expectation": (
-        lambda report: report["expectations"].append({"case": "no/such", "kind": "never", "reason": "r", "exception": "LoweringError", "issue": "https://x"}),
+        lambda report: report["expectations"].append(
+            {
+                "case": "no/such",
+                "kind": "never",
+                "reason": "r",
+                "exception": "LoweringError",
+                "issue": "https://x",
+            }
+        ),
         "no case of the suite matches 'no/such'",
     ),
 }
 
 
 @pytest.mark.parametrize("edit", SUMMED)
-def test_an_edited_report_with_its_own_checksum_still_has_to_be_consistent(report: Document, edit: str) -> None:
+def test_an_edited_report_with_its_own_checksum_still_has_to_be_consistent(
+    report: Document, edit: str
+) -> None:
     change, message = SUMMED[edit]
     change(report)
     with pytest.raises(ReportError, match=message):
@@ -93,14 +150,21 @@ def test_an_edited_report_with_its_own_checksum_still_has_to_be_consistent(repor
 
 def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
     path = tmp_path / "report.json"
-    for text, message in (("{", "is not JSON"), ("[]", "report must be of type object"), ("{}", "report lacks format; report lacks format_version")):
+    for text, message in (
+        ("{", "is not JSON"),
+        ("[]", "report must be of type object"),
+        ("{}", "report lacks format; report lacks format_version"),
+    ):
         path.write_text(text)
         with pytest.raises(ReportError, match=message):
             document.read(path)
     report["results"][0]["status"] = "great"
     report["more"] = 1
     path.write_text(json.dumps(report))
-    with pytest.raises(ReportError, match=r"report.results\[0\].status must be one of passed, .*report has 'more', which is none of its fields"):
+    with pytest.raises(
+        ReportError,
+        match=r"report.results\[0\].status must be one of passed, .*report has 'more', which is none of its fields",
+    ):
         document.read(path)
 
 
@@ -115,7 +179,9 @@ def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
         ('"format_version": ' + "[" * 100_000, "is not JSON"),
     ],
 )
-def test_what_readers_take_for_different_things_is_refused(tmp_path: Path, report: Document, instead: str, says: str) -> None:
+def test_what_readers_take_for_different_things_is_refused(
+    tmp_path: Path, report: Document, instead: str, says: str
+) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(report).replace('"format_version": 2', instead))
     with pytest.raises(ReportError, match=says):
@@ -134,14 +200,28 @@ def texts_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
     """The places of all texts in a value; of the items of a list those of the first alone."""
     if isinstance(value, str):
         yield place
-    for name, item in value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ():
+    for name, item in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:1])
+        if isinstance(value, list)
+        else ()
+    ):
         yield from texts_of(item, (*place, name))
 
 
 @pytest.mark.parametrize("character", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\u202e", "\ud800"])
-def test_no_text_of_a_report_begins_a_line_or_moves_the_cursor(report: Document, tmp_path: Path, character: str) -> None:
+def test_no_text_of_a_report_begins_a_line_or_moves_the_cursor(
+    report: Document, tmp_path: Path, character: str
+) -> None:
     places = list(texts_of(report))
-    assert {("device", "name"), ("backend", "version"), ("results", 0, "message"), ("checksum",), ("host", "system")} <= set(places)
+    assert {
+        ("device", "name"),
+        ("backend", "version"),
+        ("results", 0, "message"),
+        ("checksum",),
+        ("host", "system"),
+    } <= set(places)
     for place in places:
         if character == "\n" and place[-1] == "message":
             continue  # what an exception says has lines
@@ -151,7 +231,9 @@ def test_no_text_of_a_report_begins_a_line_or_moves_the_cursor(report: Document,
             inside = inside[step]
         inside[place[-1]] += f"{character}signed by us"
         edited = edited if place == ("checksum",) else summed(edited)
-        with pytest.raises(ReportError, match=r"which no text of a report may|must (be one of|match)|has a name"):
+        with pytest.raises(
+            ReportError, match=r"which no text of a report may|must (be one of|match)|has a name"
+        ):
             document.verify(edited, catalogue())
         (tmp_path / "edited.json").write_text(json.dumps(edited))
         with pytest.raises(ReportError, match="is no report of this format"):
@@ -164,15 +246,27 @@ def test_no_text_of_a_report_begins_a_line_or_moves_the_cursor(report: Document,
 
 def test_what_the_suite_writes_is_plain() -> None:
     """Devices and exceptions say what they like."""
-    given = {"name": "GPU\x00 one\ntwo", "message": "first\n\tsecond\x1b[31m", "list": ["\u202e"], "number": 1}
+    given = {
+        "name": "GPU\x00 one\ntwo",
+        "message": "first\n\tsecond\x1b[31m",
+        "list": ["\u202e"],
+        "number": 1,
+    }
     found = plain_text.plain(given)
-    assert found == {"name": "GPU\\x00 one two", "message": "first\n\tsecond\\x1b[31m", "list": ["\\u202e"], "number": 1}
+    assert found == {
+        "name": "GPU\\x00 one two",
+        "message": "first\n\tsecond\\x1b[31m",
+        "list": ["\\u202e"],
+        "number": 1,
+    }
     assert plain_text.objections(found) == []
 
 
 def test_markdown_shows_texts_as_they_are(report: Document) -> None:
     name = "<b>GPU</b> [x](http://y) `z` *w* v|u ![i](j) www.k.org \\ a@b"
-    line = scoreboard.markdown([summed({**report, "device": {**report["device"], "name": name}})]).splitlines()[2]
+    line = scoreboard.markdown(
+        [summed({**report, "device": {**report["device"], "name": name}})]
+    ).splitlines()[2]
     told = re.split(r"(?<!\\) \| ", line)[1]
     assert re.sub(r"\\(.)", r"\1", told) == name
     assert not re.search(r"(?<!\\)(?:\\\\)*[<>\[\]()`*|!@:]", told) and "www\\." in told
@@ -182,7 +276,9 @@ def test_the_schema_has_no_rule_that_the_checker_ignores() -> None:
     with pytest.raises(ValueError, match="does not know minimum"):
         violations(1, {"type": "integer", "minimum": 2})
     assert violations(True, {"type": "integer"}) == ["report must be of type integer, not True"]
-    assert violations({"a": ["x", 1]}, {"additionalProperties": {"items": {"type": "string"}}}) == ["report.a[1] must be of type string, not 1"]
+    assert violations({"a": ["x", 1]}, {"additionalProperties": {"items": {"type": "string"}}}) == [
+        "report.a[1] must be of type string, not 1"
+    ]
     assert schema()["title"] == "Tilewright conformance report"
 
 
@@ -194,8 +290,12 @@ def test_a_report_says_how_often_cases_ran_in_a_row(report: Document) -> None:
 
 def worsened(report: Document) -> Document:
     report = copy.deepcopy(report)
-    report["results"][0].update(status="failed", verdict="bad", message="wrong\x00\nsecond line", exception="MismatchError")
-    report["results"][1].update(status="crashed", verdict="bad", message="died", exception="SIGSEGV")
+    report["results"][0].update(
+        status="failed", verdict="bad", message="wrong\x00\nsecond line", exception="MismatchError"
+    )
+    report["results"][1].update(
+        status="crashed", verdict="bad", message="died", exception="SIGSEGV"
+    )
     report["results"][2].update(status="not-supported", message="no")
     report["results"][3]["numbers"].update(ulp=1.5)
     return report
@@ -204,7 +304,9 @@ def worsened(report: Document) -> Document:
 def test_junit(report: Document) -> None:
     root = ElementTree.fromstring(junit.junit(worsened(report)))
     (suite,) = root.iter("testsuite")
-    assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped")} == {
+    assert {
+        name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped")
+    } == {
         "name": "core",
         "tests": str(len(CASES)),
         "failures": "1",
@@ -218,13 +320,24 @@ def test_junit(report: Document) -> None:
 
 def test_badges(report: Document) -> None:
     def text(changed: Document) -> list[str]:
-        return [element.text or "" for element in ElementTree.fromstring(badge.badge(changed)).iter("{http://www.w3.org/2000/svg}text")]
+        return [
+            element.text or ""
+            for element in ElementTree.fromstring(badge.badge(changed)).iter(
+                "{http://www.w3.org/2000/svg}text"
+            )
+        ]
 
     assert text(report)[1] == "no profile"
     assert text(worsened(report))[1] == f"2 of {len(CASES)} wrong"
-    report["claims"] = [{"profile": "core", "holds": True, "reasons": []}, {"profile": "math", "holds": True, "reasons": []}]
+    report["claims"] = [
+        {"profile": "core", "holds": True, "reasons": []},
+        {"profile": "math", "holds": True, "reasons": []},
+    ]
     report["device"]["name"] = "Vega 20"
-    assert text(report) == [f"tilewright · cpu {report['backend']['version']} · Vega 20", "core, math"]
+    assert text(report) == [
+        f"tilewright · cpu {report['backend']['version']} · Vega 20",
+        "core, math",
+    ]
     report["device"]["name"] = "A" * 40
     assert text(report)[0].endswith("· " + "A" * 31 + "…") and "A" * 40 in badge.badge(report)
     report["run"]["quick"] = True
@@ -234,7 +347,10 @@ def test_badges(report: Document) -> None:
 def test_comparing_two_reports(report: Document) -> None:
     other = worsened(report)
     other["results"].pop()
-    found = {difference.case: (difference.kind, difference.before, difference.after) for difference in differences.differences(report, other)}
+    found = {
+        difference.case: (difference.kind, difference.before, difference.after)
+        for difference in differences.differences(report, other)
+    }
     assert found == {
         CASES[0]: ("worse", "passed", "failed"),
         CASES[1]: ("worse", "passed", "crashed"),
@@ -242,7 +358,11 @@ def test_comparing_two_reports(report: Document) -> None:
         CASES[3]: ("less exact", "0 ULP", "1.5 ULP"),
         CASES[-1]: ("other", "passed", "absent"),
     }
-    assert {difference.kind for difference in differences.differences(other, report)} == {"better", "more exact", "other"}
+    assert {difference.kind for difference in differences.differences(other, report)} == {
+        "better",
+        "more exact",
+        "other",
+    }
     assert differences.comparison(report, report).endswith("no differences")
     assert "5 differences: 3 worse, 1 other, 1 less exact" in differences.comparison(report, other)
 

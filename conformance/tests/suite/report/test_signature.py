@@ -26,7 +26,9 @@ def key(tmp_path: Path) -> Path:
     return tmp_path / "key.pem"
 
 
-def test_a_signature_is_of_one_report_and_one_key(report: Document, key: Path, tmp_path: Path) -> None:
+def test_a_signature_is_of_one_report_and_one_key(
+    report: Document, key: Path, tmp_path: Path
+) -> None:
     signed = signature.signed(report, key)
     assert signature.signer(signed) == signed["signature"]["key"] and signature.signer(report) == ""
     assert document.checksum(signed) == report["checksum"]
@@ -52,7 +54,9 @@ def test_what_is_no_key(tmp_path: Path, report: Document) -> None:
     (tmp_path / "text").write_text("text")
     with pytest.raises(signature.KeyFileError, match="is no PEM file of a private key"):
         signature.signed(report, tmp_path / "text")
-    with pytest.raises(signature.KeyFileError, match="a public key is 64 hexadecimal digits or a PEM file"):
+    with pytest.raises(
+        signature.KeyFileError, match="a public key is 64 hexadecimal digits or a PEM file"
+    ):
         signature.public_key(str(tmp_path / "text"))
 
 
@@ -61,8 +65,12 @@ def test_a_public_key_may_be_a_file(key: Path, tmp_path: Path, report: Document)
 
     private = serialization.load_pem_private_key(key.read_bytes(), None)
     form = serialization.PublicFormat.SubjectPublicKeyInfo
-    (tmp_path / "public.pem").write_bytes(private.public_key().public_bytes(serialization.Encoding.PEM, form))
-    assert signature.public_key(str(tmp_path / "public.pem")) == signature.signer(signature.signed(report, key))
+    (tmp_path / "public.pem").write_bytes(
+        private.public_key().public_bytes(serialization.Encoding.PEM, form)
+    )
+    assert signature.public_key(str(tmp_path / "public.pem")) == signature.signer(
+        signature.signed(report, key)
+    )
 
 
 def test_the_commands(report: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,31 +91,61 @@ def test_a_key_is_not_written_over(key: Path, capsys: pytest.CaptureFixture[str]
     kept = key.read_bytes()
     assert run("keygen", key) == cli.USAGE
     error = capsys.readouterr().err
-    assert f"keygen: {key} is there already" in error and "give the new key another name" in error and "Errno" not in error
+    assert (
+        f"keygen: {key} is there already" in error
+        and "give the new key another name" in error
+        and "Errno" not in error
+    )
     assert key.read_bytes() == kept
 
 
-def test_the_scoreboard_shows_no_signature_that_is_not_right(report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scoreboard_shows_no_signature_that_is_not_right(
+    report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     good = signature.signed(report, key)
     write(good, tmp_path / "good.json")
-    write({**good, "signature": {**good["signature"], "value": "0" * 128}}, tmp_path / "forged.json")
-    assert run("scoreboard", "--site", tmp_path / "site", tmp_path / "good.json", tmp_path / "forged.json") == cli.WRONG
-    assert "forged.json: skipped: the signature is not one of this report" in capsys.readouterr().err
-    assert (tmp_path / "site" / "index.html").read_text().count(good["signature"]["key"][:8] + "</td>") == 1
+    write(
+        {**good, "signature": {**good["signature"], "value": "0" * 128}}, tmp_path / "forged.json"
+    )
+    assert (
+        run(
+            "scoreboard",
+            "--site",
+            tmp_path / "site",
+            tmp_path / "good.json",
+            tmp_path / "forged.json",
+        )
+        == cli.WRONG
+    )
+    assert (
+        "forged.json: skipped: the signature is not one of this report" in capsys.readouterr().err
+    )
+    assert (tmp_path / "site" / "index.html").read_text().count(
+        good["signature"]["key"][:8] + "</td>"
+    ) == 1
 
 
-def test_the_scoreboard_has_a_report_once(report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scoreboard_has_a_report_once(
+    report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain, signed = tmp_path / "plain.json", tmp_path / "signed.json"
     write(report, plain)
     write(signature.signed(report, key), signed)
     for order in ((plain, signed), (signed, plain)):
         assert run("scoreboard", "--html", *order) == cli.GOOD
         page = capsys.readouterr().out
-        assert page.count(report["checksum"]) == 1 and signature.signed(report, key)["signature"]["key"] in page
+        assert (
+            page.count(report["checksum"]) == 1
+            and signature.signed(report, key)["signature"]["key"] in page
+        )
 
 
 def test_without_the_package_reports_are_checked_all_the_same(
-    report: Document, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    report: Document,
+    key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write(signature.signed(report, key), tmp_path / "report.json")
     importing = builtins.__import__
@@ -119,7 +157,12 @@ def test_without_the_package_reports_are_checked_all_the_same(
 
     monkeypatch.setattr(builtins, "__import__", missing)
     assert run("verify", tmp_path / "report.json") == cli.GOOD
-    assert "its signature was not checked: signatures need the package cryptography" in capsys.readouterr().out
+    assert (
+        "its signature was not checked: signatures need the package cryptography"
+        in capsys.readouterr().out
+    )
     assert run("verify", tmp_path / "report.json", "--signed-by", "0" * 64) == cli.USAGE
     assert "pip install 'tilewright-conformance[signatures]'" in capsys.readouterr().err
-    assert run("scoreboard", tmp_path / "report.json") == cli.USAGE, "what is not checked is not shown"
+    assert run("scoreboard", tmp_path / "report.json") == cli.USAGE, (
+        "what is not checked is not shown"
+    )

@@ -39,4 +39,7 @@ def _site_directories() -> list[str]:
     """
     if sys.flags.no_site:
         return []
-    return [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    return [
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]

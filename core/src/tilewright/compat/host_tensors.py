@@ -45,7 +45,15 @@ def _properties(device: Any = None) -> Any:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
         memory = 0
-    return SimpleNamespace(name="CPU", major=8, minor=0, multi_processor_count=cores, total_memory=memory, warp_size=32, max_threads_per_multi_processor=2048)
+    return SimpleNamespace(
+        name="CPU",
+        major=8,
+        minor=0,
+        multi_processor_count=cores,
+        total_memory=memory,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+    )
 
 
 #: What ``torch.cuda`` answers, by name.
@@ -58,7 +66,18 @@ _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "get_device_capability": lambda device=None: (8, 0),
     "get_device_properties": _properties,
     "device": lambda device=None: _Current(),
-    **{name: _nothing() for name in ("synchronize", "empty_cache", "init", "set_device", "manual_seed", "manual_seed_all", "reset_peak_memory_stats")},
+    **{
+        name: _nothing()
+        for name in (
+            "synchronize",
+            "empty_cache",
+            "init",
+            "set_device",
+            "manual_seed",
+            "manual_seed_all",
+            "reset_peak_memory_stats",
+        )
+    },
 }
 
 
@@ -72,8 +91,12 @@ class HostTensors(TorchFunctionMode):
     def __enter__(self) -> HostTensors:
         for name, answer in _ANSWERS.items():
             self._patches.enter_context(mock.patch.object(torch.cuda, name, answer))
-        self._patches.enter_context(mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, create=True))
-        self._patches.enter_context(mock.patch.object(torch.nn.Module, "cuda", lambda module, device=None: module))
+        self._patches.enter_context(
+            mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, create=True)
+        )
+        self._patches.enter_context(
+            mock.patch.object(torch.nn.Module, "cuda", lambda module, device=None: module)
+        )
         super().__enter__()
         return self
 
@@ -81,12 +104,21 @@ class HostTensors(TorchFunctionMode):
         super().__exit__(*error)
         self._patches.close()
 
-    def __torch_function__(self, function: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        function: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
         if function is torch.Tensor.cuda:
             return args[0]
         if function == _IS_ON_GPU:
             return True
-        return function(*map(_on_host, args), **{name: _on_host(value) for name, value in (kwargs or {}).items()})
+        return function(
+            *map(_on_host, args),
+            **{name: _on_host(value) for name, value in (kwargs or {}).items()},
+        )
 
 
 def _on_host(value: Any) -> Any:

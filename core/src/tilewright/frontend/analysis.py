@@ -57,7 +57,12 @@ class Facts:
         ``once`` is read before the first iteration, ``each_time`` in every iteration; the loop's
         head assigns ``heads``.
         """
-        facts = Facts(once | each_time, NONE, body.assigned | other.assigned | heads, (body.jumps - {BREAK, CONTINUE}) | other.jumps)
+        facts = Facts(
+            once | each_time,
+            NONE,
+            body.assigned | other.assigned | heads,
+            (body.jumps - {BREAK, CONTINUE}) | other.jumps,
+        )
         facts.live_head = each_time
         facts.each_sets = body.kills | heads
         return facts
@@ -79,13 +84,22 @@ class Analysis:
         self.facts: dict[ast.stmt, Facts] = {}
         body: list[ast.stmt] = tree.body
         first = body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        if (
+            isinstance(first, ast.Expr)
+            and isinstance(first.value, ast.Constant)
+            and isinstance(first.value.value, str)
+        ):
             body = body[1:]
         self.body = body
         whole = self._summarise(body)
         arguments = tree.args
-        names = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-        names.update(argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None)
+        names = {
+            argument.arg
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        }
+        names.update(
+            argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None
+        )
         self.locals: Names = whole.assigned | names
         self._spread(body, NONE, NONE, NONE)
 
@@ -140,17 +154,33 @@ class Analysis:
         reads, _ = names_in([node.iter])
         _, targets = names_in([node.target])
         body, other = self._summarise(node.body), self._summarise(node.orelse)
-        return Facts.of_loop(frozenset(reads), (body.reads - targets) | other.reads, targets, body, other)
+        return Facts.of_loop(
+            frozenset(reads), (body.reads - targets) | other.reads, targets, body, other
+        )
 
     def _while(self, node: ast.While) -> Facts:
         reads, stores = names_in([node.test])
         body, other = self._summarise(node.body), self._summarise(node.orelse)
-        return Facts.of_loop(NONE, frozenset(reads) | (body.reads - stores) | other.reads, stores, body, other)
+        return Facts.of_loop(
+            NONE, frozenset(reads) | (body.reads - stores) | other.reads, stores, body, other
+        )
 
     def _with(self, node: ast.With) -> Facts:
-        reads, stores = names_in([part for item in node.items for part in (item.context_expr, item.optional_vars) if part is not None])
+        reads, stores = names_in(
+            [
+                part
+                for item in node.items
+                for part in (item.context_expr, item.optional_vars)
+                if part is not None
+            ]
+        )
         body = self._summarise(node.body)
-        return Facts(frozenset(reads) | (body.reads - stores), body.kills | stores, body.assigned | stores, body.jumps)
+        return Facts(
+            frozenset(reads) | (body.reads - stores),
+            body.kills | stores,
+            body.assigned | stores,
+            body.jumps,
+        )
 
     def _jump(self, node: ast.stmt) -> Facts:
         reads: set[str] = set()
@@ -158,11 +188,15 @@ class Analysis:
             if node.value is not None:
                 reads, _ = names_in([node.value])
             return Facts(frozenset(reads), NONE, NONE, frozenset({RETURN}))
-        return Facts(NONE, NONE, NONE, frozenset({BREAK if isinstance(node, ast.Break) else CONTINUE}))
+        return Facts(
+            NONE, NONE, NONE, frozenset({BREAK if isinstance(node, ast.Break) else CONTINUE})
+        )
 
     # -- top down ----------------------------------------------------------------------------------
 
-    def _spread(self, statements: Sequence[ast.stmt], live: Names, at_break: Names, at_continue: Names) -> None:
+    def _spread(
+        self, statements: Sequence[ast.stmt], live: Names, at_break: Names, at_continue: Names
+    ) -> None:
         """Set ``live_after`` of each statement, given the names live after the sequence."""
         for node in reversed(statements):
             facts = self.facts[node]

@@ -47,7 +47,9 @@ def assign_target(g: ModuleGenerator, target: ast.expr, value: Any, plain: bool 
         _unpack(g, target, value, plain)
     elif isinstance(target, ast.Subscript):
         remedy = remedies.of_assignment(target, g.evaluate(target.value))
-        raise located(g.frame, target, with_help("__setitem__ is not supported", remedy), CompilationError)
+        raise located(
+            g.frame, target, with_help("__setitem__ is not supported", remedy), CompilationError
+        )
     elif isinstance(target, ast.Attribute):
         _set_field(g, target, value)
     else:
@@ -59,10 +61,22 @@ def _set_field(g: ModuleGenerator, target: ast.Attribute, value: Any) -> None:
     instance = g.evaluate(target.value)
     if not getattr(instance, "_is_aggregate", False):
         remedy = "values cannot be changed in place; assign to a variable"
-        raise located(g.frame, target, with_help(f"assignment to the attribute {target.attr!r} is not supported", remedy), CompilationError)
+        raise located(
+            g.frame,
+            target,
+            with_help(f"assignment to the attribute {target.attr!r} is not supported", remedy),
+            CompilationError,
+        )
     if g.builder.region is not g.frame.region:
         remedy = "assign to a variable there, and to the field after it"
-        raise located(g.frame, target, with_help(f"field {target.attr!r} cannot be set inside a conditional or a loop", remedy), CompilationError)
+        raise located(
+            g.frame,
+            target,
+            with_help(
+                f"field {target.attr!r} cannot be set inside a conditional or a loop", remedy
+            ),
+            CompilationError,
+        )
     setattr(instance, target.attr, value)
 
 
@@ -70,19 +84,34 @@ def _unpack(g: ModuleGenerator, target: ast.Tuple | ast.List, value: Any, plain:
     if type(value) is constexpr and isinstance(value.value, tuple | list):
         value = tl_tuple(value.value)
     if not isinstance(value, tl_tuple):
-        raise located(g.frame, target, f"cannot unpack non-iterable value into {len(target.elts)} names: it is {describe(value)}", CompilationError)
+        raise located(
+            g.frame,
+            target,
+            f"cannot unpack non-iterable value into {len(target.elts)} names: it is {describe(value)}",
+            CompilationError,
+        )
     items, names = value.values, target.elts
     starred = next((i for i, name in enumerate(names) if isinstance(name, ast.Starred)), None)
     if starred is None:
         if len(items) != len(names):
             problem = "too many" if len(items) > len(names) else "not enough"
-            raise located(g.frame, target, f"{problem} values to unpack (expected {len(names)}, got {len(items)})", CompilationError)
+            raise located(
+                g.frame,
+                target,
+                f"{problem} values to unpack (expected {len(names)}, got {len(items)})",
+                CompilationError,
+            )
         for name, item in zip(names, items, strict=True):
             assign_target(g, name, item, plain)
         return
     after = len(names) - starred - 1
     if len(items) < len(names) - 1:
-        raise located(g.frame, target, f"not enough values to unpack (expected {len(names) - 1} or more, got {len(items)})", CompilationError)
+        raise located(
+            g.frame,
+            target,
+            f"not enough values to unpack (expected {len(names) - 1} or more, got {len(items)})",
+            CompilationError,
+        )
     middle = items[starred : len(items) - after]
     for name, item in zip(names[:starred], items[:starred], strict=True):
         assign_target(g, name, item, plain)
@@ -130,7 +159,9 @@ def annotated(g: ModuleGenerator, node: ast.AnnAssign) -> None:
 def _is_constexpr(g: ModuleGenerator, annotation: ast.expr) -> bool:
     """Return whether an annotation is ``tl.constexpr``, as an object or as text."""
     if isinstance(annotation, ast.Constant):
-        return isinstance(annotation.value, str) and annotation.value.rpartition(".")[2] == "constexpr"
+        return (
+            isinstance(annotation.value, str) and annotation.value.rpartition(".")[2] == "constexpr"
+        )
     if not isinstance(annotation, ast.Name | ast.Attribute):
         return False
     try:
@@ -147,7 +178,12 @@ def _refuse_reassignment(g: ModuleGenerator, node: ast.AST, name: str) -> None:
     previous = g.scope.get(name)
     if previous is not None and type(previous) is not Undefined:
         remedy = "give the constant another name, or drop the annotation to make it a variable"
-        raise located(g.frame, node, with_help(f"{name} is already defined. constexpr cannot be reassigned.", remedy), CompilationError)
+        raise located(
+            g.frame,
+            node,
+            with_help(f"{name} is already defined. constexpr cannot be reassigned.", remedy),
+            CompilationError,
+        )
 
 
 def _constant(g: ModuleGenerator, node: ast.AST, name: str, value: Any) -> Any:

@@ -27,7 +27,9 @@ def attribute(semantic: Semantic, value: Any, name: str) -> Any:
             if isinstance(error, TilewrightError):  # says more than that there is none
                 raise
             message = f"module {value.__name__} has no attribute {name!r}"
-            raise AttributeError(with_help(message, _elsewhere(value, name) or similar(name, dir(value)))) from None
+            raise AttributeError(
+                with_help(message, _elsewhere(value, name) or similar(name, dir(value)))
+            ) from None
         return lift(found)
     try:
         found = semantic.attribute(value, name)
@@ -88,7 +90,10 @@ def _elsewhere(module: ModuleType, name: str) -> str:
 
 def _no_attribute(value: Any, name: str, error: AttributeError) -> str:
     if isinstance(value, tensor):
-        return with_help(f"a tensor of type {value.type} has no attribute {name!r}", _ELSEWHERE.get(name) or similar(name, dir(value)))
+        return with_help(
+            f"a tensor of type {value.type} has no attribute {name!r}",
+            _ELSEWHERE.get(name) or similar(name, dir(value)),
+        )
     if isinstance(value, base_value) and type(value) is not constexpr:
         return str(error)
     return f"{describe(value)} has no attribute {name!r}"

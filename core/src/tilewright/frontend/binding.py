@@ -39,17 +39,41 @@ def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
         elif parameter.has_default:
             bound[name] = as_argument(parameter.default)
         else:
-            missing = [p.name for p in params if not p.has_default and not p.variadic and p.name not in bound and p.name not in kwargs]
+            missing = [
+                p.name
+                for p in params
+                if not p.has_default
+                and not p.variadic
+                and p.name not in bound
+                and p.name not in kwargs
+            ]
             message = f"{fn.__name__}() is missing {_plural('argument', missing)}: {', '.join(map(repr, missing))}"
-            meant = (similar(keyword, missing, shortened=True) for keyword in kwargs if keyword not in fn.arg_names)
+            meant = (
+                similar(keyword, missing, shortened=True)
+                for keyword in kwargs
+                if keyword not in fn.arg_names
+            )
             raise TypeError(with_help(message, next(filter(None, meant), "")))
     if position < given:
         takes = sum(not parameter.keyword_only for parameter in params)
-        raise TypeError(f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}")
+        raise TypeError(
+            f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}"
+        )
     for name in kwargs:
-        if name not in bound or any(parameter.variadic and parameter.name == name for parameter in params):
+        if name not in bound or any(
+            parameter.variadic and parameter.name == name for parameter in params
+        ):
             message = f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}"
-            raise TypeError(with_help(message, similar(name, (other for other in fn.arg_names if other not in kwargs), shortened=True)))
+            raise TypeError(
+                with_help(
+                    message,
+                    similar(
+                        name,
+                        (other for other in fn.arg_names if other not in kwargs),
+                        shortened=True,
+                    ),
+                )
+            )
     return bound
 
 

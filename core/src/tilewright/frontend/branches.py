@@ -16,9 +16,26 @@ from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import Names
 from tilewright.frontend.errors import located
-from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, is_hidden
+from tilewright.frontend.frame import (
+    NORMAL,
+    RETURN_FLAG,
+    RETURN_VALUE,
+    Completion,
+    Scope,
+    Undefined,
+    is_hidden,
+)
 from tilewright.frontend.generator import ModuleGenerator
-from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
+from tilewright.frontend.values import (
+    decay,
+    describe_type,
+    flatten,
+    is_number,
+    name_values,
+    placeholder,
+    type_of,
+    unflatten,
+)
 from tilewright.language.builtin_functions.block_pointers import block_pointer
 from tilewright.language.core import constexpr, tensor
 
@@ -64,7 +81,14 @@ class Branch:
         builder.region, builder.before, builder.location = saved
 
 
-def if_statement(g: ModuleGenerator, node: ast.If, live: Names, rest: Continuation | None, live_end: Names, follows: bool) -> tuple[Completion, bool]:
+def if_statement(
+    g: ModuleGenerator,
+    node: ast.If,
+    live: Names,
+    rest: Continuation | None,
+    live_end: Names,
+    follows: bool,
+) -> tuple[Completion, bool]:
     """Visit an ``if``.
 
     Args:
@@ -84,7 +108,9 @@ def if_statement(g: ModuleGenerator, node: ast.If, live: Names, rest: Continuati
         return g.block(chosen, live, inner_follows), False
     then, other = Branch(), Branch()
     then.visit(g, g.scope, lambda: g.block(node.body, live, inner_follows))
-    other.visit(g, g.scope, (lambda: g.block(node.orelse, live, inner_follows)) if node.orelse else None)
+    other.visit(
+        g, g.scope, (lambda: g.block(node.orelse, live, inner_follows)) if node.orelse else None
+    )
     absorbed = False
     if rest is not None and then.completion.falls != other.completion.falls:
         # One side has left: what follows belongs to the other alone.
@@ -97,7 +123,14 @@ def if_statement(g: ModuleGenerator, node: ast.If, live: Names, rest: Continuati
     return merge(g, node, test, then, other, live, flags), absorbed
 
 
-def guarded(g: ModuleGenerator, node: ast.stmt, completion: Completion, rest: Continuation, live: Names, follows: bool) -> Completion:
+def guarded(
+    g: ModuleGenerator,
+    node: ast.stmt,
+    completion: Completion,
+    rest: Continuation,
+    live: Names,
+    follows: bool,
+) -> Completion:
     """Visit ``rest`` under an ``if`` that no jump of ``completion`` was taken.
 
     Returns:
@@ -127,7 +160,15 @@ def not_taken(g: ModuleGenerator, completion: Completion) -> Any:
     return None if taken is None else g.semantic.unary("not", taken)
 
 
-def merge(g: ModuleGenerator, node: ast.AST, condition: tensor, then: Branch, other: Branch, live: Names | None, flags: bool) -> Completion:
+def merge(
+    g: ModuleGenerator,
+    node: ast.AST,
+    condition: tensor,
+    then: Branch,
+    other: Branch,
+    live: Names | None,
+    flags: bool,
+) -> Completion:
     """Join two sides: emit the ``if``, and make the scope after it the current one.
 
     Args:
@@ -141,7 +182,11 @@ def merge(g: ModuleGenerator, node: ast.AST, condition: tensor, then: Branch, ot
         against = b.get(name, _MISSING)
         if against is not value and not is_hidden(name):
             joined.append((name, value, against))
-    joined.extend((name, _MISSING, value) for name, value in b.items() if name not in a and not is_hidden(name))
+    joined.extend(
+        (name, _MISSING, value)
+        for name, value in b.items()
+        if name not in a and not is_hidden(name)
+    )
     after = dict(before)
     yields = _Yields(g, node, then, other)
     for name, mine, theirs in joined:
@@ -221,7 +266,9 @@ class _Yields:
             return left
         line = getattr(self.node, "lineno", 0) + self.g.frame.line_offset
         assigned = "then" if lacking else "else"
-        return Undefined(f"is assigned only in the {assigned} block of the `if` at line {line}; assign it on both paths, or before the `if`")
+        return Undefined(
+            f"is assigned only in the {assigned} block of the `if` at line {line}; assign it on both paths, or before the `if`"
+        )
 
     def _fill(self, name: str, having: int, sides: list[tuple[Branch, Any]], after: Scope) -> None:
         """Yield a placeholder from the side that has left; nothing reads it."""
@@ -264,16 +311,22 @@ class _Yields:
             elif mine is initial or start == a:
                 message = f"initial value for `{name}` is of type {start}, but the else block redefines it as {b}"
             else:
-                message = f"Mismatched type for {name} between then block ({a}) and else block ({b})"
+                message = (
+                    f"Mismatched type for {name} between then block ({a}) and else block ({b})"
+                )
         else:
             message = f"Mismatched type for {name} between then block ({a}) and else block ({b})"
-        remedy = "a variable keeps one type on all paths; convert with `.to(dtype)`, or use another name"
+        remedy = (
+            "a variable keeps one type on all paths; convert with `.to(dtype)`, or use another name"
+        )
         raise located(self.g.frame, self.node, with_help(message, remedy), CompilationError)
 
     def flag(self, flag: str, after: Scope) -> None:
         """Merge a jump's flag."""
         mine = self.then.scope.get(flag, _FALSE) if flag in self.then.completion.jumps else _FALSE
-        theirs = self.other.scope.get(flag, _FALSE) if flag in self.other.completion.jumps else _FALSE
+        theirs = (
+            self.other.scope.get(flag, _FALSE) if flag in self.other.completion.jumps else _FALSE
+        )
         if mine is theirs or (is_number(mine) and is_number(theirs) and mine.value == theirs.value):
             after[flag] = mine
             return
@@ -282,14 +335,24 @@ class _Yields:
 
     def returned(self, after: Scope) -> None:
         """Merge the value that the function returns."""
-        sides = [branch.scope.get(RETURN_VALUE, _MISSING) if RETURN_FLAG in branch.completion.jumps else _MISSING for branch in (self.then, self.other)]
+        sides = [
+            branch.scope.get(RETURN_VALUE, _MISSING)
+            if RETURN_FLAG in branch.completion.jumps
+            else _MISSING
+            for branch in (self.then, self.other)
+        ]
         mine, theirs = sides
         if mine is _MISSING or theirs is _MISSING:
             having = 1 if mine is _MISSING else 0
             self._fill(RETURN_VALUE, having, [(self.then, mine), (self.other, theirs)], after)
             left = after.get(RETURN_VALUE)
             if type(left) is Undefined:
-                raise located(self.g.frame, self.node, f"the value returned here {left.reason}", CompilationError)
+                raise located(
+                    self.g.frame,
+                    self.node,
+                    f"the value returned here {left.reason}",
+                    CompilationError,
+                )
             return
         if mine is theirs:
             after[RETURN_VALUE] = mine
@@ -298,7 +361,14 @@ class _Yields:
         type_a, type_b = type_of(mine), type_of(theirs)
         if type_a != type_b:
             a, b = describe_type(type_a), describe_type(type_b)
-            raise located(self.g.frame, self.node, with_help(f"Inconsistent return types. Return type mismatch: {a} and {b}", _RETURNS), CompilationError)
+            raise located(
+                self.g.frame,
+                self.node,
+                with_help(
+                    f"Inconsistent return types. Return type mismatch: {a} and {b}", _RETURNS
+                ),
+                CompilationError,
+            )
         if not type_a.flatten():
             after[RETURN_VALUE] = mine
             return
@@ -310,8 +380,12 @@ class _Yields:
             return mine, theirs
         semantic = self.g.semantic
         if isinstance(mine, block_pointer) and isinstance(theirs, block_pointer):
-            return self.within(self.then, lambda: mine.alike(semantic, theirs)), self.within(self.other, lambda: theirs.alike(semantic, mine))
-        return self.within(self.then, lambda: decay(semantic, mine)), self.within(self.other, lambda: decay(semantic, theirs))
+            return self.within(self.then, lambda: mine.alike(semantic, theirs)), self.within(
+                self.other, lambda: theirs.alike(semantic, mine)
+            )
+        return self.within(self.then, lambda: decay(semantic, mine)), self.within(
+            self.other, lambda: decay(semantic, theirs)
+        )
 
     def expression(self, mine: Any, theirs: Any, after: Scope) -> None:
         """Merge the value of a conditional expression."""
@@ -319,7 +393,12 @@ class _Yields:
         type_a, type_b = type_of(mine), type_of(theirs)
         if type_a != type_b:
             message = f"Ternary expression with dynamic condition has inconsistent types {describe_type(type_a)} and {describe_type(type_b)}"
-            raise located(self.g.frame, self.node, with_help(message, "convert one side with `.to(dtype)`"), CompilationError)
+            raise located(
+                self.g.frame,
+                self.node,
+                with_help(message, "convert one side with `.to(dtype)`"),
+                CompilationError,
+            )
         if not type_a.flatten():
             after["?expression"] = mine
             return
@@ -335,7 +414,9 @@ class _Yields:
         self.within(self.then, lambda: builder.yield_(self.mine))
         self.within(self.other, lambda: builder.yield_(self.theirs))
         regions = (self.then.region, self.other.region)
-        operation = builder.region_op("if", condition.handle, regions=regions, results=[value.type for value in self.mine])
+        operation = builder.region_op(
+            "if", condition.handle, regions=regions, results=[value.type for value in self.mine]
+        )
         for name, value in zip(self.names, unflatten(self.types, operation.results), strict=True):
             after[name] = value
             if not is_hidden(name):

@@ -42,7 +42,9 @@ def stop(g: ModuleGenerator) -> None:
             else:
                 names.append(path)
                 values.append(part)
-    g.builder.create(Breakpoint.row, [values], {"names": tuple(names), "constants": tuple(constants)})
+    g.builder.create(
+        Breakpoint.row, [values], {"names": tuple(names), "constants": tuple(constants)}
+    )
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -53,10 +53,16 @@ def _called(g: ModuleGenerator, node: ast.Call) -> Any:
     try:
         return g.evaluate(node.func)
     except CompilationError as error:
-        if isinstance(node.func, ast.Attribute) and isinstance(error.__cause__, AttributeError) and error.node is node.func:
+        if (
+            isinstance(node.func, ast.Attribute)
+            and isinstance(error.__cause__, AttributeError)
+            and error.node is node.func
+        ):
             remedy = remedies.of_method(g, node, node.func)
             if remedy:
-                raise located(g.frame, node.func, with_help(error.message, remedy), CompilationError) from error.__cause__
+                raise located(
+                    g.frame, node.func, with_help(error.message, remedy), CompilationError
+                ) from error.__cause__
         raise
 
 
@@ -99,7 +105,11 @@ def _static_assert(g: ModuleGenerator, node: ast.Call) -> Any:
     """
     given: dict[str | None, ast.expr] = dict(zip(("cond", "msg"), node.args, strict=False))
     given.update((keyword.arg, keyword.value) for keyword in node.keywords)
-    if len(node.args) + len(node.keywords) != len(given) or "cond" not in given or not given.keys() <= {"cond", "msg"}:
+    if (
+        len(node.args) + len(node.keywords) != len(given)
+        or "cond" not in given
+        or not given.keys() <= {"cond", "msg"}
+    ):
         raise TypeError("static_assert takes a condition and a message")
     condition = g.evaluate(given["cond"])
     g.locate(node)
@@ -121,12 +131,28 @@ def call_statement(g: ModuleGenerator, node: ast.Call) -> None:
         CompilationError: the function's result must be used.
     """
     fn = _called(g, node)
-    target = fn.fn if isinstance(fn, BoundCallable) else fn.__func__ if isinstance(fn, BoundConstexprFunction) else fn
-    must_use = getattr(target, "_must_use_result", None) if not isinstance(target, base_value) else None
+    target = (
+        fn.fn
+        if isinstance(fn, BoundCallable)
+        else fn.__func__
+        if isinstance(fn, BoundConstexprFunction)
+        else fn
+    )
+    must_use = (
+        getattr(target, "_must_use_result", None) if not isinstance(target, base_value) else None
+    )
     if must_use:
         why = f" {must_use}" if isinstance(must_use, str) else ""
-        message = with_help(f"the result of {_name_of(target)} is dropped", f"assign it: x = {source_of(node)}")
-        raise located(g.frame, node, message, CompilationError, f"The result of {source_of(node.func)} is not being used.{why}")
+        message = with_help(
+            f"the result of {_name_of(target)} is dropped", f"assign it: x = {source_of(node)}"
+        )
+        raise located(
+            g.frame,
+            node,
+            message,
+            CompilationError,
+            f"The result of {source_of(node.func)} is not being used.{why}",
+        )
     call_function(g, node, fn)
 
 
@@ -140,7 +166,9 @@ def _arguments(g: ModuleGenerator, node: ast.Call) -> tuple[list[Any], dict[str,
     kwargs: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise unsupported(g.frame, keyword.value, "** in a call is", "name each keyword argument")
+            raise unsupported(
+                g.frame, keyword.value, "** in a call is", "name each keyword argument"
+            )
         kwargs[keyword.arg] = g.evaluate(keyword.value)
     return args, kwargs
 
@@ -157,7 +185,11 @@ def invoke(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str
             fn, args = fn.fn, [fn.receiver, *args]
         elif type(fn) is constexpr:
             fn, stated = fn.value, True
-        elif getattr(fn, "_is_aggregate", False) and not isinstance(fn, type) and hasattr(fn, "__call__"):  # noqa: B004
+        elif (
+            getattr(fn, "_is_aggregate", False)
+            and not isinstance(fn, type)
+            and hasattr(fn, "__call__")  # noqa: B004
+        ):
             fn = fn.__call__
         else:
             break
@@ -176,7 +208,9 @@ def invoke(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str
     if stated and isinstance(fn, FunctionType) and not (fn.__module__ or "").startswith(_LANGUAGE):
         # a function that the program declares constant: it receives the kernel's values unchanged,
         # and is not part of the kernel
-        return lift(fn(*map(_as_it_is, args), **{name: _as_it_is(value) for name, value in kwargs.items()}))
+        return lift(
+            fn(*map(_as_it_is, args), **{name: _as_it_is(value) for name, value in kwargs.items()})
+        )
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)
     if isinstance(fn, dtype):
@@ -184,7 +218,9 @@ def invoke(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str
     raise TypeError(f"{describe(fn)} cannot be called")
 
 
-def _conversion(g: ModuleGenerator, type_: dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tensor:
+def _conversion(
+    g: ModuleGenerator, type_: dtype, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tensor:
     """Evaluate a conversion such as ``tl.float32(x)``, of a tensor or a number.
 
     Raises:
@@ -192,7 +228,12 @@ def _conversion(g: ModuleGenerator, type_: dtype, args: Sequence[Any], kwargs: M
     """
     if len(args) != 1 or kwargs:
         name = repr(type_).rpartition(".")[2]
-        raise TypeError(with_help(f"{name} converts one value, and is given {len(args) + len(kwargs)}", f"convert with `.to(tl.{name})`"))
+        raise TypeError(
+            with_help(
+                f"{name} converts one value, and is given {len(args) + len(kwargs)}",
+                f"convert with `.to(tl.{name})`",
+            )
+        )
     (value,) = args
     if isinstance(value, tensor):
         converted: tensor = g.semantic.convert(value, type_)
@@ -210,12 +251,20 @@ def _as_it_is(value: Any) -> Any:
     return value if isinstance(value, base_type) else as_argument(value)
 
 
-def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], g: ModuleGenerator) -> Any:
+def _evaluate_constexpr(
+    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], g: ModuleGenerator
+) -> Any:
     name = _name_of(fn)
     for value in (*args, *kwargs.values()):
-        if isinstance(value, base_value) and value.flatten() and not getattr(value, "_is_aggregate", False):
+        if (
+            isinstance(value, base_value)
+            and value.flatten()
+            and not getattr(value, "_is_aggregate", False)
+        ):
             message = f"{name} runs at compile time: its arguments must be constexprs, not {describe(value)}"
-            raise TypeError(with_help(message, "pass a constexpr, or decorate the function with @jit"))
+            raise TypeError(
+                with_help(message, "pass a constexpr, or decorate the function with @jit")
+            )
     return fn(*args, _semantic=g.semantic, **kwargs)
 
 
@@ -240,7 +289,12 @@ def _construct(
         return cls(*values, **{name: plain(value, cls.__name__) for name, value in kwargs.items()})
     if issubclass(cls, BaseException):
         raise TypeError("kernels raise no exceptions")
-    raise TypeError(with_help(f"{cls.__name__} cannot be made in a kernel: it is a plain Python class", "make it an aggregate or a namedtuple"))
+    raise TypeError(
+        with_help(
+            f"{cls.__name__} cannot be made in a kernel: it is a plain Python class",
+            "make it an aggregate or a namedtuple",
+        )
+    )
 
 
 def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -252,8 +306,16 @@ def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     owner = getattr(fn, "__self__", None)
     name = _name_of(fn)
     of_value = owner is not None and not isinstance(owner, ModuleType | base_value)
-    if of_value or getattr(fn, "__module__", None) in _EVALUATED_MODULES or isinstance(owner, constexpr):
-        if not of_value and fn is not getattr(math, name, None) and getattr(fn, "__module__", None) == "math":
+    if (
+        of_value
+        or getattr(fn, "__module__", None) in _EVALUATED_MODULES
+        or isinstance(owner, constexpr)
+    ):
+        if (
+            not of_value
+            and fn is not getattr(math, name, None)
+            and getattr(fn, "__module__", None) == "math"
+        ):
             raise TypeError(f"{name} cannot be called from a kernel")
         try:
             values = [plain(value, f"{name}()") for value in args]
@@ -263,12 +325,22 @@ def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return lift(fn(*values, **named))
     if str(getattr(fn, "__module__", "")).startswith(_LANGUAGE):
         # A function of the language that describes, such as get_int_dtype.
-        return lift(fn(*map(unwrap_if_constexpr, args), **{key: unwrap_if_constexpr(value) for key, value in kwargs.items()}))
+        return lift(
+            fn(
+                *map(unwrap_if_constexpr, args),
+                **{key: unwrap_if_constexpr(value) for key, value in kwargs.items()},
+            )
+        )
     if owner is builtins:
         raise TypeError(f"Python's {name}() is not available in a kernel")
     message = f"{name} is a plain Python function: a kernel cannot call it"
     own = remedies.of_library(fn, name)
-    raise TypeError(with_help(message, own or "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
+    raise TypeError(
+        with_help(
+            message,
+            own or "decorate it with @jit, or with @constexpr_function if it runs at compile time",
+        )
+    )
 
 
 def _name_of(fn: Any) -> str:

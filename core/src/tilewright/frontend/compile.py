@@ -79,12 +79,16 @@ def compile_function(
             error.with_traceback(None)
         raise whole(error)  # noqa: B904  # it has its cause
     except RecursionError:
-        raise fn.definition_error(f"{fn.__name__} is nested too deeply to be compiled", SPLIT) from None
+        raise fn.definition_error(
+            f"{fn.__name__} is nested too deeply to be compiled", SPLIT
+        ) from None
     ir.verify(generator.module)
     return generator.module
 
 
-def _parameter_types(fn: JitCallable, signature: Signature, constants: Mapping[str, Any]) -> dict[str, base_type]:
+def _parameter_types(
+    fn: JitCallable, signature: Signature, constants: Mapping[str, Any]
+) -> dict[str, base_type]:
     types: dict[str, base_type] = {}
     for parameter in fn.params:
         name = parameter.name
@@ -94,12 +98,20 @@ def _parameter_types(fn: JitCallable, signature: Signature, constants: Mapping[s
             types[name] = constexpr_type(_plain_number(constants.get(name, parameter.default)))
             continue
         spelled = signature[name]
-        if parameter.is_constexpr and spelled != "constexpr" and not isinstance(spelled, tuple | list):
-            raise TypeError(f"{fn.__name__}: parameter {name!r} is a tl.constexpr, but its type in the signature is {spelled!r}")
+        if (
+            parameter.is_constexpr
+            and spelled != "constexpr"
+            and not isinstance(spelled, tuple | list)
+        ):
+            raise TypeError(
+                f"{fn.__name__}: parameter {name!r} is a tl.constexpr, but its type in the signature is {spelled!r}"
+            )
         types[name] = _type(name, spelled, constants, constants.get(name, _ABSENT))
     unknown = [name for name in signature if name not in types]
     if unknown:
-        raise TypeError(f"{fn.__name__} has no parameter {unknown[0]!r}; its parameters are {', '.join(fn.arg_names)}")
+        raise TypeError(
+            f"{fn.__name__} has no parameter {unknown[0]!r}; its parameters are {', '.join(fn.arg_names)}"
+        )
     return types
 
 
@@ -125,7 +137,11 @@ def _type(path: str, spelled: Any, constants: Mapping[str, Any], value: Any) -> 
 
 def _plain_number(value: Any) -> Any:
     """Convert NumPy scalars to Python's, which constexpr arithmetic and conditions expect."""
-    return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
+    return (
+        value.item()
+        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+        else value
+    )
 
 
 def _leaves(path: str, type_: base_type) -> Iterator[tuple[str, ir.types.Type]]:
@@ -141,7 +157,11 @@ def _leaves(path: str, type_: base_type) -> Iterator[tuple[str, ir.types.Type]]:
         yield from ((f"{path}.{index}", part) for index, part in enumerate(flat))
 
 
-def _check_attributes(fn: JitCallable, attributes: Mapping[str, Mapping[str, int]], names: list[str]) -> None:
+def _check_attributes(
+    fn: JitCallable, attributes: Mapping[str, Mapping[str, int]], names: list[str]
+) -> None:
     for name in attributes:
         if name not in names:
-            raise TypeError(f"{fn.__name__} has no argument {name!r} to describe; its arguments are {', '.join(names)}")
+            raise TypeError(
+                f"{fn.__name__} has no argument {name!r} to describe; its arguments are {', '.join(names)}"
+            )

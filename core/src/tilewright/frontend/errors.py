@@ -68,17 +68,37 @@ def located(
     remedies = [f"  help: {note}" for note in notes] + ([conclusion] if conclusion else [])
     line, column = position(frame, node)
     own = _excerpt(frame, node, "-->", _CONTEXT_LINES)
-    error = kind(message, "\n".join((rule, *own, *remedies)), frame.file, line, column, frame.function.src, node)
+    error = kind(
+        message,
+        "\n".join((rule, *own, *remedies)),
+        frame.file,
+        line,
+        column,
+        frame.function.src,
+        node,
+    )
     chain = list(_calls(frame))
     if chain:
         outermost, call, _ = chain[-1]
         first, at, library, chain = _users_first(frame, node, chain)
-        text = "\n".join((rule, *_excerpt(first, at, "-->", _CONTEXT_LINES), *_inlined_at(chain), *library, *remedies))
-        error.outer = kind(message, text, first.file, *position(first, at), outermost.function.src, call)
+        text = "\n".join(
+            (
+                rule,
+                *_excerpt(first, at, "-->", _CONTEXT_LINES),
+                *_inlined_at(chain),
+                *library,
+                *remedies,
+            )
+        )
+        error.outer = kind(
+            message, text, first.file, *position(first, at), outermost.function.src, call
+        )
     return error
 
 
-def _users_first(frame: FunctionFrame, node: ast.AST, chain: list[_Call]) -> tuple[FunctionFrame, ast.AST, list[str], list[_Call]]:
+def _users_first(
+    frame: FunctionFrame, node: ast.AST, chain: list[_Call]
+) -> tuple[FunctionFrame, ast.AST, list[str], list[_Call]]:
     """Return the user's innermost location, the library's lines within it, and the call chain.
 
     The user's location is shown first.
@@ -142,7 +162,9 @@ def relocated(frame: FunctionFrame, node: ast.AST, error: Exception) -> Compilat
         return located(frame, node, error.message, type(error))
     notes = getattr(error, "__notes__", ())
     remedies = [note for note in notes if note.startswith("  help: ")]
-    message = "\n".join((": ".join((str(error), *(note for note in notes if note not in remedies))), *remedies))
+    message = "\n".join(
+        (": ".join((str(error), *(note for note in notes if note not in remedies))), *remedies)
+    )
     if isinstance(error, KeyError) and len(error.args) == 1:
         message = str(error.args[0])
     return located(frame, node, message or type(error).__name__, CompilationError)
@@ -156,15 +178,23 @@ def cause(error: Exception) -> Exception | None:
     return None if isinstance(error, CompilationError | RecursionError) else error
 
 
-def unsupported(frame: FunctionFrame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
+def unsupported(
+    frame: FunctionFrame, node: ast.AST, construct: str, alternative: str = ""
+) -> UnsupportedLanguageConstruct:
     """Make the error for an unsupported Python construct ("lambda is"), with its replacement."""
-    message = f"{construct} not supported in a kernel" if construct.endswith((" is", " are")) else f"{construct} in a kernel"
+    message = (
+        f"{construct} not supported in a kernel"
+        if construct.endswith((" is", " are"))
+        else f"{construct} in a kernel"
+    )
     return located(frame, node, with_help(message, alternative), UnsupportedLanguageConstruct)
 
 
 def position(frame: FunctionFrame, node: ast.AST) -> tuple[int, int]:
     """Return the (1-based line of the file, 0-based column) of a node."""
-    return getattr(node, "lineno", 1) + frame.line_offset, getattr(node, "col_offset", 0) + frame.indent
+    return getattr(node, "lineno", 1) + frame.line_offset, getattr(
+        node, "col_offset", 0
+    ) + frame.indent
 
 
 def _excerpt(frame: FunctionFrame, node: ast.AST, label: str, context: int) -> list[str]:
@@ -180,13 +210,24 @@ def _excerpt(frame: FunctionFrame, node: ast.AST, label: str, context: int) -> l
     start = len(text.encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
     end_offset = getattr(node, "end_col_offset", None)
     on_one_line = getattr(node, "end_lineno", None) == number and end_offset is not None
-    end = len(text.encode()[:end_offset].decode(errors="ignore")) if on_one_line else len(text.rstrip())
+    end = (
+        len(text.encode()[:end_offset].decode(errors="ignore"))
+        if on_one_line
+        else len(text.rstrip())
+    )
     width = len(str(line))
-    shown = [" " * frame.indent + lines[i - 1].rstrip() for i in range(max(1, number - context), number + 1)]
+    shown = [
+        " " * frame.indent + lines[i - 1].rstrip()
+        for i in range(max(1, number - context), number + 1)
+    ]
     start, end = start + frame.indent, end + frame.indent
-    left = 0 if len(shown[-1]) <= _WIDTH else max(0, min(start - _WIDTH // 2, len(shown[-1]) - _WIDTH))
+    left = (
+        0 if len(shown[-1]) <= _WIDTH else max(0, min(start - _WIDTH // 2, len(shown[-1]) - _WIDTH))
+    )
     texts = [*(_window(text, 0) for text in shown[:-1]), _window(shown[-1], left)]
-    found.extend(f"  {line - len(shown) + i:>{width}} | {text}".rstrip() for i, text in enumerate(texts, 1))
+    found.extend(
+        f"  {line - len(shown) + i:>{width}} | {text}".rstrip() for i, text in enumerate(texts, 1)
+    )
     end = min(end, left + _WIDTH)
     found.append(f"  {' ' * width} | {' ' * (start - left)}{'^' * max(1, end - start)}")
     return found

@@ -86,11 +86,21 @@ def _subscript(g: ModuleGenerator, node: ast.Subscript) -> Any:
         return lift(value.value[_python_index(index)])
     if isinstance(value, tl_tuple):
         if isinstance(index, tensor):
-            raise TypeError(with_help(f"a tuple is indexed by a value known at compile time, not by {describe(index)}", "unroll with tl.static_range"))
+            raise TypeError(
+                with_help(
+                    f"a tuple is indexed by a value known at compile time, not by {describe(index)}",
+                    "unroll with tl.static_range",
+                )
+            )
         return value[index]
     if isinstance(value, JitCallable):
         remedy = f"call it: {value.__name__}(...); kernels are launched from the host"
-        raise located(g.frame, node, with_help(f"{value.__name__}[...] cannot be launched from a kernel", remedy), CompilationError)
+        raise located(
+            g.frame,
+            node,
+            with_help(f"{value.__name__}[...] cannot be launched from a kernel", remedy),
+            CompilationError,
+        )
     method = getattr(value, "__getitem__", None)
     if method is None:
         raise TypeError(f"{describe(value)} cannot be indexed")
@@ -103,7 +113,9 @@ def _python_index(index: Any) -> Any:
     if isinstance(index, tl_tuple):
         return tuple(_python_index(item) for item in index.values)
     if isinstance(index, tensor):
-        raise TypeError(f"a value known at compile time is indexed by one, not by {describe(index)}")
+        raise TypeError(
+            f"a value known at compile time is indexed by one, not by {describe(index)}"
+        )
     return unwrapped(index)
 
 
@@ -155,7 +167,12 @@ def _comprehension(g: ModuleGenerator, node: ast.ListComp | ast.GeneratorExp) ->
 
 def _known(g: ModuleGenerator, node: ast.AST, test: Any) -> bool:
     if not isinstance(test, bool):
-        raise located(g.frame, node, "the condition of a comprehension must be known at compile time", CompilationError)
+        raise located(
+            g.frame,
+            node,
+            "the condition of a comprehension must be known at compile time",
+            CompilationError,
+        )
     return test
 
 
@@ -169,7 +186,12 @@ def _f_string(g: ModuleGenerator, node: ast.JoinedStr) -> Any:
         value = g.evaluate(piece.value)
         if isinstance(value, base_value) and type(value) is not constexpr and value.flatten():
             message = f"an f-string takes values known at compile time, not {describe(value)}"
-            raise located(g.frame, piece.value, with_help(message, "print run-time values with tl.device_print"), CompilationError)
+            raise located(
+                g.frame,
+                piece.value,
+                with_help(message, "print run-time values with tl.device_print"),
+                CompilationError,
+            )
         plain = unwrapped(value)
         if piece.conversion >= 0:
             plain = _CONVERSIONS[chr(piece.conversion)](plain)
@@ -206,12 +228,16 @@ EXPRESSIONS: dict[type[ast.expr], Expression] = {
     ast.ListComp: _comprehension,
     ast.GeneratorExp: _comprehension,
     ast.JoinedStr: _f_string,
-    ast.Lambda: _no_such_expression("lambda is", "define a function at module level and decorate it with @jit"),
+    ast.Lambda: _no_such_expression(
+        "lambda is", "define a function at module level and decorate it with @jit"
+    ),
     ast.Dict: _no_such_expression("a dict is", "use a tuple, a namedtuple or an aggregate"),
     ast.Set: _no_such_expression("a set is", "use a tuple"),
     ast.DictComp: _no_such_expression("a dict comprehension is", "use a tuple"),
     ast.SetComp: _no_such_expression("a set comprehension is", "use a tuple"),
-    ast.Starred: _no_such_expression("a starred expression here is", "unpack in a call, a tuple or an assignment"),
+    ast.Starred: _no_such_expression(
+        "a starred expression here is", "unpack in a call, a tuple or an assignment"
+    ),
     ast.Yield: _no_such_expression("yield is", "return a tuple"),
     ast.YieldFrom: _no_such_expression("yield from is", "return a tuple"),
     ast.Await: _no_such_expression("await is", "call the function"),

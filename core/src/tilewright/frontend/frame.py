@@ -75,7 +75,13 @@ class FunctionFrame:
         "unrolled",
     )
 
-    def __init__(self, function: JitCallable, caller: FunctionFrame | None = None, call_node: ast.AST | None = None, site: Location | None = None) -> None:
+    def __init__(
+        self,
+        function: JitCallable,
+        caller: FunctionFrame | None = None,
+        call_node: ast.AST | None = None,
+        site: Location | None = None,
+    ) -> None:
         self.function = function
         self.analysis: Analysis = analyse(function)
         self.name = function.__name__

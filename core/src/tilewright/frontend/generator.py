@@ -19,7 +19,15 @@ from tilewright.frontend import errors
 from tilewright.frontend.analysis import NONE, Names
 from tilewright.frontend.binding import bind
 from tilewright.frontend.frame import RETURN_VALUE, Completion, FunctionFrame, Scope, Undefined
-from tilewright.frontend.values import decay, describe, describe_type, flatten, name_values, type_of, unflatten
+from tilewright.frontend.values import (
+    decay,
+    describe,
+    describe_type,
+    flatten,
+    name_values,
+    type_of,
+    unflatten,
+)
 from tilewright.language.binding import is_builtin
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
@@ -39,7 +47,9 @@ Expression = Callable[["ModuleGenerator", Any], Any]
 class BlockVisitor(Protocol):
     """Visits the statements of a block."""
 
-    def __call__(self, g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follows: bool) -> Completion:
+    def __call__(
+        self, g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follows: bool
+    ) -> Completion:
         """Visit them at the current insertion point, in the current scope.
 
         Args:
@@ -63,12 +73,27 @@ class ModuleGenerator:
         call_node: the call being evaluated.
     """
 
-    __slots__ = ("_block", "_callees", "_expressions", "builder", "call_node", "frame", "module", "scope", "semantic")
+    __slots__ = (
+        "_block",
+        "_callees",
+        "_expressions",
+        "builder",
+        "call_node",
+        "frame",
+        "module",
+        "scope",
+        "semantic",
+    )
 
     frame: FunctionFrame
     scope: Scope
 
-    def __init__(self, options: Options, expressions: Mapping[type[ast.expr], Expression], block: BlockVisitor) -> None:
+    def __init__(
+        self,
+        options: Options,
+        expressions: Mapping[type[ast.expr], Expression],
+        block: BlockVisitor,
+    ) -> None:
         """Begin an empty module, given the visitors of expressions and statements."""
         self._expressions, self._block = expressions, block
         self.module = ir.Module()
@@ -156,7 +181,12 @@ class ModuleGenerator:
             except Exception as error:
                 raise self.relocated(node, error) from errors.cause(error)
         message = f"a condition is a scalar tensor, or a constexpr of type bool, int or NoneType, not {describe(value)}"
-        raise errors.located(self.frame, node, with_help(message, "compare it with something, or test it with `is not None`"), CompilationError)
+        raise errors.located(
+            self.frame,
+            node,
+            with_help(message, "compare it with something, or test it with `is not None`"),
+            CompilationError,
+        )
 
     def known_test(self, node: ast.expr, assigned: frozenset[str]) -> bool | None:
         """Return the outcome of a compile-time test that reads no name of ``assigned``, else None.
@@ -190,7 +220,9 @@ class ModuleGenerator:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Call):
                     fn = self.evaluate(inner.func)
-                    if is_builtin(fn) or (isinstance(fn, JitCallable) and not isinstance(fn, ConstexprFunction)):
+                    if is_builtin(fn) or (
+                        isinstance(fn, JitCallable) and not isinstance(fn, ConstexprFunction)
+                    ):
                         return None
             value = self.evaluate(node)
             if type(value) is constexpr and type(value.value) in _CONDITIONS:
@@ -206,7 +238,9 @@ class ModuleGenerator:
 
     # -- functions of the language -----------------------------------------------------------------
 
-    def call(self, fn: JitCallable | constexpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(
+        self, fn: JitCallable | constexpr, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         """Inline ``fn(*args, **kwargs)`` here, or emit a call if ``fn`` is ``noinline``.
 
         Raises:
@@ -222,7 +256,9 @@ class ModuleGenerator:
     #: the name that builtins written for Triton know
     call_JitFunction = call  # noqa: N815
 
-    def region(self, fn: JitCallable, argument_types: Sequence[base_type]) -> tuple[ir.Region, list[base_type]]:
+    def region(
+        self, fn: JitCallable, argument_types: Sequence[base_type]
+    ) -> tuple[ir.Region, list[base_type]]:
         """Build a region with ``fn`` inlined on its arguments; also return the yielded types.
 
         Raises:
@@ -230,7 +266,9 @@ class ModuleGenerator:
         """
         if not isinstance(fn, JitCallable) or isinstance(fn, ConstexprFunction):
             message = f"a function of the language is expected here, not {describe(fn)}"
-            raise TypeError(with_help(message, "define it at module level and decorate it with @jit"))
+            raise TypeError(
+                with_help(message, "define it at module level and decorate it with @jit")
+            )
         region = ir.Region([flat for type_ in argument_types for flat in type_.flatten()])
         location = self.builder.location
         outer, saved = self.enter(region)
@@ -247,7 +285,9 @@ class ModuleGenerator:
     def _frame(self, fn: JitCallable) -> FunctionFrame:
         frame = FunctionFrame(fn, self.frame, self.call_node, self.builder.location)
         if frame.depth > MAX_DEPTH:
-            raise errors.located(self.frame, self.call_node or frame.analysis.tree, _TOO_DEEP, CompilationError)
+            raise errors.located(
+                self.frame, self.call_node or frame.analysis.tree, _TOO_DEEP, CompilationError
+            )
         return frame
 
     def _visit(self, frame: FunctionFrame, scope: Scope) -> Any:
@@ -282,7 +322,12 @@ class ModuleGenerator:
                         f"{fn.__name__} is noinline: argument {name} must be a scalar, not {describe(part)}",
                         "pass scalars and pointers, or drop noinline",
                     )
-                    raise errors.located(self.frame, self.call_node or self.frame.analysis.tree, message, UnsupportedLanguageConstruct)
+                    raise errors.located(
+                        self.frame,
+                        self.call_node or self.frame.analysis.tree,
+                        message,
+                        UnsupportedLanguageConstruct,
+                    )
         types = {name: type_of(value) for name, value in scope.items()}
         key = (id(fn), tuple((name, type_) for name, type_ in types.items()))
         if key not in self._callees:
@@ -290,15 +335,27 @@ class ModuleGenerator:
             self._callees[key] = self._compile_separate(fn, types)
         compiled = self._callees[key]
         if compiled is None:
-            message = with_help(f"{fn.__name__} is noinline and calls itself with the same argument types", "use a loop")
-            raise errors.located(self.frame, self.call_node or self.frame.analysis.tree, message, UnsupportedLanguageConstruct)
+            message = with_help(
+                f"{fn.__name__} is noinline and calls itself with the same argument types",
+                "use a loop",
+            )
+            raise errors.located(
+                self.frame,
+                self.call_node or self.frame.analysis.tree,
+                message,
+                UnsupportedLanguageConstruct,
+            )
         function, result_type = compiled
         operands = [flat for value in scope.values() for flat in flatten(value)]
         spec = ir.TABLE["call"]
-        operation = self.builder.create(spec, [operands], {"callee": function.name}, function.result_types)
+        operation = self.builder.create(
+            spec, [operands], {"callee": function.name}, function.result_types
+        )
         return unflatten([result_type], operation.results)[0]
 
-    def _compile_separate(self, fn: JitCallable, types: Mapping[str, base_type]) -> tuple[ir.Function, base_type]:
+    def _compile_separate(
+        self, fn: JitCallable, types: Mapping[str, base_type]
+    ) -> tuple[ir.Function, base_type]:
         builder = self.builder
         frame = self._frame(fn)
         frame.separate, frame.site = True, None
@@ -344,7 +401,10 @@ class ModuleGenerator:
         self._visit(frame, scope)
         for node, type_ in frame.returned:
             if not (isinstance(type_, constexpr_type) and type_.value is None):
-                message = with_help(f"a kernel returns nothing, but this returns {describe_type(type_)}", "write the value to memory with tl.store")
+                message = with_help(
+                    f"a kernel returns nothing, but this returns {describe_type(type_)}",
+                    "write the value to memory with tl.store",
+                )
                 raise errors.located(frame, node, message, CompilationError)
         self.builder.location = function.location
         self.builder.return_([])

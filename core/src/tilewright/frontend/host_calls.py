@@ -39,14 +39,21 @@ def call_host(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[
     Raises:
         TypeError: it assigns to a field of a global.
     """
-    if is_builtin(fn) and _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
+    if (
+        is_builtin(fn)
+        and _PLAIN.issuperset(map(type, args))
+        and _PLAIN.issuperset(map(type, kwargs.values()))
+    ):
         return apply_builtin(fn, args, kwargs, g.semantic)
     if isinstance(fn, MethodType) and isinstance(fn.__self__, aggregate_value):
         fn, args = fn.__func__, [fn.__self__, *args]
     if isinstance(fn, type) or not any(map(holds_aggregate, (*args, *kwargs.values()))):
         return _called(g, fn, args, kwargs)
     copies = OpenCopies(g.semantic)
-    given, named = [copies.of(value) for value in args], {name: copies.of(value) for name, value in kwargs.items()}
+    given, named = (
+        [copies.of(value) for value in args],
+        {name: copies.of(value) for name, value in kwargs.items()},
+    )
     result = _called(g, fn, given, named)
     for original, copy in copies.close():
         _assign(g, original, copy)
@@ -54,13 +61,21 @@ def call_host(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[
 
 
 def _called(g: ModuleGenerator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return apply_builtin(fn, args, kwargs, g.semantic) if is_builtin(fn) else fn(*args, **kwargs, **asked_for(fn, g.semantic))
+    return (
+        apply_builtin(fn, args, kwargs, g.semantic)
+        if is_builtin(fn)
+        else fn(*args, **kwargs, **asked_for(fn, g.semantic))
+    )
 
 
 def _assign(g: ModuleGenerator, original: aggregate_value, copy: aggregate_value) -> None:
     """Assign a changed copy to the variables that hold the original."""
     frame = g.frame
-    if any(value is original for names in (frame.nonlocals, frame.namespace) for value in names.values()):
+    if any(
+        value is original
+        for names in (frame.nonlocals, frame.namespace)
+        for value in names.values()
+    ):
         message = f"a method assigns to a field of a global {type(original).__name__}"
         raise TypeError(with_help(message, "assign the instance to a variable of the kernel first"))
     for name, value in g.scope.items():
@@ -80,7 +95,9 @@ def names_assigned_by_calls(g: ModuleGenerator, nodes: Iterable[ast.AST]) -> fro
                 continue
             operands = [call.func, *call.args, *(keyword.value for keyword in call.keywords)]
             names = held.intersection(map(_root, operands))
-            if not names <= found and _may_assign(_callee(g, call.func), classes_of(g.scope[name] for name in names)):
+            if not names <= found and _may_assign(
+                _callee(g, call.func), classes_of(g.scope[name] for name in names)
+            ):
                 found |= names
     return frozenset(found)
 
@@ -94,7 +111,10 @@ def _root(node: ast.expr) -> str | None:
 
 def _callee(g: ModuleGenerator, node: ast.expr) -> Any:
     """Resolve the callee of a call in a loop's body; None where it is unknown before the loop."""
-    if any(not isinstance(inner, ast.Attribute | ast.Subscript | ast.Constant | ast.Name | ast.Load) for inner in ast.walk(node)):
+    if any(
+        not isinstance(inner, ast.Attribute | ast.Subscript | ast.Constant | ast.Name | ast.Load)
+        for inner in ast.walk(node)
+    ):
         return None
     try:
         return g.evaluate(node)
@@ -113,12 +133,18 @@ def _may_assign(fn: Any, classes: frozenset[type]) -> bool:
     return isinstance(function, FunctionType) and _function_assigns(function, classes, set())
 
 
-def _function_assigns(function: FunctionType, classes: frozenset[type], seen: set[CodeType]) -> bool:
+def _function_assigns(
+    function: FunctionType, classes: frozenset[type], seen: set[CodeType]
+) -> bool:
     plain = inspect.unwrap(function)
-    return isinstance(plain, FunctionType) and _code_assigns(plain.__code__, plain.__globals__, classes, seen)
+    return isinstance(plain, FunctionType) and _code_assigns(
+        plain.__code__, plain.__globals__, classes, seen
+    )
 
 
-def _code_assigns(code: CodeType, namespace: Mapping[str, Any], classes: frozenset[type], seen: set[CodeType]) -> bool:
+def _code_assigns(
+    code: CodeType, namespace: Mapping[str, Any], classes: frozenset[type], seen: set[CodeType]
+) -> bool:
     """Return whether code, or a function that it contains or names, assigns to an attribute.
 
     Names are looked up among the methods of ``classes`` and the functions of its module.
@@ -126,9 +152,14 @@ def _code_assigns(code: CodeType, namespace: Mapping[str, Any], classes: frozens
     if code in seen:
         return False
     seen.add(code)
-    if "setattr" in code.co_names or any(instruction.opname == "STORE_ATTR" for instruction in dis.get_instructions(code)):
+    if "setattr" in code.co_names or any(
+        instruction.opname == "STORE_ATTR" for instruction in dis.get_instructions(code)
+    ):
         return True
-    if any(isinstance(inner, CodeType) and _code_assigns(inner, namespace, classes, seen) for inner in code.co_consts):
+    if any(
+        isinstance(inner, CodeType) and _code_assigns(inner, namespace, classes, seen)
+        for inner in code.co_consts
+    ):
         return True
     for name in code.co_names:
         for member in (*(getattr(owner, name, None) for owner in classes), namespace.get(name)):

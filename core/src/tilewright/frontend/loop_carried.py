@@ -13,7 +13,17 @@ from tilewright.frontend.errors import located
 from tilewright.frontend.frame import RETURN_FLAG, Scope, Undefined, is_hidden
 from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.host_calls import names_assigned_by_calls
-from tilewright.frontend.values import decay, describe_type, flatten, has_placeholder, is_number, name_values, placeholder, type_of, unflatten
+from tilewright.frontend.values import (
+    decay,
+    describe_type,
+    flatten,
+    has_placeholder,
+    is_number,
+    name_values,
+    placeholder,
+    type_of,
+    unflatten,
+)
 from tilewright.language.definitions.open_copies import holds_aggregate
 
 
@@ -51,13 +61,18 @@ class LastValues:
     def bound(self, results: Sequence[ir.Value]) -> list[Any]:
         """Return the variables' values after the loop; compile-time values stay as they are."""
         carried = unflatten(self.types, results)
-        return [now if type_.flatten() else end for end, type_, now in zip(self._ends, self.types, carried, strict=True)]
+        return [
+            now if type_.flatten() else end
+            for end, type_, now in zip(self._ends, self.types, carried, strict=True)
+        ]
 
 
 class CarriedVariables:
     """The loop-carried variables, in the order of the scope, with their types."""
 
-    def __init__(self, g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]) -> None:
+    def __init__(
+        self, g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]
+    ) -> None:
         self.g, self.node = g, node
         head = () if isinstance(node, ast.For) else (node.test,)
         self.assigned = assigned = assigned | names_assigned_by_calls(g, (*head, *node.body))
@@ -90,7 +105,11 @@ class CarriedVariables:
         Raises:
             CompilationError: a variable changed its type.
         """
-        return [flat for name, type_ in zip(self.names, self.types, strict=True) for flat in self.at_end(name, type_)]
+        return [
+            flat
+            for name, type_ in zip(self.names, self.types, strict=True)
+            for flat in self.at_end(name, type_)
+        ]
 
     def at_end(self, name: str, type_: Any) -> list[ir.Value]:
         """Return the IR values of the variable ``name`` at the end of an iteration.
@@ -104,7 +123,10 @@ class CarriedVariables:
             # come.
             return flatten(placeholder(g.builder, type_))
         if type(value) is Undefined:
-            message = with_help(f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}", _KEEP)
+            message = with_help(
+                f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}",
+                _KEEP,
+            )
             raise located(g.frame, self._assignment(name), message, CompilationError)
         if is_number(value):
             value = decay(g.semantic, value)
@@ -126,7 +148,13 @@ class CarriedVariables:
         g, found = self.g, LastValues()
         cut = any(flag != RETURN_FLAG for flag in jumps)
         for name, value in g.scope.items():
-            if name in self.names or name not in facts.live_head or self.outer.get(name) is value or is_hidden(name) or type(value) is Undefined:
+            if (
+                name in self.names
+                or name not in facts.live_head
+                or self.outer.get(name) is value
+                or is_hidden(name)
+                or type(value) is Undefined
+            ):
                 continue
             if cut and name not in facts.each_sets:
                 continue
@@ -135,7 +163,13 @@ class CarriedVariables:
                 found.add(name, type_, value)
         return found
 
-    def finish(self, finals: Sequence[Any], inner: Scope, last: LastValues | None, results: Sequence[ir.Value] = ()) -> None:
+    def finish(
+        self,
+        finals: Sequence[Any],
+        inner: Scope,
+        last: LastValues | None,
+        results: Sequence[ir.Value] = (),
+    ) -> None:
         """Update the scope to the state after the loop.
 
         Variables that only the loop's body assigns have no value there, unless the loop runs at
@@ -149,14 +183,18 @@ class CarriedVariables:
         self._refuse_unforeseen(inner)
         scope = dict(self.outer)
         line = self.node.lineno + self.g.frame.line_offset
-        why = "may run zero times" if last is None else "a `break` or `continue` may leave before it"
+        why = (
+            "may run zero times" if last is None else "a `break` or `continue` may leave before it"
+        )
         for name, value in inner.items():
             if is_hidden(name) or scope.get(name) is value:
                 continue
             if last is not None and type(value) is Undefined:
                 scope[name] = value
             else:
-                scope[name] = Undefined(f"is assigned only inside the loop at line {line}, which {why}; assign it before the loop")
+                scope[name] = Undefined(
+                    f"is assigned only inside the loop at line {line}, which {why}; assign it before the loop"
+                )
         kept = [] if last is None else list(zip(last.names, last.bound(results), strict=True))
         for name, value in (*zip(self.names, finals, strict=True), *kept):
             scope[name] = value
@@ -169,29 +207,49 @@ class CarriedVariables:
         The assignment could not be foreseen before the loop.
         """
         for name, value in self.outer.items():
-            if name not in self.assigned and not is_hidden(name) and inner[name] is not value and holds_aggregate(value):
+            if (
+                name not in self.assigned
+                and not is_hidden(name)
+                and inner[name] is not value
+                and holds_aggregate(value)
+            ):
                 message = f"a call in this loop assigns to a field of {name}, which the call does not show"
-                raise located(self.g.frame, self.node, with_help(message, f"call a method on {name}, or assign the variable: {name} = ..."), CompilationError)
+                raise located(
+                    self.g.frame,
+                    self.node,
+                    with_help(
+                        message, f"call a method on {name}, or assign the variable: {name} = ..."
+                    ),
+                    CompilationError,
+                )
 
     def _assignment(self, name: str) -> ast.AST:
         """Return the node of the loop's last assignment to ``name``."""
         found: ast.AST = self.node
         for statement in self.node.body:
             for inner in ast.walk(statement):
-                if isinstance(inner, ast.Name) and inner.id == name and not isinstance(inner.ctx, ast.Load):
+                if (
+                    isinstance(inner, ast.Name)
+                    and inner.id == name
+                    and not isinstance(inner.ctx, ast.Load)
+                ):
                     found = inner
         return found
 
     def _mismatch(self, name: str, initial: Any, final: Any) -> NoReturn:
         start, end = describe_type(initial), describe_type(final)
         message = f"Loop-carried variable {name} has initial type {start} but is re-assigned to {end} in loop! Please make sure that the type stays consistent."
-        raise located(self.g.frame, self._assignment(name), with_help(message, _KEEP), CompilationError)
+        raise located(
+            self.g.frame, self._assignment(name), with_help(message, _KEEP), CompilationError
+        )
 
 
 _KEEP = "a variable that a loop carries keeps its type; give it the final type before the loop, or convert with `.to(dtype)` inside"
 
 
-def assigned_names(g: ModuleGenerator, body: Sequence[ast.stmt], heads: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+def assigned_names(
+    g: ModuleGenerator, body: Sequence[ast.stmt], heads: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]]:
     """Return (names a loop's body may assign, jumps that leave an iteration early).
 
     Sides of an ``if`` that are known not to be taken are skipped.
@@ -229,7 +287,9 @@ def assigned_names(g: ModuleGenerator, body: Sequence[ast.stmt], heads: frozense
 
 def _assigned_inside(facts: dict[ast.stmt, Facts], loop: ast.For | ast.While) -> frozenset[str]:
     """Return the names that a loop's body assigns, without its target's."""
-    inside = frozenset().union(*(facts[statement].assigned for statement in (*loop.body, *loop.orelse)))
+    inside = frozenset().union(
+        *(facts[statement].assigned for statement in (*loop.body, *loop.orelse))
+    )
     if isinstance(loop, ast.For):
         return inside - {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
     return inside - set(walrus_names(loop.test))

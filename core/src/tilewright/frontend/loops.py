@@ -20,7 +20,15 @@ from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
 from tilewright.frontend.calls import iterable, loop_condition
 from tilewright.frontend.errors import located, unsupported
-from tilewright.frontend.frame import NORMAL, Completion, Undefined, break_flag, continue_flag, end_of_iteration, is_hidden
+from tilewright.frontend.frame import (
+    NORMAL,
+    Completion,
+    Undefined,
+    break_flag,
+    continue_flag,
+    end_of_iteration,
+    is_hidden,
+)
 from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.loop_carried import CarriedVariables, assigned_names, walrus_names
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
@@ -38,7 +46,8 @@ from tilewright.language.value_types.promotion import integer_promote
 
 _STEP_IS_ZERO = "the step of a range must not be zero"
 _STEP_IS_NOT_POSITIVE = (
-    "the step of a range must be positive where it is known at run time alone (a loop that counts down takes a constexpr, as `range(n, 0, -1)`)"
+    "the step of a range must be positive where it is known at run time alone "
+    "(a loop that counts down takes a constexpr, as `range(n, 0, -1)`)"
 )
 
 #: Maximum number of iterations of an unrolled loop; more is an error.
@@ -72,13 +81,27 @@ def _static_items(g: ModuleGenerator, node: ast.For, iterated: Any) -> Sequence[
         raise located(
             g.frame,
             node.iter,
-            with_help(f"a loop cannot go through {describe(iterated)}", "iterate over range, tl.range, tl.static_range or a tuple"),
+            with_help(
+                f"a loop cannot go through {describe(iterated)}",
+                "iterate over range, tl.range, tl.static_range or a tuple",
+            ),
             CompilationError,
         )
     # a range may be longer than Python counts
-    count = (items[-1] - items[0]) // items.step + 1 if isinstance(items, range) and items else len(items)
+    count = (
+        (items[-1] - items[0]) // items.step + 1
+        if isinstance(items, range) and items
+        else len(items)
+    )
     if count > _UNROLL_LIMIT:
-        raise located(g.frame, node.iter, with_help(f"a loop of {integer_text(count)} iterations is not unrolled", "use tl.range"), CompilationError)
+        raise located(
+            g.frame,
+            node.iter,
+            with_help(
+                f"a loop of {integer_text(count)} iterations is not unrolled", "use tl.range"
+            ),
+            CompilationError,
+        )
     return items
 
 
@@ -99,7 +122,11 @@ def _unrolled(g: ModuleGenerator, node: ast.For, facts: Facts, items: Sequence[A
     frame.loops -= 1
     frame.unrolled -= 1
     if break_flag(depth) in done.jumps:
-        _forget(g, outside | facts.each_sets, f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}")
+        _forget(
+            g,
+            outside | facts.each_sets,
+            f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}",
+        )
     return done
 
 
@@ -115,7 +142,11 @@ def _iteration(
     assign_target(g, node.target, item, plain=False)
     body = g.block(node.body, facts.live_head, False)
     if continue_flag(depth) in body.jumps:
-        _forget(g, outside | facts.each_sets, f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}")
+        _forget(
+            g,
+            outside | facts.each_sets,
+            f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}",
+        )
     return end_of_iteration(body, depth)
 
 
@@ -131,7 +162,9 @@ def _forget(g: ModuleGenerator, known: frozenset[str], reason: str) -> None:
             g.scope[name] = Undefined(f"{reason}; assign it before the loop")
 
 
-def _otherwise(g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, completion: Completion) -> Completion:
+def _otherwise(
+    g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, completion: Completion
+) -> Completion:
     """Visit the ``else`` of a loop, which runs unless a ``break`` was taken.
 
     The flag of the ``break`` is consumed here.
@@ -157,15 +190,21 @@ def _otherwise(g: ModuleGenerator, node: ast.For | ast.While, facts: Facts, comp
 
 def _dynamic_for(g: ModuleGenerator, node: ast.For, facts: Facts, bounds: tl_range) -> Completion:
     if not isinstance(node.target, ast.Name):
-        raise unsupported(g.frame, node.target, "unpacking the variable of a range is", "use one name")
+        raise unsupported(
+            g.frame, node.target, "unpacking the variable of a range is", "use one name"
+        )
     lower, upper, step, descending, iv_type = _bounds(g, node, bounds)
     assigned, jumps = assigned_names(g, node.body, frozenset({node.target.id}))
     # The variable itself is carried only where its last value is read after the loop.
     carried = CarriedVariables(g, node, facts, assigned)
     if jumps & {BREAK, RETURN}:
-        return _for_as_while(g, node, facts, carried, jumps, (lower, upper, step, descending), iv_type, bounds)
+        return _for_as_while(
+            g, node, facts, carried, jumps, (lower, upper, step, descending), iv_type, bounds
+        )
     g.locate(node)
-    region = ir.Region([iv_type.ir_type, *carried.flat_types], ["" if descending is not None else node.target.id])
+    region = ir.Region(
+        [iv_type.ir_type, *carried.flat_types], ["" if descending is not None else node.target.id]
+    )
     outer_scope, saved = g.enter(region)
     g.frame.loops += 1
     g.scope = carried.bind(region.arguments[1:])
@@ -202,7 +241,12 @@ def _dynamic_for(g: ModuleGenerator, node: ast.For, facts: Facts, bounds: tl_ran
         single_accumulator=bounds.disallow_acc_multi_buffer,
         no_licm=bounds.disable_licm,
     )
-    carried.finish(unflatten(carried.types, operation.results[:carries]), inner_scope, last, operation.results[carries:])
+    carried.finish(
+        unflatten(carried.types, operation.results[:carries]),
+        inner_scope,
+        last,
+        operation.results[carries:],
+    )
     return NORMAL
 
 
@@ -212,7 +256,9 @@ def _runs(lower: ir.Value, upper: ir.Value) -> bool:
     return first is not None and end is not None and first < end
 
 
-def _bounds(g: ModuleGenerator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:
+def _bounds(
+    g: ModuleGenerator, node: ast.For, bounds: tl_range
+) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:
     """Normalize a range to bounds of one type and a positive step.
 
     Returns (lower, upper, step, start of a descending loop or None, type of the variable).
@@ -229,7 +275,9 @@ def _bounds(g: ModuleGenerator, node: ast.For, bounds: tl_range) -> tuple[ir.Val
     parts = []
     for name, value in (("start", start), ("end", end), ("step", step)):
         value = lift(value)
-        part = g.semantic.to_tensor(value) if is_number(value) or isinstance(value, tensor) else None
+        part = (
+            g.semantic.to_tensor(value) if is_number(value) or isinstance(value, tensor) else None
+        )
         if part is not None and part.extents and part.numel.value == 1:
             part = g.semantic.scalar_of(part)
         if part is None or part.extents or not part.dtype.is_int():
@@ -239,7 +287,12 @@ def _bounds(g: ModuleGenerator, node: ast.For, bounds: tl_range) -> tuple[ir.Val
     _assert_positive(g, parts[2])
     iv_type = integer_promote(integer_promote(parts[0].dtype, parts[1].dtype), parts[2].dtype)
     if iv_type is int1:
-        raise located(g.frame, node.iter, with_help("the bounds of a range are booleans", "convert them with `.to(tl.int32)`"), CompilationError)
+        raise located(
+            g.frame,
+            node.iter,
+            with_help("the bounds of a range are booleans", "convert them with `.to(tl.int32)`"),
+            CompilationError,
+        )
     first, last, stride = (g.semantic.cast(part, iv_type).handle for part in parts)
     if sign < 0:
         return last, first, stride, first, iv_type
@@ -276,7 +329,11 @@ def _for_as_while(
     lower, upper, step, descending = bounds
     builder = g.builder
     g.locate(node)
-    unit = step.definition is not None and isinstance(step.definition, Constant) and step.definition.attribute("value") == 1
+    unit = (
+        step.definition is not None
+        and isinstance(step.definition, Constant)
+        and step.definition.attribute("value") == 1
+    )
     unsigned = ir_types.IntType(iv_type.int_bitwidth, signed=False)
     counters = [lower]
     if not unit:
@@ -284,14 +341,20 @@ def _for_as_while(
         counters.append(_iterations(builder, lower, upper, step, unsigned))
 
     def more(arguments: list[ir.Value]) -> ir.Value:
-        left, right, predicate = (arguments[0], upper, "lt") if unit else (arguments[1], builder.constant(value=0, result=unsigned), "ne")
+        left, right, predicate = (
+            (arguments[0], upper, "lt")
+            if unit
+            else (arguments[1], builder.constant(value=0, result=unsigned), "ne")
+        )
         goes_on: ir.Value = builder.cmp(left, right, predicate=predicate)
         return goes_on
 
     def enter(arguments: list[ir.Value]) -> None:
         variable = tensor(arguments[0], iv_type)
         if descending is not None:
-            variable = _counted_down(g, tensor(descending, iv_type), variable, tensor(lower, iv_type))
+            variable = _counted_down(
+                g, tensor(descending, iv_type), variable, tensor(lower, iv_type)
+            )
         g.scope[name] = variable
         name_values(variable, name)
 
@@ -317,7 +380,13 @@ def _counted_down(g: ModuleGenerator, start: tensor, counter: tensor, stop: tens
     return g.semantic.sub(start, distance, sanitize_overflow=False)
 
 
-def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.Value, unsigned: ir_types.IntType) -> ir.Value:
+def _iterations(
+    builder: ir.Builder,
+    lower: ir.Value,
+    upper: ir.Value,
+    step: ir.Value,
+    unsigned: ir_types.IntType,
+) -> ir.Value:
     """Emit the trip count of a ``for``, exact for any bounds.
 
     It is (upper - lower - 1) / step + 1 modulo 2**bits if lower < upper, else 0. A run-time step
@@ -329,7 +398,9 @@ def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.
     one = builder.constant(value=1, result=unsigned)
     some = builder.cmp(lower, upper, predicate="lt")
     if not is_known_positive(step):
-        some = builder.and_(some, builder.cmp(step, builder.constant(value=0, result=step.type), predicate="gt"))
+        some = builder.and_(
+            some, builder.cmp(step, builder.constant(value=0, result=step.type), predicate="gt")
+        )
     span = builder.sub(builder.sub(plain(upper), plain(lower)), one)
     count = builder.add(builder.div(span, plain(step)), one)
     found: ir.Value = builder.select(some, count, builder.constant(value=0, result=unsigned))

@@ -33,25 +33,49 @@ def load_name(g: ModuleGenerator, node: ast.AST, name: str) -> Any:
     value = g.scope.get(name, _MISSING)
     if value is not _MISSING:
         if type(value) is Undefined:
-            raise located(g.frame, node, f"{name} is not defined here: it {value.reason}", CompilationError)
+            raise located(
+                g.frame, node, f"{name} is not defined here: it {value.reason}", CompilationError
+            )
         return value
     frame = g.frame
     # a variable that was not assigned yet hides no global, unlike in Python
-    if name in frame.analysis.locals and name not in frame.nonlocals and name not in frame.namespace:
+    if (
+        name in frame.analysis.locals
+        and name not in frame.nonlocals
+        and name not in frame.namespace
+    ):
         remedy = f"give {name} its first value before the loop" if frame.loops else ""
-        raise located(g.frame, node, with_help(f"{name} is not defined: it is used before it is assigned", remedy), CompilationError)
+        raise located(
+            g.frame,
+            node,
+            with_help(f"{name} is not defined: it is used before it is assigned", remedy),
+            CompilationError,
+        )
     value = frame.nonlocals.get(name, _MISSING)
     if value is _MISSING:
         value = frame.namespace.get(name, _MISSING)
     if value is not _MISSING:
-        if isinstance(value, _PERMITTED) or is_permitted(value) or name in PYTHON_BUILTINS or flag(ALLOW_GLOBALS):
+        if (
+            isinstance(value, _PERMITTED)
+            or is_permitted(value)
+            or name in PYTHON_BUILTINS
+            or flag(ALLOW_GLOBALS)
+        ):
             return lift(value)
         raise _refused(name, value)
     value = PYTHON_BUILTINS.get(name, _MISSING)
     if value is not _MISSING:
         return value
-    known = {**dict.fromkeys(frame.analysis.locals), **g.scope, **frame.nonlocals, **frame.namespace, **PYTHON_BUILTINS}
-    raise NameError(with_help(f"{name} is not defined", remedies.of_builtin(name) or similar(name, known)))
+    known = {
+        **dict.fromkeys(frame.analysis.locals),
+        **g.scope,
+        **frame.nonlocals,
+        **frame.namespace,
+        **PYTHON_BUILTINS,
+    }
+    raise NameError(
+        with_help(f"{name} is not defined", remedies.of_builtin(name) or similar(name, known))
+    )
 
 
 def is_permitted(value: Any) -> bool:
@@ -78,7 +102,12 @@ def _refused(name: str, value: Any) -> NameError:
     kind = type(value).__name__
     if callable(value):
         what = f"the plain Python {'class' if isinstance(value, type) else 'function'} {name}"
-        return NameError(with_help(f"Cannot access {what} from a kernel", "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
+        return NameError(
+            with_help(
+                f"Cannot access {what} from a kernel",
+                "decorate it with @jit, or with @constexpr_function if it runs at compile time",
+            )
+        )
     return NameError(
         with_help(
             f"Cannot access global variable {name} (of type {kind}) from a kernel: {name} is not defined as an instance of tl.constexpr",

@@ -33,16 +33,36 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.LShift: "lshift",
     ast.RShift: "rshift",
 }
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"} | {
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+} | {
     "and": "&",
     "or": "|",
     "xor": "^",
     "lshift": "<<",
     "rshift": ">>",
 }
-_COMPARE: dict[type[ast.cmpop], str] = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+}
 _UNARY_SYMBOLS = {"neg": "-", "pos": "+", "invert": "~", "not": "not"}
-_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert", ast.Not: "not"}
+_UNARY: dict[type[ast.unaryop], str] = {
+    ast.USub: "neg",
+    ast.UAdd: "pos",
+    ast.Invert: "invert",
+    ast.Not: "not",
+}
 
 
 def binary(g: ModuleGenerator, node: ast.BinOp) -> Any:
@@ -50,7 +70,9 @@ def binary(g: ModuleGenerator, node: ast.BinOp) -> Any:
     return operate(g, node, type(node.op), g.evaluate(node.left), g.evaluate(node.right))
 
 
-def operate(g: ModuleGenerator, node: ast.AST, operator_type: type[ast.operator], lhs: Any, rhs: Any) -> Any:
+def operate(
+    g: ModuleGenerator, node: ast.AST, operator_type: type[ast.operator], lhs: Any, rhs: Any
+) -> Any:
     """Evaluate ``lhs operator rhs``: in Python at compile time, else by the language's rules."""
     name = _BINARY.get(operator_type)
     if name is None:
@@ -60,7 +82,10 @@ def operate(g: ModuleGenerator, node: ast.AST, operator_type: type[ast.operator]
     g.locate(node)
     if name == "pow":
         raise TypeError(
-            with_help(f"** works on values known at compile time, not on {describe(lhs)} and {describe(rhs)}", "multiply, or use tl.exp2 and tl.log2")
+            with_help(
+                f"** works on values known at compile time, not on {describe(lhs)} and {describe(rhs)}",
+                "multiply, or use tl.exp2 and tl.log2",
+            )
         )
     _require_values(lhs, rhs, _SYMBOLS[name])
     return g.semantic.binary(name, lhs, rhs)
@@ -81,7 +106,9 @@ def unary(g: ModuleGenerator, node: ast.UnaryOp) -> Any:
     g.locate(node)
     if isinstance(value, tl_tuple):
         remedy = "compare its length: `len(x) == 0`" if name == "not" else "apply it to each item"
-        raise unsupported(g.frame, node, f"the operator `{_UNARY_SYMBOLS[name]}` of a tuple is", remedy)
+        raise unsupported(
+            g.frame, node, f"the operator `{_UNARY_SYMBOLS[name]}` of a tuple is", remedy
+        )
     return g.semantic.unary(name, value)
 
 
@@ -141,16 +168,29 @@ def _compare_pair(g: ModuleGenerator, node: ast.AST, op: ast.cmpop, left: Any, r
         g.locate(node)
         if isinstance(left, tl_tuple) and isinstance(right, tl_tuple) and name in ("eq", "ne"):
             same = _same_items(g, left, right)
-            return same if name == "eq" else constexpr(not same.value) if type(same) is constexpr else g.semantic.unary("not", same)
+            return (
+                same
+                if name == "eq"
+                else constexpr(not same.value)
+                if type(same) is constexpr
+                else g.semantic.unary("not", same)
+            )
         return g.semantic.compare(name, left, right)
     if isinstance(op, ast.Is | ast.IsNot):
         same = unwrapped(left) is unwrapped(right)
         return constexpr(same if isinstance(op, ast.Is) else not same)
     if isinstance(left, tensor):
-        raise TypeError(with_help(f"`in` works on values known at compile time, not on {describe(left)}", "compare with each and combine with `|`"))
+        raise TypeError(
+            with_help(
+                f"`in` works on values known at compile time, not on {describe(left)}",
+                "compare with each and combine with `|`",
+            )
+        )
     items = [unwrapped(item) for item in items_of(right)]
     if any(isinstance(item, base_value) for item in items):
-        raise TypeError("`in` looks through values known at compile time, and some of these are computed at run time")
+        raise TypeError(
+            "`in` looks through values known at compile time, and some of these are computed at run time"
+        )
     found = any(bool(unwrapped(left) == item) for item in items)
     return constexpr(found if isinstance(op, ast.In) else not found)
 
@@ -169,16 +209,31 @@ def _same_items(g: ModuleGenerator, left: tl_tuple, right: tl_tuple) -> Any:
             continue
         if isinstance(a, tl_tuple) and isinstance(b, tl_tuple):
             one = _same_items(g, a, b)
-        elif (isinstance(a, tensor) and (isinstance(b, tensor) or is_number(b))) or (isinstance(b, tensor) and is_number(a)):
+        elif (isinstance(a, tensor) and (isinstance(b, tensor) or is_number(b))) or (
+            isinstance(b, tensor) and is_number(a)
+        ):
             for side in (a, b):
                 if isinstance(side, tensor) and side.extents:
-                    raise TypeError(with_help(f"== of tuples compares scalars, not {describe(side)}", "compare the items one by one"))
+                    raise TypeError(
+                        with_help(
+                            f"== of tuples compares scalars, not {describe(side)}",
+                            "compare the items one by one",
+                        )
+                    )
             one = g.semantic.compare("eq", a, b)
         else:
-            one = constexpr(type(a) is constexpr and type(b) is constexpr and bool(a.value == b.value))
+            one = constexpr(
+                type(a) is constexpr and type(b) is constexpr and bool(a.value == b.value)
+            )
         if type(one) is constexpr:
             if not one.value:
                 return one
         else:
-            result = one if type(result) is constexpr and result.value else result if type(result) is constexpr else g.semantic.and_(result, one)
+            result = (
+                one
+                if type(result) is constexpr and result.value
+                else result
+                if type(result) is constexpr
+                else g.semantic.and_(result, one)
+            )
     return result

@@ -62,7 +62,12 @@ def _evaluated(fn: Any) -> Implementation:
 
     def implementation(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         what = f"{name}()"
-        return constexpr(fn(*(plain(arg, what) for arg in args), **{key: plain(arg, what) for key, arg in kwargs.items()}))
+        return constexpr(
+            fn(
+                *(plain(arg, what) for arg in args),
+                **{key: plain(arg, what) for key, arg in kwargs.items()},
+            )
+        )
 
     return implementation
 
@@ -72,7 +77,11 @@ def _conversion(fn: Any, remedy: str) -> Implementation:
 
     def implementation(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if args and isinstance(args[0], tensor):
-            raise TypeError(with_help(f"{name}() takes a value known at compile time, not {describe(args[0])}", remedy))
+            raise TypeError(
+                with_help(
+                    f"{name}() takes a value known at compile time, not {describe(args[0])}", remedy
+                )
+            )
         return constexpr(fn(*(plain(arg, f"{name}()") for arg in args)))
 
     return implementation
@@ -84,7 +93,10 @@ def _extreme(fn: Any, remedy: str) -> Implementation:
     def implementation(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = list(args[0]) if len(args) == 1 and isinstance(args[0], tl_tuple) else list(args)
         if len(args) == 1 and isinstance(args[0], tensor) and args[0].extents:
-            raise helped(TypeError(f"{name}() compares values, and is given one: {describe(args[0])}"), f"use tl.{name}(x, axis)")
+            raise helped(
+                TypeError(f"{name}() compares values, and is given one: {describe(args[0])}"),
+                f"use tl.{name}(x, axis)",
+            )
         if any(isinstance(value, tensor) for value in values):
             pairwise = elementwise.minimum if name == "min" else elementwise.maximum
             return functools.reduce(lambda a, b: pairwise(a, b, _semantic=g.semantic), values)
@@ -102,7 +114,11 @@ def _extreme(fn: Any, remedy: str) -> Implementation:
 
 def _isinstance(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     value, kinds = args
-    choices = tuple(_class(kind) for kind in kinds.values) if isinstance(kinds, tl_tuple) else _class(kinds)
+    choices = (
+        tuple(_class(kind) for kind in kinds.values)
+        if isinstance(kinds, tl_tuple)
+        else _class(kinds)
+    )
     if isinstance(value, choices):
         return constexpr(True)
     return constexpr(type(value) is constexpr and isinstance(value.value, choices))
@@ -153,12 +169,16 @@ def _abs(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _zip(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     strict = plain(kwargs.get("strict", False), "zip()")
-    return tl_tuple([tl_tuple(items) for items in zip(*(items_of(arg) for arg in args), strict=strict)])
+    return tl_tuple(
+        [tl_tuple(items) for items in zip(*(items_of(arg) for arg in args), strict=strict)]
+    )
 
 
 def _enumerate(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     start = plain(args[1] if len(args) > 1 else kwargs.get("start", 0), "enumerate()")
-    return tl_tuple([tl_tuple((constexpr(i), item)) for i, item in enumerate(items_of(args[0]), start)])
+    return tl_tuple(
+        [tl_tuple((constexpr(i), item)) for i, item in enumerate(items_of(args[0]), start)]
+    )
 
 
 def _reversed(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -166,7 +186,11 @@ def _reversed(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _type(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    raise TypeError(with_help("type() is not supported in a kernel", "ask `x.dtype` or `x.type`, or use isinstance"))
+    raise TypeError(
+        with_help(
+            "type() is not supported in a kernel", "ask `x.dtype` or `x.type`, or use isinstance"
+        )
+    )
 
 
 def _breakpoint(g: ModuleGenerator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -191,8 +215,13 @@ def items_of(value: Any) -> list[Any]:
     if all(type(part) is constexpr for part in (start, end, step)):
         return [constexpr(i) for i in builtins.range(start.value, end.value, step.value)]  # type: ignore[union-attr]
     if all(part is not None for part in (start, end, step)):
-        error = TypeError("a range whose bounds are computed when the kernel runs has no items known at compile time")
-        raise helped(error, "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr")
+        error = TypeError(
+            "a range whose bounds are computed when the kernel runs has no items known at compile time"
+        )
+        raise helped(
+            error,
+            "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr",
+        )
     raise TypeError(f"{describe(value)} has no items known at compile time")
 
 
@@ -237,7 +266,10 @@ PYTHON_BUILTINS: dict[str, Any] = {
     }.items()
 }
 #: Classes that a Python builtin stands for in ``isinstance``.
-_CLASSES: dict[Any, Any] = {PYTHON_BUILTINS[name]: getattr(builtins, name) for name in ("list", "float", "int", "bool", "str", "range")}
+_CLASSES: dict[Any, Any] = {
+    PYTHON_BUILTINS[name]: getattr(builtins, name)
+    for name in ("list", "float", "int", "bool", "str", "range")
+}
 _CLASSES[PYTHON_BUILTINS["tuple"]] = (tuple, tl_tuple)
 _CLASSES[tensor_descriptor] = tensor_descriptor_base  # one that the host made too
 

@@ -59,13 +59,25 @@ def of_library(fn: Any, name: str) -> str:
     if isinstance(fn, FunctionType) and module not in _LIBRARIES:
         return ""
     own = _OTHER_NAMES.get(name, name)
-    return f"use tl.{own}" if own in _OTHER_NAMES.values() or callable(getattr(language, own, None)) else ""
+    return (
+        f"use tl.{own}"
+        if own in _OTHER_NAMES.values() or callable(getattr(language, own, None))
+        else ""
+    )
 
 
 def of_import(node: ast.Import | ast.ImportFrom) -> str:
     """Suggest a replacement for the import of a debugger in a kernel."""
-    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-    return "stop with breakpoint(), under the reference interpreter" if any(module.partition(".")[0] in _DEBUGGERS for module in modules) else ""
+    modules = (
+        [node.module or ""]
+        if isinstance(node, ast.ImportFrom)
+        else [alias.name for alias in node.names]
+    )
+    return (
+        "stop with breakpoint(), under the reference interpreter"
+        if any(module.partition(".")[0] in _DEBUGGERS for module in modules)
+        else ""
+    )
 
 
 def of_builtin(name: str) -> str:
@@ -75,7 +87,10 @@ def of_builtin(name: str) -> str:
     if not hasattr(builtins, name):
         return ""
     places = {f"tl.{name}": language, f"tl.extra.libdevice.{name}": language.extra.libdevice}
-    return next((f"use {text}" for text, module in places.items() if callable(getattr(module, name, None))), "")
+    return next(
+        (f"use {text}" for text, module in places.items() if callable(getattr(module, name, None))),
+        "",
+    )
 
 
 def of_call(g: ModuleGenerator, node: ast.Call, fn: Any, error: Exception) -> str:
@@ -84,7 +99,9 @@ def of_call(g: ModuleGenerator, node: ast.Call, fn: Any, error: Exception) -> st
     if "  help: " in "".join((text, *getattr(error, "__notes__", ()))):
         return ""
     if text.startswith("cannot convert") and text.endswith("of type tuple to tensor"):
-        return "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"
+        return (
+            "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"
+        )
     if text.startswith("zeros() is missing argument: 'dtype'"):
         return f"say what its elements are: {source_of(node.func)}({', '.join((*map(source_of, node.args), 'tl.float32'))})"
     if "constexpr" in text and not g.frame.function.__module__.startswith("tilewright."):
@@ -96,7 +113,11 @@ def of_call(g: ModuleGenerator, node: ast.Call, fn: Any, error: Exception) -> st
     _, found, rest = text.partition("unexpected keyword argument '")
     if found:
         code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
+        names = (
+            code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            if code is not None
+            else ()
+        )
         return similar(rest.partition("'")[0], (name for name in names if not name.startswith("_")))
     return ""
 
@@ -124,7 +145,11 @@ def _to_constants(g: ModuleGenerator, node: ast.Call) -> str:
 
 def of_method(g: ModuleGenerator, node: ast.Call, method: ast.Attribute) -> str:
     """Suggest a replacement for a mutating list method; lists are immutable tuples in kernels."""
-    if method.attr not in _OF_LISTS or not isinstance(method.value, ast.Name) or not isinstance(g.scope.get(method.value.id), tl_tuple):
+    if (
+        method.attr not in _OF_LISTS
+        or not isinstance(method.value, ast.Name)
+        or not isinstance(g.scope.get(method.value.id), tl_tuple)
+    ):
         return ""
     arguments = ", ".join(map(source_of, node.args)) or "x"
     return f"lists are tuples here, and do not change: `{_OF_LISTS[method.attr].format(value=method.value.id, arguments=arguments)}`"
@@ -134,7 +159,12 @@ def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
     """Suggest a replacement for array-style indexing of a pointer or tensor."""
     of, at = source_of(node.value), source_of(node.slice)
     if value.dtype.is_ptr():
-        at = f"({at})" if isinstance(node.slice, ast.BinOp) and not isinstance(node.slice.op, ast.Add | ast.Mult) else at
+        at = (
+            f"({at})"
+            if isinstance(node.slice, ast.BinOp)
+            and not isinstance(node.slice.op, ast.Add | ast.Mult)
+            else at
+        )
         if isinstance(node.slice, ast.Tuple):
             return f"read memory with tl.load, at the offset of the element: tl.load({of} + row * stride + column)"
         if isinstance(node.slice, ast.Slice):
@@ -142,7 +172,9 @@ def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
         return f"read memory with tl.load: tl.load({of} + {at})"
     if isinstance(index, tensor) and index.extents:
         return f"pick elements of a tile with tl.gather: tl.gather({of}, {at}, axis=0)"
-    if len(value.extents) == 1 and (isinstance(index, tensor) or (type(index) is constexpr and isinstance(index.value, int))):
+    if len(value.extents) == 1 and (
+        isinstance(index, tensor) or (type(index) is constexpr and isinstance(index.value, int))
+    ):
         return f"sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, {value.extents[0]}) == {at}, {of}, 0), axis=0)"
     return "a tile has no parts: load the part that is needed, or pick elements with tl.gather"
 
@@ -152,6 +184,10 @@ def of_assignment(node: ast.Subscript, value: Any) -> str:
     of, at = source_of(node.value), source_of(node.slice)
     if isinstance(value, tl_tuple):
         return f"lists are tuples here, and do not change: `{of} = {of}[:i] + (x,) + {of}[i + 1:]`"
-    if isinstance(value, tensor) and value.dtype.is_ptr() and not isinstance(node.slice, ast.Tuple | ast.Slice):
+    if (
+        isinstance(value, tensor)
+        and value.dtype.is_ptr()
+        and not isinstance(node.slice, ast.Tuple | ast.Slice)
+    ):
         return f"write to memory with tl.store: tl.store({of} + {at}, value)"
     return "tensors cannot be changed in place: use tl.where, or write to memory with tl.store"

@@ -13,7 +13,15 @@ from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import guarded, if_statement
 from tilewright.frontend.calls import call_statement
 from tilewright.frontend.errors import cause, located, source_of, unsupported
-from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Undefined, break_flag, continue_flag
+from tilewright.frontend.frame import (
+    NORMAL,
+    RETURN_FLAG,
+    RETURN_VALUE,
+    Completion,
+    Undefined,
+    break_flag,
+    continue_flag,
+)
 from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.loops import for_statement, while_statement
 from tilewright.frontend.names import load_name
@@ -23,7 +31,9 @@ from tilewright.language.core import constexpr
 from tilewright.language.core import tuple as tl_tuple
 
 
-def block(g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follows: bool, start: int = 0) -> Completion:
+def block(
+    g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follows: bool, start: int = 0
+) -> Completion:
     """Visit the statements from ``start`` on.
 
     Args:
@@ -48,7 +58,14 @@ def block(g: ModuleGenerator, statements: Sequence[ast.stmt], live: Names, follo
                 return block(g, statements, live, follows, following)
 
             if kind is ast.If:
-                done, consumed = if_statement(g, node, facts[node].live_after, None if last else rest, live, follows)  # type: ignore[arg-type]
+                done, consumed = if_statement(
+                    g,
+                    node,  # type: ignore[arg-type]
+                    facts[node].live_after,
+                    None if last else rest,
+                    live,
+                    follows,
+                )
             else:
                 compound = _COMPOUND.get(kind)
                 if compound is None:
@@ -94,7 +111,9 @@ def _pass(g: ModuleGenerator, node: ast.stmt) -> None:
 def _delete(g: ModuleGenerator, node: ast.Delete) -> None:
     for target in node.targets:
         if not isinstance(target, ast.Name):
-            raise unsupported(g.frame, target, f"`del` of {source_of(target)} is", "delete names only")
+            raise unsupported(
+                g.frame, target, f"`del` of {source_of(target)} is", "delete names only"
+            )
         load_name(g, target, target.id)
         g.scope[target.id] = Undefined(f"was deleted at line {node.lineno + g.frame.line_offset}")
 
@@ -105,7 +124,12 @@ def _delete(g: ModuleGenerator, node: ast.Delete) -> None:
 def _return(g: ModuleGenerator, node: ast.Return, facts: Facts, follows: bool) -> Completion:
     if g.semantic.options.plain_loops and g.frame.loops > g.frame.unrolled:
         message = "Cannot have `return` statements inside `while` or `for` statements in triton"
-        raise located(g.frame, node, with_help(message, "compute a condition in the loop, and return after it"), UnsupportedLanguageConstruct)
+        raise located(
+            g.frame,
+            node,
+            with_help(message, "compute a condition in the loop, and return after it"),
+            UnsupportedLanguageConstruct,
+        )
     value = constexpr(None) if node.value is None else g.evaluate(node.value)
     frame = g.frame
     if frame.returned:
@@ -114,7 +138,15 @@ def _return(g: ModuleGenerator, node: ast.Return, facts: Facts, follows: bool) -
         if own != type_ and not (isinstance(value, tl_tuple) or hasattr(type_, "types")):
             line = first.lineno + frame.line_offset
             message = f"Inconsistent return types. Return type mismatch: {describe_type(own)} here, and {describe_type(type_)} at line {line}"
-            raise located(frame, node, with_help(message, "every `return` of a function must return one type; convert with `.to(dtype)`"), CompilationError)
+            raise located(
+                frame,
+                node,
+                with_help(
+                    message,
+                    "every `return` of a function must return one type; convert with `.to(dtype)`",
+                ),
+                CompilationError,
+            )
     else:
         frame.returned.append((node, decayed_type(value)))
     g.scope[RETURN_VALUE] = value
@@ -132,7 +164,14 @@ def _break(g: ModuleGenerator, node: ast.stmt, facts: Facts, follows: bool) -> C
 def _refuse_in_plain_loops(g: ModuleGenerator, node: ast.stmt) -> None:
     if g.semantic.options.plain_loops:
         message = f"unsupported AST node type: {type(node).__name__}"
-        raise located(g.frame, node, with_help(message, "put what follows under an `if`, or write a `while` with the condition"), UnsupportedLanguageConstruct)
+        raise located(
+            g.frame,
+            node,
+            with_help(
+                message, "put what follows under an `if`, or write a `while` with the condition"
+            ),
+            UnsupportedLanguageConstruct,
+        )
 
 
 def _continue(g: ModuleGenerator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
@@ -164,7 +203,9 @@ _RETURNED = frozenset({RETURN_FLAG})
 
 
 def _no_such_statement(g: ModuleGenerator, node: ast.stmt) -> CompilationError:
-    construct, alternative = _UNSUPPORTED.get(type(node), (f"the statement {type(node).__name__} is", ""))
+    construct, alternative = _UNSUPPORTED.get(
+        type(node), (f"the statement {type(node).__name__} is", "")
+    )
     if isinstance(node, ast.Import | ast.ImportFrom):
         alternative = remedies.of_import(node) or alternative
     return unsupported(g.frame, node, construct, alternative)
@@ -188,11 +229,23 @@ _COMPOUND: dict[type[ast.stmt], Any] = {
     ast.With: _with,
 }
 _UNSUPPORTED: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.FunctionDef: ("nested function definitions are not allowed", "define the function at module level and decorate it with @jit"),
-    ast.AsyncFunctionDef: ("async functions are", "define a plain function at module level and decorate it with @jit"),
+    ast.FunctionDef: (
+        "nested function definitions are not allowed",
+        "define the function at module level and decorate it with @jit",
+    ),
+    ast.AsyncFunctionDef: (
+        "async functions are",
+        "define a plain function at module level and decorate it with @jit",
+    ),
     ast.ClassDef: ("class definitions are", "define an aggregate at module level"),
-    ast.Try: ("try is", "kernels raise no exceptions: test the condition with `if`, or stop with tl.device_assert"),
-    ast.Raise: ("raise is", "use tl.static_assert at compile time, or tl.device_assert at run time"),
+    ast.Try: (
+        "try is",
+        "kernels raise no exceptions: test the condition with `if`, or stop with tl.device_assert",
+    ),
+    ast.Raise: (
+        "raise is",
+        "use tl.static_assert at compile time, or tl.device_assert at run time",
+    ),
     ast.Import: ("import is", "import at module level"),
     ast.ImportFrom: ("import is", "import at module level"),
     ast.Global: ("global is", "pass the value as an argument; kernels cannot change globals"),

@@ -18,7 +18,9 @@ _NUMBERS = frozenset((int, float, bool))
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 #: The remedy where a pointer is asked for its size or shape.
-SIZES_ARE_ARGUMENTS = "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"
+SIZES_ARE_ARGUMENTS = (
+    "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"
+)
 
 
 def lift(value: Any) -> Any:

@@ -11,7 +11,17 @@ from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.errors import located
-from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
+from tilewright.frontend.frame import (
+    NORMAL,
+    RETURN_FLAG,
+    RETURN_VALUE,
+    Completion,
+    Scope,
+    Undefined,
+    break_flag,
+    end_of_iteration,
+    is_hidden,
+)
 from tilewright.frontend.generator import ModuleGenerator
 from tilewright.frontend.loop_carried import CarriedVariables, LastValues
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
@@ -41,7 +51,11 @@ class WhileLoop:
         #: known to run at least once
         self.runs = runs
         depth = g.frame.loops + 1
-        self.flags = [flag for kind, flag in ((BREAK, break_flag(depth)), (RETURN, RETURN_FLAG)) if kind in jumps]
+        self.flags = [
+            flag
+            for kind, flag in ((BREAK, break_flag(depth)), (RETURN, RETURN_FLAG))
+            if kind in jumps
+        ]
         self.depth = depth
         #: variables that only the test assigns, which a jump must leave as they are
         self.kept: dict[str, Any] = {}
@@ -66,7 +80,11 @@ class WhileLoop:
         g.locate(node)
         counter_types = [counter.type for counter in counters]
         flag_types = [ir_types.I1 for _ in self.flags]
-        initial = [*counters, *carried.initial_values(), *(builder.constant(value=False, result=ir_types.I1) for _ in self.flags)]
+        initial = [
+            *counters,
+            *carried.initial_values(),
+            *(builder.constant(value=False, result=ir_types.I1) for _ in self.flags),
+        ]
         before = ir.Region([*counter_types, *carried.flat_types, *flag_types])
         start, end = len(counters), len(counters) + len(carried.flat_types)
 
@@ -95,7 +113,9 @@ class WhileLoop:
         body_end = start + len(flat_types)
         builder.region = after
         g.scope = dict(tested_scope)
-        for name, value in zip(forwarded, unflatten(types, after.arguments[start:body_end]), strict=True):
+        for name, value in zip(
+            forwarded, unflatten(types, after.arguments[start:body_end]), strict=True
+        ):
             g.scope[name] = value
             name_values(value, name)
         enter(after.arguments[:start])
@@ -106,15 +126,29 @@ class WhileLoop:
         g.locate(node)
         body_scope = g.scope
         if go_on is True and not body.jumps:
-            message = with_help("this loop never ends: its condition always holds", "leave it by `break`, or test a value the loop changes")
+            message = with_help(
+                "this loop never ends: its condition always holds",
+                "leave it by `break`, or test a value the loop changes",
+            )
             raise located(g.frame, node, message, CompilationError)
         values = self._blank(carried) if body.returns_only else carried.collect()
         flag_values = [self._flag(flag, body) for flag in self.flags]
         kept = [flat for name, type_ in self.kept.items() for flat in carried.at_end(name, type_)]
         result = self._result(body)
-        last = carried.last_values(self.facts, iteration.jumps) if self.runs or go_on is True else None
+        last = (
+            carried.last_values(self.facts, iteration.jumps) if self.runs or go_on is True else None
+        )
         following = advance(after.arguments[:start])
-        builder.yield_([*following, *values, *flag_values, *kept, *flatten(result), *(() if last is None else last.values)])
+        builder.yield_(
+            [
+                *following,
+                *values,
+                *flag_values,
+                *kept,
+                *flatten(result),
+                *(() if last is None else last.values),
+            ]
+        )
         results_before = [before.add_argument(value.type) for value in flatten(result)]
         for value in flatten(result):
             after.add_argument(value.type)
@@ -126,16 +160,34 @@ class WhileLoop:
         # The end of the region before, now that everything carried is known.
         builder.region = before
         holds = self._holds(go_on, stop)
-        builder.condition(holds, [*before.arguments[:start], *forwarded_values, *flags, *results_before])
+        builder.condition(
+            holds, [*before.arguments[:start], *forwarded_values, *flags, *results_before]
+        )
         g.leave(outer_scope, saved)
         g.locate(node)
         for type_ in (*self.kept.values(), *(() if result is None else (type_of(result),))):
             initial.extend(flatten(placeholder(builder, type_)))
         if last is not None:
             initial.extend(last.initial(builder))
-        operation = builder.region_op("while", initial, regions=[before, after], results=[value.type for value in after.arguments], no_licm=self.no_licm)
+        operation = builder.region_op(
+            "while",
+            initial,
+            regions=[before, after],
+            results=[value.type for value in after.arguments],
+            no_licm=self.no_licm,
+        )
         builder.location = outer_location
-        return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end, result_end), go_on is True, last)
+        return self._finish(
+            operation,
+            forwarded,
+            types,
+            body,
+            body_scope,
+            result,
+            (start, body_end, result_end),
+            go_on is True,
+            last,
+        )
 
     def _any(self, flags: Sequence[ir.Value]) -> ir.Value | None:
         """Emit the disjunction of the flags; None where there are none."""
@@ -144,7 +196,13 @@ class WhileLoop:
             found = flag if found is None else self.g.builder.or_(found, flag)
         return found
 
-    def _test(self, before: ir.Region, test: Callable[[list[ir.Value]], Any], counters: list[ir.Value], stop: ir.Value | None) -> Any:
+    def _test(
+        self,
+        before: ir.Region,
+        test: Callable[[list[ir.Value]], Any],
+        counters: list[ir.Value],
+        stop: ir.Value | None,
+    ) -> Any:
         """Emit the loop's test: a bool or an i1 value.
 
         After a jump the source does not evaluate the test again. So it stands under an ``if`` where
@@ -164,8 +222,14 @@ class WhileLoop:
 
         then.visit(g, g.scope, visit)
         (value,) = results
-        assigned = [name for name, now in then.scope.items() if not is_hidden(name) and g.scope.get(name) is not now]
-        if not assigned and (isinstance(value, bool) or all(_harmless(operation) for operation in then.region)):
+        assigned = [
+            name
+            for name, now in then.scope.items()
+            if not is_hidden(name) and g.scope.get(name) is not now
+        ]
+        if not assigned and (
+            isinstance(value, bool) or all(_harmless(operation) for operation in then.region)
+        ):
             assert g.builder.region is not None
             for operation in then.region:
                 then.region._unlink(operation)
@@ -177,7 +241,9 @@ class WhileLoop:
         for name in assigned:
             if type(g.scope.get(name, _NOTHING)) is Undefined:
                 self.kept[name] = type_ = type_of(then.scope[name])
-                (other.scope[name],) = unflatten([type_], [before.add_argument(flat, name) for flat in type_.flatten()])
+                (other.scope[name],) = unflatten(
+                    [type_], [before.add_argument(flat, name) for flat in type_.flatten()]
+                )
         if not isinstance(value, bool):
             then.value, other.value = value, constexpr(False)
         run = tensor(g.builder.xor(stop, g.builder.constant(value=True, result=ir_types.I1)), int1)
@@ -206,7 +272,9 @@ class WhileLoop:
 
     def _blank(self, carried: CarriedVariables) -> list[ir.Value]:
         """Emit placeholders for the variables where the body always returns."""
-        return [flat for type_ in carried.types for flat in flatten(placeholder(self.g.builder, type_))]
+        return [
+            flat for type_ in carried.types for flat in flatten(placeholder(self.g.builder, type_))
+        ]
 
     def _flag(self, flag: str, body: Completion) -> ir.Value:
         value = self.g.scope.get(flag, constexpr(False)) if flag in body.jumps else constexpr(False)
@@ -244,7 +312,11 @@ class WhileLoop:
             g.scope[flag] = tensor(value, int1)
         jumps = frozenset(flag for flag in self.flags if flag in body.jumps)
         if RETURN_FLAG in jumps:
-            value = body_scope[RETURN_VALUE] if result is None else unflatten([type_of(result)], results[end + len(self.flags) : result_end])[0]
+            value = (
+                body_scope[RETURN_VALUE]
+                if result is None
+                else unflatten([type_of(result)], results[end + len(self.flags) : result_end])[0]
+            )
             g.scope[RETURN_VALUE] = value
         return Completion(not endless, jumps)
 

@@ -46,7 +46,9 @@ def device_address(driver: Driver, device: int, value: Any) -> int:
         why = driver.why_no_access(device, place[1])
         if why:
             what = f"it is a {type(value).__name__} on {kind}:{place[1]}, and the kernel was loaded on {kind}:{device}"
-            raise LaunchError(f"{what}, which cannot access that memory ({why}); move it there first")
+            raise LaunchError(
+                f"{what}, which cannot access that memory ({why}); move it there first"
+            )
     return address_of(value)
 
 
@@ -61,7 +63,13 @@ def places_of(opaque: Sequence[OpaqueArgument]) -> list[int]:
 class ArgumentBlock:
     """The layout of a kernel's arguments in memory."""
 
-    def __init__(self, kernel: str, parameters: Sequence[Parameter], address: Callable[[Any], int], opaque: Sequence[OpaqueArgument] = ()) -> None:
+    def __init__(
+        self,
+        kernel: str,
+        parameters: Sequence[Parameter],
+        address: Callable[[Any], int],
+        opaque: Sequence[OpaqueArgument] = (),
+    ) -> None:
         """Compute the layout of the parameters.
 
         Args:
@@ -113,16 +121,25 @@ class ArgumentBlock:
         for (each, encode), place in zip(self._opaque, self._places, strict=False):
             made = self._made(each, encode, words)
             if len(made) != each.size:
-                raise LaunchError(f"{self._kernel}: a structure of {each.size} bytes is passed by value, and the backend encoded {len(made)}")
+                raise LaunchError(
+                    f"{self._kernel}: a structure of {each.size} bytes is passed by value, and the backend encoded {len(made)}"
+                )
             ctypes.memmove(first + place, made, each.size)
         return structures, [first + place for place in self._places[:-1]]
 
-    def _made(self, wanted: OpaqueArgument, encode: Callable[[tuple[int, ...]], bytes], words: Sequence[Sequence[int]]) -> bytes:
+    def _made(
+        self,
+        wanted: OpaqueArgument,
+        encode: Callable[[tuple[int, ...]], bytes],
+        words: Sequence[Sequence[int]],
+    ) -> bytes:
         try:
             for condition in wanted.conditions:
                 value = evaluate(condition.value, words)
                 if not condition.holds(value):
-                    raise RefusedError(f"{self._kernel}: {wanted.subject}: {condition.rule}, not {value}")
+                    raise RefusedError(
+                        f"{self._kernel}: {wanted.subject}: {condition.rule}, not {value}"
+                    )
             return encode(tuple([evaluate(expression, words) for expression in wanted.inputs]))
         except DeviceFaultError:
             raise

@@ -80,14 +80,30 @@ class Counts:
         return without_zeros(asdict(self))
 
     def __str__(self) -> str:
-        others = ("access of shared memory", self.shared), ("access of local memory", self.local), ("atomic", self.atomics)
+        others = (
+            ("access of shared memory", self.shared),
+            ("access of local memory", self.local),
+            ("atomic", self.atomics),
+        )
         parts = [_number(self.instructions, "instruction"), _number(self.barriers, "barrier")]
         parts += [_number(number, what) for what, number in others if number]
         for what, table in (("global loads", self.loads), ("global stores", self.stores)):
-            widths = ", ".join(f"{number} of {width} bytes" for width, number in sorted(table.items(), key=lambda item: -int(item[0])))
+            widths = ", ".join(
+                f"{number} of {width} bytes"
+                for width, number in sorted(table.items(), key=lambda item: -int(item[0]))
+            )
             parts += [f"{what}: {widths}"] if table else []
-        for what, table in (("asynchronous copies", self.copies), ("matrix instructions", self.mma)):
-            parts += [f"{what}: {', '.join(f'{number} {_copy_text(name)}' for name, number in table.items())}"] if table else []
+        for what, table in (
+            ("asynchronous copies", self.copies),
+            ("matrix instructions", self.mma),
+        ):
+            parts += (
+                [
+                    f"{what}: {', '.join(f'{number} {_copy_text(name)}' for name, number in table.items())}"
+                ]
+                if table
+                else []
+            )
         return "; ".join(parts)
 
     def mean_width(self, of: str) -> float:
@@ -100,7 +116,9 @@ class Counts:
 def without_zeros(record: dict[str, Any]) -> dict[str, Any]:
     """Drop the zero or empty entries of a record, except for a present ``loop``."""
     return {
-        name: without_zeros(value) if isinstance(value, dict) else value for name, value in record.items() if value or (name == "loop" and value is not None)
+        name: without_zeros(value) if isinstance(value, dict) else value
+        for name, value in record.items()
+        if value or (name == "loop" and value is not None)
     }
 
 
@@ -133,26 +151,49 @@ def count(
     return found
 
 
-def main_loop(code: Sequence[Instruction], effect: Callable[[Instruction], CountedEffect | None]) -> Counts | None:
+def main_loop(
+    code: Sequence[Instruction], effect: Callable[[Instruction], CountedEffect | None]
+) -> Counts | None:
     """Count the hottest innermost loop: by matrix instructions, then bytes loaded, then size.
 
     Spin loops (short loops without accesses) are ignored, also when determining which loops are
     innermost.
     """
-    found = [(set(loop.places), count((code[place] for place in loop.places), effect)) for loop in loops(code)]
+    found = [
+        (set(loop.places), count((code[place] for place in loop.places), effect))
+        for loop in loops(code)
+    ]
     working = [(places, counts) for places, counts in found if not _waits(counts)]
-    inner = [counts for places, counts in working if not any(other < places for other, _ in working)]
-    return max(inner, key=lambda each: (each.work, sum(each.mma.values()), each.loaded, each.instructions), default=None)
+    inner = [
+        counts for places, counts in working if not any(other < places for other, _ in working)
+    ]
+    return max(
+        inner,
+        key=lambda each: (each.work, sum(each.mma.values()), each.loaded, each.instructions),
+        default=None,
+    )
 
 
-def counted(code: Sequence[Instruction], effect: Callable[[Instruction], CountedEffect | None]) -> dict[str, Any]:
+def counted(
+    code: Sequence[Instruction], effect: Callable[[Instruction], CountedEffect | None]
+) -> dict[str, Any]:
     """Return the counts of a kernel's machine code, and of its innermost loop if it has one."""
     loop = main_loop(code, effect)
-    return {"machine code": count(code, effect), **({} if loop is None else {"innermost loop": loop})}
+    return {
+        "machine code": count(code, effect),
+        **({} if loop is None else {"innermost loop": loop}),
+    }
 
 
 def _waits(counts: Counts) -> bool:
-    does = counts.copies or counts.mma or counts.stores or counts.shared or counts.local or counts.loads
+    does = (
+        counts.copies
+        or counts.mma
+        or counts.stores
+        or counts.shared
+        or counts.local
+        or counts.loads
+    )
     return not does and counts.instructions < _SHORT
 
 

@@ -56,7 +56,9 @@ def loops(code: Sequence[Instruction]) -> list[NaturalLoop]:
     for block in order:
         for header in successors[block]:
             if _dominates(header, block, dominators):
-                bodies.setdefault(header, set()).update(_body(header, block, predecessors, dominators))
+                bodies.setdefault(header, set()).update(
+                    _body(header, block, predecessors, dominators)
+                )
     found = []
     for header in sorted(bodies):
         inner = any(other != header and other in bodies[header] for other in bodies)
@@ -101,7 +103,9 @@ def _postorder(successors: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def _immediate_dominators(order: Sequence[int], predecessors: Sequence[Sequence[int]]) -> dict[int, int]:
+def _immediate_dominators(
+    order: Sequence[int], predecessors: Sequence[Sequence[int]]
+) -> dict[int, int]:
     """Compute immediate dominators by the algorithm of Cooper, Harvey and Kennedy."""
     rank = {block: place for place, block in enumerate(order)}
     dominators = {0: 0}
@@ -135,7 +139,9 @@ def _dominates(one: int, other: int, dominators: dict[int, int]) -> bool:
     return other == one
 
 
-def _body(header: int, latch: int, predecessors: Sequence[Sequence[int]], reached: dict[int, int]) -> set[int]:
+def _body(
+    header: int, latch: int, predecessors: Sequence[Sequence[int]], reached: dict[int, int]
+) -> set[int]:
     body, pending = {header, latch}, [latch]
     while pending:
         block = pending.pop()

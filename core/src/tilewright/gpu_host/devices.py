@@ -10,7 +10,9 @@ from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device
 
 
-def listed(start: Callable[[], Driver], facts: Callable[[Driver, int], Mapping[str, Any] | None]) -> list[Device]:
+def listed(
+    start: Callable[[], Driver], facts: Callable[[Driver, int], Mapping[str, Any] | None]
+) -> list[Device]:
     """Return the devices for which code can be generated; none if the driver does not start.
 
     Properties are those of ``facts``, and: memory_bytes; multiprocessors, how many run programs;
@@ -26,7 +28,11 @@ def listed(start: Callable[[], Driver], facts: Callable[[Driver, int], Mapping[s
         count = int(driver(driver.entries.device_count))
     except BackendError:
         return []
-    return [_describe(driver, index, found) for index in range(count) if (found := facts(driver, index)) is not None]
+    return [
+        _describe(driver, index, found)
+        for index in range(count)
+        if (found := facts(driver, index)) is not None
+    ]
 
 
 def _describe(driver: Driver, index: int, facts: Mapping[str, Any]) -> Device:
@@ -39,5 +45,7 @@ def _describe(driver: Driver, index: int, facts: Mapping[str, Any]) -> Device:
         "l2_bytes": driver.attribute(index, "cache_bytes"),
         "shared_memory": driver.attribute(index, "shared_memory"),
     }
-    text = name if isinstance(name, str) else bytes(name).partition(b"\0")[0].decode(errors="replace")
+    text = (
+        name if isinstance(name, str) else bytes(name).partition(b"\0")[0].decode(errors="replace")
+    )
     return Device(driver.table.backend, driver.table.kind, index, text, {**facts, **properties})

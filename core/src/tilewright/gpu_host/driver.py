@@ -76,7 +76,13 @@ class Driver:
 
     def function_attribute(self, function: Any, name: str) -> int:
         """Return an attribute of a function by the table's name for it."""
-        return int(self(self.entries.function_attribute, self.table.function_attributes.member(self.bindings, name), function))
+        return int(
+            self(
+                self.entries.function_attribute,
+                self.table.function_attributes.member(self.bindings, name),
+                function,
+            )
+        )
 
     def context(self, device: int) -> int:
         """Return the device's primary context, which all libraries of the process share; cached."""
@@ -84,7 +90,9 @@ class Driver:
         if found is None:
             with self._lock:
                 if device not in self._contexts:
-                    self._contexts[device] = int(self(self.entries.context, self(self.entries.device, device)))
+                    self._contexts[device] = int(
+                        self(self.entries.context, self(self.entries.device, device))
+                    )
                 found = self._contexts[device]
         return found
 
@@ -95,7 +103,9 @@ class Driver:
             return ""
         if possible is None or enable is None:
             return f"the {self.table.backend} driver has no access between devices"
-        if not int(self(possible, self(self.entries.device, device), self(self.entries.device, peer))):
+        if not int(
+            self(possible, self(self.entries.device, device), self(self.entries.device, peer))
+        ):
             return "the driver says that there is no peer access between them"
         from tilewright.gpu_host.capture import beside_captures
 
@@ -151,7 +161,10 @@ def _reveal(package: str, name: str) -> bool:
     wanted = name.split(".")[: package.count(".") + 2]
     for entry in sys.path:
         folder = os.path.join(entry or os.getcwd(), *package.split("."))
-        if folder not in hiding.__path__ and importlib.machinery.PathFinder.find_spec(".".join(wanted), [folder]) is not None:
+        if (
+            folder not in hiding.__path__
+            and importlib.machinery.PathFinder.find_spec(".".join(wanted), [folder]) is not None
+        ):
             hiding.__path__.append(folder)
             return importlib.util.find_spec(name) is not None
     return False

@@ -19,20 +19,33 @@ from typing import Any
 
 from tilewright.gpu_host.arguments import places_of
 from tilewright.gpu_host.expressions import Emitter
-from tilewright.gpu_host.table import STRUCTURE, IntegerArrayOperand, IntegerOperand, NativeCall, OpaqueArgument, Precondition
+from tilewright.gpu_host.table import (
+    STRUCTURE,
+    IntegerArrayOperand,
+    IntegerOperand,
+    NativeCall,
+    OpaqueArgument,
+    Precondition,
+)
 from tilewright.llvm.codegen.link import LoadedObject
 from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.runtime.storage.host_code import load_host_code
 
 
-def encoder_code(kernel: str, opaque: Sequence[OpaqueArgument], first_words: Sequence[int]) -> LoadedObject | None:
+def encoder_code(
+    kernel: str, opaque: Sequence[OpaqueArgument], first_words: Sequence[int]
+) -> LoadedObject | None:
     """Compile the encoder of a kernel; None where a structure has no native call.
 
     Args:
         first_words: for each argument, the index of its first word among all words.
     """
     calls = [each.native for each in opaque]
-    return None if None in calls else load_host_code(f"encoder of {kernel}", encoder_ir(opaque, first_words), ("encode",))
+    return (
+        None
+        if None in calls
+        else load_host_code(f"encoder of {kernel}", encoder_ir(opaque, first_words), ("encode",))
+    )
 
 
 def functions_of(library: Any, opaque: Sequence[OpaqueArgument]) -> Any:
@@ -41,16 +54,30 @@ def functions_of(library: Any, opaque: Sequence[OpaqueArgument]) -> Any:
     found = [getattr(library, name) for name in names if hasattr(library, name)]
     if len(found) < len(opaque):
         return None
-    return (ctypes.c_void_p * len(found))(*(ctypes.cast(function, ctypes.c_void_p).value for function in found))
+    return (ctypes.c_void_p * len(found))(
+        *(ctypes.cast(function, ctypes.c_void_p).value for function in found)
+    )
 
 
 def encoder_ir(opaque: Sequence[OpaqueArgument], first_words: Sequence[int]) -> str:
     """Return the LLVM IR of the encoder."""
     module = ModuleWriter("nounwind")
-    w = module.function("encode", [("ptr", name) for name in ("words", "structures", "addresses", "functions")], "i1")
-    emitter = Emitter(w, lambda argument, index: w.load("i64", w.gep("i64", "%words", first_words[argument] + index), 8))
+    w = module.function(
+        "encode",
+        [("ptr", name) for name in ("words", "structures", "addresses", "functions")],
+        "i1",
+    )
+    emitter = Emitter(
+        w,
+        lambda argument, index: w.load(
+            "i64", w.gep("i64", "%words", first_words[argument] + index), 8
+        ),
+    )
     conditions = [condition for each in opaque for condition in each.conditions]
-    held = [_holds(w, condition, emitter.emit(condition.value)) for condition in dict.fromkeys(conditions)]
+    held = [
+        _holds(w, condition, emitter.emit(condition.value))
+        for condition in dict.fromkeys(conditions)
+    ]
     operands = [_operands(w, emitter, each.native) for each in opaque if each.native is not None]
     # one value reports any error, and then nothing is called
     refused = emitter.fault()
@@ -78,7 +105,10 @@ def _need(w: FunctionWriter, condition: str, failed: Any) -> None:
 
 
 def _holds(w: FunctionWriter, condition: Precondition, value: str) -> str:
-    low, high = w.emit(f"icmp sge i64 {value}, {condition.minimum}"), w.emit(f"icmp sle i64 {value}, {condition.maximum}")
+    low, high = (
+        w.emit(f"icmp sge i64 {value}, {condition.minimum}"),
+        w.emit(f"icmp sle i64 {value}, {condition.maximum}"),
+    )
     rest = w.emit(f"srem i64 {value}, {condition.divisor}")
     return w.emit(f"and i1 {w.emit(f'and i1 {low}, {high}')}, {w.emit(f'icmp eq i64 {rest}, 0')}")
 
@@ -95,7 +125,12 @@ def _operands(w: FunctionWriter, emitter: Emitter, call: NativeCall) -> list[str
         elif isinstance(operand, IntegerArrayOperand):
             memory = w.alloca(operand.type, len(operand.values), 8)
             for position, value in enumerate(operand.values):
-                w.store(operand.type, _narrow(w, operand.type, emitter.emit(value)), w.gep(operand.type, memory, position), 4)
+                w.store(
+                    operand.type,
+                    _narrow(w, operand.type, emitter.emit(value)),
+                    w.gep(operand.type, memory, position),
+                    4,
+                )
             listed.append(f"ptr {memory}")
         else:
             listed.append(operand)
@@ -103,4 +138,8 @@ def _operands(w: FunctionWriter, emitter: Emitter, call: NativeCall) -> list[str
 
 
 def _narrow(w: FunctionWriter, type_: str, value: str) -> str:
-    return value if type_ == "i64" or not value.startswith("%") else w.emit(f"trunc i64 {value} to {type_}")
+    return (
+        value
+        if type_ == "i64" or not value.startswith("%")
+        else w.emit(f"trunc i64 {value} to {type_}")
+    )

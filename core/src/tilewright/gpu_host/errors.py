@@ -42,7 +42,9 @@ class DeviceFaultError(DriverError, KernelError):
         return type(self), (self.call, self.code, self.name, self.text, self.fault)
 
 
-def translate(error: DriverError, statuses: Statuses, kernel: str = "") -> BackendError | KernelError | LaunchError:
+def translate(
+    error: DriverError, statuses: Statuses, kernel: str = ""
+) -> BackendError | KernelError | LaunchError:
     """Translate an error of the driver to the exception raised to users."""
     if isinstance(error, DeviceFaultError):
         return error

@@ -74,13 +74,19 @@ def checked(expression: Any) -> Expression:
                 return (WORD, first, second)
         elif operator in OPERATORS:
             return (operator, checked(first), checked(second))
-    raise ExpressionError(f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of {', '.join(OPERATORS)} with two operands")
+    raise ExpressionError(
+        f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of {', '.join(OPERATORS)} with two operands"
+    )
 
 
 def plain(expression: Expression) -> Any:
     """Convert ``expression`` to JSON data, with lists for tuples; the inverse of
     :func:`checked`."""
-    return [part if isinstance(part, str) else plain(part) for part in expression] if isinstance(expression, tuple) else expression
+    return (
+        [part if isinstance(part, str) else plain(part) for part in expression]
+        if isinstance(expression, tuple)
+        else expression
+    )
 
 
 def words_of(expression: Expression) -> Iterator[tuple[int, int]]:
@@ -99,7 +105,11 @@ def with_words(expression: Expression, replacement: Callable[[int, int], Express
     if not isinstance(expression, tuple):
         return expression
     operator, first, second = expression
-    return replacement(first, second) if operator == WORD else (operator, with_words(first, replacement), with_words(second, replacement))
+    return (
+        replacement(first, second)
+        if operator == WORD
+        else (operator, with_words(first, replacement), with_words(second, replacement))
+    )
 
 
 def evaluate(expression: Expression, words: Sequence[Sequence[int]]) -> int:
@@ -155,19 +165,29 @@ class Emitter:
         found = self._written.get(expression)
         if found is None:
             operator, first, second = expression
-            found = self._word(first, second) if operator == WORD else self._operation(operator, self.emit(first), self.emit(second))
+            found = (
+                self._word(first, second)
+                if operator == WORD
+                else self._operation(operator, self.emit(first), self.emit(second))
+            )
             self._written[expression] = found
         return found
 
     def _operation(self, operator: str, x: str, y: str) -> str:
         w = self._w
         if operator in _OVERFLOWING:
-            both = w.call(f"llvm.{_OVERFLOWING[operator]}.with.overflow.i64", "{i64, i1}", [("i64", x), ("i64", y)])
+            both = w.call(
+                f"llvm.{_OVERFLOWING[operator]}.with.overflow.i64",
+                "{i64, i1}",
+                [("i64", x), ("i64", y)],
+            )
             self.faults.append(w.emit(f"extractvalue {{i64, i1}} {both}, 1"))
             return w.emit(f"extractvalue {{i64, i1}} {both}, 0")
         if operator in ("min", "max"):
             return w.call(f"llvm.s{operator}.i64", "i64", [("i64", x), ("i64", y)])
-        overflows = w.emit(f"and i1 {w.emit(f'icmp eq i64 {x}, {_MIN}')}, {w.emit(f'icmp eq i64 {y}, -1')}")
+        overflows = w.emit(
+            f"and i1 {w.emit(f'icmp eq i64 {x}, {_MIN}')}, {w.emit(f'icmp eq i64 {y}, -1')}"
+        )
         fault = w.emit(f"or i1 {overflows}, {w.emit(f'icmp eq i64 {y}, 0')}")
         self.faults.append(fault)
         return w.emit(f"sdiv i64 {x}, {w.emit(f'select i1 {fault}, i64 1, i64 {y}')}")

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from tilewright.gpu_host.memory import DeviceMemory
     from tilewright.gpu_host.timer import DeviceTimer
 
-Hooks = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+Hooks = tuple[
+    Callable[..., Any],
+    Callable[..., Any],
+    Callable[..., Any],
+    Callable[..., Any],
+    Callable[..., Any],
+]
 
 
 def launching(driver: Callable[[], Driver]) -> Hooks:
@@ -39,7 +45,9 @@ def launching(driver: Callable[[], Driver]) -> Hooks:
         return load(code, device, driver())
 
     @hookimpl
-    def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    def tilewright_launcher(
+        loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]
+    ) -> Launcher:
         from tilewright.gpu_host.launch import make_launcher
 
         return make_launcher(loaded, parameters, options)
@@ -62,7 +70,13 @@ def launching(driver: Callable[[], Driver]) -> Hooks:
 
         return DeviceTimer(device.index, driver())
 
-    return tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer
+    return (
+        tilewright_load,
+        tilewright_launcher,
+        tilewright_memory,
+        tilewright_pointer_device,
+        tilewright_timer,
+    )
 
 
 def peer_access(driver: Callable[[], Driver]) -> Callable[..., Any]:

@@ -39,11 +39,19 @@ class LoadedKernel:
         self.threads, self.shared = image.threads, image.shared
         available = driver.attribute(index, "shared_memory")
         if self.shared > available:
-            raise OutOfResources(self.shared, available, f"shared memory of kernel {self.name} ({self.configuration})")
+            raise OutOfResources(
+                self.shared,
+                available,
+                f"shared memory of kernel {self.name} ({self.configuration})",
+            )
         self._module = self._load(image.binary())
         function = self._function = self._module.function(image.symbol)
         self.context, self.function = self._module.context, function.number
-        self.n_regs, self.local_bytes, self.n_max_threads = function.registers, function.local_bytes, function.max_threads
+        self.n_regs, self.local_bytes, self.n_max_threads = (
+            function.registers,
+            function.local_bytes,
+            function.max_threads,
+        )
         self.n_spills = (self.local_bytes if image.spills is None else image.spills) // 4
         if self.threads > self.n_max_threads:
             raise self._too_many_registers()
@@ -52,14 +60,22 @@ class LoadedKernel:
 
     def _check_cooperative(self) -> int:
         driver, index = self.driver, self.device
-        if "cooperative" in driver.table.device_attributes.members and not driver.attribute(index, "cooperative"):
+        if "cooperative" in driver.table.device_attributes.members and not driver.attribute(
+            index, "cooperative"
+        ):
             device = driver.table.architecture(driver, index)
-            raise BackendError(f"kernel {self.name}: the device {driver.table.kind}:{index} ({device}) has no cooperative launches: leave cooperative=True out")
+            raise BackendError(
+                f"kernel {self.name}: the device {driver.table.kind}:{index} ({device}) has no cooperative launches: leave cooperative=True out"
+            )
         return self.n_resident
 
     def _too_many_registers(self) -> OutOfResources:
         limit = self.driver.attribute(self.device, "registers")
-        return OutOfResources(self.n_regs * self.threads, limit, f"registers of kernel {self.name} ({self.configuration})")
+        return OutOfResources(
+            self.n_regs * self.threads,
+            limit,
+            f"registers of kernel {self.name} ({self.configuration})",
+        )
 
     def _load(self, binary: bytes) -> LoadedModule:
         driver, statuses = self.driver, self.driver.table.statuses
@@ -70,7 +86,9 @@ class LoadedKernel:
                 if error.code != statuses.no_binary:
                     raise
                 device = driver.table.architecture(driver, self.device)
-                raise BackendError(f"kernel {self.name} was compiled for another GPU than {device}: {error}") from error
+                raise BackendError(
+                    f"kernel {self.name} was compiled for another GPU than {device}: {error}"
+                ) from error
 
     @property
     def occupancy(self) -> float:
@@ -83,9 +101,20 @@ class LoadedKernel:
         """Number of this kernel's programs that are resident on the device at a time."""
         entry, blocks = self.driver.entries.cluster_occupancy, self.image.blocks
         if blocks == 1 or entry is None:
-            return self._function.programs(self.threads, self.shared) * self.driver.attribute(self.device, "processors") // blocks
+            return (
+                self._function.programs(self.threads, self.shared)
+                * self.driver.attribute(self.device, "processors")
+                // blocks
+            )
         with self.driver.use(self.device):
-            return int(self.driver(entry, LaunchParameters(self.function, (blocks, 1, 1), self.threads, self.shared, 0, 0)))
+            return int(
+                self.driver(
+                    entry,
+                    LaunchParameters(
+                        self.function, (blocks, 1, 1), self.threads, self.shared, 0, 0
+                    ),
+                )
+            )
 
     def refuse_grid(self, grid: Grid) -> NoReturn:
         """Raise the error of a cooperative launch of more programs than run at once.
@@ -93,7 +122,11 @@ class LoadedKernel:
         Raises:
             ResidencyError: names the kernel, the grid and how many programs fit.
         """
-        processors, blocks, fit = self.driver.attribute(self.device, "processors"), self.image.blocks, self.n_resident
+        processors, blocks, fit = (
+            self.driver.attribute(self.device, "processors"),
+            self.image.blocks,
+            self.n_resident,
+        )
         if blocks == 1:
             each = fit // processors
             why = f"{each} on each of the {processors} SMs (compute units) of {self.driver.table.kind}:{self.device}"

@@ -31,7 +31,12 @@ class PythonLauncher:
 
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter]) -> None:
         self.loaded, table = loaded, loaded.driver.table
-        self.block = ArgumentBlock(loaded.name, parameters, partial(device_address, loaded.driver, loaded.device), loaded.image.opaque)
+        self.block = ArgumentBlock(
+            loaded.name,
+            parameters,
+            partial(device_address, loaded.driver, loaded.device),
+            loaded.image.opaque,
+        )
         self._guard = write_guard(loaded.name, parameters)
         self._limits = table.grid_limits
 
@@ -54,7 +59,14 @@ class PythonLauncher:
             handle = stream_handle(driver.table.streams, stream, loaded.device)
             blocks = (grid[0] * loaded.image.blocks, *grid[1:])
             launch = LaunchParameters(
-                loaded.function, blocks, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes, loaded.image.cooperative
+                loaded.function,
+                blocks,
+                loaded.threads,
+                loaded.shared,
+                handle,
+                addresses,
+                loaded.image.attributes,
+                loaded.image.cooperative,
             )
             around = loaded.image.around
             try:
@@ -67,24 +79,36 @@ class PythonLauncher:
     def _runs(self, grid: Grid) -> bool:
         """Return whether the grid is not empty."""
         if min(grid) < 0:
-            raise LaunchError(f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}")
+            raise LaunchError(
+                f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}"
+            )
         for axis, (extent, limit) in enumerate(zip(grid, self._limits, strict=True)):
             limit = limit if axis else limit // self.loaded.image.blocks
             if extent > limit:
-                raise LaunchError(f"{self.loaded.name}: the grid {grid} has {extent} programs along axis {axis}, and the device takes at most {limit} there")
+                raise LaunchError(
+                    f"{self.loaded.name}: the grid {grid} has {extent} programs along axis {axis}, and the device takes at most {limit} there"
+                )
         most = self.loaded.most_programs
         if most is not None and math.prod(grid) > most:
             self.loaded.refuse_grid(grid)
         return 0 not in grid
 
 
-def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def make_launcher(
+    loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     """Make the launcher of a loaded kernel: native where possible, else in Python.
 
     ``TILEWRIGHT_<BACKEND>_LAUNCHER=python`` forces the Python launcher.
     """
     slow = PythonLauncher(loaded, parameters)
-    if chosen(f"TILEWRIGHT_{loaded.driver.table.backend.upper().replace('-', '_')}_LAUNCHER", LAUNCHERS) != "python":
+    if (
+        chosen(
+            f"TILEWRIGHT_{loaded.driver.table.backend.upper().replace('-', '_')}_LAUNCHER",
+            LAUNCHERS,
+        )
+        != "python"
+    ):
         from tilewright.gpu_host.native_launch import native_launcher
 
         fast = native_launcher(loaded, parameters, slow)

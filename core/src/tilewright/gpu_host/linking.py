@@ -44,7 +44,9 @@ def rejected(message: str, source: bytes, suffix: str) -> LoweringError:
     return LoweringError(f"{message}\nreproducer: {write_reproducer(source, suffix)}")
 
 
-def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[], Linked]) -> bytes:
+def kept_binary(
+    name: str, source: bytes, facts: Sequence[str], link: Callable[[], Linked]
+) -> bytes:
     """Return the linked code of ``source``, from the disk cache if it is there.
 
     Args:

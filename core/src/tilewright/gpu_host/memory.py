@@ -40,7 +40,13 @@ class DeviceBuffer:
         return -(-self._pointer // self._alignment) * self._alignment
 
     def _array_interface(self) -> dict[str, Any]:
-        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": (self.data_ptr(), False), "strides": None}
+        return {
+            "version": 3,
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "data": (self.data_ptr(), False),
+            "strides": None,
+        }
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", 0) and not sys.is_finalizing():
@@ -57,14 +63,23 @@ def _allocated(driver: Driver, size: int) -> int:
     try:
         return int(driver(allocate, size))
     except DriverError as error:
-        if error.code != driver.table.statuses.out_of_memory or not release_unused(driver.table.streams):
+        if error.code != driver.table.statuses.out_of_memory or not release_unused(
+            driver.table.streams
+        ):
             raise
     return int(driver(allocate, size))
 
 
 @functools.cache
 def _buffer_type(table: DriverTable) -> type[DeviceBuffer]:
-    return type("DeviceBuffer", (DeviceBuffer,), {table.array_protocol: property(DeviceBuffer._array_interface), "__doc__": DeviceBuffer.__doc__})
+    return type(
+        "DeviceBuffer",
+        (DeviceBuffer,),
+        {
+            table.array_protocol: property(DeviceBuffer._array_interface),
+            "__doc__": DeviceBuffer.__doc__,
+        },
+    )
 
 
 def allocate(driver: Driver, device: int, size: int, alignment: int = 1) -> DeviceBuffer:
@@ -93,18 +108,27 @@ class DeviceMemory:
             BackendError: they are no size and no alignment, or the device has not enough.
         """
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
-            raise BackendError(f"memory is a size of at least 0 and an alignment that is a power of two, not {size} and {alignment}")
+            raise BackendError(
+                f"memory is a size of at least 0 and an alignment that is a power of two, not {size} and {alignment}"
+            )
         return allocate(self._driver, self._device, size, alignment)
 
     def copy_to_device(self, buffer: Any, data: memoryview) -> None:
         host = np.frombuffer(data, np.uint8)
-        self._call(self._driver.entries.memory_to_device, int(buffer.data_ptr()), host.ctypes.data, host.size)
+        self._call(
+            self._driver.entries.memory_to_device,
+            int(buffer.data_ptr()),
+            host.ctypes.data,
+            host.size,
+        )
 
     def copy_to_host(self, buffer: Any, data: memoryview) -> None:
         if memoryview(data).readonly:
             raise BackendError("the memory to copy to is read-only")
         host = np.frombuffer(data, np.uint8)
-        self._call(self._driver.entries.memory_to_host, host.ctypes.data, int(buffer.data_ptr()), host.size)
+        self._call(
+            self._driver.entries.memory_to_host, host.ctypes.data, int(buffer.data_ptr()), host.size
+        )
 
     def _call(self, entry: Entry, to: int, source: int, size: int) -> None:
         if size:

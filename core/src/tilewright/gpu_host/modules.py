@@ -60,7 +60,10 @@ class LoadedFunction:
 
     def __init__(self, driver: Driver, device: int, handle: Any) -> None:
         self._driver, self._device, self.handle, self.number = driver, device, handle, int(handle)
-        self.registers, self.local_bytes, self.max_threads = (driver.function_attribute(handle, name) for name in ("registers", "local_bytes", "max_threads"))
+        self.registers, self.local_bytes, self.max_threads = (
+            driver.function_attribute(handle, name)
+            for name in ("registers", "local_bytes", "max_threads")
+        )
         self._allowed = driver.table.free_shared
         self._lock = threading.Lock()
 
@@ -81,7 +84,9 @@ class LoadedFunction:
 
 _lock = threading.RLock()
 #: Driver -> the modules loaded through it, by context and code.
-_loaded: weakref.WeakKeyDictionary[Driver, weakref.WeakValueDictionary[tuple[int, bytes], LoadedModule]] = weakref.WeakKeyDictionary()
+_loaded: weakref.WeakKeyDictionary[
+    Driver, weakref.WeakValueDictionary[tuple[int, bytes], LoadedModule]
+] = weakref.WeakKeyDictionary()
 
 
 def load_module(driver: Driver, device: int, binary: bytes) -> LoadedModule:

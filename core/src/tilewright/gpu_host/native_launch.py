@@ -68,7 +68,9 @@ class _Context(ctypes.Structure):
     )
 
 
-def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher, library: Any = None) -> Launcher | None:
+def native_launcher(
+    loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher, library: Any = None
+) -> Launcher | None:
     """Make the native launcher of a kernel; None where none is possible.
 
     Its arguments, its launches, the work around them, or the interpreter may rule one out.
@@ -77,10 +79,17 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         library: the library that has the driver's functions; the table's own where None.
     """
     table, image = loaded.driver.table, loaded.image
-    kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
+    kinds = kinds_of(
+        [parameter.type for parameter in parameters], [parameter.stored for parameter in parameters]
+    )
     if image.around is not None:
         return None
-    if kinds is None or slots_of(kinds) > MAX_SLOTS or len(image.opaque) > MAX_STRUCTURES or places_of(image.opaque)[-1] > MAX_STRUCTURE_BYTES:
+    if (
+        kinds is None
+        or slots_of(kinds) > MAX_SLOTS
+        or len(image.opaque) > MAX_STRUCTURES
+        or places_of(image.opaque)[-1] > MAX_STRUCTURE_BYTES
+    ):
         return None
     called = table.native_entries(image.cooperative)
     attributes = attribute_records(called, image.attributes)
@@ -92,12 +101,22 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
     encoder = encoders = None
     if image.opaque:
         first_words = [slots_of(kinds[:position]) for position in range(len(kinds))]
-        encoder, encoders = encoder_code(loaded.name, image.opaque, first_words), functions_of(library, image.opaque)
+        encoder, encoders = (
+            encoder_code(loaded.name, image.opaque, first_words),
+            functions_of(library, image.opaque),
+        )
         if encoder is None or encoders is None:
             return None
-    native_functions.fill_addresses(code.address("addresses"), _writable_address(loaded.driver, loaded.device))
-    stream_source(table, called).value = id(torch_source(table.streams) or _current_stream(table, called))
-    kinds_buffer, attribute_buffer = ctypes.create_string_buffer(kinds), ctypes.create_string_buffer(attributes, max(8, len(attributes)))
+    native_functions.fill_addresses(
+        code.address("addresses"), _writable_address(loaded.driver, loaded.device)
+    )
+    stream_source(table, called).value = id(
+        torch_source(table.streams) or _current_stream(table, called)
+    )
+    kinds_buffer, attribute_buffer = (
+        ctypes.create_string_buffer(kinds),
+        ctypes.create_string_buffer(attributes, max(8, len(attributes))),
+    )
     index = loaded.device
     context = _Context(
         *entries,
@@ -117,11 +136,23 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         image.blocks,
     )
     # the function's ``self``: its callees, the context's bytes, and the objects that these point to
-    bound = (slow, loaded.raise_failure, bytes(context), index, kinds_buffer, attribute_buffer, encoders, encoder, loaded)
+    bound = (
+        slow,
+        loaded.raise_failure,
+        bytes(context),
+        index,
+        kinds_buffer,
+        attribute_buffer,
+        encoders,
+        encoder,
+        loaded,
+    )
     return native_functions.make_builtin(code.address("launch"), loaded.name, bound, code)
 
 
-def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribute]) -> bytes | None:
+def attribute_records(
+    entries: NativeEntries, attributes: Sequence[LaunchAttribute]
+) -> bytes | None:
     """Encode the attributes of a launch one after the other; None if the function takes none."""
     if not attributes:
         return b""
@@ -132,7 +163,9 @@ def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribu
         record, field = entries.attribute(number=attribute.number), entries.attribute.value
         value = struct.pack(f"<{len(attribute.value)}I", *attribute.value)
         if len(value) > field.size:
-            raise ValueError(f"attribute {attribute.number} of a launch has {field.size} bytes, not {len(value)}")
+            raise ValueError(
+                f"attribute {attribute.number} of a launch has {field.size} bytes, not {len(value)}"
+            )
         ctypes.memmove(ctypes.addressof(record) + field.offset, value, len(value))
         records.append(bytes(record))
     return b"".join(records)
@@ -160,7 +193,10 @@ def driver_entries(entries: NativeEntries, library: Any) -> tuple[int, int] | No
     if library is None:
         return None
     try:
-        launch, current = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (entries.launch, entries.current))
+        launch, current = (
+            ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            for name in (entries.launch, entries.current)
+        )
     except AttributeError:
         return None
     return (launch, current) if launch and current else None
@@ -194,15 +230,24 @@ def _code(table: DriverTable, entries: NativeEntries) -> LoadedObject | None:
     objects = native_functions.layout()
     if objects is None:
         return None
-    return load_host_code("native launcher", launcher_ir(objects, table, entries), ("launch", "addresses", "stream_source"))
+    return load_host_code(
+        "native launcher",
+        launcher_ir(objects, table, entries),
+        ("launch", "addresses", "stream_source"),
+    )
 
 
-def launcher_ir(objects: native_functions.Layout, table: DriverTable, entries: NativeEntries) -> str:
+def launcher_ir(
+    objects: native_functions.Layout, table: DriverTable, entries: NativeEntries
+) -> str:
     """Return the LLVM IR of the launcher; ``entries`` are the driver functions that it calls."""
     frame = LauncherFrame(objects, _Context, host_arrays=False)
     frame.module.add_global("@stream_source = global ptr null")
     w = frame.w
-    slots, addresses = w.alloca("i64", MAX_SLOTS, 16), w.alloca("ptr", MAX_SLOTS + MAX_STRUCTURES, 16)
+    slots, addresses = (
+        w.alloca("i64", MAX_SLOTS, 16),
+        w.alloca("ptr", MAX_SLOTS + MAX_STRUCTURES, 16),
+    )
     structures = w.alloca("i8", MAX_STRUCTURE_BYTES, OPAQUE_ALIGNMENT)
     record = entries.config
     config = "" if record is None else w.alloca("i64", -(-ctypes.sizeof(record) // 8), 16)
@@ -214,7 +259,12 @@ def launcher_ir(objects: native_functions.Layout, table: DriverTable, entries: N
         if record is None:
             operands[name if axis is None else f"{name}_{'xyz'[axis]}"] = value
         else:
-            w.store(type_, value, w.gep("i8", config, getattr(record, name).offset + 4 * (axis or 0)), 4 if type_ == "i32" else 8)
+            w.store(
+                type_,
+                value,
+                w.gep("i8", config, getattr(record, name).offset + 4 * (axis or 0)),
+                4 if type_ == "i32" else 8,
+            )
 
     # the device's context must be this thread's
     w.store("i64", "0", number, 8)
@@ -260,9 +310,18 @@ def _write_stream(frame: LauncherFrame, number: str) -> None:
     """Write the handle of the given stream, or of the current one for None, to ``number``."""
     w = frame.w
     given, ask, known = w.new_block("given"), w.new_block("ask"), w.new_block("known")
-    w.branch_if(w.emit(f"icmp eq ptr {frame.stream}, {native_functions.address(w, 'none')}"), ask, given, likely=True)
+    w.branch_if(
+        w.emit(f"icmp eq ptr {frame.stream}, {native_functions.address(w, 'none')}"),
+        ask,
+        given,
+        likely=True,
+    )
     w.place(given)
-    frame.need(w.emit(f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, {native_functions.address(w, 'int')}"))
+    frame.need(
+        w.emit(
+            f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, {native_functions.address(w, 'int')}"
+        )
+    )
     frame.need(w.emit(f"call i1 @read_unsigned(ptr {frame.stream}, ptr {number})"))
     w.branch(known)
     w.place(ask)
@@ -271,7 +330,11 @@ def _write_stream(frame: LauncherFrame, number: str) -> None:
     w.store("ptr", frame.field("index", "ptr"), first, 8)
     source = w.load("ptr", "@stream_source", 8)
     count = str(1 + native_functions.ARGUMENTS_OFFSET)
-    found = w.call("PyObject_Vectorcall", "ptr", [("ptr", source), ("ptr", first), ("i64", count), ("ptr", "null")])
+    found = w.call(
+        "PyObject_Vectorcall",
+        "ptr",
+        [("ptr", source), ("ptr", first), ("i64", count), ("ptr", "null")],
+    )
     raised, got = w.new_block("raised"), w.new_block("got")
     w.branch_if(w.emit(f"icmp eq ptr {found}, null"), raised, got, likely=False)
     w.place(raised)

@@ -59,7 +59,10 @@ def occupancy(processor: Processor, registers: int, shared: int, threads: int) -
     shared-memory carve-out is assumed.
     """
     warps = -(-threads // processor.warp)
-    limits = {"threads": processor.threads // processor.warp // warps, "programs": processor.programs}
+    limits = {
+        "threads": processor.threads // processor.warp // warps,
+        "programs": processor.programs,
+    }
     if registers:
         each = -(-registers * processor.warp // processor.register_step) * processor.register_step
         held = processor.registers // processor.schedulers // each * processor.schedulers
@@ -68,7 +71,9 @@ def occupancy(processor: Processor, registers: int, shared: int, threads: int) -
     if taken:
         limits["shared memory"] = processor.shared // taken
     limit = min(limits, key=lambda name: limits[name])
-    return Occupancy(limits[limit], limits[limit] * warps * processor.warp / processor.threads, limit)
+    return Occupancy(
+        limits[limit], limits[limit] * warps * processor.warp / processor.threads, limit
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,9 @@ class Usage:
     loaded: int = 0
 
 
-def described(processor: Processor, threads: int, shared: int, available: int, usage: Usage | str) -> Mapping[str, Any]:
+def described(
+    processor: Processor, threads: int, shared: int, available: int, usage: Usage | str
+) -> Mapping[str, Any]:
     """Describe a program's registers, spills, stack, shared memory and occupancy in words.
 
     Args:
@@ -106,5 +113,7 @@ def described(processor: Processor, threads: int, shared: int, available: int, u
         facts["stack"] = f"{usage.stack} bytes a thread"
         facts["spills"] = f"{usage.stored} bytes stored, {usage.loaded} bytes loaded"
     found = occupancy(processor, usage.registers, shared, threads)
-    facts["occupancy"] = f"{found.share:.0%}: {found.programs} CTA{'s' if found.programs != 1 else ''} per {processor.name}, limited by {found.limit}"
+    facts["occupancy"] = (
+        f"{found.share:.0%}: {found.programs} CTA{'s' if found.programs != 1 else ''} per {processor.name}, limited by {found.limit}"
+    )
     return facts

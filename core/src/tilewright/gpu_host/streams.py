@@ -52,4 +52,6 @@ def stream_handle(names: StreamNames, stream: Any, device: int) -> int:
     try:
         return int(stream)
     except (TypeError, ValueError):
-        raise LaunchError(f"a {type(stream).__name__} is no stream: pass a handle, or a stream of {names.libraries}") from None
+        raise LaunchError(
+            f"a {type(stream).__name__} is no stream: pass a handle, or a stream of {names.libraries}"
+        ) from None

@@ -243,7 +243,9 @@ class NativeEntries:
 #: Operand of a native launch function -> its LLVM type.
 OPERANDS: Mapping[str, str] = {
     **dict.fromkeys(("config", "function", "addresses", "null"), "ptr"),
-    **dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared"), "i32"),
+    **dict.fromkeys(
+        ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared"), "i32"
+    ),
     "stream": "i64",
 }
 
@@ -424,15 +426,23 @@ class DriverTable:
         for native in (self.native, self.cooperative_native or self.native):
             unknown = [word for word in native.operands if word not in OPERANDS]
             if unknown or ("config" in native.operands) != (native.config is not None):
-                raise ValueError(f"a native launch function takes {', '.join(OPERANDS)}, and a config is described where it takes one; not {native}")
+                raise ValueError(
+                    f"a native launch function takes {', '.join(OPERANDS)}, and a config is described where it takes one; not {native}"
+                )
         for label, found, needed in (
             ("device", self.device_attributes, DEVICE_ATTRIBUTES),
             ("function", self.function_attributes, FUNCTION_ATTRIBUTES),
         ):
             missing = [name for name in needed if name not in found.members]
             if missing:
-                raise ValueError(f"the table of {self.backend} lacks {label} attributes {', '.join(missing)}")
+                raise ValueError(
+                    f"the table of {self.backend} lacks {label} attributes {', '.join(missing)}"
+                )
 
     def native_entries(self, cooperative: bool) -> NativeEntries:
         """Return the entries for native launchers, cooperative or not."""
-        return self.cooperative_native if cooperative and self.cooperative_native is not None else self.native
+        return (
+            self.cooperative_native
+            if cooperative and self.cooperative_native is not None
+            else self.native
+        )

@@ -29,14 +29,19 @@ class DeviceTimer:
         driver, entries = self._driver, self._driver.entries
         with driver.use(self._device):
             stream = current_stream(driver.table.streams, self._device)
-            starts, ends = ([driver(entries.event_create) for _ in range(repetitions)] for _ in range(2))
+            starts, ends = (
+                [driver(entries.event_create) for _ in range(repetitions)] for _ in range(2)
+            )
             try:
                 with translated(driver.table.statuses):
                     for start, end in zip(starts, ends, strict=True):
                         driver(entries.event_record, start, stream)
                         call()
                         driver(entries.event_record, end, stream)
-                    return [self._milliseconds(start, end) for start, end in zip(starts, ends, strict=True)]
+                    return [
+                        self._milliseconds(start, end)
+                        for start, end in zip(starts, ends, strict=True)
+                    ]
             finally:
                 for event in (*starts, *ends):
                     driver(entries.event_destroy, event)
@@ -50,7 +55,11 @@ class DeviceTimer:
         driver, entries = self._driver, self._driver.entries
         with driver.use(self._device), translated(driver.table.statuses):
             event = driver(entries.event_create)
-            driver(entries.event_record, event, current_stream(driver.table.streams, self._device) if stream is None else stream)
+            driver(
+                entries.event_record,
+                event,
+                current_stream(driver.table.streams, self._device) if stream is None else stream,
+            )
             return event
 
     def milliseconds_between(self, start: object, end: object) -> float:
@@ -77,6 +86,16 @@ class DeviceTimer:
     def flush_cache(self) -> None:
         driver, table = self._driver, self._driver.table
         if self._spoiler is None:
-            self._spoiler = allocate(driver, self._device, max(table.flushed_bytes, 2 * driver.attribute(self._device, "cache_bytes")))
+            self._spoiler = allocate(
+                driver,
+                self._device,
+                max(table.flushed_bytes, 2 * driver.attribute(self._device, "cache_bytes")),
+            )
         with driver.use(self._device):
-            driver(driver.entries.memory_fill, self._spoiler.data_ptr(), 0, self._spoiler.nbytes, current_stream(table.streams, self._device))
+            driver(
+                driver.entries.memory_fill,
+                self._spoiler.data_ptr(),
+                0,
+                self._spoiler.nbytes,
+                current_stream(table.streams, self._device),
+            )

@@ -9,7 +9,17 @@ What does not live here: the meaning of operations in numbers (``reference``), r
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import IR_VERSION, Function, Location, Module, Operation, Region, Value
 from tilewright.ir.ops import TABLE
-from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, OpTable, RuleError, Shape, Trait
+from tilewright.ir.table import (
+    Attribute,
+    Effect,
+    Kind,
+    Operand,
+    OpSpec,
+    OpTable,
+    RuleError,
+    Shape,
+    Trait,
+)
 from tilewright.ir.verifier import VerificationError, verify
 
 __all__ = [

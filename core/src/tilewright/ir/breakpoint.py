@@ -24,10 +24,19 @@ def _anything(shape: Shape) -> Sequence[Type]:
 OPS = Declarations()
 
 
-@OPS.operation("debug.breakpoint", "hand the kernel's variables to the host's debugger, for one program after the other", _anything, effects=Effect.ORDER)
+@OPS.operation(
+    "debug.breakpoint",
+    "hand the kernel's variables to the host's debugger, for one program after the other",
+    _anything,
+    effects=Effect.ORDER,
+)
 class Breakpoint(Operation):
     __slots__ = ()
 
     values = VariadicOperand()
-    names = TypedAttribute[tuple[str, ...]]("the variable of each value; 'a.0' is the first item of the tuple a")
-    constants = TypedAttribute[tuple[str, ...]]("the variables known at compile time, as 'NAME=text of its value'")
+    names = TypedAttribute[tuple[str, ...]](
+        "the variable of each value; 'a.0' is the first item of the tuple a"
+    )
+    constants = TypedAttribute[tuple[str, ...]](
+        "the variables known at compile time, as 'NAME=text of its value'"
+    )

@@ -31,7 +31,12 @@ class Builder:
 
     __slots__ = ("before", "location", "region")
 
-    def __init__(self, region: Region | None = None, before: Operation | None = None, location: Location | None = None) -> None:
+    def __init__(
+        self,
+        region: Region | None = None,
+        before: Operation | None = None,
+        location: Location | None = None,
+    ) -> None:
         self.region = region
         self.before = before
         self.location = location
@@ -77,10 +82,20 @@ class Builder:
         Raises:
             RuleError: the operand types or attributes break the op's rule.
         """
-        types = infer_types(spec, [[value.type for value in group] for group in groups], attributes, results)
+        types = infer_types(
+            spec, [[value.type for value in group] for group in groups], attributes, results
+        )
         operands = [value for group in groups for value in group]
         segments = tuple([len(group) for group in groups])
-        kept = {name: value for name, value in attributes.items() if "." in name or value != spec.attribute(name).default} if attributes else attributes
+        kept = (
+            {
+                name: value
+                for name, value in attributes.items()
+                if "." in name or value != spec.attribute(name).default
+            }
+            if attributes
+            else attributes
+        )
         return self.insert(Operation(spec, operands, segments, kept, types, regions, self.location))
 
     def region_op(
@@ -93,7 +108,9 @@ class Builder:
     ) -> Operation:
         """Make an operation with regions; operands by group, in the table's order."""
         spec = TABLE[name]
-        return self.create(spec, [_as_group(operand) for operand in operands], attributes, results, regions)
+        return self.create(
+            spec, [_as_group(operand) for operand in operands], attributes, results, regions
+        )
 
     def constant_like(self, type_: Type, value: float | bool) -> Value:
         """A constant of a scalar type, or a splat of one over a tile type."""
@@ -125,7 +142,12 @@ def _as_group(operand: Value | Sequence[Value] | None) -> Sequence[Value]:
     return (operand,) if isinstance(operand, Value) else operand
 
 
-def infer_types(spec: OpSpec, groups: Sequence[Sequence[Type]], attributes: Mapping[str, Any], results: Sequence[Type] = ()) -> Sequence[Type]:
+def infer_types(
+    spec: OpSpec,
+    groups: Sequence[Sequence[Type]],
+    attributes: Mapping[str, Any],
+    results: Sequence[Type] = (),
+) -> Sequence[Type]:
     """The result types by the op's rule, after checking operand counts and attribute kinds.
 
     A rule is a function of what it is given. Its answers are kept for operations without attributes
@@ -155,13 +177,20 @@ _FEW_VALUES = frozenset({str, bool})
 _MOST_INFERRED = 1024
 
 
-def _infer_types(spec: OpSpec, groups: Sequence[Sequence[Type]], attributes: Mapping[str, Any], results: Sequence[Type]) -> Sequence[Type]:
+def _infer_types(
+    spec: OpSpec,
+    groups: Sequence[Sequence[Type]],
+    attributes: Mapping[str, Any],
+    results: Sequence[Type],
+) -> Sequence[Type]:
     try:
         if len(groups) != len(spec.operands):
             raise RuleError(f"takes {len(spec.operands)} operand groups, not {len(groups)}")
         by_name: dict[str, Sequence[Type]] = {}
         for declared, group in zip(spec.operands, groups, strict=True):
-            if (declared.kind is Kind.SINGLE and len(group) != 1) or (declared.kind is Kind.OPTIONAL and len(group) > 1):
+            if (declared.kind is Kind.SINGLE and len(group) != 1) or (
+                declared.kind is Kind.OPTIONAL and len(group) > 1
+            ):
                 raise RuleError(f"operand {declared.name} is one value, not {len(group)}")
             by_name[declared.name] = group
         complete = complete_attributes(spec, attributes)
@@ -183,7 +212,11 @@ def complete_attributes(spec: OpSpec, attributes: Mapping[str, Any]) -> Mapping[
             raise RuleError(f"has no attribute {name!r}")
         declared = spec.attribute(name)
         if not declared.accepts(value):
-            wanted = f"one of {', '.join(map(repr, declared.choices))}" if declared.choices else declared.kind
+            wanted = (
+                f"one of {', '.join(map(repr, declared.choices))}"
+                if declared.choices
+                else declared.kind
+            )
             raise RuleError(f"attribute {name} must be {wanted}, not {value!r}")
     complete = {}
     for declared in spec.attributes:
@@ -200,7 +233,13 @@ def _make_method(spec: OpSpec) -> Callable[..., Any]:
     """The builder's method for an operation without regions."""
     names = [operand.name for operand in spec.operands]
 
-    def method(self: Builder, *operands: Any, result: Type | None = None, results: Sequence[Type] = (), **named: Any) -> Any:
+    def method(
+        self: Builder,
+        *operands: Any,
+        result: Type | None = None,
+        results: Sequence[Type] = (),
+        **named: Any,
+    ) -> Any:
         if len(operands) > len(names):
             raise TypeError(f"{spec.name} takes at most {len(names)} operands, not {len(operands)}")
         groups = [_as_group(operand) for operand in operands]

@@ -31,8 +31,21 @@ class Location:
 
     __slots__ = ("caller", "column", "file", "function", "line")
 
-    def __init__(self, file: str, line: int, column: int = 0, function: str = "", caller: Location | None = None) -> None:
-        self.file, self.line, self.column, self.function, self.caller = file, line, column, function, caller
+    def __init__(
+        self,
+        file: str,
+        line: int,
+        column: int = 0,
+        function: str = "",
+        caller: Location | None = None,
+    ) -> None:
+        self.file, self.line, self.column, self.function, self.caller = (
+            file,
+            line,
+            column,
+            function,
+            caller,
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Location) and self._key() == other._key()
@@ -68,7 +81,9 @@ class Value:
 
     __slots__ = ("layout", "name", "owner", "type", "uses")
 
-    def __init__(self, type_: Type, owner: Operation | Region, name: str = "", layout: Encoding | None = None) -> None:
+    def __init__(
+        self, type_: Type, owner: Operation | Region, name: str = "", layout: Encoding | None = None
+    ) -> None:
         self.type = type_
         self.owner = owner
         self.name = name
@@ -112,7 +127,19 @@ class Operation:
     stand on any operation: it belongs to who lowers the module, and the table says nothing of it.
     """
 
-    __slots__ = ("attributes", "location", "name", "next", "operands", "parent", "previous", "regions", "results", "segments", "spec")
+    __slots__ = (
+        "attributes",
+        "location",
+        "name",
+        "next",
+        "operands",
+        "parent",
+        "previous",
+        "regions",
+        "results",
+        "segments",
+        "spec",
+    )
 
     row: ClassVar[OpSpec]
 
@@ -343,7 +370,15 @@ class Function:
     who lowers it.
     """
 
-    __slots__ = ("argument_attributes", "attributes", "body", "kernel", "location", "name", "result_types")
+    __slots__ = (
+        "argument_attributes",
+        "attributes",
+        "body",
+        "kernel",
+        "location",
+        "name",
+        "result_types",
+    )
 
     def __init__(
         self,
@@ -361,7 +396,9 @@ class Function:
         self.result_types: tuple[Type, ...] = tuple(result_types)
         self.kernel = kernel
         self.location = location
-        self.argument_attributes: list[dict[str, AttributeValue]] = [{} for _ in self.body.arguments]
+        self.argument_attributes: list[dict[str, AttributeValue]] = [
+            {} for _ in self.body.arguments
+        ]
         self.attributes: dict[str, AttributeValue] = {}
 
     @property

@@ -125,7 +125,9 @@ class NamedRegion(_Field):
 
 
 def _undeclared(owner: object) -> TypeError:
-    return TypeError(f"{owner} is no class of a row: it names fields that the classes below it have")
+    return TypeError(
+        f"{owner} is no class of a row: it names fields that the classes below it have"
+    )
 
 
 class Declarations(list[OpSpec]):
@@ -169,17 +171,33 @@ class Declarations(list[OpSpec]):
 
         return declare
 
-    def row(self, op_class: type[Operation], name: str, summary: str, rule: Rule, **named: Any) -> None:
+    def row(
+        self, op_class: type[Operation], name: str, summary: str, rule: Rule, **named: Any
+    ) -> None:
         """Declare an operation whose class others share."""
         fields = _fields(op_class)
         self.append(
             OpSpec(
                 name,
                 summary,
-                tuple([Operand(key, field.meaning, field.kind) for key, field in fields.items() if isinstance(field, _OperandField)]),
+                tuple(
+                    [
+                        Operand(key, field.meaning, field.kind)
+                        for key, field in fields.items()
+                        if isinstance(field, _OperandField)
+                    ]
+                ),
                 rule,
-                tuple([field.attribute(key) for key, field in fields.items() if isinstance(field, TypedAttribute)]),
-                regions=tuple([key for key, field in fields.items() if isinstance(field, NamedRegion)]),
+                tuple(
+                    [
+                        field.attribute(key)
+                        for key, field in fields.items()
+                        if isinstance(field, TypedAttribute)
+                    ]
+                ),
+                regions=tuple(
+                    [key for key, field in fields.items() if isinstance(field, NamedRegion)]
+                ),
                 op_class=op_class,
                 **named,
             )
@@ -195,10 +213,16 @@ def _fields(op_class: type[Operation]) -> dict[str, _Field]:
     if op_class in _BOUND:
         return _BOUND[op_class]
     if "__dict__" in vars(op_class) or not issubclass(op_class, Operation):
-        raise TypeError(f"{op_class.__name__} must be a class of operations, and say __slots__ = ()")
+        raise TypeError(
+            f"{op_class.__name__} must be a class of operations, and say __slots__ = ()"
+        )
     found: dict[str, _Field] = {}
     for base in reversed(op_class.__mro__):
-        declared = _BOUND.get(base) or {_row_name(op_class, name): field for name, field in vars(base).items() if isinstance(field, _Field)}
+        declared = _BOUND.get(base) or {
+            _row_name(op_class, name): field
+            for name, field in vars(base).items()
+            if isinstance(field, _Field)
+        }
         for name in declared:
             found.pop(name, None)
         found.update(declared)
@@ -217,7 +241,9 @@ def _field_name(name: str) -> str:
 def _row_name(op_class: type[Operation], name: str) -> str:
     found = name.removesuffix("_") if name == _field_name(name.removesuffix("_")) else name
     if name != _field_name(found):
-        raise TypeError(f"{op_class.__name__}.{name} would hide what every operation has: call it {_field_name(found)}")
+        raise TypeError(
+            f"{op_class.__name__}.{name} would hide what every operation has: call it {_field_name(found)}"
+        )
     return found
 
 
@@ -255,12 +281,18 @@ def _operand_reader(kind: Kind, group: int, fixed: bool) -> Callable[[Operation]
         if kind is Kind.SINGLE:
             return lambda operation: operation.operands[group]
         if kind is Kind.OPTIONAL:
-            return lambda operation: operation.operands[group] if operation.segments[group] else None
+            return lambda operation: (
+                operation.operands[group] if operation.segments[group] else None
+            )
         return lambda operation: operation.operands[group : group + operation.segments[group]]
     if kind is Kind.SINGLE:
         return lambda operation: operation.operands[sum(operation.segments[:group])]
     if kind is Kind.OPTIONAL:
-        return lambda operation: operation.operands[sum(operation.segments[:group])] if operation.segments[group] else None
+        return lambda operation: (
+            operation.operands[sum(operation.segments[:group])]
+            if operation.segments[group]
+            else None
+        )
 
     def variadic(operation: Operation) -> list[Value]:
         start = sum(operation.segments[:group])
@@ -269,4 +301,11 @@ def _operand_reader(kind: Kind, group: int, fixed: bool) -> Callable[[Operation]
     return variadic
 
 
-__all__ = ["Declarations", "NamedRegion", "OptionalOperand", "SingleOperand", "TypedAttribute", "VariadicOperand"]
+__all__ = [
+    "Declarations",
+    "NamedRegion",
+    "OptionalOperand",
+    "SingleOperand",
+    "TypedAttribute",
+    "VariadicOperand",
+]

@@ -35,7 +35,9 @@ class Number:
 
     def constant(self, value: float, element: Type) -> Self:
         """A constant in this one's shape."""
-        return type(self)(self.builder, self.builder.constant_like(with_element(self.value.type, element), value))
+        return type(self)(
+            self.builder, self.builder.constant_like(with_element(self.value.type, element), value)
+        )
 
     def like(self, other: Self | float) -> Self:
         """``other`` as a value of this one's type."""
@@ -43,19 +45,32 @@ class Number:
 
     def apply(self, op: str, *others: Self | float, **attributes: Any) -> Self:
         """An operation on values of one type, by its builder's name."""
-        return type(self)(self.builder, getattr(self.builder, op)(self.value, *(self.like(other).value for other in others), **attributes))
+        return type(self)(
+            self.builder,
+            getattr(self.builder, op)(
+                self.value, *(self.like(other).value for other in others), **attributes
+            ),
+        )
 
     def cast(self, element: Type, **attributes: Any) -> Self:
         """The numbers as another type."""
         if element is self.element:
             return self
-        return type(self)(self.builder, self.builder.cast(self.value, result=with_element(self.value.type, element), **attributes))
+        return type(self)(
+            self.builder,
+            self.builder.cast(
+                self.value, result=with_element(self.value.type, element), **attributes
+            ),
+        )
 
     def bitcast(self, element: Type) -> Self:
         """The bits as another type."""
         if element is self.element:
             return self
-        return type(self)(self.builder, self.builder.bitcast(self.value, result=with_element(self.value.type, element)))
+        return type(self)(
+            self.builder,
+            self.builder.bitcast(self.value, result=with_element(self.value.type, element)),
+        )
 
     def bits(self, *, signed: bool = True) -> Self:
         """The encoding, as an integer of the same width."""

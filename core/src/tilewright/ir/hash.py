@@ -23,7 +23,9 @@ def structural_hash(module: Module) -> str:
     leaves out locations, value names, and whether a default is written out.
     """
     parts = [f"tilewright.ir {module.version[0]}.{module.version[1]}"]
-    parts += [f"{quote(name)}={_attribute(value)}" for name, value in sorted(module.attributes.items())]
+    parts += [
+        f"{quote(name)}={_attribute(value)}" for name, value in sorted(module.attributes.items())
+    ]
     for _, function in sorted(module.functions.items()):
         _Function(parts).function(function)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -64,9 +66,18 @@ class _Function:
 
     def function(self, function: Function) -> None:
         kind = "kernel" if function.kernel else "function"
-        self.parts.append(f"{kind} {quote(function.name)} -> {','.join(map(str, function.result_types))}")
+        self.parts.append(
+            f"{kind} {quote(function.name)} -> {','.join(map(str, function.result_types))}"
+        )
         for attributes in (function.attributes, *function.argument_attributes):
-            self.parts.append(",".join([f"{quote(name)}={_attribute(value)}" for name, value in sorted(attributes.items())]))
+            self.parts.append(
+                ",".join(
+                    [
+                        f"{quote(name)}={_attribute(value)}"
+                        for name, value in sorted(attributes.items())
+                    ]
+                )
+            )
         self.region(function.body)
 
     def region(self, region: Region) -> None:
@@ -87,7 +98,11 @@ class _Function:
                 for declared in spec.attributes
                 if declared.name in given and not is_default(declared, given[declared.name])
             ]
-            kept += [f"{name}={_attribute(value)}" for name, value in sorted(given.items()) if "." in name]
+            kept += [
+                f"{name}={_attribute(value)}"
+                for name, value in sorted(given.items())
+                if "." in name
+            ]
             attributes = ",".join(kept)
         results = ",".join([_typed(value) for value in operation.results])
         self.parts.append(f"{spec.name} {operands} {segments} {attributes} {results}")

@@ -189,8 +189,19 @@ class _Parser:
         def plain(found: re.Match[str]) -> str:
             if found[1]:
                 code = int(found[1], 16)
-                return chr(code) if code <= 0x10FFFF else self._fail(f"no character has the code {found[1]}", offset)
-            return _PLAIN[found[2]] if found[2] else self._fail(f"'{found[0]}' is no escape; there are \\\" \\\\ \\n \\t \\r and \\u{{hex}}", offset)
+                return (
+                    chr(code)
+                    if code <= 0x10FFFF
+                    else self._fail(f"no character has the code {found[1]}", offset)
+                )
+            return (
+                _PLAIN[found[2]]
+                if found[2]
+                else self._fail(
+                    f"'{found[0]}' is no escape; there are \\\" \\\\ \\n \\t \\r and \\u{{hex}}",
+                    offset,
+                )
+            )
 
         body = text[1:-1]
         return _ESCAPE.sub(plain, body) if "\\" in body else body
@@ -238,7 +249,10 @@ class _Parser:
         version = int(major), int(minor)
         if version[0] != IR_VERSION[0] or version > IR_VERSION:
             ours = ".".join(map(str, IR_VERSION))
-            self._fail(f"the text is of Tile IR version {major}.{minor}; this compiler reads {IR_VERSION[0]}.0 to {ours}", where)
+            self._fail(
+                f"the text is of Tile IR version {major}.{minor}; this compiler reads {IR_VERSION[0]}.0 to {ours}",
+                where,
+            )
         return version
 
     def _encoding_definition(self) -> None:
@@ -263,12 +277,16 @@ class _Parser:
         if text.startswith("#"):
             found = self.encodings.get(text)
             if found is None:
-                raise ValueError(f"{text} is not defined before it is read here{_closest(text, self.encodings)}")
+                raise ValueError(
+                    f"{text} is not defined before it is read here{_closest(text, self.encodings)}"
+                )
             return found
         keyword, _, rest = text.partition("<")
         parse = self.table.encodings.get(keyword)
         if parse is None or not rest.endswith(">"):
-            raise ValueError(f"{text!r} is no encoding{_choice(list(self.table.encodings)).replace('it has', 'there are')}")
+            raise ValueError(
+                f"{text!r} is no encoding{_choice(list(self.table.encodings)).replace('it has', 'there are')}"
+            )
         return parse(rest[:-1])
 
     def _function(self) -> Function:
@@ -276,7 +294,9 @@ class _Parser:
         if not kernel and not self._is("function"):
             self._expected("'kernel' or 'function'")
         self.at += 1
-        name = self._name(self._take("symbol", "the function's name, @name")[1:], self.offsets[self.at - 1])
+        name = self._name(
+            self._take("symbol", "the function's name, @name")[1:], self.offsets[self.at - 1]
+        )
         self.scope = {}
         self._expect("(", "and the arguments")
         arguments: list[tuple[Value, dict[str, Any]]] = []
@@ -375,9 +395,19 @@ class _Parser:
         types, layouts = [type_ for type_, _ in typed], [layout for _, layout in typed]
         regions = [self._region(name, spec) for name in spec.regions]
         operands = [value for group in groups for value in group]
-        operation = Operation(spec, operands, tuple([len(group) for group in groups]), attributes, types, regions, self._location())
+        operation = Operation(
+            spec,
+            operands,
+            tuple([len(group) for group in groups]),
+            attributes,
+            types,
+            regions,
+            self._location(),
+        )
         if len(names) != len(types):
-            self._fail(f"{spec.name} has {len(types)} result types for {len(names)} named results", where)
+            self._fail(
+                f"{spec.name} has {len(types)} result types for {len(names)} named results", where
+            )
         for (text, offset), value, layout in zip(names, operation.results, layouts, strict=True):
             value.name, value.layout = self._hint(text, offset), layout
             self._define(text, value, offset)
@@ -411,7 +441,11 @@ class _Parser:
         named: dict[str, list[Value]] = {}
         # Line ends mean nothing: where no operand is due, values may be the results of the next
         # operation.
-        due = not self._at_results() if not any(declared.kind is Kind.SINGLE for declared in spec.operands) else True
+        due = (
+            not self._at_results()
+            if not any(declared.kind is Kind.SINGLE for declared in spec.operands)
+            else True
+        )
         while due:
             if self.kinds[self.at] == "value":
                 bare.append(self._read())
@@ -423,15 +457,23 @@ class _Parser:
                 break
         if len(spec.operands) == 1 and not named:
             kind = spec.operands[0].kind
-            if (kind is Kind.SINGLE and len(bare) != 1) or (kind is Kind.OPTIONAL and len(bare) > 1):
+            if (kind is Kind.SINGLE and len(bare) != 1) or (
+                kind is Kind.OPTIONAL and len(bare) > 1
+            ):
                 self._fail(f"{spec.name} takes 1 operand, {len(bare)} are given", where)
             return [bare]
         single = [declared.name for declared in spec.operands if declared.kind is Kind.SINGLE]
         if len(single) != len(bare):
             names = f" ({', '.join(single)})" if single else ""
-            self._fail(f"{spec.name} takes {len(single)} operands without a name{names}, {len(bare)} are given", where)
+            self._fail(
+                f"{spec.name} takes {len(single)} operands without a name{names}, {len(bare)} are given",
+                where,
+            )
         rest = iter(bare)
-        return [[next(rest)] if declared.kind is Kind.SINGLE else named.get(declared.name, []) for declared in spec.operands]
+        return [
+            [next(rest)] if declared.kind is Kind.SINGLE else named.get(declared.name, [])
+            for declared in spec.operands
+        ]
 
     def _at_results(self) -> bool:
         """Return whether the values here are named before '='."""
@@ -442,7 +484,14 @@ class _Parser:
 
     def _named_group(self, spec: OpSpec, named: dict[str, list[Value]]) -> None:
         name = self.texts[self.at]
-        declared = next((operand for operand in spec.operands if operand.name == name and operand.kind is not Kind.SINGLE), None)
+        declared = next(
+            (
+                operand
+                for operand in spec.operands
+                if operand.name == name and operand.kind is not Kind.SINGLE
+            ),
+            None,
+        )
         if declared is None:
             known = [operand.name for operand in spec.operands if operand.kind is not Kind.SINGLE]
             self._fail(f"{spec.name} has no operand that is written {name}={_choice(known)}")
@@ -463,7 +512,9 @@ class _Parser:
             self._fail(f"{text} is not defined before it is read here{_closest(text, self.scope)}")
         return value
 
-    def _result_types(self, spec: OpSpec, names: list[tuple[str, int]]) -> list[tuple[Type, Encoding | None]]:
+    def _result_types(
+        self, spec: OpSpec, names: list[tuple[str, int]]
+    ) -> list[tuple[Type, Encoding | None]]:
         if not names:
             if self._is(":"):
                 self._fail(f"{spec.name} has result types but no named results")
@@ -511,7 +562,10 @@ class _Parser:
                 self._fail(f"attribute {name} is given twice", where)
             free = "." in name
             if not free and not spec.has_attribute(name):
-                self._fail(f"{spec.name} has no attribute {name!r}{_choice([declared.name for declared in spec.attributes])}", where)
+                self._fail(
+                    f"{spec.name} has no attribute {name!r}{_choice([declared.name for declared in spec.attributes])}",
+                    where,
+                )
             found[name] = self._attribute_value(None if free else spec.attribute(name))
 
         self._listed(item, "}")
@@ -581,7 +635,12 @@ class _Parser:
         """The location of a token; the operations of one place share it."""
         found = self.locations.get(text)
         if found is None:
-            found = _chained([(file, int(line), int(column), function) for file, line, column, function in _PLACE.findall(text)])
+            found = _chained(
+                [
+                    (file, int(line), int(column), function)
+                    for file, line, column, function in _PLACE.findall(text)
+                ]
+            )
             self.locations[text] = found
         return found
 

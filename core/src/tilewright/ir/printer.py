@@ -51,7 +51,14 @@ def quote(text: str) -> str:
     """``text`` in double quotes; what cannot be seen is escaped as ``\\u{hex}``."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return '"' + "".join(_ESCAPES.get(char) or (char if char.isprintable() else f"\\u{{{ord(char):x}}}") for char in text) + '"'
+    return (
+        '"'
+        + "".join(
+            _ESCAPES.get(char) or (char if char.isprintable() else f"\\u{{{ord(char):x}}}")
+            for char in text
+        )
+        + '"'
+    )
 
 
 def float_text(value: float) -> str:
@@ -68,13 +75,20 @@ def name_text(name: str) -> str:
     return name if _BARE.match(name) else quote(name)
 
 
-def attribute_text(value: Any, declared: Attribute | None = None, encoding: EncodingText = full_text) -> str:
+def attribute_text(
+    value: Any, declared: Attribute | None = None, encoding: EncodingText = full_text
+) -> str:
     """An attribute's value.
 
     Choices of an enumeration come without quotes where they are identifiers.
     """
     if isinstance(value, str):
-        bare = declared is not None and declared.kind == "enum" and _BARE.match(value) and value not in RESERVED_WORDS
+        bare = (
+            declared is not None
+            and declared.kind == "enum"
+            and _BARE.match(value)
+            and value not in RESERVED_WORDS
+        )
         return value if bare else quote(value)
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -103,12 +117,20 @@ def _place(place: Location) -> str:
 
 def is_default(declared: Attribute, value: Any) -> bool:
     """Return whether ``value`` is the attribute's default, so that it goes without saying."""
-    return not declared.required and type(value) is type(declared.default) and value == declared.default
+    return (
+        not declared.required
+        and type(value) is type(declared.default)
+        and value == declared.default
+    )
 
 
 def bare_attribute(spec: OpSpec) -> Attribute | None:
     """The attribute that stands without braces: the only one of an operation without operands."""
-    return spec.attributes[0] if not spec.operands and len(spec.attributes) == 1 and spec.attributes[0].required else None
+    return (
+        spec.attributes[0]
+        if not spec.operands and len(spec.attributes) == 1 and spec.attributes[0].required
+        else None
+    )
 
 
 class Names:
@@ -163,18 +185,27 @@ def print_module(module: Module, *, locations: bool = True) -> str:
     if module.attributes:
         header += f" {_attributes_text(module.attributes)}"
     encodings = EncodingNames()
-    functions = [print_function(function, locations=locations, encoding=encodings) for function in module.functions.values()]
+    functions = [
+        print_function(function, locations=locations, encoding=encodings)
+        for function in module.functions.values()
+    ]
     return "\n\n".join(["\n".join([header, *encodings.definitions()]), *functions]) + "\n"
 
 
-def print_function(function: Function, *, locations: bool = True, encoding: EncodingText = full_text) -> str:
+def print_function(
+    function: Function, *, locations: bool = True, encoding: EncodingText = full_text
+) -> str:
     """One function as text, without a newline at its end."""
     printer = _Printer(Names(), locations, encoding)
     head = f"{'kernel' if function.kernel else 'function'} @{name_text(function.name)}"
     arguments = []
     for index, argument in enumerate(function.arguments):
         text = f"{printer.names[argument]}: {printer.typed(argument)}"
-        attributes = function.argument_attributes[index] if index < len(function.argument_attributes) else None
+        attributes = (
+            function.argument_attributes[index]
+            if index < len(function.argument_attributes)
+            else None
+        )
         arguments.append(f"{text} {_attributes_text(attributes)}" if attributes else text)
     results = ""
     if len(function.result_types) == 1:
@@ -185,7 +216,11 @@ def print_function(function: Function, *, locations: bool = True, encoding: Enco
         results += f" attributes {_attributes_text(function.attributes)}"
     printer.lines.append(f"{head}({', '.join(arguments)}){results} {{")
     printer.body(function.body, "  ")
-    end = f"}} {location_text(function.location)}" if locations and function.location is not None else "}"
+    end = (
+        f"}} {location_text(function.location)}"
+        if locations and function.location is not None
+        else "}"
+    )
     printer.lines.append(end)
     return "\n".join(printer.lines)
 
@@ -201,7 +236,11 @@ def _names_around(operation: Operation) -> Names:
     region = operation.parent
     while region is not None and isinstance(region.owner, Operation):
         region = region.owner.parent
-    return Names.of(region.owner) if region is not None and isinstance(region.owner, Function) else Names()
+    return (
+        Names.of(region.owner)
+        if region is not None and isinstance(region.owner, Function)
+        else Names()
+    )
 
 
 def _attributes_text(attributes: Mapping[str, Any]) -> str:
@@ -241,7 +280,9 @@ class _Printer:
             parts += [" : ", ", ".join([self.typed(value) for value in operation.results])]
         for index, region in enumerate(operation.regions):
             name = spec.regions[index] if index < len(spec.regions) else f"region{index}"
-            arguments = ", ".join([f"{names[value]}: {self.typed(value)}" for value in region.arguments])
+            arguments = ", ".join(
+                [f"{names[value]}: {self.typed(value)}" for value in region.arguments]
+            )
             parts.append(f" {name}({arguments}) {{" if arguments else f" {name} {{")
             self.lines.append("".join(parts))
             self.body(region, indent + "  ")
@@ -272,14 +313,22 @@ class _Printer:
 
     def _attributes(self, operation: Operation) -> str:
         spec, given = operation.spec, operation.attributes
-        if bare_attribute(spec) is not None and len(given) == 1 and spec.attributes[0].name in given:
+        if (
+            bare_attribute(spec) is not None
+            and len(given) == 1
+            and spec.attributes[0].name in given
+        ):
             return f" {attribute_text(given[spec.attributes[0].name], spec.attributes[0], self.encoding)}"
         texts = [
             f"{declared.name} = {attribute_text(given[declared.name], declared, self.encoding)}"
             for declared in spec.attributes
             if declared.name in given and not is_default(declared, given[declared.name])
         ]
-        texts += [f"{name_text(name)} = {attribute_text(value, None, self.encoding)}" for name, value in sorted(given.items()) if not spec.has_attribute(name)]
+        texts += [
+            f"{name_text(name)} = {attribute_text(value, None, self.encoding)}"
+            for name, value in sorted(given.items())
+            if not spec.has_attribute(name)
+        ]
         return f" {{{', '.join(texts)}}}" if texts else ""
 
 

@@ -131,7 +131,9 @@ class Attribute:
             case "encoding":
                 return isinstance(value, Encoding)
             case "ints":
-                return isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
+                return isinstance(value, tuple) and all(
+                    isinstance(v, int) and not isinstance(v, bool) for v in value
+                )
             case "strs":
                 return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
             case "enum":
@@ -206,16 +208,26 @@ class OpSpec:
     _elementwise: bool = field(default=False, init=False, repr=False, compare=False)
     #: What the rule gave, by the types and attributes it was asked about
     #: (:func:`tilewright.ir.builder.infer_types`).
-    inferred: dict[tuple[object, ...], tuple[Type, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    inferred: dict[tuple[object, ...], tuple[Type, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        names = [*(operand.name for operand in self.operands), *(attribute.name for attribute in self.attributes), *self.regions]
+        names = [
+            *(operand.name for operand in self.operands),
+            *(attribute.name for attribute in self.attributes),
+            *self.regions,
+        ]
         if len(set(names)) != len(names):
-            raise ValueError(f"operation {self.name!r} has two parts called {next(name for name in names if names.count(name) > 1)!r}")
+            raise ValueError(
+                f"operation {self.name!r} has two parts called {next(name for name in names if names.count(name) > 1)!r}"
+            )
         if self.forwards and self.forwards not in [operand.name for operand in self.operands]:
             raise ValueError(f"operation {self.name!r} has no operand {self.forwards!r} to forward")
         self._attributes.update({attribute.name: attribute for attribute in self.attributes})
-        object.__setattr__(self, "_simple", all(operand.kind is Kind.SINGLE for operand in self.operands))
+        object.__setattr__(
+            self, "_simple", all(operand.kind is Kind.SINGLE for operand in self.operands)
+        )
         object.__setattr__(self, "_elementwise", Trait.ELEMENTWISE in self.traits)
 
     def __hash__(self) -> int:
@@ -287,7 +299,12 @@ class OpTable:
         encodings: how encodings are read, by keyword.
     """
 
-    def __init__(self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None) -> None:
+    def __init__(
+        self,
+        specs: Iterable[OpSpec],
+        types: Mapping[str, TypeParser] | None = None,
+        encodings: Mapping[str, EncodingParser] | None = None,
+    ) -> None:
         self.types, self.encodings = dict(types or {}), dict(encodings or {})
         own = KEYWORDS & self.types.keys()
         if own:
@@ -314,7 +331,10 @@ class OpTable:
         return len(self._specs)
 
     def extended(
-        self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None
+        self,
+        specs: Iterable[OpSpec],
+        types: Mapping[str, TypeParser] | None = None,
+        encodings: Mapping[str, EncodingParser] | None = None,
     ) -> OpTable:
         """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and
         with more types and encodings.
@@ -327,7 +347,11 @@ class OpTable:
         for spec in specs:
             if "." not in spec.name:
                 raise ValueError(f"a plugin's operation is named 'vendor.op', not {spec.name!r}")
-        return OpTable((*self, *specs), merged(self.types, types or {}, what="type"), merged(self.encodings, encodings or {}, what="encoding"))
+        return OpTable(
+            (*self, *specs),
+            merged(self.types, types or {}, what="type"),
+            merged(self.encodings, encodings or {}, what="encoding"),
+        )
 
 
 def is_int(type_: Type) -> bool:

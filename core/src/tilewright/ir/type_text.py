@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tilewright.ir.types import FLOATS, INTEGERS, DescriptorType, FloatType, IntType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    FLOATS,
+    INTEGERS,
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+)
 
 #: What the text of a type of Tile IR's own begins with, up to its bracket.
 KEYWORDS: Final = frozenset(("tile", "desc", "ptr", *map(str, (*INTEGERS, *FLOATS))))

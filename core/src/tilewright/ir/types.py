@@ -87,7 +87,9 @@ class IntType(Type):
             raise ValueError(f"an integer has 1, 8, 16, 32 or 64 bits, not {bits}")
         if bits == 1:
             signed = False
-        return cls._intern((bits, signed), f"{'i' if signed or bits == 1 else 'u'}{bits}", bits=bits, signed=signed)
+        return cls._intern(
+            (bits, signed), f"{'i' if signed or bits == 1 else 'u'}{bits}", bits=bits, signed=signed
+        )
 
     @property
     def minimum(self) -> int:
@@ -188,7 +190,9 @@ class TileType(Type):
         if not element.is_scalar:
             raise ValueError(f"a tile holds numbers or pointers, not {element}")
         text = f"tile<{'x'.join(map(str, shape))}x{element}>"
-        return cls._intern((shape, element), text, shape=shape, element=element, numel=math.prod(shape))
+        return cls._intern(
+            (shape, element), text, shape=shape, element=element, numel=math.prod(shape)
+        )
 
     @property
     def rank(self) -> int:
@@ -206,10 +210,17 @@ class DescriptorType(Type):
     def __new__(cls, block_shape: tuple[int, ...], element: Type) -> DescriptorType:
         block_shape = tuple(block_shape)
         if not 1 <= len(block_shape) <= 5 or any(extent < 1 for extent in block_shape):
-            raise ValueError(f"a descriptor's block has rank 1 to 5 and extents >= 1, not {block_shape}")
+            raise ValueError(
+                f"a descriptor's block has rank 1 to 5 and extents >= 1, not {block_shape}"
+            )
         if not isinstance(element, IntType | FloatType):
             raise ValueError(f"a descriptor describes numbers, not {element}")
-        return cls._intern((block_shape, element), f"desc<{'x'.join(map(str, block_shape))}x{element}>", block_shape=block_shape, element=element)
+        return cls._intern(
+            (block_shape, element),
+            f"desc<{'x'.join(map(str, block_shape))}x{element}>",
+            block_shape=block_shape,
+            element=element,
+        )
 
     @property
     def rank(self) -> int:
@@ -225,10 +236,22 @@ I1 = IntType(1)
 I8, I16, I32, I64 = (IntType(bits) for bits in (8, 16, 32, 64))
 U8, U16, U32, U64 = (IntType(bits, signed=False) for bits in (8, 16, 32, 64))
 F16, BF16, F32, F64 = (FloatType(name) for name in ("f16", "bf16", "f32", "f64"))
-F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E4B15 = (FloatType(name) for name in ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15"))
+F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E4B15 = (
+    FloatType(name) for name in ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15")
+)
 
 INTEGERS: tuple[IntType, ...] = (I1, I8, I16, I32, I64, U8, U16, U32, U64)
-FLOATS: tuple[FloatType, ...] = (F16, BF16, F32, F64, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E4B15)
+FLOATS: tuple[FloatType, ...] = (
+    F16,
+    BF16,
+    F32,
+    F64,
+    F8E4M3FN,
+    F8E5M2,
+    F8E4M3FNUZ,
+    F8E5M2FNUZ,
+    F8E4B15,
+)
 
 
 def element_type(type_: Type) -> Type:

@@ -60,7 +60,9 @@ class _Verifier:
         if function.kernel and function.result_types:
             raise VerificationError(f"kernel @{function.name} has results")
         if len(function.argument_attributes) != len(function.arguments):
-            raise VerificationError(f"@{function.name} has {len(function.arguments)} arguments and attributes for {len(function.argument_attributes)}")
+            raise VerificationError(
+                f"@{function.name} has {len(function.arguments)} arguments and attributes for {len(function.argument_attributes)}"
+            )
         for argument in function.arguments:
             misfit = _misfit(argument)
             if misfit:
@@ -71,7 +73,10 @@ class _Verifier:
             raise VerificationError(f"@{function.name} does not end with return")
         found = tuple(value.type for value in last.operands)
         if found != function.result_types:
-            self._fail(last, f"returns ({', '.join(map(str, found))}) from a function of results ({', '.join(map(str, function.result_types))})")
+            self._fail(
+                last,
+                f"returns ({', '.join(map(str, found))}) from a function of results ({', '.join(map(str, function.result_types))})",
+            )
 
     def uses(self, region: Region) -> None:
         """Check what the operations of a region read."""
@@ -114,8 +119,13 @@ class _Verifier:
         for operand in operation.operands:
             if operation not in operand.uses:
                 self._fail(operation, "is missing from the uses of a value it reads")
-        if sum(operation.segments) != len(operation.operands) or len(operation.segments) != len(spec.operands):
-            self._fail(operation, f"has segments {operation.segments} for {len(operation.operands)} operands")
+        if sum(operation.segments) != len(operation.operands) or len(operation.segments) != len(
+            spec.operands
+        ):
+            self._fail(
+                operation,
+                f"has segments {operation.segments} for {len(operation.operands)} operands",
+            )
         if len(operation.regions) != len(spec.regions):
             self._fail(operation, f"has {len(spec.regions)} regions, not {len(operation.regions)}")
         groups, start = [], 0
@@ -128,8 +138,14 @@ class _Verifier:
         except RuleError as error:
             self._fail(operation, str(error).removeprefix(f"{spec.name}: "))
         if list(expected) != found:
-            self._fail(operation, f"has results ({', '.join(map(str, found))}), by its rule ({', '.join(map(str, expected))})")
-        for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            self._fail(
+                operation,
+                f"has results ({', '.join(map(str, found))}), by its rule ({', '.join(map(str, expected))})",
+            )
+        for value in (
+            *operation.results,
+            *(argument for region in operation.regions for argument in region.arguments),
+        ):
             misfit = _misfit(value)
             if misfit:
                 self._fail(operation, misfit)
@@ -152,7 +168,9 @@ class _Verifier:
             self._fail(operation, f"calls @{name}, which the module does not have")
         if callee.kernel:
             self._fail(operation, f"calls the kernel @{name}")
-        if [value.type for value in operation.operands] != [value.type for value in callee.arguments]:
+        if [value.type for value in operation.operands] != [
+            value.type for value in callee.arguments
+        ]:
             self._fail(operation, f"calls @{name} with other argument types than it takes")
         if tuple(value.type for value in operation.results) != callee.result_types:
             self._fail(operation, f"calls @{name} for other results than it returns")
@@ -161,7 +179,9 @@ class _Verifier:
         """Fail if an operation reads what is not defined before it."""
         for operand in operation.operands:
             if operand not in self.visible:
-                self._fail(operation, f"reads a value of type {operand.type} that is not defined before it")
+                self._fail(
+                    operation, f"reads a value of type {operand.type} that is not defined before it"
+                )
 
     def _fail_end(self, region: Region, last: Operation | None) -> NoReturn:
         where = region.owner.name if region.owner is not None else "?"
@@ -169,7 +189,9 @@ class _Verifier:
 
     def _fail(self, operation: Operation, rule: str) -> NoReturn:
         where = f" at {operation.location}" if operation.location else ""
-        raise VerificationError(f"{operation.name} in @{self.function.name}{where}: {rule}", operation)
+        raise VerificationError(
+            f"{operation.name} in @{self.function.name}{where}: {rule}", operation
+        )
 
 
 def _misfit(value: Value) -> str:

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 def axes_read(compiled: CompiledKernel) -> set[int]:
     """The axes of the grid that a kernel reads its place or the extent of."""
     module = parse_module(str(compiled.asm["tileir"]), compiled.backend.table)
-    return {operation.attribute("axis") for operation in module.walk() if isinstance(operation, ProgramId | NumPrograms)}
+    return {
+        operation.attribute("axis")
+        for operation in module.walk()
+        if isinstance(operation, ProgramId | NumPrograms)
+    }
 
 
 class Batch:
@@ -35,10 +39,19 @@ class Batch:
     call returns.
     """
 
-    def __init__(self, call: KernelCall, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
+    def __init__(
+        self,
+        call: KernelCall,
+        arrays: Sequence[ArrayView],
+        outputs: Sequence[ArrayView],
+        stream: int | None,
+    ) -> None:
         self.call, self.stream = call, stream
         self.ranks = {**call.operands, **call.results}
-        self.arrays = {**dict(zip(call.operands, arrays, strict=True)), **dict(zip(call.results, outputs, strict=True))}
+        self.arrays = {
+            **dict(zip(call.operands, arrays, strict=True)),
+            **dict(zip(call.results, outputs, strict=True)),
+        }
         some = next(iter(call.results))
         self.shape = self._leading(some)
         for name, array in zip(call.operands, arrays, strict=True):
@@ -51,7 +64,9 @@ class Batch:
             return
         if count == 1:
             self._launch(dict.fromkeys(self.arrays, 0))
-        elif self.call.axis is not None and all(self._step(name) is not None for name in self.arrays):
+        elif self.call.axis is not None and all(
+            self._step(name) is not None for name in self.arrays
+        ):
             self._launch_at_once(count)
         else:
             for element in itertools.product(*map(range, self.shape)):
@@ -76,7 +91,10 @@ class Batch:
     def _offset(self, name: str, element: tuple[int, ...]) -> int:
         leading = self._leading(name)
         steps = contiguous_strides(leading)
-        return self._size(name) * sum(step * (at if extent > 1 else 0) for step, at, extent in zip(steps, element, leading, strict=True))
+        return self._size(name) * sum(
+            step * (at if extent > 1 else 0)
+            for step, at, extent in zip(steps, element, leading, strict=True)
+        )
 
     def _copy(self, array: ArrayView, name: str) -> None:
         """Let a result begin as what comes in."""
@@ -85,7 +103,9 @@ class Batch:
             copy(array, result, math.prod(result.shape), self.stream)
             return
         self.arrays[name] = array
-        sources = [self._offset(name, element) for element in itertools.product(*map(range, self.shape))]
+        sources = [
+            self._offset(name, element) for element in itertools.product(*map(range, self.shape))
+        ]
         self.arrays[name] = result
         for number, source in enumerate(sources):
             copy(moved(array, source), moved(result, number * size), size, self.stream)
@@ -93,7 +113,13 @@ class Batch:
     def _launch(self, offsets: dict[str, int]) -> None:
         call = self.call
         views = {name: moved(self.arrays[name], offset) for name, offset in offsets.items()}
-        start(call.kernel, call.grid, [{**call.others, **views}[name] for name in call.kernel.arg_names], call.options, self.stream)
+        start(
+            call.kernel,
+            call.grid,
+            [{**call.others, **views}[name] for name in call.kernel.arg_names],
+            call.options,
+            self.stream,
+        )
 
     def _launch_at_once(self, count: int) -> None:
         call = self.call
@@ -103,7 +129,13 @@ class Batch:
         grid = [*call.grid]
         grid[call.axis] = count
         given = [{**call.others, **self.arrays}[name] for name in call.kernel.arg_names]
-        start(kernel, (grid[0], grid[1], grid[2]), [*given, *steps.values()], call.options, self.stream)
+        start(
+            kernel,
+            (grid[0], grid[1], grid[2]),
+            [*given, *steps.values()],
+            call.options,
+            self.stream,
+        )
 
 
 @functools.cache
@@ -115,8 +147,13 @@ def batched(kernel: JITFunction, axis: int, names: tuple[str, ...]) -> JITFuncti
     import tilewright.language as tl
 
     steps = {name: f"step_of_{name}_in_the_batch" for name in names}
-    parameters = [f"{parameter.name}: tl.constexpr" if parameter.is_constexpr else parameter.name for parameter in kernel.params]
-    moved = [f"{name} + element * {steps[name]}" if name in steps else name for name in kernel.arg_names]
+    parameters = [
+        f"{parameter.name}: tl.constexpr" if parameter.is_constexpr else parameter.name
+        for parameter in kernel.params
+    ]
+    moved = [
+        f"{name} + element * {steps[name]}" if name in steps else name for name in kernel.arg_names
+    ]
     name = f"{kernel.__name__}_batched"
     source = (
         f"def {name}({', '.join([*parameters, *steps.values()])}):\n"

@@ -45,7 +45,9 @@ class KernelCall:
     grid: tuple[int, int, int]
     axis: int | None
 
-    def run(self, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None = None) -> None:
+    def run(
+        self, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None = None
+    ) -> None:
         """Launch on memory, with one array per operand and result.
 
         Leading axes beyond an array's rank are those of a batch.
@@ -59,7 +61,15 @@ _kept: list[Any] = []
 calls: dict[str, KernelCall] = {}
 
 
-def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], inout: Sequence[str] = (), **keywords: Any) -> Any:
+def call(
+    kernel: JITFunction,
+    /,
+    *args: Any,
+    grid: Any,
+    out: Mapping[str, Any],
+    inout: Sequence[str] = (),
+    **keywords: Any,
+) -> Any:
     """Call a kernel on JAX arrays, traced or not.
 
     Arrays do not change: what the kernel stores to are new ones.
@@ -87,14 +97,18 @@ def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], 
     """
     jax = _jax()
     if not isinstance(kernel, JITFunction):
-        raise TypeError(f"tilewright.jax.call takes a kernel made by jit, not a {type(kernel).__name__}: give the configuration that tuning found by name")
+        raise TypeError(
+            f"tilewright.jax.call takes a kernel made by jit, not a {type(kernel).__name__}: give the configuration that tuning found by name"
+        )
     bound, options = _bind(kernel, args, out, keywords)
     arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
     for name in inout:
         if name not in arrays:
             raise LaunchError(f"{kernel.__name__}: inout= names {name!r}, which is given no array")
     shaped = {**out, **{name: arrays[name] for name in inout}}
-    results = {name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()}
+    results = {
+        name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()
+    }
     traced = _traced(kernel, bound, arrays, results, grid, options, _kind(jax))
     calls[traced.key] = traced
     function = jax.ffi.ffi_call(TARGET, tuple(results.values()), vmap_method="expand_dims")
@@ -102,14 +116,20 @@ def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], 
     return found[0] if len(results) == 1 else tuple(found)
 
 
-def _bind(kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _bind(
+    kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """(parameter -> value of those not in ``out``, options)."""
     name = kernel.__name__
     for unknown in out.keys() - set(kernel.arg_names):
-        raise LaunchError(f"{name}: out= names {unknown!r}, which is no parameter; there are {', '.join(kernel.arg_names)}")
+        raise LaunchError(
+            f"{name}: out= names {unknown!r}, which is no parameter; there are {', '.join(kernel.arg_names)}"
+        )
     positional = [parameter for parameter in kernel.arg_names if parameter not in out]
     if len(args) > len(positional):
-        raise LaunchError(f"{name} takes {len(positional)} arguments beside those in out=, not {len(args)}")
+        raise LaunchError(
+            f"{name} takes {len(positional)} arguments beside those in out=, not {len(args)}"
+        )
     bound = dict(zip(positional, args, strict=False))
     for parameter in kernel.params:
         if parameter.name in keywords:
@@ -120,11 +140,19 @@ def _bind(kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keyw
             if not parameter.has_default:
                 raise LaunchError(f"{name}: argument {parameter.name!r} is missing")
             bound[parameter.name] = parameter.default
-    return {parameter: bound[parameter] for parameter in positional}, {key: value for key, value in keywords.items() if key not in kernel.arg_names}
+    return {parameter: bound[parameter] for parameter in positional}, {
+        key: value for key, value in keywords.items() if key not in kernel.arg_names
+    }
 
 
 def _traced(
-    kernel: JITFunction, bound: Mapping[str, Any], arrays: Mapping[str, Any], results: Mapping[str, Any], grid: Any, options: Mapping[str, Any], kind: str
+    kernel: JITFunction,
+    bound: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    results: Mapping[str, Any],
+    grid: Any,
+    options: Mapping[str, Any],
+    kind: str,
 ) -> KernelCall:
     others = {name: value for name, value in bound.items() if name not in arrays}
     sizes = grid_of(grid, others)
@@ -140,17 +168,27 @@ def _traced(
     used = max((axis + 1 for axis, extent in enumerate(sizes) if extent != 1), default=0)
     axis = max((used, *(read + 1 for read in axes_read(compiled))))
     try:
-        key = digest(kernel.cache_key, *(stable_text(part) for part in (list(arrays), list(results), dict(others), dict(options), sizes)))
+        key = digest(
+            kernel.cache_key,
+            *(
+                stable_text(part)
+                for part in (list(arrays), list(results), dict(others), dict(options), sizes)
+            ),
+        )
     except UnstableError:
         key = f"{id(kernel)}-{len(calls)}"
     operands = {name: len(value.shape) for name, value in arrays.items()}
     ranks = {name: len(value.shape) for name, value in results.items()}
-    return KernelCall(key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None)
+    return KernelCall(
+        key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None
+    )
 
 
 def _stand_in(array: Any, kind: str) -> ArrayView:
     shape = tuple(array.shape)
-    return ArrayView(None, _ALIGNED, dtype_text(array.dtype), shape, contiguous_strides(shape), (kind, 0))
+    return ArrayView(
+        None, _ALIGNED, dtype_text(array.dtype), shape, contiguous_strides(shape), (kind, 0)
+    )
 
 
 def _is_array(jax: Any, value: Any) -> bool:
@@ -187,10 +225,17 @@ def _kind(jax: Any) -> str:
     for kind, (_, said) in XLA_PLATFORMS.items():
         if said and said in version:
             return kind
-    raise LaunchError(f"kernels are called by JAX on CPUs and GPUs, not on {platform}: jax.config.update('jax_platforms', 'cpu')")
+    raise LaunchError(
+        f"kernels are called by JAX on CPUs and GPUs, not on {platform}: jax.config.update('jax_platforms', 'cpu')"
+    )
 
 
-def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
+def _run(
+    attributes: Mapping[str, str],
+    arrays: Sequence[ArrayView],
+    outputs: Sequence[ArrayView],
+    stream: int | None,
+) -> None:
     """Launch the call that XLA's handler names.
 
     Raises:
@@ -199,5 +244,7 @@ def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Se
     """
     found = calls.get(attributes["key"])
     if found is None:
-        raise LaunchError("a program that JAX has kept calls a kernel that this process has not traced: call the function that tilewright.jax.call is in")
+        raise LaunchError(
+            "a program that JAX has kept calls a kernel that this process has not traced: call the function that tilewright.jax.call is in"
+        )
     found.run(arrays, outputs, stream)

@@ -44,7 +44,9 @@ _TYPES: Mapping[int, str] = {
 
 
 def _plain(name: str, *fields: tuple[str, Any]) -> Any:
-    return type(name, (ctypes.Structure,), {"_fields_": [("struct_size", ctypes.c_size_t), *fields]})
+    return type(
+        name, (ctypes.Structure,), {"_fields_": [("struct_size", ctypes.c_size_t), *fields]}
+    )
 
 
 def _struct(name: str, *fields: tuple[str, Any]) -> Any:
@@ -54,18 +56,60 @@ def _struct(name: str, *fields: tuple[str, Any]) -> Any:
 _Extension = _plain("_Extension", ("type", ctypes.c_int), ("next", ctypes.c_void_p))
 _Version = _struct("_Version", ("major", ctypes.c_int), ("minor", ctypes.c_int))
 _Metadata = _plain("_Metadata", ("version", _Version), ("traits", ctypes.c_uint32))
-_MetadataExtension: Any = type("_MetadataExtension", (ctypes.Structure,), {"_fields_": [("base", _Extension), ("metadata", ctypes.POINTER(_Metadata))]})
+_MetadataExtension: Any = type(
+    "_MetadataExtension",
+    (ctypes.Structure,),
+    {"_fields_": [("base", _Extension), ("metadata", ctypes.POINTER(_Metadata))]},
+)
 _ENTRIES = (
-    *("error_create", "error_get_message", "error_destroy", "handler_register", "stream_get", "type_register", "execution_context_get", "state_set"),
-    *("state_get", "memory_allocate", "memory_free", "pool_schedule", "pool_num_threads", "future_create", "future_set_available", "future_set_error"),
+    *(
+        "error_create",
+        "error_get_message",
+        "error_destroy",
+        "handler_register",
+        "stream_get",
+        "type_register",
+        "execution_context_get",
+        "state_set",
+    ),
+    *(
+        "state_get",
+        "memory_allocate",
+        "memory_free",
+        "pool_schedule",
+        "pool_num_threads",
+        "future_create",
+        "future_set_available",
+        "future_set_error",
+    ),
     *("run_id_get", "device_ordinal_get"),
 )
-_Api = _struct("_Api", ("version", _Version), ("internal", ctypes.c_void_p), *((entry, ctypes.c_void_p) for entry in _ENTRIES))
+_Api = _struct(
+    "_Api",
+    ("version", _Version),
+    ("internal", ctypes.c_void_p),
+    *((entry, ctypes.c_void_p) for entry in _ENTRIES),
+)
 _Listed = (("size", ctypes.c_int64), ("types", ctypes.POINTER(ctypes.c_int)))
 _Buffers = _struct("_Buffers", *_Listed, ("items", ctypes.POINTER(ctypes.c_void_p)))
-_Attributes = _struct("_Attributes", *_Listed, ("names", ctypes.POINTER(ctypes.c_void_p)), ("items", ctypes.POINTER(ctypes.c_void_p)))
-_Span: Any = type("_Span", (ctypes.Structure,), {"_fields_": [("start", ctypes.c_void_p), ("length", ctypes.c_size_t)]})
-_Buffer = _struct("_Buffer", ("dtype", ctypes.c_int), ("data", ctypes.c_void_p), ("rank", ctypes.c_int64), ("extents", ctypes.POINTER(ctypes.c_int64)))
+_Attributes = _struct(
+    "_Attributes",
+    *_Listed,
+    ("names", ctypes.POINTER(ctypes.c_void_p)),
+    ("items", ctypes.POINTER(ctypes.c_void_p)),
+)
+_Span: Any = type(
+    "_Span",
+    (ctypes.Structure,),
+    {"_fields_": [("start", ctypes.c_void_p), ("length", ctypes.c_size_t)]},
+)
+_Buffer = _struct(
+    "_Buffer",
+    ("dtype", ctypes.c_int),
+    ("data", ctypes.c_void_p),
+    ("rank", ctypes.c_int64),
+    ("extents", ctypes.POINTER(ctypes.c_int64)),
+)
 _Error = _struct("_Error", ("message", ctypes.c_char_p), ("code", ctypes.c_int))
 _Frame = _struct(
     "_Frame",
@@ -77,8 +121,12 @@ _Frame = _struct(
     ("attributes", _Attributes),
 )
 #: What an entry of the interface is asked, with the place of its answer last.
-_StreamQuestion = _struct("_StreamQuestion", ("context", ctypes.c_void_p), ("answer", ctypes.c_void_p))
-_DeviceQuestion = _struct("_DeviceQuestion", ("context", ctypes.c_void_p), ("answer", ctypes.c_int32))
+_StreamQuestion = _struct(
+    "_StreamQuestion", ("context", ctypes.c_void_p), ("answer", ctypes.c_void_p)
+)
+_DeviceQuestion = _struct(
+    "_DeviceQuestion", ("context", ctypes.c_void_p), ("answer", ctypes.c_int32)
+)
 _Handler = _Ask = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _CreateError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Error))
 
@@ -107,8 +155,16 @@ def make_handler(run: Run, kind: str = "cpu") -> Any:
             if frame.stage == _EXECUTE:
                 place, stream = ("cpu", 0), None
                 if kind != "cpu":
-                    place, stream = (kind, _ask(frame, "device_ordinal_get", _DeviceQuestion)), _ask(frame, "stream_get", _StreamQuestion)
-                run(_attributes(frame.attributes), _buffers(frame.arguments, place), _buffers(frame.results, place), stream)
+                    place, stream = (
+                        (kind, _ask(frame, "device_ordinal_get", _DeviceQuestion)),
+                        _ask(frame, "stream_get", _StreamQuestion),
+                    )
+                run(
+                    _attributes(frame.attributes),
+                    _buffers(frame.arguments, place),
+                    _buffers(frame.results, place),
+                    stream,
+                )
         except _XlaError as error:
             return error.address
         except BaseException as error:
@@ -127,7 +183,9 @@ def _ask(frame: Any, entry: str, question: Any) -> int:
     """
     api = frame.api.contents
     if getattr(_Api, entry).offset >= api.struct_size or not getattr(api, entry):
-        raise LaunchError(f"this version of JAX does not tell functions where they run ({entry}): update jax and jaxlib")
+        raise LaunchError(
+            f"this version of JAX does not tell functions where they run ({entry}): update jax and jaxlib"
+        )
     asked = question(ctypes.sizeof(question), None, frame.context)
     error = _Ask(getattr(api, entry))(ctypes.addressof(asked))
     if error:
@@ -142,9 +200,15 @@ def _describe(frame: Any) -> int | None:
     """
     version = frame.api.contents.version
     if version.major != _MAJOR:
-        return _error(frame, f"tilewright.jax speaks version {_MAJOR} of XLA's foreign function interface, and this is version {version.major}")
+        return _error(
+            frame,
+            f"tilewright.jax speaks version {_MAJOR} of XLA's foreign function interface, and this is version {version.major}",
+        )
     extension = _MetadataExtension.from_address(frame.extension)
-    extension.metadata.contents.version.major, extension.metadata.contents.version.minor = version.major, version.minor
+    extension.metadata.contents.version.major, extension.metadata.contents.version.minor = (
+        version.major,
+        version.minor,
+    )
     extension.metadata.contents.traits = 0
     return None
 
@@ -158,7 +222,10 @@ def _error(frame: Any, message: str) -> int | None:
 
 def _attributes(attributes: Any) -> dict[str, str]:
     """The attributes, all of which are texts."""
-    return {_text(attributes.names[number]): _text(attributes.items[number]) for number in range(attributes.size)}
+    return {
+        _text(attributes.names[number]): _text(attributes.items[number])
+        for number in range(attributes.size)
+    }
 
 
 def _text(address: int) -> str:
@@ -167,9 +234,13 @@ def _text(address: int) -> str:
 
 
 def _buffers(listed: Any, place: tuple[str, int]) -> Sequence[ArrayView]:
-    return [_array(_Buffer.from_address(listed.items[number]), place) for number in range(listed.size)]
+    return [
+        _array(_Buffer.from_address(listed.items[number]), place) for number in range(listed.size)
+    ]
 
 
 def _array(buffer: Any, place: tuple[str, int]) -> ArrayView:
     shape = tuple(buffer.extents[: buffer.rank])
-    return ArrayView(None, buffer.data or 0, _TYPES[buffer.dtype], shape, contiguous_strides(shape), place)
+    return ArrayView(
+        None, buffer.data or 0, _TYPES[buffer.dtype], shape, contiguous_strides(shape), place
+    )

@@ -25,7 +25,13 @@ def copied(source: Any, target: Any, n: Any, block: tl.constexpr) -> None:
     tl.store(target + offsets, tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
 
 
-def start(kernel: JITFunction, grid: tuple[int, int, int], arguments: Sequence[Any], options: Mapping[str, Any], stream: int | None) -> None:
+def start(
+    kernel: JITFunction,
+    grid: tuple[int, int, int],
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    stream: int | None,
+) -> None:
     """Launch a kernel with the arguments of all its parameters."""
     if stream is None:
         kernel[grid](*arguments, **options)
@@ -42,10 +48,18 @@ def copy(source: ArrayView, target: ArrayView, count: int, stream: int | None) -
         ctypes.memmove(target.pointer, source.pointer, count * size)
     elif count:
         plain = [moved(array, 0, _COPIED_AS[size]) for array in (source, target)]
-        start(copied, (cdiv(count, _COPIED_AT_ONCE), 1, 1), [*plain, count, _COPIED_AT_ONCE], {}, stream)
+        start(
+            copied,
+            (cdiv(count, _COPIED_AT_ONCE), 1, 1),
+            [*plain, count, _COPIED_AT_ONCE],
+            {},
+            stream,
+        )
 
 
 def moved(array: ArrayView, offset: int, dtype: str = "") -> ArrayView:
     """Return a view ``offset`` elements further on, optionally of another type of the same size."""
     pointer = array.pointer + offset * ITEM_SIZE[array.dtype]
-    return ArrayView(array.owner, pointer, dtype or array.dtype, array.shape, array.strides, array.device)
+    return ArrayView(
+        array.owner, pointer, dtype or array.dtype, array.shape, array.strides, array.device
+    )

@@ -6,7 +6,17 @@ Types and values (``dtypes``, ``values``, ``tuples``, ``tensors``), the rules by
 meaning of the IR (``reference``).
 """
 
-from tilewright.language import core, extra, libdevice, math, members, random, semantic, standard, target_info
+from tilewright.language import (
+    core,
+    extra,
+    libdevice,
+    math,
+    members,
+    random,
+    semantic,
+    standard,
+    target_info,
+)
 from tilewright.language.core import (
     TRITON_MAX_TENSOR_NUMEL,
     PropagateNan,
@@ -109,8 +119,37 @@ from tilewright.language.core import (
     void,
     where,
 )
-from tilewright.language.math import abs, ceil, cos, div_rn, erf, exp, exp2, fdiv, floor, fma, log, log2, rsqrt, sin, sqrt, sqrt_rn, umulhi
-from tilewright.language.random import pair_uniform_to_normal, philox, philox_impl, rand, rand4x, randint, randint4x, randn, randn4x, uint_to_uniform_float
+from tilewright.language.math import (
+    abs,
+    ceil,
+    cos,
+    div_rn,
+    erf,
+    exp,
+    exp2,
+    fdiv,
+    floor,
+    fma,
+    log,
+    log2,
+    rsqrt,
+    sin,
+    sqrt,
+    sqrt_rn,
+    umulhi,
+)
+from tilewright.language.random import (
+    pair_uniform_to_normal,
+    philox,
+    philox_impl,
+    rand,
+    rand4x,
+    randint,
+    randint4x,
+    randn,
+    randn4x,
+    uint_to_uniform_float,
+)
 from tilewright.language.standard import (
     argmax,
     argmin,

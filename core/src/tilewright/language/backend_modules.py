@@ -58,7 +58,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.given: set[str] = set()
         self._listens = False
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if not fullname.startswith(f"{_PACKAGE}."):
             return None
         module, backend = self._module(fullname)
@@ -70,8 +72,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise _failure(fullname, backend, module, error) from error
         if loaded is None and known is None:
-            raise _failure(fullname, backend, module, ModuleNotFoundError(f"No module named {module!r}"))
-        spec = importlib.machinery.ModuleSpec(fullname, self, origin=None if known is None else known.origin)
+            raise _failure(
+                fullname, backend, module, ModuleNotFoundError(f"No module named {module!r}")
+            )
+        spec = importlib.machinery.ModuleSpec(
+            fullname, self, origin=None if known is None else known.origin
+        )
         if known is not None and known.submodule_search_locations is not None:
             spec.submodule_search_locations = list(known.submodule_search_locations)
         return spec
@@ -111,7 +117,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if found is None:
             raise _missing(name)
         backend, module = found
-        return module + fullname.removeprefix(f"{_PACKAGE}.{name}"), f"{backend.name!r} ({backend.distribution})"
+        return module + fullname.removeprefix(
+            f"{_PACKAGE}.{name}"
+        ), f"{backend.name!r} ({backend.distribution})"
 
     def forget(self) -> None:
         """Find every name anew: plugins came or went."""

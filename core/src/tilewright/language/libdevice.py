@@ -40,7 +40,9 @@ from tilewright.language.value_types.dtypes import float32, int1, int32, int64
 from tilewright.language.value_types.tensors import tensor
 
 
-def _pair(x: Any, y: Any, semantic: Any, names: tuple[str, ...] = floats.F32_F64) -> tuple[tensor, tensor]:
+def _pair(
+    x: Any, y: Any, semantic: Any, names: tuple[str, ...] = floats.F32_F64
+) -> tuple[tensor, tensor]:
     """Two operands of one type out of ``names``; a Python number takes the type of the tensor."""
     a, b = semantic.promote(x, y)
     return floats.checked(a, semantic, names), floats.checked(b, semantic, names)
@@ -132,7 +134,10 @@ def ffs(x: Any, _semantic: Any = None) -> tensor:
     lowest = builder.and_(x.handle, builder.neg(x.handle))
     # The lowest bit alone has bits - position zeros before it, and 0 has all of them.
     zeros = builder.clz(lowest)
-    return _as_int32(tensor(builder.sub(builder.constant_like(zeros.type, x.dtype.int_bitwidth), zeros), x.type), _semantic)
+    return _as_int32(
+        tensor(builder.sub(builder.constant_like(zeros.type, x.dtype.int_bitwidth), zeros), x.type),
+        _semantic,
+    )
 
 
 @builtin
@@ -155,7 +160,9 @@ def isnan(x: Any, _semantic: Any = None) -> tensor:
 def _magnitude(x: Any, predicate: str, semantic: Any) -> tensor:
     x = floats.checked(x, semantic, floats.F32_F64)
     infinity = semantic.builder.constant_like(x.handle.type, float("inf"))
-    return semantic.wrap(semantic.builder.cmp(semantic.builder.abs(x.handle), infinity, predicate=predicate), int1)
+    return semantic.wrap(
+        semantic.builder.cmp(semantic.builder.abs(x.handle), infinity, predicate=predicate), int1
+    )
 
 
 @builtin
@@ -207,7 +214,13 @@ def _written_out() -> dict[str, Any]:
 
     They are made at the first use of one, because most programs use none.
     """
-    from tilewright.language.device_math import bit_manipulation, elementary, orders, rounding, special
+    from tilewright.language.device_math import (
+        bit_manipulation,
+        elementary,
+        orders,
+        rounding,
+        special,
+    )
 
     # With ``math="relaxed"`` the exponential is the machine's; the others are as accurate as
     # without ``fast_``.
@@ -230,7 +243,11 @@ def _written_out() -> dict[str, Any]:
 def __getattr__(name: str) -> Any:
     namespace = globals()
     if "__all__" not in namespace and (name == "__all__" or not name.startswith("_")):
-        here = {found: value for found, value in namespace.items() if not found.startswith("_") and callable(value) and found not in _NOT_OURS}
+        here = {
+            found: value
+            for found, value in namespace.items()
+            if not found.startswith("_") and callable(value) and found not in _NOT_OURS
+        }
         functions = merged(here, _written_out(), what="function")
         namespace.update(functions)
         namespace["__all__"] = sorted(functions)

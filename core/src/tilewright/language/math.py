@@ -271,7 +271,9 @@ def abs(x: Any, _semantic: Any = None) -> tensor:
 
 
 @builtin
-def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, _semantic: Any = None) -> tensor:
+def fdiv(
+    x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, _semantic: Any = None
+) -> tensor:
     """The quotient of floats.
 
     Args:
@@ -294,7 +296,9 @@ def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, _seman
     if not a.dtype.is_floating():
         raise TypeError(f"both operands of fdiv must have floating scalar type, got {a.dtype}")
     exact = unwrap_if_constexpr(ieee_rounding) and not unwrap_if_constexpr(approx)
-    attributes = {} if a.dtype is not float32 else {"exact": True} if exact else {"approximate": True}
+    attributes = (
+        {} if a.dtype is not float32 else {"exact": True} if exact else {"approximate": True}
+    )
     return tensor(_semantic.builder.div(a.handle, b.handle, **attributes), a.type)
 
 
@@ -315,7 +319,9 @@ def div_rn(x: Any, y: Any, _semantic: Any = None) -> tensor:
     Example:
         ratio = tl.div_rn(x, y)
     """
-    a, b = _semantic.promote(floats.checked(x, _semantic, ("fp32",)), floats.checked(y, _semantic, ("fp32",)))
+    a, b = _semantic.promote(
+        floats.checked(x, _semantic, ("fp32",)), floats.checked(y, _semantic, ("fp32",))
+    )
     return tensor(_semantic.builder.div(a.handle, b.handle, exact=True), a.type)
 
 
@@ -337,11 +343,17 @@ def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
         high = tl.umulhi(offsets, 40503)
     """
     names = ("int32", "int64", "uint32", "uint64")
-    a, b = _semantic.promote(floats.checked(x, _semantic, names), floats.checked(y, _semantic, names))
+    a, b = _semantic.promote(
+        floats.checked(x, _semantic, names), floats.checked(y, _semantic, names)
+    )
     if a.dtype.is_int_unsigned():
         return tensor(_semantic.builder.mulhi(a.handle, b.handle), a.type)
-    unsigned = ir_types.with_element(a.type.ir_type, ir_types.IntType(a.dtype.int_bitwidth, signed=False))
-    high = _semantic.builder.mulhi(*(_semantic.builder.bitcast(v.handle, result=unsigned) for v in (a, b)))
+    unsigned = ir_types.with_element(
+        a.type.ir_type, ir_types.IntType(a.dtype.int_bitwidth, signed=False)
+    )
+    high = _semantic.builder.mulhi(
+        *(_semantic.builder.bitcast(v.handle, result=unsigned) for v in (a, b))
+    )
     return tensor(_semantic.builder.bitcast(high, result=a.type.ir_type), a.type)
 
 

@@ -65,7 +65,10 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
     a = core.full((), constants[0], c0.dtype)
     b = core.full((), constants[1], c0.dtype)
     for _ in core.static_range(n_rounds):
-        low0, low2 = core.mul(a, c0, sanitize_overflow=False), core.mul(b, c2, sanitize_overflow=False)
+        low0, low2 = (
+            core.mul(a, c0, sanitize_overflow=False),
+            core.mul(b, c2, sanitize_overflow=False),
+        )
         high0, high2 = math.umulhi(a, c0), math.umulhi(b, c2)
         c0, c2 = high2 ^ c1 ^ k0, high0 ^ c3 ^ k1
         c1, c3 = low2, low0
@@ -105,12 +108,20 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
         key_low = (seed & 0xFFFFFFFF).to(core.uint32)
         key_high = (seed >> 32).to(core.uint32)
     else:
-        core.static_assert(c0.dtype.primitive_bitwidth == 64, "philox works on 32 or 64-bit counters")
+        core.static_assert(
+            c0.dtype.primitive_bitwidth == 64, "philox works on 32 or 64-bit counters"
+        )
         words: core.constexpr = core.uint64
         key_low = seed
         key_high = core.full((), 0, core.uint64)
     return philox_impl(
-        c0.to(words, bitcast=True), c1.to(words, bitcast=True), c2.to(words, bitcast=True), c3.to(words, bitcast=True), key_low, key_high, n_rounds
+        c0.to(words, bitcast=True),
+        c1.to(words, bitcast=True),
+        c2.to(words, bitcast=True),
+        c3.to(words, bitcast=True),
+        key_low,
+        key_high,
+        n_rounds,
     )
 
 
@@ -178,7 +189,9 @@ def uint_to_uniform_float(x):
         bits = x.to(core.int32, bitcast=True)
         scale: core.constexpr = 4.6566127342e-10
     else:
-        core.static_assert(x.dtype.primitive_bitwidth == 64, "uint_to_uniform_float takes 32 or 64-bit integers")
+        core.static_assert(
+            x.dtype.primitive_bitwidth == 64, "uint_to_uniform_float takes 32 or 64-bit integers"
+        )
         bits = x.to(core.int64, bitcast=True)
         scale: core.constexpr = 1.0842020432385337e-19
     # One's complement folds the negative half onto the other without overflow. The scale is just
@@ -221,7 +234,12 @@ def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
         a, b, c, d = tl.rand4x(7, offsets)
     """
     i1, i2, i3, i4 = randint4x(seed, offsets, n_rounds)
-    return uint_to_uniform_float(i1), uint_to_uniform_float(i2), uint_to_uniform_float(i3), uint_to_uniform_float(i4)
+    return (
+        uint_to_uniform_float(i1),
+        uint_to_uniform_float(i2),
+        uint_to_uniform_float(i3),
+        uint_to_uniform_float(i4),
+    )
 
 
 @device_function

@@ -34,7 +34,9 @@ class Generator(Protocol):
         """Inline ``fn`` at the current insertion point and give back what it returns."""
         ...
 
-    def region(self, fn: Any, argument_types: Sequence[base_type]) -> tuple[ir.Region, list[base_type]]:
+    def region(
+        self, fn: Any, argument_types: Sequence[base_type]
+    ) -> tuple[ir.Region, list[base_type]]:
         """Build a region with ``fn`` inlined on its arguments, ended by ``yield``.
 
         The second result is the types it yields.
@@ -53,7 +55,12 @@ class Semantic(Operators):
 
     __slots__ = ()
 
-    def __init__(self, builder: ir.Builder, options: Options | None = None, generator: Generator | None = None) -> None:
+    def __init__(
+        self,
+        builder: ir.Builder,
+        options: Options | None = None,
+        generator: Generator | None = None,
+    ) -> None:
         super().__init__(builder, options if options is not None else Options(), generator)
 
     def __getattr__(self, name: str) -> Any:
@@ -90,7 +97,9 @@ class Semantic(Operators):
             elif _is_full_slice(item):
                 kept += 1
             else:
-                raise ValueError(f"unsupported tensor index: {item!r} (a tensor is indexed by `None` and `:` only)")
+                raise ValueError(
+                    f"unsupported tensor index: {item!r} (a tensor is indexed by `None` and `:` only)"
+                )
         if kept > len(x.extents):
             self.warn(f"index has {kept} `:` for a tensor of {len(x.extents)} axes")
         return result
@@ -128,8 +137,15 @@ class Semantic(Operators):
                     "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition "
                     "holds for any element, tl.min(...) where it does for all"
                 )
-                raise helped(ValueError(f"Boolean value of Tensor with more than one value is ambiguous: it is {x}"), remedy)
-            self.warn("If conditional called with multidimensional Tensor instead of scalar; please use `.item()` or a reduction")
+                raise helped(
+                    ValueError(
+                        f"Boolean value of Tensor with more than one value is ambiguous: it is {x}"
+                    ),
+                    remedy,
+                )
+            self.warn(
+                "If conditional called with multidimensional Tensor instead of scalar; please use `.item()` or a reduction"
+            )
             x = self.scalar_of(x)
         return self.cast(x, int1)
 
@@ -143,10 +159,24 @@ _SAME = (
 _TRITON_BUILTINS = frozenset(_SAME.split())
 #: Those that are operators: name -> (method of ours, operator).
 _TRITON_OPERATORS: dict[str, tuple[str, str]] = {
-    **{name: ("compare", op) for name, op in (("equal", "eq"), ("not_equal", "ne"), ("less_than", "lt"), ("less_equal", "le"))},
+    **{
+        name: ("compare", op)
+        for name, op in (
+            ("equal", "eq"),
+            ("not_equal", "ne"),
+            ("less_than", "lt"),
+            ("less_equal", "le"),
+        )
+    },
     **{name: ("compare", op) for name, op in (("greater_than", "gt"), ("greater_equal", "ge"))},
-    **{name: ("unary", op) for name, op in (("minus", "neg"), ("plus", "pos"), ("invert", "invert"), ("not_", "not"))},
-    **{name: ("binary", op) for name, op in (("xor_", "xor"), ("shl", "lshift"), ("ashr", "rshift"), ("lshr", "rshift"))},
+    **{
+        name: ("unary", op)
+        for name, op in (("minus", "neg"), ("plus", "pos"), ("invert", "invert"), ("not_", "not"))
+    },
+    **{
+        name: ("binary", op)
+        for name, op in (("xor_", "xor"), ("shl", "lshift"), ("ashr", "rshift"), ("lshr", "rshift"))
+    },
     **{name: ("logical", op) for name, op in (("logical_and", "and"), ("logical_or", "or"))},
 }
 
@@ -154,7 +184,9 @@ _TRITON_OPERATORS: dict[str, tuple[str, str]] = {
 def _is_full_slice(item: Any) -> bool:
     if isinstance(item, tl_slice):
         return item.is_full
-    return isinstance(item, slice) and all(unwrap_if_constexpr(part) is None for part in (item.start, item.stop, item.step))
+    return isinstance(item, slice) and all(
+        unwrap_if_constexpr(part) is None for part in (item.start, item.stop, item.step)
+    )
 
 
 #: The name that code reaching into the compiler knows it by.

@@ -29,7 +29,9 @@ def str_to_ty(name: Any, c: Any = None) -> base_type:
     if isinstance(name, tuple | list):
         values = c if isinstance(c, tuple | list) else [None] * len(name)
         fields = getattr(name, "_fields", None)
-        return tuple_type([str_to_ty(item, value) for item, value in zip(name, values, strict=True)], fields)
+        return tuple_type(
+            [str_to_ty(item, value) for item, value in zip(name, values, strict=True)], fields
+        )
     if name == "constexpr":
         return constexpr_type(c)
     found = signature_dtype(name)
@@ -38,5 +40,7 @@ def str_to_ty(name: Any, c: Any = None) -> base_type:
     described = _DESCRIPTOR.match(name)
     element = signature_dtype(described[1]) if described else None
     if described and element is not None:
-        return tensor_descriptor_base_type(block_type(element, [int(extent) for extent in described[2].split(",")]))
+        return tensor_descriptor_base_type(
+            block_type(element, [int(extent) for extent in described[2].split(",")])
+        )
     raise ValueError(f"{name!r} is not the type of a kernel's parameter")

@@ -81,7 +81,10 @@ def is_hip(_semantic: Any = None) -> Any:
 
 def _is_gfx(semantic: Any, *archs: str) -> Any:
     target = _target(semantic)
-    return _answer(target is not None and target.backend == "hip" and target.arch.split(":")[0] in archs, semantic)
+    return _answer(
+        target is not None and target.backend == "hip" and target.arch.split(":")[0] in archs,
+        semantic,
+    )
 
 
 @mark_builtin

@@ -10,7 +10,14 @@ from tilewright.ir.core import Module
 from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
 from tilewright.passes.rewrites import arithmetic, control, integer_bounds, memory, scaling, shape
 
-REWRITES: tuple[Rewrite, ...] = (*arithmetic.REWRITES, *integer_bounds.REWRITES, *scaling.REWRITES, *shape.REWRITES, *memory.REWRITES, *control.REWRITES)
+REWRITES: tuple[Rewrite, ...] = (
+    *arithmetic.REWRITES,
+    *integer_bounds.REWRITES,
+    *scaling.REWRITES,
+    *shape.REWRITES,
+    *memory.REWRITES,
+    *control.REWRITES,
+)
 _BY_OPERATION = by_operation(REWRITES)
 
 

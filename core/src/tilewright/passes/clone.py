@@ -13,7 +13,9 @@ def _same_place(location: Location | None) -> Location | None:
     return location
 
 
-def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate: Relocate = _same_place) -> Operation:
+def clone_operation(
+    operation: Operation, mapping: dict[Value, Value], relocate: Relocate = _same_place
+) -> Operation:
     """Clone an operation outside of any region, with operands replaced by ``mapping``.
 
     Add its results and block arguments to ``mapping``. ``relocate`` maps the original's location to
@@ -37,9 +39,13 @@ def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate:
     return copy
 
 
-def clone_region(region: Region, mapping: dict[Value, Value], relocate: Relocate = _same_place) -> Region:
+def clone_region(
+    region: Region, mapping: dict[Value, Value], relocate: Relocate = _same_place
+) -> Region:
     """Clone a region and its operations, like :func:`clone_operation`."""
-    copy = Region([value.type for value in region.arguments], [value.name for value in region.arguments])
+    copy = Region(
+        [value.type for value in region.arguments], [value.name for value in region.arguments]
+    )
     for old, new in zip(region.arguments, copy.arguments, strict=True):
         new.layout = old.layout
         mapping[old] = new

@@ -41,7 +41,9 @@ class _Summaries:
         self.effects: dict[Operation, Effect] = {}
         by_shape: dict[Any, list[Operation]] = {}
         self._region(body, by_shape)
-        self.alike = {operation for found in by_shape.values() if len(found) > 1 for operation in found}
+        self.alike = {
+            operation for found in by_shape.values() if len(found) > 1 for operation in found
+        }
 
     def _region(self, region: Region, by_shape: dict[Any, list[Operation]]) -> tuple[int, Effect]:
         """Return (a hash that regions with equal keys share, the effects of the operations)."""
@@ -56,9 +58,15 @@ class _Summaries:
                     found, others = self._region(inner, by_shape)
                     shape.append(found)
                     inside |= others
-                own = (own & ~Effect.REGION) | inside if Effect.REGION in own else effects_of(operation)
+                own = (
+                    (own & ~Effect.REGION) | inside
+                    if Effect.REGION in own
+                    else effects_of(operation)
+                )
                 self.effects[operation] = own
-                by_shape.setdefault((operation.name, tuple(shape[-len(operation.regions) :])), []).append(operation)
+                by_shape.setdefault(
+                    (operation.name, tuple(shape[-len(operation.regions) :])), []
+                ).append(operation)
             elif own is not Effect.NONE:
                 own = effects_of(operation)
             effects |= own
@@ -85,8 +93,12 @@ class _Scopes:
             spec = operation.spec
             if spec.terminator:
                 continue
-            effects = self.summaries.effects[operation] if operation.regions else effects_of(operation)
-            if (effects is Effect.NONE or effects is Effect.READ) and (not operation.regions or operation in self.summaries.alike):
+            effects = (
+                self.summaries.effects[operation] if operation.regions else effects_of(operation)
+            )
+            if (effects is Effect.NONE or effects is Effect.READ) and (
+                not operation.regions or operation in self.summaries.alike
+            ):
                 key = (_key(operation), self.memory if effects is Effect.READ else -1)
                 earlier = self.known.get(key)
                 if earlier is not None:
@@ -137,7 +149,11 @@ def _key(operation: Operation) -> tuple[Any, ...]:
         operands = frozenset(operands)
     types = tuple([value.type for value in operation.results])
     key = (spec.name, operands, operation.segments, _attributes(operation), types)
-    return (*key, *[_region_key(region, {}) for region in operation.regions]) if operation.regions else key
+    return (
+        (*key, *[_region_key(region, {}) for region in operation.regions])
+        if operation.regions
+        else key
+    )
 
 
 def _region_key(region: Region, numbers: dict[Value, int]) -> tuple[Any, ...]:

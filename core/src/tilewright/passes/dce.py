@@ -75,7 +75,11 @@ class _Liveness:
                     if region.last is not None:
                         self._read(region.last.operands)
             region_ = current.parent
-            current = region_.owner if region_ is not None and isinstance(region_.owner, Operation) else None
+            current = (
+                region_.owner
+                if region_ is not None and isinstance(region_.owner, Operation)
+                else None
+            )
 
     def _value(self, value: Value) -> None:
         owner = value.owner
@@ -88,7 +92,9 @@ class _Liveness:
             if isinstance(owner.owner, _CARRIERS):
                 self._carried(owner.owner, value, owner)
 
-    def _carried(self, operation: For | If | While, value: Value, owner: Operation | Region) -> None:
+    def _carried(
+        self, operation: For | If | While, value: Value, owner: Operation | Region
+    ) -> None:
         """Mark the values that flow into a result or block argument of control flow as live."""
         index = value.index
         if isinstance(operation, If):
@@ -98,7 +104,9 @@ class _Liveness:
             if owner is body:
                 index -= 1
             if index >= 0:
-                self._read([operation.inits[index], _last(body).operands[index], body.arguments[1 + index]])
+                self._read(
+                    [operation.inits[index], _last(body).operands[index], body.arguments[1 + index]]
+                )
         else:
             before, after = operation.before, operation.after
             if owner is before:
@@ -151,22 +159,35 @@ def _drop_dead_carried(operation: For | If | While, live: set[Value]) -> bool:
         return True
     if isinstance(operation, For):
         body, inits = operation.body, operation.inits
-        kept = [index for index, value in enumerate(operation.results) if value in live or body.arguments[1 + index] in live]
+        kept = [
+            index
+            for index, value in enumerate(operation.results)
+            if value in live or body.arguments[1 + index] in live
+        ]
         if len(kept) == len(operation.results):
             return False
         _keep_operands(_last(body), kept)
         body.arguments[:] = [body.arguments[0], *(body.arguments[1 + index] for index in kept)]
         operation.results[:] = [operation.results[index] for index in kept]
-        operation.replace_operands([operation.lower, operation.upper, operation.step, *(inits[index] for index in kept)], (1, 1, 1, len(kept)))
+        operation.replace_operands(
+            [operation.lower, operation.upper, operation.step, *(inits[index] for index in kept)],
+            (1, 1, 1, len(kept)),
+        )
         return True
     before, after, inits = operation.before, operation.after, operation.inits
     carried = [index for index, value in enumerate(before.arguments) if value in live]
-    forwarded = [index for index, value in enumerate(operation.results) if value in live or after.arguments[index] in live]
+    forwarded = [
+        index
+        for index, value in enumerate(operation.results)
+        if value in live or after.arguments[index] in live
+    ]
     if len(carried) == len(before.arguments) and len(forwarded) == len(operation.results):
         return False
     condition = _condition(operation)
     values = condition.values
-    condition.replace_operands([condition.condition, *(values[index] for index in forwarded)], (1, len(forwarded)))
+    condition.replace_operands(
+        [condition.condition, *(values[index] for index in forwarded)], (1, len(forwarded))
+    )
     after.arguments[:] = [after.arguments[index] for index in forwarded]
     operation.results[:] = [operation.results[index] for index in forwarded]
     _keep_operands(_last(after), carried)

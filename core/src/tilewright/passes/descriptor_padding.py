@@ -51,12 +51,17 @@ def _successors(function: Function) -> dict[Value, list[Value]]:
     def hand_on(values: list[Value], *targets: list[Value]) -> None:
         for into in targets:
             for value, target in zip(values, into, strict=True):
-                if isinstance(value.type, DescriptorType) and isinstance(value.type.element, FloatType):
+                if isinstance(value.type, DescriptorType) and isinstance(
+                    value.type.element, FloatType
+                ):
                     successors[value].append(target)
 
     for operation in function.walk():
         results = list(operation.results)
-        yields = [list(region.terminator.operands) if region.terminator is not None else [] for region in operation.regions]
+        yields = [
+            list(region.terminator.operands) if region.terminator is not None else []
+            for region in operation.regions
+        ]
         if isinstance(operation, If):
             for values in yields:
                 hand_on(values, results)

@@ -30,7 +30,17 @@ from tilewright.ir.ops.memory import (
     DescriptorStride,
     MakeDescriptor,
 )
-from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
+from tilewright.ir.types import (
+    I1,
+    I64,
+    DescriptorType,
+    FloatType,
+    PointerType,
+    TileType,
+    Type,
+    byte_size,
+    element_type,
+)
 from tilewright.passes.descriptor_padding import mixed_paddings
 
 #: ``zero``, ``nan``, or an i1 that tells whether it is NaN
@@ -53,7 +63,14 @@ class Parts:
 
 
 def has_descriptors(function: Function) -> bool:
-    values = (value for operation in function.walk() for value in (*operation.results, *(a for region in operation.regions for a in region.arguments)))
+    values = (
+        value
+        for operation in function.walk()
+        for value in (
+            *operation.results,
+            *(a for region in operation.regions for a in region.arguments),
+        )
+    )
     return any(isinstance(value.type, DescriptorType) for value in (*function.arguments, *values))
 
 
@@ -97,26 +114,42 @@ class Expansion:
         """Put a descriptor argument's parts behind it; gives the descriptors."""
         arguments, attributes = [], []
         entry = Builder(self.function.body, self.function.body.first, self.function.location)
-        for argument, known in zip(self.function.arguments, self.function.argument_attributes, strict=True):
+        for argument, known in zip(
+            self.function.arguments, self.function.argument_attributes, strict=True
+        ):
             arguments.append(argument)
             attributes.append(known)
             if not isinstance(argument.type, DescriptorType):
                 continue
             self.given.add(argument)
-            parts = self._parts_of(argument, self._new_arguments(argument, self.function.body), known.get("padding", "zero"))
+            parts = self._parts_of(
+                argument,
+                self._new_arguments(argument, self.function.body),
+                known.get("padding", "zero"),
+            )
             arguments += parts.values
             # Descriptors that the runtime made, whose divisibility it tells, have aligned rows and
             # a last stride of 1.
             alignment = known.get("divisibility", 1)
             rows = max(1, alignment // byte_size(argument.type.element))
-            attributes += [{"divisibility": alignment} if alignment > 1 else {}, *({} for _ in parts.shape[:-1])]
+            attributes += [
+                {"divisibility": alignment} if alignment > 1 else {},
+                *({} for _ in parts.shape[:-1]),
+            ]
             # The last extent's, in elements: without it a mask cuts every access to single
             # elements.
             width = known.get("extent_divisibility", 1)
             attributes += [{"divisibility": width} if width > 1 else {}]
-            attributes += [{"divisibility": rows} if rows > 1 else {} for _ in parts.strides[:-1]] + [{}]
+            attributes += [
+                {"divisibility": rows} if rows > 1 else {} for _ in parts.strides[:-1]
+            ] + [{}]
             if alignment > 1:
-                parts = Parts(parts.base, parts.shape, (*parts.strides[:-1], entry.constant(value=1, result=I64)), parts.padding)
+                parts = Parts(
+                    parts.base,
+                    parts.shape,
+                    (*parts.strides[:-1], entry.constant(value=1, result=I64)),
+                    parts.padding,
+                )
             self.parts[argument] = parts
         self.function.body.arguments, self.function.argument_attributes = arguments, attributes
         return list(self.given)
@@ -125,23 +158,39 @@ class Expansion:
         """Drop the descriptors that nobody reads any more."""
         dropped = {value for value in descriptors if not value.uses}
         pairs = list(zip(self.function.arguments, self.function.argument_attributes, strict=True))
-        self.function.body.arguments = [argument for argument, _ in pairs if argument not in dropped]
-        self.function.argument_attributes = [known for argument, known in pairs if argument not in dropped]
+        self.function.body.arguments = [
+            argument for argument, _ in pairs if argument not in dropped
+        ]
+        self.function.argument_attributes = [
+            known for argument, known in pairs if argument not in dropped
+        ]
 
     def _new_arguments(self, descriptor: Value, region: Region) -> list[Value]:
         """Values for the parts of a descriptor that is a region's argument, named after it; the
         caller puts them among the arguments."""
         assert isinstance(descriptor.type, DescriptorType)
         rank, types = descriptor.type.rank, self._part_types(descriptor)
-        names = ["base", *(f"extent{i}" for i in range(rank)), *(f"stride{i}" for i in range(rank)), "pads_nan"]
-        return [Value(type_, region, f"{descriptor.name}.{name}" if descriptor.name else "") for type_, name in zip(types, names, strict=False)]
+        names = [
+            "base",
+            *(f"extent{i}" for i in range(rank)),
+            *(f"stride{i}" for i in range(rank)),
+            "pads_nan",
+        ]
+        return [
+            Value(type_, region, f"{descriptor.name}.{name}" if descriptor.name else "")
+            for type_, name in zip(types, names, strict=False)
+        ]
 
     def _part_types(self, descriptor: Value) -> list[Type]:
         """The types of the values that a descriptor becomes: base, extents, strides, and where
         :attr:`mixed` has it whether it pads with NaN."""
         type_ = descriptor.type
         assert isinstance(type_, DescriptorType)
-        return [PointerType(type_.element), *[I64] * (2 * type_.rank), *([I1] if descriptor in self.mixed else [])]
+        return [
+            PointerType(type_.element),
+            *[I64] * (2 * type_.rank),
+            *([I1] if descriptor in self.mixed else []),
+        ]
 
     def _parts_of(self, descriptor: Value, values: Sequence[Value], padding: Padding) -> Parts:
         """A descriptor's parts from values of their types; ``padding`` is its own where none of
@@ -149,7 +198,12 @@ class Expansion:
         assert isinstance(descriptor.type, DescriptorType)
         rank = descriptor.type.rank
         strides = tuple(values[1 + rank : 1 + 2 * rank])
-        return Parts(values[0], tuple(values[1 : 1 + rank]), strides, values[-1] if descriptor in self.mixed else padding)
+        return Parts(
+            values[0],
+            tuple(values[1 : 1 + rank]),
+            strides,
+            values[-1] if descriptor in self.mixed else padding,
+        )
 
     # ---- operations
 
@@ -165,11 +219,15 @@ class Expansion:
                 self._while(operation)
             elif isinstance(operation, If):
                 self._if(operation)
-            elif isinstance(operation, Select) and isinstance(operation.result.type, DescriptorType):
+            elif isinstance(operation, Select) and isinstance(
+                operation.result.type, DescriptorType
+            ):
                 self._select(operation)
 
     def _make(self, operation: MakeDescriptor) -> None:
-        self.parts[operation.result] = Parts(operation.base, tuple(operation.shape), tuple(operation.strides), operation.padding)
+        self.parts[operation.result] = Parts(
+            operation.base, tuple(operation.shape), tuple(operation.strides), operation.padding
+        )
         if operation not in self.made:
             self._dead.append(operation)
 
@@ -191,7 +249,12 @@ class Expansion:
             start = _as_i64(b, offset)
             base = b.addptr(base, b.mul(start, stride))
             inner = _as_i64(b, b.arange(start=0, end=block[axis]))
-            axes.append(_Axis(b.add(b.splat(start, result=inner.type), inner), b.mul(inner, b.splat(stride, result=inner.type))))
+            axes.append(
+                _Axis(
+                    b.add(b.splat(start, result=inner.type), inner),
+                    b.mul(inner, b.splat(stride, result=inner.type)),
+                )
+            )
         self._replace(operation, b, _block(b, parts, base, axes, block))
 
     def _access_rows(self, operation: DescriptorRows) -> None:
@@ -200,15 +263,24 @@ class Expansion:
         assert isinstance(descriptor.type, DescriptorType) and isinstance(rows.type, TileType)
         b, parts = Builder.at(operation), self.parts[descriptor]
         width = descriptor.type.block_shape[1]
-        numbers, start, inner = _as_i64(b, rows), _as_i64(b, column), _as_i64(b, b.arange(start=0, end=width))
+        numbers, start, inner = (
+            _as_i64(b, rows),
+            _as_i64(b, column),
+            _as_i64(b, b.arange(start=0, end=width)),
+        )
         base = b.addptr(parts.base, b.mul(start, parts.strides[1]))
         axes = [
             _Axis(numbers, b.mul(numbers, b.splat(parts.strides[0], result=numbers.type))),
-            _Axis(b.add(b.splat(start, result=inner.type), inner), b.mul(inner, b.splat(parts.strides[1], result=inner.type))),
+            _Axis(
+                b.add(b.splat(start, result=inner.type), inner),
+                b.mul(inner, b.splat(parts.strides[1], result=inner.type)),
+            ),
         ]
         self._replace(operation, b, _block(b, parts, base, axes, (rows.type.shape[0], width)))
 
-    def _replace(self, operation: DescriptorBlocks | DescriptorRows, b: Builder, block: tuple[Value, Value]) -> None:
+    def _replace(
+        self, operation: DescriptorBlocks | DescriptorRows, b: Builder, block: tuple[Value, Value]
+    ) -> None:
         """The access itself, at pointers under a mask."""
         pointers, mask = block
         if isinstance(operation, DescriptorReduce):
@@ -229,7 +301,11 @@ class Expansion:
         become."""
         flat: list[Value] = []
         for value, target in zip(values, into, strict=True):
-            flat += self._values(b, value, target) if isinstance(value.type, DescriptorType) else [value]
+            flat += (
+                self._values(b, value, target)
+                if isinstance(value.type, DescriptorType)
+                else [value]
+            )
         return flat
 
     def _values(self, b: Builder, descriptor: Value, target: Value) -> list[Value]:
@@ -239,9 +315,14 @@ class Expansion:
         if target not in self.mixed:
             return parts.values
         padding = parts.padding
-        return [*parts.values, b.constant(value=padding == "nan", result=I1) if isinstance(padding, str) else padding]
+        return [
+            *parts.values,
+            b.constant(value=padding == "nan", result=I1) if isinstance(padding, str) else padding,
+        ]
 
-    def _expand_values(self, region: Region, values: Sequence[Value], paddings: Sequence[Padding]) -> list[Value]:
+    def _expand_values(
+        self, region: Region, values: Sequence[Value], paddings: Sequence[Padding]
+    ) -> list[Value]:
         """A region's arguments with new values in place of descriptors."""
         expanded: list[Value] = []
         for value, padding in zip(values, paddings, strict=True):
@@ -255,13 +336,38 @@ class Expansion:
 
     def _paddings(self, values: Sequence[Value]) -> list[Padding]:
         """The paddings of descriptors; empty for other values."""
-        return [self.parts[value].padding if isinstance(value.type, DescriptorType) else "" for value in values]
+        return [
+            self.parts[value].padding if isinstance(value.type, DescriptorType) else ""
+            for value in values
+        ]
 
-    def _rebuild(self, operation: Operation, operands: Sequence[Value], segments: tuple[int, ...], paddings: Sequence[Padding]) -> None:
+    def _rebuild(
+        self,
+        operation: Operation,
+        operands: Sequence[Value],
+        segments: tuple[int, ...],
+        paddings: Sequence[Padding],
+    ) -> None:
         """The operation with other operands and its results expanded; it keeps its regions."""
-        types = [part for result in operation.results for part in (self._part_types(result) if isinstance(result.type, DescriptorType) else [result.type])]
+        types = [
+            part
+            for result in operation.results
+            for part in (
+                self._part_types(result)
+                if isinstance(result.type, DescriptorType)
+                else [result.type]
+            )
+        ]
         regions = list(operation.regions)
-        copy = Operation(operation.spec, operands, segments, operation.attributes, types, regions, operation.location)
+        copy = Operation(
+            operation.spec,
+            operands,
+            segments,
+            operation.attributes,
+            types,
+            regions,
+            operation.location,
+        )
         Builder.at(operation).insert(copy)
         results = iter(copy.results)
         for result, padding in zip(operation.results, paddings, strict=True):
@@ -275,7 +381,9 @@ class Expansion:
         operation.regions = []
         self._dead.append(operation)
 
-    def _carry(self, terminator: Operation, values: Sequence[Value], into: Sequence[Value], first: int = 0) -> None:
+    def _carry(
+        self, terminator: Operation, values: Sequence[Value], into: Sequence[Value], first: int = 0
+    ) -> None:
         """Let a terminator hand on parts; ``first`` operands before the values stay."""
         flat = self._flat(Builder.at(terminator), values, into)
         head = list(terminator.operands[:first])
@@ -291,7 +399,12 @@ class Expansion:
             return
         self._carry(terminator, list(terminator.operands), carried)
         flat = self._flat(Builder.at(operation), inits, carried)
-        self._rebuild(operation, [operation.lower, operation.upper, operation.step, *flat], (1, 1, 1, len(flat)), paddings)
+        self._rebuild(
+            operation,
+            [operation.lower, operation.upper, operation.step, *flat],
+            (1, 1, 1, len(flat)),
+            paddings,
+        )
 
     def _while(self, operation: While) -> None:
         before, after, inits = operation.before, operation.after, operation.inits
@@ -325,7 +438,9 @@ class Expansion:
 
     def _select(self, operation: Select) -> None:
         b, result = Builder.at(operation), operation.result
-        pairs = zip(self._values(b, operation.a, result), self._values(b, operation.b, result), strict=True)
+        pairs = zip(
+            self._values(b, operation.a, result), self._values(b, operation.b, result), strict=True
+        )
         values = [b.select(operation.condition, first, second) for first, second in pairs]
         self.parts[result] = self._parts_of(result, values, self.parts[operation.a].padding)
         self._dead.append(operation)
@@ -357,7 +472,9 @@ def _as_i64(b: Builder, value: Value) -> Value:
     return result
 
 
-def _block(b: Builder, parts: Parts, base: Value, axes: Sequence[_Axis], shape: tuple[int, ...]) -> tuple[Value, Value]:
+def _block(
+    b: Builder, parts: Parts, base: Value, axes: Sequence[_Axis], shape: tuple[int, ...]
+) -> tuple[Value, Value]:
     """Pointers to the elements of a block, and which of them are in the tensor."""
     pointers = b.splat(base, result=TileType(shape, base.type))
     mask: Value | None = None

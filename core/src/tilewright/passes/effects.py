@@ -68,7 +68,9 @@ def is_removable(operation: Operation) -> bool:
 
 def kept_for(operation: Operation) -> Operation | None:
     """Return the nested operation, or itself, whose effects prevent removal; None if removable."""
-    return next((inner for inner, effects in _effects_inside(operation) if effects is not Effect.READ), None)
+    return next(
+        (inner for inner, effects in _effects_inside(operation) if effects is not Effect.READ), None
+    )
 
 
 def clobbers_memory(operation: Operation) -> bool:
@@ -98,7 +100,11 @@ def is_speculatable(operation: Operation) -> bool:
         return not isinstance(operation, Gather)
     if spec.effects is Effect.REGION:
         # Loops may run long; reductions, scans and maps are as cheap as their operands are large.
-        return Trait.SCALAR_REGION in spec.traits and all(inner.spec.terminator or is_speculatable(inner) for region in operation.regions for inner in region)
+        return Trait.SCALAR_REGION in spec.traits and all(
+            inner.spec.terminator or is_speculatable(inner)
+            for region in operation.regions
+            for inner in region
+        )
     return False
 
 

@@ -32,7 +32,9 @@ def expand_math(module: Module, *, keep: Collection[str] = (), native_ldexp: boo
         for operation in list(function.walk()):
             body = None if operation.name in keep else _body(operation, native_ldexp)
             if body is not None:
-                found = lifted(Builder.at(operation), body.body, operation.operands, operation.results[0].type)
+                found = lifted(
+                    Builder.at(operation), body.body, operation.operands, operation.results[0].type
+                )
                 assert found is not None  # functions are of elementwise operations
                 (value,) = found
                 value.name = operation.results[0].name

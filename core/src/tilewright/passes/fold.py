@@ -31,7 +31,9 @@ def fold(operation: Operation, values: list[Any]) -> int | float | bool | None:
         return None
     element = element_type(next(iter(operation.operands)).type)
     if isinstance(element, FloatType):
-        values = [round_to(value, element) if isinstance(value, float) else value for value in values]
+        values = [
+            round_to(value, element) if isinstance(value, float) else value for value in values
+        ]
     found: int | float | bool | None = function(element, operation, *values)
     if isinstance(found, float) and not math.isfinite(found):
         target = element_type(operation.result.type)
@@ -134,7 +136,9 @@ def _fused(element: FloatType, operation: Operation, a: float, b: float, c: floa
         return cast_to(c if math.isfinite(a) and math.isfinite(b) else a * b + c, element)
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
-        return a * b + c if c == 0 else 0.0  # zero's sign is that of the sum of two zeros; a cancellation gives +0
+        return (
+            a * b + c if c == 0 else 0.0
+        )  # zero's sign is that of the sum of two zeros; a cancellation gives +0
     return cast_to(exact, element)
 
 
@@ -193,7 +197,9 @@ def _copy_sign(element: FloatType, operation: Operation, a: float, b: float) -> 
 def _scale(element: FloatType, operation: Operation, x: float, exponent: int) -> float:
     if x == 0 or not math.isfinite(x):
         return x
-    return round_to(Fraction(x) * Fraction(2) ** max(-5000, min(exponent, 5000)), element) or math.copysign(0.0, x)
+    return round_to(
+        Fraction(x) * Fraction(2) ** max(-5000, min(exponent, 5000)), element
+    ) or math.copysign(0.0, x)
 
 
 def _leading_zeros(element: IntType, operation: Operation, x: int) -> int | bool | None:

@@ -24,13 +24,17 @@ def inline(module: Module) -> bool:
     return changed or bool(callees)
 
 
-def _inline_into(function: Function, module: Module, done: set[str], chain: tuple[str, ...]) -> bool:
+def _inline_into(
+    function: Function, module: Module, done: set[str], chain: tuple[str, ...]
+) -> bool:
     """Make ``function`` free of calls, callees first.
 
     ``chain`` names the functions on the way here.
     """
     if function.name in chain:
-        raise ValueError(f"@{function.name} calls itself ({' -> '.join(['@' + name for name in (*chain, function.name)])}) and cannot be inlined")
+        raise ValueError(
+            f"@{function.name} calls itself ({' -> '.join(['@' + name for name in (*chain, function.name)])}) and cannot be inlined"
+        )
     if function.name in done:
         return False
     changed = False

@@ -26,7 +26,10 @@ def _region(region: Region) -> bool:
     """Inner loops first, so that what leaves them can leave the outer ones too."""
     changed = False
     for operation in region:
-        if operation.spec.effects & Effect.REGION and Trait.SCALAR_REGION not in operation.spec.traits:
+        if (
+            operation.spec.effects & Effect.REGION
+            and Trait.SCALAR_REGION not in operation.spec.traits
+        ):
             for inner in operation.regions:
                 changed |= _region(inner)
             if isinstance(operation, For | While) and not operation.no_licm:
@@ -73,4 +76,6 @@ def _may_move(operation: Operation, certain: bool, writes: bool) -> bool:
 def _reads_any(operation: Operation, values: set[Value]) -> bool:
     if not values.isdisjoint(operation.operands):
         return True
-    return bool(operation.regions) and any(_reads_any(inner, values) for region in operation.regions for inner in region)
+    return bool(operation.regions) and any(
+        _reads_any(inner, values) for region in operation.regions for inner in region
+    )

@@ -25,7 +25,13 @@ Check = Callable[[Module], None]
 STANDARD: tuple[Pass, ...] = (canonicalize, cse, licm, canonicalize, cse, dce)
 
 
-def run(module: Module, passes: Sequence[Pass] = STANDARD, *, verify_each: bool = False, timings: MutableMapping[str, float] | None = None) -> bool:
+def run(
+    module: Module,
+    passes: Sequence[Pass] = STANDARD,
+    *,
+    verify_each: bool = False,
+    timings: MutableMapping[str, float] | None = None,
+) -> bool:
     """Run ``passes`` over ``module`` in place; whether any changed it.
 
     Args:

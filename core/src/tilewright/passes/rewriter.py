@@ -85,7 +85,11 @@ class Rewriter(Builder):
             self.erase(operation)
             return True
         for rewrite in self._rewrites.get(operation.name, ()):
-            self.region, self.before, self.location = operation.parent, operation, operation.location
+            self.region, self.before, self.location = (
+                operation.parent,
+                operation,
+                operation.location,
+            )
             found = rewrite.apply(operation, self)
             if found is None:
                 continue
@@ -122,7 +126,11 @@ class Rewriter(Builder):
     def revisit_readers(self, value: Value) -> None:
         for reader in value.uses:
             self.revisit(reader)
-            if reader.spec.terminator and reader.parent is not None and isinstance(reader.parent.owner, Operation):
+            if (
+                reader.spec.terminator
+                and reader.parent is not None
+                and isinstance(reader.parent.owner, Operation)
+            ):
                 self.revisit(reader.parent.owner)
 
     def replace_value(self, old: Value, new: Value) -> None:

@@ -20,7 +20,12 @@ FP8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15")
 _SWAPS = frozenset({"xchg", "cas"})
 
 
-def every_type(features: Iterable[str], *, power_of_two: bool = True, narrow_floats: Iterable[str] = ("add", "min", "max")) -> Capabilities:
+def every_type(
+    features: Iterable[str],
+    *,
+    power_of_two: bool = True,
+    narrow_floats: Iterable[str] = ("add", "min", "max"),
+) -> Capabilities:
     """Return the capabilities of a backend that computes with every element type of the language.
 
     Such a backend has ``dot`` for all of its element types, in every precision and from one row and
@@ -42,7 +47,9 @@ def every_type(features: Iterable[str], *, power_of_two: bool = True, narrow_flo
         dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
         min_dot=(1, 1, 1),
         atomics={
-            **dict.fromkeys(("i32", "i64", "u32", "u64"), _SWAPS | {"add", "min", "max", "and", "or", "xor"}),
+            **dict.fromkeys(
+                ("i32", "i64", "u32", "u64"), _SWAPS | {"add", "min", "max", "and", "or", "xor"}
+            ),
             **dict.fromkeys(("i16", "u16"), _SWAPS),
             **dict.fromkeys(("f32", "f64"), _SWAPS | {"add", "min", "max"}),
             **dict.fromkeys(("f16", "bf16"), _SWAPS | {*narrow_floats}),

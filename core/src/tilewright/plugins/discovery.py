@@ -57,7 +57,10 @@ def _sources(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[Plug
     found: dict[tuple[str, str, str], PluginSource] = {}
     for entry in entry_points:
         distribution = _distribution_text(entry)
-        found.setdefault((entry.name, distribution, entry.value), PluginSource(entry.name, distribution, entry.value, partial(_load, entry)))
+        found.setdefault(
+            (entry.name, distribution, entry.value),
+            PluginSource(entry.name, distribution, entry.value, partial(_load, entry)),
+        )
     return sorted(found.values(), key=lambda source: (source.name, source.distribution))
 
 
@@ -68,9 +71,17 @@ memory: Callable[[], Path | None] | None = None
 
 def _load(entry: importlib.metadata.EntryPoint) -> Any:
     if not entry.pattern.match(entry.value):
-        raise ImportError(f"{entry.value!r} does not name a module, or an object as package.module:object")
+        raise ImportError(
+            f"{entry.value!r} does not name a module, or an object as package.module:object"
+        )
     module, distribution = entry.value.partition(":")[0].strip(), getattr(entry, "dist", None)
-    if distribution is not None and module not in sys.modules and os.name == "posix" and memory is not None and (folder := memory()) is not None:
+    if (
+        distribution is not None
+        and module not in sys.modules
+        and os.name == "posix"
+        and memory is not None
+        and (folder := memory()) is not None
+    ):
         from tilewright.plugins.patience import time_limit
         from tilewright.plugins.probe import try_out
 

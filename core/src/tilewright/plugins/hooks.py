@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from tilewright.ir import Module
-from tilewright.plugins.manifest import CodeObject, CProgram, Device, EmulatedDevice, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
+from tilewright.plugins.manifest import (
+    CodeObject,
+    CProgram,
+    Device,
+    EmulatedDevice,
+    Launcher,
+    Manifest,
+    Memory,
+    Parameter,
+    Pass,
+    Target,
+    Timer,
+)
 
 if TYPE_CHECKING:
     from tilewright.ir.work import Work
@@ -43,7 +55,9 @@ def tilewright_target(device: Device) -> Target | None:
 
 
 @hookspec(firstresult=True)
-def tilewright_passes(target: Target, options: Mapping[str, Any], passes: Sequence[Pass]) -> Sequence[Pass] | None:
+def tilewright_passes(
+    target: Target, options: Mapping[str, Any], passes: Sequence[Pass]
+) -> Sequence[Pass] | None:
     """Return the passes to run on Tile IR before lowering.
 
     ``passes`` is the standard pipeline, to be extended or replaced.
@@ -51,7 +65,9 @@ def tilewright_passes(target: Target, options: Mapping[str, Any], passes: Sequen
 
 
 @hookspec(firstresult=True)
-def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject | None:
+def tilewright_lower(
+    module: Module, target: Target, options: Mapping[str, Any]
+) -> CodeObject | None:
     """Turn a module of one kernel into code. ``options`` has every option of the manifest.
 
     Raises:
@@ -112,7 +128,9 @@ def tilewright_load(code: CodeObject, device: Device) -> Any:
 
 
 @hookspec(firstresult=True)
-def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher | None:
+def tilewright_launcher(
+    loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher | None:
     """The callable that starts the loaded kernel. It is cached and called for every launch.
 
     It may refuse a launch by a :class:`~tilewright.errors.RefusedError` before anything is started,
@@ -202,7 +220,9 @@ def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
 
 
 @hookspec(firstresult=True)
-def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram | None:
+def tilewright_export(
+    name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target
+) -> CProgram | None:
     """Return files with which C programs launch a kernel, for ``tilewright compile``.
 
     ``name`` begins the names of files and functions. Raises BackendError for a kernel that C
@@ -217,7 +237,10 @@ def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[
 
 @hookspec(firstresult=True)
 def tilewright_prune(
-    configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]
+    configurations: Sequence[Mapping[str, Any]],
+    target: Target,
+    arguments: Mapping[str, Any],
+    works: Sequence[Work | None],
 ) -> Sequence[Mapping[str, Any]] | None:
     """Return the configurations that can fit the target and are not hopeless, in any order.
 
@@ -229,7 +252,12 @@ def tilewright_prune(
 
 
 @hookspec(firstresult=True)
-def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> float | None:
+def tilewright_cost(
+    configuration: Mapping[str, Any],
+    target: Target,
+    arguments: Mapping[str, Any],
+    work: Work | None,
+) -> float | None:
     """Return an estimate that orders trials, lowest first.
 
     Where nothing is measured, the first is taken. ``work`` says what a program does, where that is

@@ -20,8 +20,22 @@ Code = TypeVar("Code")
 Lowering = Callable[[Code, Operation], None]
 
 #: What to lower first: with these the first kernels work. The rest in the order of the table.
-FIRST = ("constant", "arange", "splat", "addptr", "load", "store", "reshape", "broadcast", "program_id", "num_programs")
-_ORDER: Mapping[str, int] = {name: place for place, name in enumerate(dict.fromkeys((*FIRST, *(spec.name for spec in TABLE))))}
+FIRST = (
+    "constant",
+    "arange",
+    "splat",
+    "addptr",
+    "load",
+    "store",
+    "reshape",
+    "broadcast",
+    "program_id",
+    "num_programs",
+)
+_ORDER: Mapping[str, int] = {
+    name: place
+    for place, name in enumerate(dict.fromkeys((*FIRST, *(spec.name for spec in TABLE))))
+}
 
 
 class Lowerings(Generic[Code]):

@@ -36,7 +36,11 @@ def _frozen(label: str, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_version(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, int) for item in value)
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(item, int) for item in value)
+    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,9 @@ class Capabilities:
 
         for label in ("dtypes", "features"):
             if not isinstance(getattr(self, label), frozenset):
-                raise ManifestError(f"capabilities: {label} must be a frozenset of strings, not {getattr(self, label)!r}")
+                raise ManifestError(
+                    f"capabilities: {label} must be a frozenset of strings, not {getattr(self, label)!r}"
+                )
         object.__setattr__(self, "dot", _frozen("capabilities: dot", self.dot))
         object.__setattr__(self, "atomics", _frozen("capabilities: atomics", self.atomics))
         object.__setattr__(self, "remedies", _frozen("capabilities: remedies", self.remedies))
@@ -91,12 +97,16 @@ class Capabilities:
             except ValueError as error:
                 raise ManifestError(f"capabilities: {error}") from None
             except (TypeError, AttributeError):
-                raise ManifestError(f"capabilities: {name!r} is not the text of an element type") from None
+                raise ManifestError(
+                    f"capabilities: {name!r} is not the text of an element type"
+                ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # a frozen mapping cannot be pickled; the new object freezes its own
         values = (getattr(self, item.name) for item in fields(self))
-        return type(self), tuple(dict(value) if isinstance(value, Mapping) else value for value in values)
+        return type(self), tuple(
+            dict(value) if isinstance(value, Mapping) else value for value in values
+        )
 
     @cached_property
     def key(self) -> str:
@@ -189,27 +199,43 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if not is_backend_name(self.name):
-            raise ManifestError(f"name must be lower-case letters, digits, '-' and '_', not {self.name!r}")
+            raise ManifestError(
+                f"name must be lower-case letters, digits, '-' and '_', not {self.name!r}"
+            )
         for label in ("version", "summary"):
             if not isinstance(getattr(self, label), str) or not getattr(self, label):
-                raise ManifestError(f"{label} must be a non-empty string, not {getattr(self, label)!r}")
+                raise ManifestError(
+                    f"{label} must be a non-empty string, not {getattr(self, label)!r}"
+                )
         for label in ("device_kinds", "targets"):
             value = getattr(self, label)
             if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
                 raise ManifestError(f"{label} must be a tuple of strings, not {value!r}")
-        if not isinstance(self.ir_versions, tuple) or len(self.ir_versions) != 2 or not all(map(_is_version, self.ir_versions)):
-            raise ManifestError(f"ir_versions must be two versions, each (major, minor), not {self.ir_versions!r}")
+        if (
+            not isinstance(self.ir_versions, tuple)
+            or len(self.ir_versions) != 2
+            or not all(map(_is_version, self.ir_versions))
+        ):
+            raise ManifestError(
+                f"ir_versions must be two versions, each (major, minor), not {self.ir_versions!r}"
+            )
         low, high = self.ir_versions
         if low > high:
             raise ManifestError(f"ir_versions must be (lowest, highest), not {self.ir_versions}")
         if not isinstance(self.priority, int) or not isinstance(self.status, str):
-            raise ManifestError(f"priority must be an integer and status a string, not {self.priority!r} and {self.status!r}")
+            raise ManifestError(
+                f"priority must be an integer and status a string, not {self.priority!r} and {self.status!r}"
+            )
         if not isinstance(self.emulator, str):
-            raise ManifestError(f"emulator must be the name of a distribution, not {self.emulator!r}")
+            raise ManifestError(
+                f"emulator must be the name of a distribution, not {self.emulator!r}"
+            )
         if self.capabilities is not None and not isinstance(self.capabilities, Capabilities):
             raise ManifestError(f"capabilities must be a Capabilities, not {self.capabilities!r}")
         if self.capabilities is None and not self.status:
-            raise ManifestError("capabilities may be absent only where status says why nothing runs")
+            raise ManifestError(
+                "capabilities may be absent only where status says why nothing runs"
+            )
         if not isinstance(self.ops, tuple) or not all(isinstance(op, OpSpec) for op in self.ops):
             raise ManifestError(f"ops must be a tuple of OpSpec, not {self.ops!r}")
         OpTable(()).extended(self.ops)
@@ -220,13 +246,27 @@ class Manifest:
                 raise ManifestError(
                     f"language: {name!r} cannot be a name below tl.extra: it must be a public identifier other than {', '.join(SHARED_LANGUAGE)}"
                 )
-            if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
-                raise ManifestError(f"language: {name!r} must be the full name of a module, package.module, not {module!r}")
-        if not isinstance(self.host, str) or (self.host and not all(part.isidentifier() for part in self.host.split("."))):
-            raise ManifestError(f"host must be the full name of a module, package.module, or empty, not {self.host!r}")
-        object.__setattr__(self, "options", MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}))
+            if not isinstance(module, str) or not all(
+                part.isidentifier() for part in module.split(".")
+            ):
+                raise ManifestError(
+                    f"language: {name!r} must be the full name of a module, package.module, not {module!r}"
+                )
+        if not isinstance(self.host, str) or (
+            self.host and not all(part.isidentifier() for part in self.host.split("."))
+        ):
+            raise ManifestError(
+                f"host must be the full name of a module, package.module, or empty, not {self.host!r}"
+            )
+        object.__setattr__(
+            self,
+            "options",
+            MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}),
+        )
         if not isinstance(self.ignored, frozenset) or not self.ignored <= self.options.keys():
-            raise ManifestError(f"ignored must be a frozenset of launch options, which are {', '.join(self.options)}, not {self.ignored!r}")
+            raise ManifestError(
+                f"ignored must be a frozenset of launch options, which are {', '.join(self.options)}, not {self.ignored!r}"
+            )
 
     def _check_decompositions(self) -> None:
         for label in ("lowers", "computes"):
@@ -236,10 +276,14 @@ class Manifest:
         unknown = self.lowers - {spec.name for spec in (*TABLE, *self.ops)}
         if unknown:
             near = similar(min(unknown), [spec.name for spec in TABLE])
-            raise ManifestError(f"lowers: there is no operation {min(unknown)!r}; {near or '`tilewright ops` lists them'}")
+            raise ManifestError(
+                f"lowers: there is no operation {min(unknown)!r}; {near or '`tilewright ops` lists them'}"
+            )
         floats = {str(type_) for type_ in FLOATS}
         if self.computes and not {"f32"} <= self.computes <= floats:
-            raise ManifestError(f"computes: it must have f32, and be of {', '.join(sorted(floats))}; it is {', '.join(sorted(self.computes))}")
+            raise ManifestError(
+                f"computes: it must have f32, and be of {', '.join(sorted(floats))}; it is {', '.join(sorted(self.computes))}"
+            )
 
 
 @dataclass(frozen=True)
@@ -256,10 +300,18 @@ class Device:
     properties: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.kind, str) and isinstance(self.index, int) and isinstance(self.name, str)):
-            raise ManifestError(f"a device has a kind, an index and a name: two strings around an integer, not {self.kind!r}, {self.index!r}, {self.name!r}")
+        if not (
+            isinstance(self.kind, str)
+            and isinstance(self.index, int)
+            and isinstance(self.name, str)
+        ):
+            raise ManifestError(
+                f"a device has a kind, an index and a name: two strings around an integer, not {self.kind!r}, {self.index!r}, {self.name!r}"
+            )
         if not isinstance(self.properties, Mapping):
-            raise ManifestError(f"properties of a device must be a mapping from strings, not {self.properties!r}")
+            raise ManifestError(
+                f"properties of a device must be a mapping from strings, not {self.properties!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -296,22 +348,47 @@ class Target:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or not self.kind:
-            raise ManifestError(f"kind of a target must be a kind of device, a non-empty string, not {self.kind!r}")
+            raise ManifestError(
+                f"kind of a target must be a kind of device, a non-empty string, not {self.kind!r}"
+            )
         if self.capabilities is not None and not isinstance(self.capabilities, Capabilities):
-            raise ManifestError(f"capabilities of a target must be a Capabilities or None, not {self.capabilities!r}")
+            raise ManifestError(
+                f"capabilities of a target must be a Capabilities or None, not {self.capabilities!r}"
+            )
         if type(self.warp_size) is not int or self.warp_size < 1:
-            raise ManifestError(f"warp_size of a target must be a positive integer, not {self.warp_size!r}")
-        if not isinstance(self.arch, str) or not isinstance(self.cpu, str) or not isinstance(self.features, tuple):
-            raise ManifestError(f"a target has an arch and a cpu, strings, and a tuple of features, not {self.arch!r}, {self.cpu!r}, {self.features!r}")
+            raise ManifestError(
+                f"warp_size of a target must be a positive integer, not {self.warp_size!r}"
+            )
+        if (
+            not isinstance(self.arch, str)
+            or not isinstance(self.cpu, str)
+            or not isinstance(self.features, tuple)
+        ):
+            raise ManifestError(
+                f"a target has an arch and a cpu, strings, and a tuple of features, not {self.arch!r}, {self.cpu!r}, {self.features!r}"
+            )
         if not isinstance(self.limits, Mapping):
-            raise ManifestError(f"limits of a target must be a mapping from strings, not {self.limits!r}")
+            raise ManifestError(
+                f"limits of a target must be a mapping from strings, not {self.limits!r}"
+            )
 
     @cached_property
     def key(self) -> str:
         """The text that goes into cache keys."""
         capabilities = "" if self.capabilities is None else self.capabilities.key
         limits = repr(sorted(self.limits.items()))
-        return "|".join((self.backend, self.kind, self.arch, self.cpu, ",".join(self.features), str(self.warp_size), limits, capabilities))
+        return "|".join(
+            (
+                self.backend,
+                self.kind,
+                self.arch,
+                self.cpu,
+                ",".join(self.features),
+                str(self.warp_size),
+                limits,
+                capabilities,
+            )
+        )
 
 
 @dataclass
@@ -337,11 +414,25 @@ class CodeObject:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not isinstance(self.binary, bytes):
-            raise ManifestError(f"a code object has a name, a string, and a binary, bytes, not {type(self.name).__name__} and {type(self.binary).__name__}")
-        for label, values, kinds in (("stages", self.stages, (str, bytes)), ("timings", self.timings, (int, float)), ("metadata", self.metadata, object)):
-            if not isinstance(values, dict) or not all(isinstance(name, str) and isinstance(value, kinds) for name, value in values.items()):
-                allowed = {"stages": "text or bytes", "timings": "milliseconds", "metadata": "JSON-able facts"}[label]
-                raise ManifestError(f"{label} of a code object must be a dict from names to {allowed}, not {values!r:.200}")
+            raise ManifestError(
+                f"a code object has a name, a string, and a binary, bytes, not {type(self.name).__name__} and {type(self.binary).__name__}"
+            )
+        for label, values, kinds in (
+            ("stages", self.stages, (str, bytes)),
+            ("timings", self.timings, (int, float)),
+            ("metadata", self.metadata, object),
+        ):
+            if not isinstance(values, dict) or not all(
+                isinstance(name, str) and isinstance(value, kinds) for name, value in values.items()
+            ):
+                allowed = {
+                    "stages": "text or bytes",
+                    "timings": "milliseconds",
+                    "metadata": "JSON-able facts",
+                }[label]
+                raise ManifestError(
+                    f"{label} of a code object must be a dict from names to {allowed}, not {values!r:.200}"
+                )
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,9 @@ def within_limit(limit: float, work: Callable[[], Any]) -> Any:
         except BaseException as error:  # the caller's to handle, whatever it is
             outcome.append((None, error))
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="tilewright-plugin", daemon=True)
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(run,), name="tilewright-plugin", daemon=True
+    )
     try:
         thread.start()
     except RuntimeError:  # no more threads, or a platform without them
@@ -70,7 +72,9 @@ def within_limit(limit: float, work: Callable[[], Any]) -> Any:
 
 #: Module -> a weak reference to its lock, which a thread holds while it looks for the module, or
 #: runs its code to import it; of CPython.
-_locks: dict[str, Callable[[], Any]] | None = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", None)
+_locks: dict[str, Callable[[], Any]] | None = getattr(
+    sys.modules.get("_frozen_importlib"), "_module_locks", None
+)
 
 
 def _importing() -> bool:
@@ -78,11 +82,20 @@ def _importing() -> bool:
     if _imp.lock_held():
         return True
     if _locks is None:
-        return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in list(sys.modules.values()))
-    return any(getattr(reference(), "owner", None) is not None for reference in list(_locks.values()))
+        return any(
+            getattr(getattr(module, "__spec__", None), "_initializing", False)
+            for module in list(sys.modules.values())
+        )
+    return any(
+        getattr(reference(), "owner", None) is not None for reference in list(_locks.values())
+    )
 
 
 def _where(thread: threading.Thread) -> str:
     """The line of Python that a thread is at."""
     frame = sys._current_frames().get(thread.ident or 0)
-    return "" if frame is None else f"; it is at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return (
+        ""
+        if frame is None
+        else f"; it is at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    )

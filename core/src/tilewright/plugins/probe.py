@@ -60,17 +60,30 @@ def try_out(name: str, version: str, module: str, folder: Path, limit: float) ->
         return
     command = python_command(_CHILD, module, os.getpid())
     try:
-        done = subprocess.run(command, capture_output=True, env=environment(), stdin=subprocess.DEVNULL, timeout=limit or None, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            timeout=limit or None,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         pass
     else:
         if done.returncode or not done.stdout.endswith(_SURVIVED):
-            raise EndingError(_message(module, done.returncode, done.stderr.decode(errors="replace").strip()))
+            raise EndingError(
+                _message(module, done.returncode, done.stderr.decode(errors="replace").strip())
+            )
     known.touch(mode=0o600)
 
 
 def _message(module: str, status: int, errors: str) -> str:
-    how = f"by signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"with status {status}"
+    how = (
+        f"by signal {-status} ({signal.strsignal(-status)})"
+        if status < 0
+        else f"with status {status}"
+    )
     return f"importing {module} ends the process {how}{': ' + errors[-500:] if errors else ''}"
 
 
@@ -81,7 +94,16 @@ def _own_distributions() -> frozenset[str]:
         needed = importlib.metadata.requires("tilewright") or []
     except importlib.metadata.PackageNotFoundError:
         needed = []
-    return frozenset(("tilewright", *(found[0] for need in needed if (found := re.match(r"tilewright-\w+(?=.*extra)", need)))))
+    return frozenset(
+        (
+            "tilewright",
+            *(
+                found[0]
+                for need in needed
+                if (found := re.match(r"tilewright-\w+(?=.*extra)", need))
+            ),
+        )
+    )
 
 
 def _file_facts(module: str) -> tuple[str, ...]:

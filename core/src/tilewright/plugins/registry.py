@@ -37,7 +37,13 @@ _PATIENCE = f"Where it needs longer, set {VARIABLE} to more seconds, or to 0 for
 class Backend:
     """One plugin that loaded. Its hooks are called for it alone."""
 
-    def __init__(self, source: PluginSource, manifest: Manifest, manager: pluggy.PluginManager, load_seconds: float) -> None:
+    def __init__(
+        self,
+        source: PluginSource,
+        manifest: Manifest,
+        manager: pluggy.PluginManager,
+        load_seconds: float,
+    ) -> None:
         self.source = source
         self.manifest = manifest
         #: seconds that importing it took
@@ -65,7 +71,11 @@ class Backend:
     def completed(self, target: Target) -> Target:
         """``target`` with the manifest's capabilities, where it has none of its own."""
         capabilities = self.manifest.capabilities
-        return target if target.capabilities is not None or capabilities is None else dataclasses.replace(target, capabilities=capabilities)
+        return (
+            target
+            if target.capabilities is not None or capabilities is None
+            else dataclasses.replace(target, capabilities=capabilities)
+        )
 
     def implements(self, hook: str) -> bool:
         """Return whether the plugin implements ``hook``."""
@@ -73,7 +83,10 @@ class Backend:
 
     def takes(self, hook: str, argument: str) -> bool:
         """Return whether the plugin's implementation of ``hook`` takes ``argument``."""
-        return any(argument in found.argnames for found in getattr(self._manager.hook, hook).get_hookimpls())
+        return any(
+            argument in found.argnames
+            for found in getattr(self._manager.hook, hook).get_hookimpls()
+        )
 
     def call(self, hook: str, /, **arguments: Any) -> Any:
         """Call one hook of this plugin; None where it has no implementation.
@@ -87,11 +100,15 @@ class Backend:
         called = getattr(self._manager.hook, hook)
         limit = time_limit() if hook in _LIMITED else 0
         try:
-            return within_limit(limit, lambda: called(**arguments)) if limit else called(**arguments)
+            return (
+                within_limit(limit, lambda: called(**arguments)) if limit else called(**arguments)
+            )
         except (TilewrightError, KeyboardInterrupt):
             raise
         except HangingError as error:
-            self._hanging[hook] = f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is skipped: {error}. {_PATIENCE}."
+            self._hanging[hook] = (
+                f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is skipped: {error}. {_PATIENCE}."
+            )
             raise BackendError(self._hanging[hook]) from None
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
@@ -108,7 +125,9 @@ class Backend:
         result = self.call(hook, **arguments)
         if result is None:
             what = "gave no answer to" if self.implements(hook) else "does not implement"
-            raise BackendError(f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a kernel needs. Use a newer version of it.")
+            raise BackendError(
+                f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a kernel needs. Use a newer version of it."
+            )
         return result
 
     def __reduce__(self) -> Any:
@@ -143,14 +162,22 @@ def load_backend(source: PluginSource) -> Backend:
     except HangingError as error:
         raise _refusal(source, f"it hangs while it is imported: {error}", _PATIENCE) from None
     except BaseException as error:  # SystemExit too: a plugin does not end the process
-        raise _refusal(source, f"it cannot be imported: {_cause(error)}", "Reinstall or update it, with what it needs") from error
+        raise _refusal(
+            source,
+            f"it cannot be imported: {_cause(error)}",
+            "Reinstall or update it, with what it needs",
+        ) from error
     manager = pluggy.PluginManager(hooks.PROJECT)
     manager.add_hookspecs(hooks)
     try:
         manager.register(plugin, source.name)
         manager.check_pending()
     except Exception as error:
-        raise _refusal(source, f"its hooks do not match their specifications: {error}", "Update it to a version made for this release") from error
+        raise _refusal(
+            source,
+            f"its hooks do not match their specifications: {error}",
+            "Update it to a version made for this release",
+        ) from error
     try:
         manifest = within_limit(limit, manager.hook.tilewright_backend)
     except KeyboardInterrupt:
@@ -158,25 +185,43 @@ def load_backend(source: PluginSource) -> Backend:
     except HangingError as error:
         raise _refusal(source, f"it hangs in tilewright_backend: {error}", _PATIENCE) from None
     except BaseException as error:
-        raise _refusal(source, f"tilewright_backend failed: {_cause(error)}", "Update it, or report this to its authors") from error
+        raise _refusal(
+            source,
+            f"tilewright_backend failed: {_cause(error)}",
+            "Update it, or report this to its authors",
+        ) from error
     _check_manifest(source, manifest)
     return Backend(source, manifest, manager, time.perf_counter() - started)
 
 
 def _check_manifest(source: PluginSource, manifest: object) -> None:
     if manifest is None:
-        raise _refusal(source, "it does not implement tilewright_backend", "Mark that function of its module with tilewright.plugins.hooks.hookimpl")
+        raise _refusal(
+            source,
+            "it does not implement tilewright_backend",
+            "Mark that function of its module with tilewright.plugins.hooks.hookimpl",
+        )
     if not isinstance(manifest, Manifest):
-        raise _refusal(source, f"tilewright_backend returned {type(manifest).__name__}, not a Manifest", "Report this to its authors")
+        raise _refusal(
+            source,
+            f"tilewright_backend returned {type(manifest).__name__}, not a Manifest",
+            "Report this to its authors",
+        )
     if manifest.name != source.name:
         raise _refusal(
-            source, f"its manifest is named {manifest.name!r} and its entry point {source.name!r}", "Both must be the same: report this to its authors"
+            source,
+            f"its manifest is named {manifest.name!r} and its entry point {source.name!r}",
+            "Both must be the same: report this to its authors",
         )
     low, high = manifest.ir_versions
     if not low <= IR_VERSION <= high:
         accepted = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
         newer = "this backend" if high < IR_VERSION else "tilewright"
-        raise _refusal(source, f"it accepts Tile IR {accepted}, and this tilewright writes Tile IR {IR_VERSION[0]}.{IR_VERSION[1]}", f"Update {newer}")
+        raise _refusal(
+            source,
+            f"it accepts Tile IR {accepted}, and this tilewright writes Tile IR {IR_VERSION[0]}.{IR_VERSION[1]}",
+            f"Update {newer}",
+        )
 
 
 def _cause(error: BaseException) -> str:
@@ -184,11 +229,15 @@ def _cause(error: BaseException) -> str:
 
 
 def _refusal(source: PluginSource, cause: str, remedy: str) -> BackendError:
-    return BackendError(f"backend {source.name!r} ({source.distribution}, {source.reference}) is disabled: {cause}. {remedy}.")
+    return BackendError(
+        f"backend {source.name!r} ({source.distribution}, {source.reference}) is disabled: {cause}. {remedy}."
+    )
 
 
 #: The names of the plugins that are being loaded, of which the innermost asks.
-_loading: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("loading", default=frozenset())
+_loading: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
+    "loading", default=frozenset()
+)
 
 
 class Registry:
@@ -228,7 +277,9 @@ class Registry:
             BackendError: it is not installed, or is broken (its own error).
         """
         if not isinstance(name, str):
-            raise BackendError(f"a backend is asked for by its name, a string, not by {name!r}; installed: {self._installed()}")
+            raise BackendError(
+                f"a backend is asked for by its name, a string, not by {name!r}; installed: {self._installed()}"
+            )
         found = self._loaded.get(name) or self._load(name)
         if isinstance(found, BackendError):
             raise BackendError(str(found)) from found.__cause__
@@ -243,7 +294,11 @@ class Registry:
     def broken(self) -> dict[str, BackendError]:
         """The plugins that disabled themselves, with why."""
         self.backends()
-        return {name: found for name, found in sorted(self._loaded.items()) if isinstance(found, BackendError)}
+        return {
+            name: found
+            for name, found in sorted(self._loaded.items())
+            if isinstance(found, BackendError)
+        }
 
     def for_device_kind(self, kind: str) -> list[Backend]:
         """The backends that serve devices of a kind, the default one first."""
@@ -262,7 +317,14 @@ class Registry:
 
     def host_module(self, name: str) -> str | None:
         """Return the full name of the module ``tilewright.NAME`` that a backend brings, or None."""
-        return next((backend.manifest.host for backend in self.backends() if backend.name == name and backend.manifest.host), None)
+        return next(
+            (
+                backend.manifest.host
+                for backend in self.backends()
+                if backend.name == name and backend.manifest.host
+            ),
+            None,
+        )
 
     def distribution_of(self, package: str) -> str | None:
         """Return the name of the distribution that ships a plugin in ``package``, a top-level one.
@@ -278,13 +340,17 @@ class Registry:
         modules = (module for found in loaded for module in found.manifest.language.values())
         return "" if any(module.partition(".")[0] == package for module in modules) else None
 
-    def register(self, plugin: object, name: str, *, distribution: str = "registered in this process") -> Backend:
+    def register(
+        self, plugin: object, name: str, *, distribution: str = "registered in this process"
+    ) -> Backend:
         """Add a plugin object or module that no distribution ships, in place of any of that name.
 
         Raises:
             BackendError: it is malformed; nothing is registered.
         """
-        source = PluginSource(name, distribution, getattr(plugin, "__name__", type(plugin).__name__), lambda: plugin)
+        source = PluginSource(
+            name, distribution, getattr(plugin, "__name__", type(plugin).__name__), lambda: plugin
+        )
         backend = load_backend(source)
         with self._lock:
             self._all_sources()[name] = [source]
@@ -349,7 +415,9 @@ class Registry:
         found: Backend | BackendError
         if len(sources) > 1:
             shippers = " and ".join(source.distribution for source in sources)
-            found = BackendError(f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. Uninstall all but one of them.")
+            found = BackendError(
+                f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. Uninstall all but one of them."
+            )
         else:
             try:
                 found = load_backend(sources[0])

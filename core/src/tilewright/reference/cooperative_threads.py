@@ -42,7 +42,9 @@ class Turns:
         turns = [threading.Event() for _ in range(count)]
         try:
             for number in range(count):
-                made = threading.Thread(target=self._run, args=(number, turns[number], program), daemon=True)
+                made = threading.Thread(
+                    target=self._run, args=(number, turns[number], program), daemon=True
+                )
                 try:
                     made.start()
                 except RuntimeError as error:

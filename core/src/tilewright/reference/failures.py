@@ -27,7 +27,11 @@ def where(location: Location | None, calls: Sequence[Location | None] = ()) -> s
 
 
 def failure(
-    operation: Operation, message: str, program: tuple[int, int, int] | None, lane: tuple[int, ...] | None, calls: Sequence[Location | None]
+    operation: Operation,
+    message: str,
+    program: tuple[int, int, int] | None,
+    lane: tuple[int, ...] | None,
+    calls: Sequence[Location | None],
 ) -> KernelError:
     """The exception for an operation that failed."""
     text = f"{where(operation.location, calls)}: {message}"

@@ -24,7 +24,15 @@ class Watch(Protocol):
     """
 
     def access(
-        self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        addresses: Array,
+        mask: Array | None,
+        size: int,
+        rank: int,
+        argument: int | None,
     ) -> Array | None:
         """Check the accesses of an operation; return the mask without the invalid ones."""
         ...
@@ -79,7 +87,13 @@ class Frame:
 
     __slots__ = ("_ids", "call", "parent", "pids", "run", "selection", "values")
 
-    def __init__(self, run: Run, pids: NDArray[np.int64], parent: Frame | None = None, selection: Indices | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        pids: NDArray[np.int64],
+        parent: Frame | None = None,
+        selection: Indices | None = None,
+    ) -> None:
         self.run = run
         self.parent = parent
         self.selection = selection
@@ -147,6 +161,14 @@ class Frame:
             else:
                 frame = frame.parent
 
-    def failure(self, operation: Operation, message: str, row: int | None = None, lane: tuple[int, ...] | None = None) -> KernelError:
+    def failure(
+        self,
+        operation: Operation,
+        message: str,
+        row: int | None = None,
+        lane: tuple[int, ...] | None = None,
+    ) -> KernelError:
         """The exception for an operation that failed in a row, at an index into its tile."""
-        return failure(operation, message, None if row is None else self.coordinates(row), lane, self.calls())
+        return failure(
+            operation, message, None if row is None else self.coordinates(row), lane, self.calls()
+        )

@@ -15,7 +15,16 @@ from tilewright.errors import KernelError, LaunchError
 from tilewright.ir.breakpoint import Breakpoint
 from tilewright.ir.core import Module, Operation, Region, Value
 from tilewright.ir.table import Kind
-from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type, byte_size, element_type
+from tilewright.ir.types import (
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    byte_size,
+    element_type,
+)
 from tilewright.recursion import deep_recursion
 from tilewright.reference import provenance
 from tilewright.reference.checks.checked_mode import CheckedOptions
@@ -46,8 +55,15 @@ class DescriptorValue:
 
     __slots__ = ("base", "padding", "shape", "strides")
 
-    def __init__(self, base: object, shape: Sequence[int], strides: Sequence[int], padding: str = "zero") -> None:
-        self.base, self.shape, self.strides, self.padding = base, tuple(shape), tuple(strides), padding
+    def __init__(
+        self, base: object, shape: Sequence[int], strides: Sequence[int], padding: str = "zero"
+    ) -> None:
+        self.base, self.shape, self.strides, self.padding = (
+            base,
+            tuple(shape),
+            tuple(strides),
+            padding,
+        )
 
 
 #: One operation made ready: its meaning (None where it is a control operation), the operation, its
@@ -67,7 +83,13 @@ class Interpreter:
         checker: Checker | None,
         turns: Turns | None = None,
     ) -> None:
-        self.module, self.grid, self.memory, self.printer, self.checker = module, grid, memory, printer, checker
+        self.module, self.grid, self.memory, self.printer, self.checker = (
+            module,
+            grid,
+            memory,
+            printer,
+            checker,
+        )
         self.turns = turns
         self._plans: dict[Region, tuple[list[_Step], list[Value]]] = {}
         self._closed: dict[Region, bool] = {}
@@ -93,7 +115,14 @@ class Interpreter:
                 for result, out in zip(results, function(frame, operation), strict=True):
                     values[result] = out
                 continue
-            operands = [get(group) if group.__class__ is Value else None if group is None else [get(value) for value in group] for group in groups]
+            operands = [
+                get(group)
+                if group.__class__ is Value
+                else None
+                if group is None
+                else [get(value) for value in group]
+                for group in groups
+            ]
             if self.checker is None:
                 out = function(frame, operation, *operands)
             else:
@@ -112,9 +141,19 @@ class Interpreter:
             if operation.name in CONTROL:
                 steps.append((CONTROL[operation.name], True, operation, (), operation.results))
             elif operation.name in MEANINGS:
-                steps.append((MEANINGS[operation.name], False, operation, _groups(operation), operation.results))
+                steps.append(
+                    (
+                        MEANINGS[operation.name],
+                        False,
+                        operation,
+                        _groups(operation),
+                        operation.results,
+                    )
+                )
             else:
-                raise KernelError(f"{operation.location or operation.name}: the reference has no meaning for the operation {operation.name!r}")
+                raise KernelError(
+                    f"{operation.location or operation.name}: the reference has no meaning for the operation {operation.name!r}"
+                )
         raise AssertionError("a region has no terminator: the module is not verified")
 
 
@@ -158,7 +197,9 @@ def run(
     """
     kernel = module.kernel
     if len(arguments) != len(kernel.arguments):
-        raise LaunchError(f"@{kernel.name} takes {len(kernel.arguments)} arguments, not {len(arguments)}")
+        raise LaunchError(
+            f"@{kernel.name} takes {len(kernel.arguments)} arguments, not {len(arguments)}"
+        )
     if len(grid) != 3 or any(extent < 0 for extent in grid):
         raise LaunchError(f"a grid has three extents that are not negative, not {grid}")
     names = [argument.name or f"#{index}" for index, argument in enumerate(kernel.arguments)]
@@ -202,11 +243,15 @@ def run(
         checker.finish()
 
 
-def _bind(parameters: Sequence[Value], names: Sequence[str], arguments: Sequence[Any]) -> tuple[list[RuntimeValue], dict[int, ArgumentBuffer]]:
+def _bind(
+    parameters: Sequence[Value], names: Sequence[str], arguments: Sequence[Any]
+) -> tuple[list[RuntimeValue], dict[int, ArgumentBuffer]]:
     """The value of each argument, and the memory behind those that have some, by position."""
     values: list[RuntimeValue] = []
     buffers: dict[int, ArgumentBuffer] = {}
-    for index, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
+    for index, (parameter, name, argument) in enumerate(
+        zip(parameters, names, arguments, strict=True)
+    ):
         try:
             values.append(_value(parameter.type, argument, index, buffers))
         except (LaunchError, TypeError, ValueError, AttributeError) as error:
@@ -236,7 +281,9 @@ def _value(
             index,
         )
     if isinstance(type_, IntType):
-        return numpy_dtype(type_).type(bool(argument) if type_.bits == 1 else type_.wrap(int(argument)))
+        return numpy_dtype(type_).type(
+            bool(argument) if type_.bits == 1 else type_.wrap(int(argument))
+        )
     if isinstance(type_, FloatType):
         return constant_array(type_, float(argument))
     raise LaunchError(f"an argument cannot have type {type_}")
@@ -260,8 +307,15 @@ def _sequential(module: Module, buffers: dict[int, ArgumentBuffer]) -> bool:
         return False
     if order.awaited is None or order.written is None:
         return True
-    extents = [[buffers[index].allocation for index in roots if index in buffers] for roots in (order.awaited, order.written)]
-    return any(low < other_high and other_low < high for low, high in extents[0] for other_low, other_high in extents[1])
+    extents = [
+        [buffers[index].allocation for index in roots if index in buffers]
+        for roots in (order.awaited, order.written)
+    ]
+    return any(
+        low < other_high and other_low < high
+        for low, high in extents[0]
+        for other_low, other_high in extents[1]
+    )
 
 
 def _bytes_of_one_program(module: Module) -> int:

@@ -20,12 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir.float_to_int import conversion_type, integer_of_nan
-from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, PointerType, Type, element_type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    element_type,
+)
 
 #: An array or a NumPy scalar: results of arithmetic on scalars are either.
 Array = Any
 
-_FLOAT_DTYPES: dict[Type, np.dtype[Any]] = {F16: np.dtype(np.float16), F32: np.dtype(np.float32), F64: np.dtype(np.float64)}
+_FLOAT_DTYPES: dict[Type, np.dtype[Any]] = {
+    F16: np.dtype(np.float16),
+    F32: np.dtype(np.float32),
+    F64: np.dtype(np.float64),
+}
 _BIT_DTYPES: dict[int, np.dtype[Any]] = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 _ADDRESS = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
@@ -64,7 +78,11 @@ def nan_bits(format_: FloatType) -> int:
     if not format_.has_negative_zero:
         return 1 << (format_.bits - 1)
     top = ((1 << format_.exponent) - 1) << format_.mantissa
-    return top | (1 << (format_.mantissa - 1)) if format_.has_infinity else top | ((1 << format_.mantissa) - 1)
+    return (
+        top | (1 << (format_.mantissa - 1))
+        if format_.has_infinity
+        else top | ((1 << format_.mantissa) - 1)
+    )
 
 
 def largest_bits(format_: FloatType) -> int:
@@ -77,7 +95,11 @@ def largest_bits(format_: FloatType) -> int:
 
 def overflow_bits(format_: FloatType) -> int:
     """Return the encoding that overflow rounds to, to nearest: infinity, or NaN without one."""
-    return ((1 << format_.exponent) - 1) << format_.mantissa if format_.has_infinity else nan_bits(format_)
+    return (
+        ((1 << format_.exponent) - 1) << format_.mantissa
+        if format_.has_infinity
+        else nan_bits(format_)
+    )
 
 
 # -- decoding --------------------------------------------------------------------------------------
@@ -89,8 +111,12 @@ def _decoding_table(format_: FloatType) -> NDArray[np.float32]:
     code = np.arange(1 << format_.bits, dtype=np.int64)
     magnitude = code & ((1 << (format_.bits - 1)) - 1)
     exponent, fraction = magnitude >> format_.mantissa, magnitude & ((1 << format_.mantissa) - 1)
-    significand = np.where(exponent > 0, fraction + (1 << format_.mantissa), fraction).astype(np.float64)
-    value = np.ldexp(significand, (np.maximum(exponent, 1) - format_.bias - format_.mantissa).astype(np.int32))
+    significand = np.where(exponent > 0, fraction + (1 << format_.mantissa), fraction).astype(
+        np.float64
+    )
+    value = np.ldexp(
+        significand, (np.maximum(exponent, 1) - format_.bias - format_.mantissa).astype(np.int32)
+    )
     if format_.has_infinity:
         value = np.where(magnitude == overflow_bits(format_), np.inf, value)
         value = np.where(magnitude > overflow_bits(format_), np.nan, value)
@@ -165,7 +191,9 @@ def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any
     finite = np.isfinite(values)
     safe = np.where(finite, magnitude, 0.0)
     _, exponent = np.frexp(safe)
-    exponent = np.where(safe == 0.0, 1 - format_.bias, np.maximum(exponent.astype(np.int64) - 1, 1 - format_.bias))
+    exponent = np.where(
+        safe == 0.0, 1 - format_.bias, np.maximum(exponent.astype(np.int64) - 1, 1 - format_.bias)
+    )
     scaled = np.ldexp(safe, (format_.mantissa - exponent).astype(np.int32))
     rounded = np.rint(scaled) if rounding == "rtne" else np.floor(scaled)
     # Exponents past the format's range would not fit its fields; they overflow in any case.
@@ -185,7 +213,9 @@ def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any
 def _bf16_from_float32(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Round f32 to bf16, its upper half: add half a unit, less one where a tie would go odd."""
     bits = values.view(np.uint32)
-    rounded = (bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))) >> np.uint32(16)
+    rounded = (bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))) >> np.uint32(
+        16
+    )
     result = rounded.astype(np.uint16)
     unordered = np.isnan(values)
     if unordered.any():
@@ -197,7 +227,9 @@ def _bf16_from_float32(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 @functools.cache
 def _fp8_from_float16(format_: FloatType) -> NDArray[np.uint8]:
     """The encodings of all float16 numbers."""
-    return encode_bits(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64), format_, "rtne")
+    return encode_bits(
+        np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64), format_, "rtne"
+    )
 
 
 # -- integers to floats ----------------------------------------------------------------------------
@@ -236,7 +268,9 @@ def float64_of_integers(values: Array) -> NDArray[np.float64]:
     # and even, and the error is positive.
     limit = 2.0**64 if values.dtype.kind == "u" else 2.0**63
     near = np.where(near >= limit, np.nextafter(limit, 0.0), near)
-    return round_to_odd(near, (values - near.astype(values.dtype)).astype(np.int64).astype(np.float64))
+    return round_to_odd(
+        near, (values - near.astype(values.dtype)).astype(np.int64).astype(np.float64)
+    )
 
 
 def float_of_integers(values: Array, format_: FloatType) -> Array:

@@ -28,7 +28,9 @@ _FOLLOWS = (Addptr, Gather, MakeDescriptor, Select)
 
 
 def _is_address(value: Value) -> bool:
-    return isinstance(value.type, DescriptorType) or isinstance(element_type(value.type), PointerType)
+    return isinstance(value.type, DescriptorType) or isinstance(
+        element_type(value.type), PointerType
+    )
 
 
 def _union(a: Roots, b: Roots) -> Roots:
@@ -104,7 +106,12 @@ class Provenance:
     def _follow(self, operation: Operation) -> None:
         roots: Roots = _NONE
         copies = isinstance(operation, Bitcast) and _is_address(operation.x)
-        if operation.spec.forwards or Trait.SHAPE in operation.spec.traits or isinstance(operation, _FOLLOWS) or copies:
+        if (
+            operation.spec.forwards
+            or Trait.SHAPE in operation.spec.traits
+            or isinstance(operation, _FOLLOWS)
+            or copies
+        ):
             for operand in operation.operands:
                 if _is_address(operand):
                     roots = _union(roots, self.of(operand))
@@ -143,14 +150,25 @@ def order_of(module: Module) -> Order:
     """
     loops = [operation for operation in module.walk() if isinstance(operation, While)]
     reached = [inner for loop in loops for inner in _reached(module, loop)]
-    waits = any(isinstance(inner, ATOMICS) or (isinstance(inner, Load) and inner.volatile) for inner in reached)
+    waits = any(
+        isinstance(inner, ATOMICS) or (isinstance(inner, Load) and inner.volatile)
+        for inner in reached
+    )
     if waits or any(isinstance(operation, Print) for operation in module.walk()):
         return Order(True, _NONE, _NONE)
-    reads = [inner for inner in reached if inner.spec.effects & Effect.READ and not isinstance(inner, Call)]
+    reads = [
+        inner
+        for inner in reached
+        if inner.spec.effects & Effect.READ and not isinstance(inner, Call)
+    ]
     if not reads:
         return Order(False, _NONE, _NONE)
     provenance = Provenance(module)
-    writes = [operation for operation in module.walk() if operation.spec.effects & Effect.WRITE and not isinstance(operation, Call)]
+    writes = [
+        operation
+        for operation in module.walk()
+        if operation.spec.effects & Effect.WRITE and not isinstance(operation, Call)
+    ]
     return Order(False, _all_roots(provenance, reads), _all_roots(provenance, writes))
 
 
@@ -181,7 +199,10 @@ def loads_pointers(module: Module) -> bool:
     """Return whether the kernel may use addresses from memory or made of integers."""
     return any(
         any(isinstance(element_type(result.type), PointerType) for result in operation.results)
-        and (operation.spec.effects & Effect.READ or (isinstance(operation, Bitcast) and not _is_address(operation.x)))
+        and (
+            operation.spec.effects & Effect.READ
+            or (isinstance(operation, Bitcast) and not _is_address(operation.x))
+        )
         for operation in module.walk()
         if not isinstance(operation, Call)
     )
@@ -193,5 +214,7 @@ def synchronizes(module: Module) -> bool:
     They do by atomics that are not relaxed or by volatile loads.
     """
     return any(
-        (isinstance(operation, ATOMICS) and operation.order != "relaxed") or (isinstance(operation, Load) and operation.volatile) for operation in module.walk()
+        (isinstance(operation, ATOMICS) and operation.order != "relaxed")
+        or (isinstance(operation, Load) and operation.volatile)
+        for operation in module.walk()
     )

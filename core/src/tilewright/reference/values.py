@@ -40,14 +40,24 @@ class Descriptor:
 
     def with_fields(self, fields: Sequence[Array]) -> Descriptor:
         rank = len(self.shape)
-        return Descriptor(fields[0], tuple(fields[1 : 1 + rank]), tuple(fields[1 + rank : -1]), fields[-1], self.argument)
+        return Descriptor(
+            fields[0],
+            tuple(fields[1 : 1 + rank]),
+            tuple(fields[1 + rank : -1]),
+            fields[-1],
+            self.argument,
+        )
 
     def of_one_argument(self, origins: Sequence[Descriptor]) -> Descriptor:
         """Return the descriptor with the origins' common argument, else without one.
 
         Accesses are checked against that argument.
         """
-        return self if all(origin.argument == self.argument for origin in origins) else replace(self, argument=None)
+        return (
+            self
+            if all(origin.argument == self.argument for origin in origins)
+            else replace(self, argument=None)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,9 @@ def is_varying(value: RuntimeValue, type_: Type) -> bool:
 def take(value: RuntimeValue, type_: Type, programs: Indices | NDArray[np.bool_]) -> RuntimeValue:
     """A value for some of its programs."""
     if isinstance(value, Descriptor):
-        return value.with_fields([field[programs] if field.ndim else field for field in value.fields()])
+        return value.with_fields(
+            [field[programs] if field.ndim else field for field in value.fields()]
+        )
     if not is_varying(value, type_):
         return value
     if isinstance(value, Tracked):
@@ -91,7 +103,9 @@ def expanded(array: Array, shape: tuple[int, ...], programs: int) -> Array:
     return array if array.ndim > len(shape) else np.broadcast_to(array, (programs, *shape))
 
 
-def merge(parts: Sequence[tuple[Indices | None, RuntimeValue]], type_: Type, programs: int) -> RuntimeValue:
+def merge(
+    parts: Sequence[tuple[Indices | None, RuntimeValue]], type_: Type, programs: int
+) -> RuntimeValue:
     """Merge a value from its parts, each for the programs at some indices.
 
     ``None`` stands for all programs; then there is one part.
@@ -100,21 +114,36 @@ def merge(parts: Sequence[tuple[Indices | None, RuntimeValue]], type_: Type, pro
         return parts[0][1]
     first = parts[0][1]
     if isinstance(first, Descriptor):
-        columns = [[(indices, field) for indices, field in zip([i] * len(d.fields()), d.fields(), strict=True)] for i, d in parts]
-        merged_fields = [_merge_arrays(list(column), (), programs) for column in zip(*columns, strict=True)]
+        columns = [
+            [
+                (indices, field)
+                for indices, field in zip([i] * len(d.fields()), d.fields(), strict=True)
+            ]
+            for i, d in parts
+        ]
+        merged_fields = [
+            _merge_arrays(list(column), (), programs) for column in zip(*columns, strict=True)
+        ]
         whole = first.with_fields(merged_fields)
         return whole.of_one_argument([part for _, part in parts])
     shape = shape_of(type_)
-    arrays = [(indices, part.array if isinstance(part, Tracked) else part) for indices, part in parts]
+    arrays = [
+        (indices, part.array if isinstance(part, Tracked) else part) for indices, part in parts
+    ]
     merged = _merge_arrays(arrays, shape, programs)
     if any(isinstance(part, Tracked) for _, part in parts):
         zero = np.int32(0)
-        origins = [(indices, part.origins if isinstance(part, Tracked) else np.broadcast_to(zero, shape)) for indices, part in parts]
+        origins = [
+            (indices, part.origins if isinstance(part, Tracked) else np.broadcast_to(zero, shape))
+            for indices, part in parts
+        ]
         return Tracked(merged, _merge_arrays(origins, shape, programs))
     return merged
 
 
-def _merge_arrays(parts: Sequence[tuple[Indices | None, Array]], shape: tuple[int, ...], programs: int) -> Array:
+def _merge_arrays(
+    parts: Sequence[tuple[Indices | None, Array]], shape: tuple[int, ...], programs: int
+) -> Array:
     result = np.empty((programs, *shape), dtype=parts[0][1].dtype)
     for indices, part in parts:
         result[indices] = part

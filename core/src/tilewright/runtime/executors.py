@@ -55,7 +55,9 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
     if kind == "processes":
         safe_path = os.environ.get("PYTHONSAFEPATH")
         os.environ["PYTHONSAFEPATH"] = "1"  # no imports before the search path arrives
-        executor = concurrent.futures.ProcessPoolExecutor(_count(text, rest), mp_context=multiprocessing.get_context("spawn"))
+        executor = concurrent.futures.ProcessPoolExecutor(
+            _count(text, rest), mp_context=multiprocessing.get_context("spawn")
+        )
     elif kind == "threads":
         executor = concurrent.futures.ThreadPoolExecutor(_count(text, rest))
     elif colon and rest.isidentifier():
@@ -76,7 +78,9 @@ def _count(text: str, number: str) -> int:
     if not number:
         return os.cpu_count() or 1
     if not number.isdecimal() or int(number) < 1:
-        raise ExecutorError(f"the executor {text!r} needs a number of workers above 0 after the colon")
+        raise ExecutorError(
+            f"the executor {text!r} needs a number of workers above 0 after the colon"
+        )
     return int(number)
 
 
@@ -91,7 +95,9 @@ def _named(text: str, module: str, name: str) -> concurrent.futures.Executor:
     if callable(found) and not isinstance(found, concurrent.futures.Executor):
         found = found()
     if not isinstance(found, concurrent.futures.Executor):
-        raise ExecutorError(f"{text} is a {type(found).__name__}, and no concurrent.futures.Executor")
+        raise ExecutorError(
+            f"{text} is a {type(found).__name__}, and no concurrent.futures.Executor"
+        )
     return found
 
 
@@ -100,7 +106,9 @@ def _dask(address: str) -> Iterator[concurrent.futures.Executor]:
     try:
         distributed = importlib.import_module("distributed")
     except ImportError as error:
-        raise ExecutorError(f"dask:// needs the package distributed, which the extra tilewright[dask] brings ({error})") from error
+        raise ExecutorError(
+            f"dask:// needs the package distributed, which the extra tilewright[dask] brings ({error})"
+        ) from error
     try:
         client = distributed.Client(address)
     except OSError as error:
@@ -123,7 +131,9 @@ class _RayExecutor(concurrent.futures.Executor):
         self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_called)
         self._tasks: list[Any] = []
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+    def submit(
+        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[Any]:
         task = self._task.remote(fn, args, kwargs)
         self._tasks.append(task)
         found: concurrent.futures.Future[Any] = task.future()
@@ -147,13 +157,20 @@ def _ray(text: str) -> Iterator[concurrent.futures.Executor]:
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
-        raise ExecutorError(f"ray:// needs the package ray, which the extra tilewright[ray] brings ({error})") from error
+        raise ExecutorError(
+            f"ray:// needs the package ray, which the extra tilewright[ray] brings ({error})"
+        ) from error
     address, mark, query = text.partition("?")
     name, _, number = query.partition("=")
     if not address or (mark and (name != "gpus" or not number.isdecimal())):
-        raise ExecutorError(f"a Ray cluster is ray://HOST:PORT, ray://auto or ray://local, each with ?gpus=N behind it if workers need GPUs, not ray://{text}")
+        raise ExecutorError(
+            f"a Ray cluster is ray://HOST:PORT, ray://auto or ray://local, each with ?gpus=N behind it if workers need GPUs, not ray://{text}"
+        )
     try:
-        ray.init(address if address in ("auto", "local") else f"ray://{address}", include_dashboard=False if address == "local" else None)
+        ray.init(
+            address if address in ("auto", "local") else f"ray://{address}",
+            include_dashboard=False if address == "local" else None,
+        )
     except (OSError, RuntimeError, ImportError, ValueError) as error:
         ray.shutdown()
         raise ExecutorError(f"no Ray cluster answers at {address!r}: {error}") from error

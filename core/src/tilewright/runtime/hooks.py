@@ -71,7 +71,13 @@ class Hooks:
 
     def reset(self) -> None:
         """Forget all hooks. The chains stay the same objects: launchers hold them."""
-        for chain in (self.launch_enter, self.launch_exit, self.kernel_load_start, self.kernel_load_end, self.kernel_unload):
+        for chain in (
+            self.launch_enter,
+            self.launch_exit,
+            self.kernel_load_start,
+            self.kernel_load_end,
+            self.kernel_unload,
+        ):
             chain.calls.clear()
         self.jit_cache: Callable[..., Any] | None = None
         self.jit_post_compile: Callable[..., Any] | None = None

@@ -7,7 +7,13 @@ from operator import index
 from typing import Any
 
 from tilewright.environment import flag
-from tilewright.errors import LaunchError, ReservedOptionError, UnknownOptionError, similar, with_help
+from tilewright.errors import (
+    LaunchError,
+    ReservedOptionError,
+    UnknownOptionError,
+    similar,
+    with_help,
+)
 from tilewright.plugins.registry import Backend, registry
 
 #: Where a launch runs follows from its arguments; these are refused with an explanation.
@@ -23,7 +29,13 @@ _POSITIVE = ("num_warps", "num_stages", "num_ctas")
 _BOOLEAN = ("cooperative",)
 
 
-def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: Mapping[str, Any], parameters: Iterable[str] = ()) -> dict[str, Any]:
+def resolve(
+    backend: Backend,
+    kernel: str,
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    parameters: Iterable[str] = (),
+) -> dict[str, Any]:
     """Resolve every option of the backend's manifest from the launch, then ``defaults``.
 
     ``parameters`` are those of the kernel that a keyword of another name may have meant.
@@ -39,7 +51,9 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
     for name, value in (*defaults.items(), *given.items()):
         if name not in known:
             raise _refuse(backend, kernel, name, parameters)
-        options[name] = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        options[name] = (
+            getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        )
     for name in _POSITIVE:
         value = options.get(name)
         if value is None and known.get(name) is None:
@@ -47,7 +61,9 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
         if type(value) is not int:
             value = options[name] = _integer(value)
         if value is None or value < (0 if name == "num_stages" else 1):
-            raise LaunchError(f"{kernel}: option {name} must be a positive integer, not {given.get(name, defaults.get(name))!r}")
+            raise LaunchError(
+                f"{kernel}: option {name} must be a positive integer, not {given.get(name, defaults.get(name))!r}"
+            )
     for name in _BOOLEAN:
         if name in options:
             value = options[name]
@@ -60,7 +76,11 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
 def _integer(value: Any) -> int | None:
     """Convert an integer of any library to Python's; None for other values, booleans included."""
     try:
-        return None if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") else index(value)
+        return (
+            None
+            if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
+            else index(value)
+        )
     except TypeError:
         return None
 
@@ -72,12 +92,19 @@ def _refuse(backend: Backend, kernel: str, name: str, parameters: Iterable[str])
         f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} and no option of backend {backend.name!r} "
         f"(options: {', '.join(sorted(backend.manifest.options))})"
     )
-    return UnknownOptionError(with_help(message, similar(name, (*backend.manifest.options, *parameters))))
+    return UnknownOptionError(
+        with_help(message, similar(name, (*backend.manifest.options, *parameters)))
+    )
 
 
 def known_options() -> frozenset[str]:
     """Return the launch options of every working installed backend."""
-    return frozenset(("backend", *(name for backend in registry().backends() for name in backend.manifest.options)))
+    return frozenset(
+        (
+            "backend",
+            *(name for backend in registry().backends() for name in backend.manifest.options),
+        )
+    )
 
 
 def debug_default(jit_debug: bool | None) -> dict[str, Any]:
@@ -89,7 +116,9 @@ def debug_default(jit_debug: bool | None) -> dict[str, Any]:
 
 def option_key(items: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:
     """Make option items hashable: dictionaries and lists become tuples."""
-    return tuple([item if type(item[1]) in _PLAIN else (item[0], _frozen(item[1])) for item in items])
+    return tuple(
+        [item if type(item[1]) in _PLAIN else (item[0], _frozen(item[1])) for item in items]
+    )
 
 
 _PLAIN = frozenset((int, str, type(None)))

@@ -22,7 +22,15 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import (
+    Capabilities,
+    CodeObject,
+    Device,
+    Launcher,
+    Manifest,
+    Parameter,
+    Target,
+)
 from tilewright.runtime.arguments.array_checks import check_plain
 from tilewright.runtime.arguments.array_protocols import ArrayView, address_of, array_kind, is_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
@@ -36,12 +44,28 @@ _ATOMIC_KINDS = frozenset({"add", "and", "cas", "max", "min", "or", "xchg", "xor
 
 CAPABILITIES = Capabilities(
     dtypes=frozenset(str(type_) for type_ in (*INTEGERS, *FLOATS)),
-    dot={**{str(type_): ("f32", "f16", "f64") for type_ in FLOATS}, **{f"{sign}{bits}": ("i32",) for sign in "iu" for bits in (8, 16, 32)}},
+    dot={
+        **{str(type_): ("f32", "f16", "f64") for type_ in FLOATS},
+        **{f"{sign}{bits}": ("i32",) for sign in "iu" for bits in (8, 16, 32)},
+    },
     dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
     atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
     power_of_two=False,
     max_tile_elements=1 << 24,
-    features=frozenset({ANY_DEVICE, "assert", IMPLIED_ASSERTS, FEATURE, "clock", "cooperative", "descriptors", "dot_scaled", "noinline", "print"}),
+    features=frozenset(
+        {
+            ANY_DEVICE,
+            "assert",
+            IMPLIED_ASSERTS,
+            FEATURE,
+            "clock",
+            "cooperative",
+            "descriptors",
+            "dot_scaled",
+            "noinline",
+            "print",
+        }
+    ),
 )
 
 
@@ -86,7 +110,9 @@ def tilewright_load(code: CodeObject, device: Device) -> Module:
 
 
 @hookimpl
-def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+def tilewright_launcher(
+    loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]
+) -> Launcher:
     from tilewright.reference import interpreter
     from tilewright.reference.checks.checked_mode import CheckedOptions
 
@@ -101,7 +127,13 @@ def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options
             check_plain(loaded.kernel, values)
         with contextlib.ExitStack() as stack:
             on_host = _HostValues(stack)
-            interpreter.run(loaded, [on_host.value(value) for value in values], grid, checked=checked or None, cooperative=cooperative)
+            interpreter.run(
+                loaded,
+                [on_host.value(value) for value in values],
+                grid,
+                checked=checked or None,
+                cooperative=cooperative,
+            )
 
     return launch
 
@@ -122,13 +154,20 @@ class _HostValues:
         if isinstance(value, TensorDescriptor):
             from tilewright.reference.interpreter import DescriptorValue
 
-            return DescriptorValue(self.array(value.base), tuple(map(int, value.shape)), tuple(map(int, value.strides)), value.padding)
+            return DescriptorValue(
+                self.array(value.base),
+                tuple(map(int, value.shape)),
+                tuple(map(int, value.strides)),
+                value.padding,
+            )
         return self.array(value) if is_array(value) else value
 
     def array(self, value: Any) -> Any:
         place = array_kind(value).device
         if place is None:
-            raise LaunchError(f"a {type(value).__name__} stands for a tensor where a kernel is compiled; it has no memory to run on")
+            raise LaunchError(
+                f"a {type(value).__name__} stands for a tensor where a kernel is compiled; it has no memory to run on"
+            )
         if place[0] == "cpu":
             return value
         if isinstance(value, TensorWrapper):
@@ -146,18 +185,32 @@ class _HostValues:
         if host is None:
             host = self._storages[storage.data_ptr()] = storage.cpu()
             self._stack.callback(storage.copy_, host)
-        return torch.empty(0, dtype=tensor.dtype).set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return torch.empty(0, dtype=tensor.dtype).set_(
+            host, tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
 
     def _copied(self, value: Any, place: tuple[str, int]) -> ArrayView:
         """Copy an array's bytes to the host by the backend that serves its device."""
         view = view_of(value)
         if view is None:
-            raise LaunchError(f"the reference copies arrays to the host, and a {type(value).__name__} has no nbytes and element_size() that tell how much")
+            raise LaunchError(
+                f"the reference copies arrays to the host, and a {type(value).__name__} has no nbytes and element_size() that tell how much"
+            )
         memory = memory_of(place)
         if memory is not None:
             saved = SavedBytes(view, memory)
             readonly = not is_writable(value)
             if not readonly:
                 self._stack.callback(saved.write)
-            return ArrayView(saved.host, address_of(saved.host), view.dtype, view.shape, view.strides, ("cpu", 0), readonly)
-        raise LaunchError(f"the reference runs on the host's memory, and no installed backend can copy from {place[0]}:{place[1]}; pass a copy on the host")
+            return ArrayView(
+                saved.host,
+                address_of(saved.host),
+                view.dtype,
+                view.shape,
+                view.strides,
+                ("cpu", 0),
+                readonly,
+            )
+        raise LaunchError(
+            f"the reference runs on the host's memory, and no installed backend can copy from {place[0]}:{place[1]}; pass a copy on the host"
+        )

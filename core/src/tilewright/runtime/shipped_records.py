@@ -41,7 +41,11 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{wrong}: {error}") from None
-    if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("records"), list):
+    if (
+        not isinstance(data, dict)
+        or data.get("version") != VERSION
+        or not isinstance(data.get("records"), list)
+    ):
         raise ValueError(wrong)
     if not all(isinstance(entry, Mapping) for entry in data["records"]):
         raise ValueError(f"{wrong}: an entry is no record")
@@ -54,8 +58,22 @@ def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
     Raises:
         OSError: it cannot be written.
     """
-    ordered = sorted(records, key=lambda record: (record.kernel, record.device, record.target, record.key, record.identity))
-    write_whole(Path(path), json.dumps({"version": VERSION, "records": [asdict(record) for record in ordered]}, indent=1).encode())
+    ordered = sorted(
+        records,
+        key=lambda record: (
+            record.kernel,
+            record.device,
+            record.target,
+            record.key,
+            record.identity,
+        ),
+    )
+    write_whole(
+        Path(path),
+        json.dumps(
+            {"version": VERSION, "records": [asdict(record) for record in ordered]}, indent=1
+        ).encode(),
+    )
     return len(ordered)
 
 
@@ -88,7 +106,10 @@ def file_name(device: str) -> str:
     It is the device's name in lower case, with runs of characters other than letters and digits
     replaced by a dash.
     """
-    words = "".join(character if character.isascii() and character.isalnum() else " " for character in device.lower()).split()
+    words = "".join(
+        character if character.isascii() and character.isalnum() else " "
+        for character in device.lower()
+    ).split()
     return f"{'-'.join(words) or 'device'}.json"
 
 
@@ -112,12 +133,16 @@ def write_by_device(folder: str | os.PathLike[str], records: Iterable[Record]) -
 
 def places(source_file: str | None) -> list[Path]:
     """Return the record files to search for a kernel defined in a file, in order."""
-    entries = [Path(entry) for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry.strip()]
+    entries = [
+        Path(entry) for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry.strip()
+    ]
     if source_file:
         entries.append(Path(source_file).parent / FOLDER)
     found: list[Path] = []
     for entry in entries:
-        found.extend(sorted(entry.glob("*.json")) if entry.is_dir() else [entry] if entry.is_file() else [])
+        found.extend(
+            sorted(entry.glob("*.json")) if entry.is_dir() else [entry] if entry.is_file() else []
+        )
     return found
 
 

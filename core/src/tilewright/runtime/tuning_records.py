@@ -55,7 +55,9 @@ def mode() -> str:
     Raises:
         VariableError: it names none.
     """
-    return check_mode(os.environ.get("TILEWRIGHT_AUTOTUNE", "").strip().lower() or "on", "TILEWRIGHT_AUTOTUNE")
+    return check_mode(
+        os.environ.get("TILEWRIGHT_AUTOTUNE", "").strip().lower() or "on", "TILEWRIGHT_AUTOTUNE"
+    )
 
 
 def check_mode(found: str, source: str) -> str:
@@ -114,7 +116,9 @@ def source_key(function: JitCallable) -> str:
             parts.append(str(current.hash))
             continue
         own = dependencies(current)
-        read = [(name, value) for (name, _), (value, _) in own.globals.items()] + list(current.nonlocals.items())
+        read = [(name, value) for (name, _), (value, _) in own.globals.items()] + list(
+            current.nonlocals.items()
+        )
         values = sorted(f"{name}={describe(value, pending)}" for name, value in read)
         parts.append("\n".join((current.src, *values)))
         pending.extend(own.callees)
@@ -149,7 +153,9 @@ def keep(record: Record) -> bool:
     """Write a record; False, with one warning, where the directory cannot be written."""
     path = directory() / f"{record.identity}.json"
     try:
-        private_folder.write(path, json.dumps(asdict(record), indent=1).encode(), default_directory())
+        private_folder.write(
+            path, json.dumps(asdict(record), indent=1).encode(), default_directory()
+        )
     except OSError as error:
         warn_user(f"the result of autotuning {record.kernel} cannot be kept ({error})")
         return False
@@ -182,7 +188,9 @@ def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -
     With names of kernels, only those kernels' records are written.
     """
     wanted = None if kernels is None else set(kernels)
-    return shipped_records.write(path, [record for record in own_records() if wanted is None or record.kernel in wanted])
+    return shipped_records.write(
+        path, [record for record in own_records() if wanted is None or record.kernel in wanted]
+    )
 
 
 def load(path: str | os.PathLike[str]) -> int:

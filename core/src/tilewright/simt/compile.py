@@ -43,7 +43,9 @@ from tilewright.simt.pipeline.constant_operands import share_constant_operands
 from tilewright.simt.target.simt_target import SimtTarget, Stage
 
 
-def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:
+def _on_kernel(
+    run: Callable[[Function, SimtTarget], None],
+) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:
     return lambda module, target, options: run(kernel_of(module), target)
 
 
@@ -64,20 +66,72 @@ _PARTS: Final = (1, 2, 4)
 
 #: The toolkit's own stages, in order.
 STAGES: Final = (
-    Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled matmuls become plain operations"),
-    Stage("cluster", divide_program, "a program that several CTAs are to run becomes what each of them does"),
-    Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
-    Stage("narrow", narrow_operands, "matmuls of f32 whose operands are exact in 16 bits become matmuls of those"),
-    Stage("raise", raise_loads, "loads at pointers that feed matmuls become loads of blocks, where the machine copies those better"),
-    Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
-    Stage("atomics", _on_kernel(lambda function, target: relax_atomics(function)), "atomic updates behind which nothing touches memory do not acquire"),
-    Stage("rows", split_rows, "chains of matmuls of two MMAs' rows a warp become two chains side by side"),
-    Stage("layouts", lambda module, target, options: _assign(kernel_of(module), target, options), "every tile has a layout, every matmul a plan"),
-    Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over matmuls carry are added up across threads after them"),
-    Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
-    Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),
+    Stage(
+        "prepare",
+        lambda module, target, options: prepare(module, target),
+        "calls, descriptors and block-scaled matmuls become plain operations",
+    ),
+    Stage(
+        "cluster",
+        divide_program,
+        "a program that several CTAs are to run becomes what each of them does",
+    ),
+    Stage(
+        "warps",
+        lambda module, target, options: set_warps(kernel_of(module), target, options),
+        "how many warps run a program: those asked for, or more",
+    ),
+    Stage(
+        "narrow",
+        narrow_operands,
+        "matmuls of f32 whose operands are exact in 16 bits become matmuls of those",
+    ),
+    Stage(
+        "raise",
+        raise_loads,
+        "loads at pointers that feed matmuls become loads of blocks, where the machine copies those better",
+    ),
+    Stage(
+        "unseen",
+        _on_kernel(lambda function, target: mark_unseen(function)),
+        "loads whose left-out lanes nobody sees: no zeros are written there",
+    ),
+    Stage(
+        "atomics",
+        _on_kernel(lambda function, target: relax_atomics(function)),
+        "atomic updates behind which nothing touches memory do not acquire",
+    ),
+    Stage(
+        "rows",
+        split_rows,
+        "chains of matmuls of two MMAs' rows a warp become two chains side by side",
+    ),
+    Stage(
+        "layouts",
+        lambda module, target, options: _assign(kernel_of(module), target, options),
+        "every tile has a layout, every matmul a plan",
+    ),
+    Stage(
+        "sums",
+        lambda module, target, options: defer_sums(kernel_of(module)),
+        "sums that loops over matmuls carry are added up across threads after them",
+    ),
+    Stage(
+        "select",
+        lambda module, target, options: select(kernel_of(module), target, options),
+        "loads that are copied ahead, by which mechanism",
+    ),
+    Stage(
+        "schedule",
+        lambda module, target, options: schedule(kernel_of(module), target, options),
+        "how far ahead, and in what order",
+    ),
     Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
-    Stage("blocks", _on_kernel(write_block_copies), "blocks that descriptors lead to are copied and waited for"),
+    Stage(
+        "blocks",
+        _on_kernel(write_block_copies),
+        "blocks that descriptors lead to are copied and waited for",
+    ),
     Stage(
         "constants",
         lambda module, target, options: share_constant_operands(kernel_of(module), target, options),
@@ -85,11 +139,21 @@ STAGES: Final = (
     ),
     Stage(
         "converted",
-        lambda module, target, options: share_converted_operands(kernel_of(module), target, options),
+        lambda module, target, options: share_converted_operands(
+            kernel_of(module), target, options
+        ),
         "operands that would be converted through shared memory are read from there, step by step",
     ),
-    Stage("stage", _on_kernel(stage_operands), "operands that matmuls read from shared memory are put there"),
-    Stage("accumulators", _on_kernel(write_accumulators), "matmuls whose accumulator is in tensor memory are started and waited for"),
+    Stage(
+        "stage",
+        _on_kernel(stage_operands),
+        "operands that matmuls read from shared memory are put there",
+    ),
+    Stage(
+        "accumulators",
+        _on_kernel(write_accumulators),
+        "matmuls whose accumulator is in tensor memory are started and waited for",
+    ),
     Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
     Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
     Stage(
@@ -97,7 +161,11 @@ STAGES: Final = (
         lambda module, target, options: _check(kernel_of(module), target, options),
         "under debug or TILEWRIGHT_VERIFY: what is in flight is touched by nothing, and proxy fences stand where they must",
     ),
-    Stage("notes", lambda module, target, options: note_slow_paths(kernel_of(module), target, options), "what left the fast path, and why"),
+    Stage(
+        "notes",
+        lambda module, target, options: note_slow_paths(kernel_of(module), target, options),
+        "what left the fast path, and why",
+    ),
 )
 
 
@@ -116,7 +184,12 @@ class Compiled(NamedTuple):
     state: object
 
 
-def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> tuple[Module, str]:
+def compile_fitting(
+    module: Module,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+    timings: MutableMapping[str, float] | None = None,
+) -> tuple[Module, str]:
     """The module and the text of :func:`compile_with_state`."""
     found = compile_with_state(module, target, options, timings)
     return found.module, found.text
@@ -139,7 +212,10 @@ def compile_with_state(
     stages = int(options.get("num_stages") or 1)
     least = min(stages, 2)
     first: OutOfResources | None = None
-    for fewer, parts in (*((fewer, 0) for fewer in range(stages, least - 1, -1)), *((least, parts) for parts in _PARTS)):
+    for fewer, parts in (
+        *((fewer, 0) for fewer in range(stages, least - 1, -1)),
+        *((least, parts) for parts in _PARTS),
+    ):
         copy = clone_module(module)
         if parts and not slice_along_k(kernel_of(copy), target.resources.shared_memory // parts):
             continue
@@ -153,13 +229,21 @@ def compile_with_state(
                 break
             continue
         if fewer < stages:
-            note(next(iter(kernel_of(copy).body)), f"num_stages={fewer} in place of {stages}, for want of shared memory")
+            note(
+                next(iter(kernel_of(copy).body)),
+                f"num_stages={fewer} in place of {stages}, for want of shared memory",
+            )
         return Compiled(copy, written.text(), written.state)
     assert first is not None
     raise first
 
 
-def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> str:
+def compile_kernel(
+    module: Module,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+    timings: MutableMapping[str, float] | None = None,
+) -> str:
     """LLVM IR text of a module's kernel. The module is changed to its form after the last stage.
 
     Where ``TILEWRIGHT_VERIFY`` asks for it, the module is verified before the first and after each
@@ -200,7 +284,9 @@ def _written(
     return written
 
 
-def run_stages(module: Module, target: SimtTarget, options: Mapping[str, Any], names: list[str]) -> None:
+def run_stages(
+    module: Module, target: SimtTarget, options: Mapping[str, Any], names: list[str]
+) -> None:
     """Run stages by name on a module, which is verified after each.
 
     Raises:

@@ -71,12 +71,27 @@ class Report:
         for operation, facts in self.decisions():
             self._row(operation, facts)
         warps, shared = self.function.attributes[WARPS], self.function.attributes[SHARED_BYTES]
-        lines = [f"{self.function.name}: {warps} warps, {warps * self.target.resources.warp_size} threads, {shared} bytes of shared memory", "", "layouts:"]
+        lines = [
+            f"{self.function.name}: {warps} warps, {warps * self.target.resources.warp_size} threads, {shared} bytes of shared memory",
+            "",
+            "layouts:",
+        ]
         for layout, number in self.numbers.items():
-            lines += [f"  L{number} {'x'.join(map(str, layout.shape))}: {describe(layout)}", f"     images: {layout}"]
+            lines += [
+                f"  L{number} {'x'.join(map(str, layout.shape))}: {describe(layout)}",
+                f"     images: {layout}",
+            ]
         notes = notes_of(self.function)
-        lines += ["", "operations:", *self.rows, "", "left the fast path:" if notes else "nothing left the fast path"]
-        lines += [f"  {operation.name} at {operation.location}: {note}" for operation, note in notes]
+        lines += [
+            "",
+            "operations:",
+            *self.rows,
+            "",
+            "left the fast path:" if notes else "nothing left the fast path",
+        ]
+        lines += [
+            f"  {operation.name} at {operation.location}: {note}" for operation, note in notes
+        ]
         return "\n".join(lines)
 
     def decisions(self) -> Iterator[tuple[Operation, list[str]]]:
@@ -85,7 +100,11 @@ class Report:
         from tilewright.passes.analysis.affine import Affine
         from tilewright.passes.analysis.axis import axis_info
 
-        self.axes, self.tokens, self.affine = axis_info(self.function), Tokens(self.function), Affine(self.function)
+        self.axes, self.tokens, self.affine = (
+            axis_info(self.function),
+            Tokens(self.function),
+            Affine(self.function),
+        )
         for operation in operations_of_program(self.function.body):
             facts = self._facts(operation)
             if facts:
@@ -112,34 +131,66 @@ class Report:
     def _row(self, operation: Operation, facts: Sequence[str]) -> None:
         """One line for an operation that something was decided about."""
         depth = sum(1 for _ in operation.ancestors())
-        names = ", ".join(f"%{self.names[result]}".replace("%%", "%") for result in operation.results)
+        names = ", ".join(
+            f"%{self.names[result]}".replace("%%", "%") for result in operation.results
+        )
         place = f"{names} = {operation.name}" if names else operation.name
         line = f" (line {operation.location.line})" if operation.location is not None else ""
         self.rows.append(f"{'  ' * (1 + depth)}{place}{line}: {'; '.join(facts)}")
 
-    def accesses(self, pointer: Value, mask: Value | None, limit: int, what: str = "accesses") -> str:
+    def accesses(
+        self, pointer: Value, mask: Value | None, limit: int, what: str = "accesses"
+    ) -> str:
         """How threads access memory at a tile of pointers, at most ``limit`` bytes at once; how
         much memory moves for it where not all is used."""
-        layout, size, costs, info = layout_of(pointer), element_size(pointer), self.target.costs, self.axes[pointer]
-        found = warp_access(layout, info, self.axes[mask] if mask is not None else None, size, limit, costs)
-        told = f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
+        layout, size, costs, info = (
+            layout_of(pointer),
+            element_size(pointer),
+            self.target.costs,
+            self.axes[pointer],
+        )
+        found = warp_access(
+            layout, info, self.axes[mask] if mask is not None else None, size, limit, costs
+        )
+        told = (
+            f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
+        )
         times = self._moved(pointer, layout, size)
         if times is not None:
-            return told if times < _WORTH_SAYING else f"{told}, for which memory moves {times:.2g} times the bytes"
+            return (
+                told
+                if times < _WORTH_SAYING
+                else f"{told}, for which memory moves {times:.2g} times the bytes"
+            )
         once = max(info.constancy) > 1  # threads that ask for the same are served by one sector
         moved = found.moved * costs.sector / found.asked
-        return told if once or moved < _WORTH_SAYING else f"{told}, for which memory may move up to {moved:.2g} times the bytes"
+        return (
+            told
+            if once or moved < _WORTH_SAYING
+            else f"{told}, for which memory may move up to {moved:.2g} times the bytes"
+        )
 
     def _moved(self, pointer: Value, layout: LinearLayout, size: int) -> float | None:
         """The bytes of the sectors that a warp's part of a tile is in, for each byte that its
         threads ask for; None where the distances of elements are not known. The first element is
         taken to begin a sector."""
         form = self.affine.form(pointer)
-        steps = {key: step.constant for key, step in form.steps if isinstance(key, int)} if form is not None else {}
-        if form is None or len(steps) < len(form.steps) or any(step is None for step in steps.values()):
+        steps = (
+            {key: step.constant for key, step in form.steps if isinstance(key, int)}
+            if form is not None
+            else {}
+        )
+        if (
+            form is None
+            or len(steps) < len(form.steps)
+            or any(step is None for step in steps.values())
+        ):
             return None
         strides = [(steps.get(axis) or 0) * size for axis in range(len(layout.shape))]
-        places = [sum(map(int.__mul__, strides, coordinates(image, layout.shape))) for image in span([*layout.registers, *layout.lanes])]
+        places = [
+            sum(map(int.__mul__, strides, coordinates(image, layout.shape)))
+            for image in span([*layout.registers, *layout.lanes])
+        ]
         first = min(places)
         sectors = {(place - first) // self.target.costs.sector for place in places}
         return len(sectors) * self.target.costs.sector / (len(places) * size)
@@ -148,8 +199,16 @@ class Report:
         """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank
         conflicts."""
         size = stored_size(element)
-        count, turns = transactions(layout, shared, size, self.target.resources.max_access, self.target.resources.banks)
+        count, turns = transactions(
+            layout, shared, size, self.target.resources.max_access, self.target.resources.banks
+        )
         width = layout.register_count // count * size
-        least = count * max(1, width * self.target.resources.warp_size // (self.target.resources.banks * 4))
-        conflicts = f", {turns / least:g}-way bank conflicts" if turns > least else ", no bank conflicts"
-        return f"{verb} in {count} accesses of {width} bytes a thread, {turns} turns a warp{conflicts}"
+        least = count * max(
+            1, width * self.target.resources.warp_size // (self.target.resources.banks * 4)
+        )
+        conflicts = (
+            f", {turns / least:g}-way bank conflicts" if turns > least else ", no bank conflicts"
+        )
+        return (
+            f"{verb} in {count} accesses of {width} bytes a thread, {turns} turns a warp{conflicts}"
+        )

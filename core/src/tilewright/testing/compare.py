@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 
-def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
+def assert_close(
+    x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = ""
+) -> None:
     """Assert that two arrays are equal within ``atol + rtol * |y|``.
 
     They may be of NumPy, of PyTorch on any device, nested lists, or numbers.
@@ -22,7 +24,9 @@ def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None =
     atol = 1e-2 if atol is None else float(_scalar(atol))
     rtol = 0.0 if rtol is None else float(_scalar(rtol))
     if left.size > 1 or right.size > 1:
-        np.testing.assert_allclose(left, right, atol=atol, rtol=rtol, equal_nan=True, err_msg=err_msg)
+        np.testing.assert_allclose(
+            left, right, atol=atol, rtol=rtol, equal_nan=True, err_msg=err_msg
+        )
     elif not np.allclose(left, right, atol=atol, rtol=rtol, equal_nan=True):
         raise AssertionError(f"{err_msg} {left} is not close to {right} (atol={atol}, rtol={rtol})")
 
@@ -42,6 +46,12 @@ def _as_array(value: Any) -> Any:
             value = value.float()
         value = value.numpy()
     found = np.asarray(value)
-    if found.dtype.kind == "V" or found.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"):
+    if found.dtype.kind == "V" or found.dtype.name in (
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+    ):
         found = found.astype(np.float32)
     return found

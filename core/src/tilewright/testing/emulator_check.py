@@ -28,7 +28,9 @@ def build(fn: Any, signature: dict[str, str], divisibility: int = 16, **constant
     Pointers and strides are multiples of ``divisibility``.
     """
     module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
-    for argument, attributes in zip(module.kernel.arguments, module.kernel.argument_attributes, strict=True):
+    for argument, attributes in zip(
+        module.kernel.arguments, module.kernel.argument_attributes, strict=True
+    ):
         if "ptr" in str(argument.type) or argument.name.startswith("stride"):
             attributes["divisibility"] = divisibility
     run_passes(module)
@@ -49,17 +51,36 @@ def compare(
 
     The result is (kernel, loops, LLVM IR) of the emulated target.
     """
-    copies = [[argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments] for _ in range(2)]
+    copies = [
+        [
+            argument.copy() if isinstance(argument, np.ndarray) else argument
+            for argument in arguments
+        ]
+        for _ in range(2)
+    ]
     run_reference(build(fn, signature, divisibility, **constants), copies[0], (1, 1, 1))
     module = build(fn, signature, divisibility, **constants)
     target = target or emulator.EmulatedTarget(LANES)
-    text = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": stages, "enable_fp_fusion": False})
+    text = compile_kernel(
+        module, target, {"num_warps": WARPS, "num_stages": stages, "enable_fp_fusion": False}
+    )
     function = kernel_of(module)
-    emulator.run_text(text, target, [argument.type for argument in function.arguments], copies[1], (1, 1, 1), WARPS)
+    emulator.run_text(
+        text,
+        target,
+        [argument.type for argument in function.arguments],
+        copies[1],
+        (1, 1, 1),
+        WARPS,
+    )
     for expected, found in zip(*copies, strict=True):
         if isinstance(expected, np.ndarray):
             np.testing.assert_array_equal(found, expected)
-    return function, [operation for operation in function.walk() if isinstance(operation, For)], text
+    return (
+        function,
+        [operation for operation in function.walk() if isinstance(operation, For)],
+        text,
+    )
 
 
 def small(rng: np.random.Generator, *shape: int) -> np.ndarray:

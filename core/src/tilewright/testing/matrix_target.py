@@ -61,7 +61,12 @@ class ShuffledMatrix(MatrixInstructions):
         rows = [1 << (nb + i) for i in range(mb)]
         columns = [1 << i for i in range(nb)]
         warps = rows[2:][:warp_bits] + [0] * max(0, warp_bits - (mb - 2))
-        c = LinearLayout(shape, (columns[0], *columns[2:], *rows[2 + warp_bits :]), (columns[1], rows[0], rows[1]), tuple(warps))
+        c = LinearLayout(
+            shape,
+            (columns[0], *columns[2:], *rows[2 + warp_bits :]),
+            (columns[1], rows[0], rows[1]),
+            tuple(warps),
+        )
         # a: a lane has elements k0 of (row, k bit 1); b: a lane has (k bits) rows of two columns
         a_rows, a_k = [1 << (kb + i) for i in range(mb)], [1 << i for i in range(kb)]
         a_layout = LinearLayout(
@@ -71,7 +76,12 @@ class ShuffledMatrix(MatrixInstructions):
             tuple(a_rows[2:][:warp_bits] + [0] * max(0, warp_bits - (mb - 2))),
         )
         b_k = [1 << (nb + i) for i in range(kb)]
-        b_layout = LinearLayout((k, n), (columns[0], *columns[2:], *b_k[2:]), (columns[1], b_k[0], b_k[1]), (0,) * warp_bits)
+        b_layout = LinearLayout(
+            (k, n),
+            (columns[0], *columns[2:], *b_k[2:]),
+            (columns[1], b_k[0], b_k[1]),
+            (0,) * warp_bits,
+        )
 
         def load_turns(position: int, shared: SharedLayout) -> int:
             return (a_layout, b_layout)[position].register_count // 8
@@ -84,7 +94,9 @@ class ShuffledMatrix(MatrixInstructions):
         return (plan,)
 
     def _load(self, layout: LinearLayout, axis: int) -> Callable[..., list[str] | None]:
-        def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
+        def load(
+            context: SimtContext, address: str, shared: SharedLayout, first: int = 0
+        ) -> list[str] | None:
             if not self._wish and first:
                 return None  # a layout that this instruction does not read
             self.loads.append(first)
@@ -97,8 +109,12 @@ class ShuffledMatrix(MatrixInstructions):
 
         return load
 
-    def _emit(self, a: LinearLayout, b: LinearLayout, c: LinearLayout, k_bits: int) -> Callable[..., list[str]]:
-        def emit(context: SimtContext, x: Sequence[str], y: Sequence[str], accumulator: list[str]) -> list[str]:
+    def _emit(
+        self, a: LinearLayout, b: LinearLayout, c: LinearLayout, k_bits: int
+    ) -> Callable[..., list[str]]:
+        def emit(
+            context: SimtContext, x: Sequence[str], y: Sequence[str], accumulator: list[str]
+        ) -> list[str]:
             w = context.writer
             self.calls.append(len(x))
             steps = (self._k_step or (1 << k_bits)) // 4
@@ -116,11 +132,21 @@ class ShuffledMatrix(MatrixInstructions):
                 for k in range(4):
                     a_lane = w.emit(f"or i32 {row}, {k >> 1}")
                     b_lane = w.emit(f"or i32 {column}, {k << 1}")
-                    lefts = [of_lane(x[step * a_group + 2 * i + (k & 1)], a_lane) for i in range(a_group // 2)]
+                    lefts = [
+                        of_lane(x[step * a_group + 2 * i + (k & 1)], a_lane)
+                        for i in range(a_group // 2)
+                    ]
                     rights = [of_lane(y[step * b_group + j], b_lane) for j in range(b_group)]
                     for register in range(len(accumulator)):
-                        left, right = lefts[register >> column_registers], rights[register & ((1 << column_registers) - 1)]
-                        accumulator[register] = w.intrinsic("llvm.fma", "float", [("float", left), ("float", right), ("float", accumulator[register])])
+                        left, right = (
+                            lefts[register >> column_registers],
+                            rights[register & ((1 << column_registers) - 1)],
+                        )
+                        accumulator[register] = w.intrinsic(
+                            "llvm.fma",
+                            "float",
+                            [("float", left), ("float", right), ("float", accumulator[register])],
+                        )
             return accumulator
 
         return emit

@@ -30,7 +30,9 @@ from tilewright.simt.passes.allocate_shared import scratch_of
 from tilewright.simt.passes.inline_and_expand import prepare
 
 
-def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps: int, first: Sequence[int] = ()) -> LinearLayout:
+def random_layout(
+    rng: random.Random, shape: tuple[int, ...], lanes: int, warps: int, first: Sequence[int] = ()
+) -> LinearLayout:
     """Draw a layout of a tile: bits of the coordinates go anywhere, often mixed.
 
     Surplus threads hold copies of others' elements.
@@ -52,7 +54,10 @@ def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps:
 
     def threads(count: int, number: int) -> tuple[int, ...]:
         taken = [vectors.pop() for _ in range(count)]
-        rest = [rng.randrange(1 << bits) if twisted and rng.random() < 0.5 else 0 for _ in range(log2(number) - count)]
+        rest = [
+            rng.randrange(1 << bits) if twisted and rng.random() < 0.5 else 0
+            for _ in range(log2(number) - count)
+        ]
         images = taken + rest
         if rng.random() < 0.5:
             rng.shuffle(images)
@@ -65,7 +70,9 @@ def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps:
 class RandomAssignment:
     """Assigns random layouts to a function's tiles, with conversions where they differ."""
 
-    def __init__(self, function: Function, rng: random.Random, target: EmulatedTarget, num_warps: int) -> None:
+    def __init__(
+        self, function: Function, rng: random.Random, target: EmulatedTarget, num_warps: int
+    ) -> None:
         self.function, self.rng, self.target = function, rng, target
         self.num_warps = function.attributes[WARPS] = num_warps
         self._region(function.body)
@@ -73,7 +80,9 @@ class RandomAssignment:
 
     def layout(self, value: Value | tuple[int, ...], first: Sequence[int] = ()) -> LinearLayout:
         shape = value if isinstance(value, tuple) else value.type.shape  # type: ignore[attr-defined]
-        return random_layout(self.rng, shape, self.target.resources.warp_size, self.num_warps, first)
+        return random_layout(
+            self.rng, shape, self.target.resources.warp_size, self.num_warps, first
+        )
 
     def _region(self, region: Region) -> None:
         for operation in region:
@@ -83,7 +92,9 @@ class RandomAssignment:
             interface = interface_of(self.target, operation.name)
             if special is not None:
                 special(operation)
-            elif operation.spec.elementwise or (interface is not None and interface.layout in shape_rules.ONE_LAYOUT):
+            elif operation.spec.elementwise or (
+                interface is not None and interface.layout in shape_rules.ONE_LAYOUT
+            ):
                 self._uniform(operation)
             else:
                 for position, operand in enumerate(operation.operands):
@@ -103,14 +114,22 @@ class RandomAssignment:
         operation.set_operand(position, convert.results[0])
 
     def _tiles(self, values: Sequence[Value]) -> list[tuple[int, Value]]:
-        return [(position, value) for position, value in enumerate(values) if isinstance(value.type, TileType)]
+        return [
+            (position, value)
+            for position, value in enumerate(values)
+            if isinstance(value.type, TileType)
+        ]
 
     def _all(self, operation: Operation, layout: Callable[[Value], LinearLayout]) -> None:
         for position, operand in self._tiles(operation.operands):
             self.need(operation, position, layout(operand))
 
     def _uniform(self, operation: Operation) -> None:
-        tiles = [value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)]
+        tiles = [
+            value
+            for value in (*operation.operands, *operation.results)
+            if isinstance(value.type, TileType)
+        ]
         if not tiles:
             return
         pack = operation.attribute("pack") if isinstance(operation, Map | InlineAsm) else 1
@@ -157,7 +176,11 @@ class RandomAssignment:
 
     def _gather(self, operation: Operation) -> None:
         layout = self.layout(operation.operands[1])
-        exchanged = isinstance(operation, Gather) and xor_distance(operation) is not None and self.rng.random() < 0.7
+        exchanged = (
+            isinstance(operation, Gather)
+            and xor_distance(operation) is not None
+            and self.rng.random() < 0.7
+        )
         self.need(operation, 1, layout)
         self.need(operation, 0, layout if exchanged else self.layout(operation.operands[0]))
         operation.results[0].layout = layout
@@ -177,13 +200,17 @@ class RandomAssignment:
             if layout is not None:
                 value.layout = layout
 
-    def _needs(self, operation: Operation, layouts: Sequence[LinearLayout | None], first: int = 0) -> None:
+    def _needs(
+        self, operation: Operation, layouts: Sequence[LinearLayout | None], first: int = 0
+    ) -> None:
         for position, layout in enumerate(layouts, first):
             if layout is not None:
                 self.need(operation, position, layout)
 
     def _drawn(self, values: Sequence[Value]) -> list[LinearLayout | None]:
-        return [self.layout(value) if isinstance(value.type, TileType) else None for value in values]
+        return [
+            self.layout(value) if isinstance(value.type, TileType) else None for value in values
+        ]
 
     def _if(self, operation: Operation) -> None:
         layouts = self._drawn(operation.results)
@@ -229,7 +256,14 @@ class RandomAssignment:
         self.target.resources = replace(sizes, shared_memory=max(sizes.shared_memory, total))
 
 
-def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: random.Random, num_warps: int, warp_size: int) -> str:
+def run(
+    module: Module,
+    arguments: Sequence[Any],
+    grid: Sequence[int],
+    rng: random.Random,
+    num_warps: int,
+    warp_size: int,
+) -> str:
     """Run a copy of the module, and return the LLVM IR that ran.
 
     Arguments are as after :func:`~tilewright.simt.passes.inline_and_expand.prepare`.
@@ -241,5 +275,7 @@ def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: rand
     RandomAssignment(function, rng, target, num_warps)
     check(function, target)
     text = lower_function(function, target, {"enable_fp_fusion": False})
-    run_text(text, target, [argument.type for argument in function.arguments], arguments, grid, num_warps)
+    run_text(
+        text, target, [argument.type for argument in function.arguments], arguments, grid, num_warps
+    )
     return text

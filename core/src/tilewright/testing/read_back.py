@@ -21,11 +21,15 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 #: Methods by which containers are changed: those that their immutable kinds have not.
 _CHANGING: Final = frozenset(
-    name for kind, immutable in ((list, tuple), (set, frozenset), (dict, MappingProxyType)) for name in set(dir(kind)) - set(dir(immutable)) - {"copy"}
+    name
+    for kind, immutable in ((list, tuple), (set, frozenset), (dict, MappingProxyType))
+    for name in set(dir(kind)) - set(dir(immutable)) - {"copy"}
 )
 
 
-def check_read_back(module: Module, new_target: Callable[[], SimtTarget], options: Mapping[str, Any]) -> None:
+def check_read_back(
+    module: Module, new_target: Callable[[], SimtTarget], options: Mapping[str, Any]
+) -> None:
     """Compile a kernel straight through, and with its text read back after every stage.
 
     A new target reads it.
@@ -38,16 +42,25 @@ def check_read_back(module: Module, new_target: Callable[[], SimtTarget], option
     target = new_target()
     before = _held(target)
     expected = _code_of(module, lambda: target, options, ())
-    assert _held(target) == before, f"{target.name} has changed: {_difference(before, _held(target))}"
+    assert _held(target) == before, (
+        f"{target.name} has changed: {_difference(before, _held(target))}"
+    )
     if _code_or_error(module, new_target, options, names) != expected:
-        differing = [one for one in names if _code_or_error(module, new_target, options, [one]) != expected]
+        differing = [
+            one for one in names if _code_or_error(module, new_target, options, [one]) != expected
+        ]
         raise AssertionError(
             f"{target.name}: kernel {kernel_of(module).name} compiles to other code where its text is read back "
             f"after {'stage ' + ', '.join(differing) if differing else 'all stages together'}"
         )
 
 
-def _code_of(module: Module, new_target: Callable[[], SimtTarget], options: Mapping[str, Any], printed: Collection[str]) -> str:
+def _code_of(
+    module: Module,
+    new_target: Callable[[], SimtTarget],
+    options: Mapping[str, Any],
+    printed: Collection[str],
+) -> str:
     """LLVM IR of a kernel that is printed, and read back, after the stages ``printed``."""
     module, target = clone_module(module), new_target()
     for stage in target.stages(STAGES):
@@ -58,7 +71,12 @@ def _code_of(module: Module, new_target: Callable[[], SimtTarget], options: Mapp
     return lower_function(kernel_of(module), target, options)
 
 
-def _code_or_error(module: Module, new_target: Callable[[], SimtTarget], options: Mapping[str, Any], printed: Collection[str]) -> str:
+def _code_or_error(
+    module: Module,
+    new_target: Callable[[], SimtTarget],
+    options: Mapping[str, Any],
+    printed: Collection[str],
+) -> str:
     try:
         return _code_of(module, new_target, options, printed)
     except Exception as error:  # a crash is another result
@@ -67,7 +85,10 @@ def _code_or_error(module: Module, new_target: Callable[[], SimtTarget], options
 
 def _held(target: SimtTarget) -> dict[str, Any]:
     """Return the attributes of a target and of its capabilities, with copies of containers."""
-    owners = {"": target, **{f"{name}.": value for name, value in vars(target).items() if is_capability(value)}}
+    owners = {
+        "": target,
+        **{f"{name}.": value for name, value in vars(target).items() if is_capability(value)},
+    }
     return {
         f"{owner}{name}": copy.copy(value) if isinstance(value, list | dict | set) else value
         for owner, owned in owners.items()
@@ -84,7 +105,10 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def is_capability(value: object) -> bool:
     """Return whether an attribute of a target is one of its capability objects."""
-    return any(one.__module__.startswith("tilewright.simt.target.capabilities.") for one in type(value).__mro__)
+    return any(
+        one.__module__.startswith("tilewright.simt.target.capabilities.")
+        for one in type(value).__mro__
+    )
 
 
 def changes_in(class_: type) -> list[str]:
@@ -93,12 +117,19 @@ def changes_in(class_: type) -> list[str]:
     The class is one of targets or of their capabilities. A place is ``Class.method: statement``;
     containers that the object holds count as well. ``__init__`` may change it.
     """
-    return [found for one in class_.__mro__ if one.__module__.partition(".")[0] not in ("abc", "builtins", "typing") for found in _changes(one)]
+    return [
+        found
+        for one in class_.__mro__
+        if one.__module__.partition(".")[0] not in ("abc", "builtins", "typing")
+        for found in _changes(one)
+    ]
 
 
 def changes_by(target: SimtTarget) -> list[str]:
     """Return the places where methods of a target or of its capabilities change them."""
-    classes = dict.fromkeys([type(target), *(type(value) for value in vars(target).values() if is_capability(value))])
+    classes = dict.fromkeys(
+        [type(target), *(type(value) for value in vars(target).values() if is_capability(value))]
+    )
     return [found for class_ in classes for found in changes_in(class_)]
 
 

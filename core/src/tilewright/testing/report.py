@@ -57,7 +57,14 @@ class Mark:
         self.fn = fn
         self.benchmarks = benchmarks
 
-    def run(self, show_plots: bool = False, print_data: bool = False, save_path: str = "", return_df: bool = False, **kwargs: Any) -> Any:
+    def run(
+        self,
+        show_plots: bool = False,
+        print_data: bool = False,
+        save_path: str = "",
+        return_df: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Measure. ``kwargs`` are given to the function at every point.
 
         Args:
@@ -73,9 +80,13 @@ class Mark:
             BenchmarkError: an x value has not one entry for each x name.
         """
         several = not isinstance(self.benchmarks, Benchmark)
-        sweeps: Sequence[Benchmark] = self.benchmarks if not isinstance(self.benchmarks, Benchmark) else [self.benchmarks]
+        sweeps: Sequence[Benchmark] = (
+            self.benchmarks if not isinstance(self.benchmarks, Benchmark) else [self.benchmarks]
+        )
         pandas = _need("pandas", "return_df=True makes tables of pandas") if return_df else None
-        plots = show_plots or (bool(save_path) and importlib.util.find_spec("matplotlib") is not None)
+        plots = show_plots or (
+            bool(save_path) and importlib.util.find_spec("matplotlib") is not None
+        )
         pyplot = _need("matplotlib.pyplot", "plots are drawn by matplotlib") if plots else None
         if save_path:
             os.makedirs(save_path, exist_ok=True)
@@ -91,7 +102,9 @@ class Mark:
         if save_path:
             parts = "".join(table.page_part(plotted=pyplot is not None) for table in tables)
             with open(os.path.join(save_path, "results.html"), "w", encoding="utf-8") as file:
-                file.write(f'<!doctype html>\n<html><head><meta charset="utf-8"><title>results</title></head><body>\n{parts}</body></html>\n')
+                file.write(
+                    f'<!doctype html>\n<html><head><meta charset="utf-8"><title>results</title></head><body>\n{parts}</body></html>\n'
+                )
         if pandas is None:
             return None
         frames = [pandas.DataFrame(table.rows, columns=table.columns) for table in tables]
@@ -120,26 +133,40 @@ class _Table:
     def cells(self) -> list[list[str]]:
         """Every row as texts: measured numbers with six digits."""
         x = len(self.sweep.x_names)
-        return [[*map(str, row[:x]), *(f"{value:.6f}" if isinstance(value, float) else str(value) for value in row[x:])] for row in self.rows]
+        return [
+            [
+                *map(str, row[:x]),
+                *(f"{value:.6f}" if isinstance(value, float) else str(value) for value in row[x:]),
+            ]
+            for row in self.rows
+        ]
 
     def text(self) -> str:
         """The table for a terminal: columns as wide as they need, to the right."""
         cells = [self.columns, *self.cells()]
         widths = [max(len(row[column]) for row in cells) for column in range(len(self.columns))]
-        return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in cells
+        )
 
     def write(self, path: str) -> None:
         """Write a CSV file; floats have four digits."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self.columns)
-            writer.writerows([f"{value:.4f}" if isinstance(value, float) else value for value in row] for row in self.rows)
+            writer.writerows(
+                [f"{value:.4f}" if isinstance(value, float) else value for value in row]
+                for row in self.rows
+            )
 
     def page_part(self, *, plotted: bool) -> str:
         """The table, and where there is one the plot, as HTML."""
 
         def line(kind: str, cells: Sequence[str]) -> str:
-            return f"<tr>{''.join(f'<{kind}>{html.escape(cell)}</{kind}>' for cell in cells)}</tr>\n"
+            return (
+                f"<tr>{''.join(f'<{kind}>{html.escape(cell)}</{kind}>' for cell in cells)}</tr>\n"
+            )
 
         name = html.escape(self.sweep.plot_name)
         image = f'<img src="{name}.png" alt="{name}"/>\n' if plotted else ""
@@ -151,7 +178,9 @@ def _measured(fn: Callable[..., Any], sweep: Benchmark, kwargs: Mapping[str, Any
     for x in sweep.x_vals:
         values = tuple(x) if isinstance(x, list | tuple) else (x,) * len(sweep.x_names)
         if len(values) != len(sweep.x_names):
-            raise BenchmarkError(f"an x value has {len(values)} entries for {len(sweep.x_names)} names: {x!r}")
+            raise BenchmarkError(
+                f"an x value has {len(values)} entries for {len(sweep.x_names)} names: {x!r}"
+            )
         named = dict(zip(sweep.x_names, values, strict=True))
         points = []
         for line in sweep.line_vals:
@@ -169,8 +198,14 @@ def _plot(pyplot: Any, table: _Table, show: bool, save_path: str) -> None:
     x, first = [row[0] for row in table.rows], len(sweep.x_names)
     for number, label in enumerate(table.labels):
         colour, style = sweep.styles[number] if sweep.styles else (None, None)
-        axes.plot(x, [row[first + number] for row in table.rows], label=label, color=colour, ls=style)
-        band = [(at, *row[number]) for at, row in zip(x, table.bounds, strict=True) if None not in row[number]]
+        axes.plot(
+            x, [row[first + number] for row in table.rows], label=label, color=colour, ls=style
+        )
+        band = [
+            (at, *row[number])
+            for at, row in zip(x, table.bounds, strict=True)
+            if None not in row[number]
+        ]
         if band:
             axes.fill_between(*map(list, zip(*band, strict=True)), alpha=0.15, color=colour)
     axes.legend()
@@ -185,7 +220,9 @@ def _plot(pyplot: Any, table: _Table, show: bool, save_path: str) -> None:
     pyplot.close(figure)
 
 
-def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
+def perf_report(
+    benchmarks: Benchmark | Sequence[Benchmark],
+) -> Callable[[Callable[..., Any]], Mark]:
     """Decorate a function that measures one point with its sweeps; run them by :meth:`Mark.run`."""
     return lambda fn: Mark(fn, benchmarks)
 

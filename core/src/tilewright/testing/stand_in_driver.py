@@ -28,7 +28,18 @@ from tilewright.gpu_host.table import (
 )
 
 #: Roles that no graph has a place for: refused while one is captured, unless in relaxed mode.
-_NOT_CAPTURED = frozenset(("module_load", "module_unload", "memory_allocate", "memory_free", "memory_to_device", "memory_to_host", "synchronize", "event_wait"))
+_NOT_CAPTURED = frozenset(
+    (
+        "module_load",
+        "module_unload",
+        "memory_allocate",
+        "memory_free",
+        "memory_to_device",
+        "memory_to_host",
+        "synchronize",
+        "event_wait",
+    )
+)
 
 
 class Settings:
@@ -81,14 +92,23 @@ class StandInBindings:
         self.structures: list[bytes] = []
         self.capturing = self.spoiled = False
         self._handles = itertools.count(7)
-        entries = ((field.name, getattr(table.entries, field.name)) for field in fields(table.entries))
-        self._roles = {entry if isinstance(entry, str) else entry.name: role for role, entry in entries if entry is not None}
+        entries = (
+            (field.name, getattr(table.entries, field.name)) for field in fields(table.entries)
+        )
+        self._roles = {
+            entry if isinstance(entry, str) else entry.name: role
+            for role, entry in entries
+            if entry is not None
+        }
         for enumeration in (table.device_attributes, table.function_attributes):
             setattr(self, enumeration.type, self.members(enumeration))
 
     def members(self, enumeration: Enumeration) -> Any:
         """The enumeration's type in the bindings."""
-        return enum.IntEnum(enumeration.type, {member: number for number, member in enumerate(enumeration.members.values())})
+        return enum.IntEnum(
+            enumeration.type,
+            {member: number for number, member in enumerate(enumeration.members.values())},
+        )
 
     def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
         role = self.__dict__.get("_roles", {}).get(name)
@@ -104,7 +124,13 @@ class StandInBindings:
             if status:
                 return status, None
             result = given(self, *arguments)
-            return (0,) if result is None else (0, *result) if isinstance(result, tuple) else (0, result)
+            return (
+                (0,)
+                if result is None
+                else (0, *result)
+                if isinstance(result, tuple)
+                else (0, result)
+            )
 
         return call
 
@@ -132,7 +158,9 @@ class StandInBindings:
         return self.settings.attributes[self._called(self.table.device_attributes, member)]
 
     def function_attribute(self, member: Any, _: Any) -> int:
-        return self.settings.function_attributes[self._called(self.table.function_attributes, member)]
+        return self.settings.function_attributes[
+            self._called(self.table.function_attributes, member)
+        ]
 
     def _called(self, enumeration: Enumeration, member: Any) -> str:
         return next(name for name, found in enumeration.members.items() if found == member.name)
@@ -220,7 +248,9 @@ class StandInBindings:
 def _passed(addresses: int, words: int, sizes: Sequence[int]) -> tuple[list[int], list[bytes]]:
     """The words and structures of a launch's arguments."""
     places = (ctypes.c_uint64 * (words + len(sizes))).from_address(addresses)
-    structures = [ctypes.string_at(place, size) for place, size in zip(places[words:], sizes, strict=True)]
+    structures = [
+        ctypes.string_at(place, size) for place, size in zip(places[words:], sizes, strict=True)
+    ]
     return [ctypes.c_uint64.from_address(place).value for place in places[:words]], structures
 
 
@@ -249,12 +279,20 @@ class StandInLibrary:
         def launch(native: NativeEntries, *given: Any) -> int:
             operands: dict[str, Any] = dict(zip(native.operands, given, strict=True))
             if native.config is None:
-                found: dict[str, Any] = {name: tuple(operands[f"{name}_{axis}"] for axis in "xyz") for name in ("grid", "block")}
+                found: dict[str, Any] = {
+                    name: tuple(operands[f"{name}_{axis}"] for axis in "xyz")
+                    for name in ("grid", "block")
+                }
                 found |= {name: operands[name] for name in ("shared", "stream")}
                 found["attributes"] = []
             else:
                 record: Any = native.config.from_address(operands["config"])
-                found = {"grid": tuple(record.grid), "block": tuple(record.block), "shared": record.shared, "stream": record.stream}
+                found = {
+                    "grid": tuple(record.grid),
+                    "block": tuple(record.block),
+                    "shared": record.shared,
+                    "stream": record.stream,
+                }
                 found["attributes"] = _attributes(native, record.attributes, record.attribute_count)
             if native is not table.native:
                 found["called"] = native.launch
@@ -269,8 +307,12 @@ class StandInLibrary:
         self.functions: dict[str, Any] = {}
         for native in (table.native, table.native_entries(True)):
             types = (_TYPES[OPERANDS[name]] for name in native.operands)
-            self.functions[native.launch] = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(partial(launch, native))
-            self.functions[native.current] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))(current)
+            self.functions[native.launch] = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(
+                partial(launch, native)
+            )
+            self.functions[native.current] = ctypes.CFUNCTYPE(
+                ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64)
+            )(current)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -13,7 +13,9 @@ MAX_MEMBERS: Final = 25
 
 def public_members(value: object) -> set[str]:
     """Return the names of the public attributes and methods of an object, inherited ones included."""
-    declared = {name for class_ in type(value).__mro__ for name in getattr(class_, "__annotations__", {})}
+    declared = {
+        name for class_ in type(value).__mro__ for name in getattr(class_, "__annotations__", {})
+    }
     return {name for name in {*dir(value), *declared} if not name.startswith("_")}
 
 
@@ -21,7 +23,11 @@ def oversized(target: SimtTarget) -> dict[str, int]:
     """Return the classes of a target and its capabilities that have too many public members."""
     owners = [
         target,
-        *(value for name in public_members(target) if is_capability(value := getattr(target, name, None))),
+        *(
+            value
+            for name in public_members(target)
+            if is_capability(value := getattr(target, name, None))
+        ),
     ]
     counts = {type(owner).__name__: len(public_members(owner)) for owner in owners}
     return {name: count for name, count in counts.items() if count > MAX_MEMBERS}

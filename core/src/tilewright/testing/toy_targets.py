@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorScatter, DescriptorStore
+from tilewright.ir.ops.memory import (
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorScatter,
+    DescriptorStore,
+)
 from tilewright.ir.types import F16, F32, F64, FloatType, IntType, Type
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.registers import register_type
@@ -55,11 +60,21 @@ class StagedTarget(EmulatedTarget):
     name = "staged"
 
     def __init__(
-        self, warp_size: int = 64, *, matrix: bool = True, k_step: int = 0, alternating: bool = False, completion: str = "late", seed: int = 0
+        self,
+        warp_size: int = 64,
+        *,
+        matrix: bool = True,
+        k_step: int = 0,
+        alternating: bool = False,
+        completion: str = "late",
+        seed: int = 0,
     ) -> None:
         super().__init__(warp_size, copy_widths=(), completion=completion, seed=seed)
         if matrix:
-            self.matrix = EmulatedMatrix(lambda matmul: self._plans(matmul, k_step), ping_pong=_Alternating() if alternating else None)
+            self.matrix = EmulatedMatrix(
+                lambda matmul: self._plans(matmul, k_step),
+                ping_pong=_Alternating() if alternating else None,
+            )
 
     def _plans(self, matmul: Matmul, k_step: int) -> Sequence[MatmulPlan]:
         if not _is_known(matmul):
@@ -67,7 +82,11 @@ class StagedTarget(EmulatedTarget):
         c = _result_layout(self, matmul)
         a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
         step = k_step if k_step < matmul.k else 0
-        return (MatmulPlan(ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(matmul, a, b, c), k_step=step),)
+        return (
+            MatmulPlan(
+                ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(matmul, a, b, c), k_step=step
+            ),
+        )
 
 
 class _Alternating:
@@ -90,13 +109,28 @@ class RunsTarget(StagedTarget):
     name = "runs"
 
     def __init__(
-        self, warp_size: int = 8, *, drains: bool = False, k_step: int = 0, alternating: bool = False, completion: str = "late", seed: int = 0
+        self,
+        warp_size: int = 8,
+        *,
+        drains: bool = False,
+        k_step: int = 0,
+        alternating: bool = False,
+        completion: str = "late",
+        seed: int = 0,
     ) -> None:
-        super().__init__(warp_size, k_step=k_step, alternating=alternating, completion=completion, seed=seed)
-        self.async_copy.mechanisms = (CopyMechanism("runs", GROUPS, (16,), start=_start_in_run, lanes_side_by_side=True, drains=drains),)
+        super().__init__(
+            warp_size, k_step=k_step, alternating=alternating, completion=completion, seed=seed
+        )
+        self.async_copy.mechanisms = (
+            CopyMechanism(
+                "runs", GROUPS, (16,), start=_start_in_run, lanes_side_by_side=True, drains=drains
+            ),
+        )
 
 
-def _start_in_run(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+def _start_in_run(
+    context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None
+) -> None:
     w = context.writer
     own = w.emit(f"getelementptr i8, ptr {shared}, i32 {w.emit(f'mul i32 {context.lane}, {size}')}")
     start_copy(context, own, pointer, size, predicate)
@@ -134,9 +168,15 @@ class BulkTarget(EmulatedTarget):
         completion: str = "late",
         seed: int = 0,
     ) -> None:
-        super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
+        super().__init__(
+            warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed
+        )
         self._rows = rows
-        kept = (DescriptorLoad, DescriptorGather, *((DescriptorStore, DescriptorScatter) if stores else ()))
+        kept = (
+            DescriptorLoad,
+            DescriptorGather,
+            *((DescriptorStore, DescriptorScatter) if stores else ()),
+        )
         self.tma = EmulatedTma(
             self.record,
             lambda operation, divisors, width: isinstance(operation, kept),
@@ -146,7 +186,10 @@ class BulkTarget(EmulatedTarget):
         )
         self.async_copy.mechanisms = (bulk_mechanism(stores=stores), *self.async_copy.mechanisms)
         self.matrix = EmulatedMatrix(self._plans)
-        self.async_proxy, self.clusters = EmulatedProxy(self.record), EmulatedClusters(self.record, max_ctas=4)
+        self.async_proxy, self.clusters = (
+            EmulatedProxy(self.record),
+            EmulatedClusters(self.record, max_ctas=4),
+        )
         self.tensor_memory = EmulatedTensorMemory(units) if units else None
 
     def _plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
@@ -162,7 +205,9 @@ class BulkTarget(EmulatedTarget):
 
 
 def _is_known(matmul: Matmul) -> bool:
-    return matmul.accumulator in (F16, F32, F64) or (isinstance(matmul.accumulator, IntType) and matmul.accumulator.bits == 32)
+    return matmul.accumulator in (F16, F32, F64) or (
+        isinstance(matmul.accumulator, IntType) and matmul.accumulator.bits == 32
+    )
 
 
 def _result_layout(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
@@ -176,10 +221,17 @@ def _whole_rows(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
     lanes, warps = log2(target.resources.warp_size), log2(matmul.warps)
     of_threads = [*rows[: lanes + warps], *[0] * (lanes + warps - count)]
     columns = [1 << bit for bit in range(n)]
-    return LinearLayout(matmul.shape, (*rows[lanes + warps :], *columns), tuple(of_threads[:lanes]), tuple(of_threads[lanes:]))
+    return LinearLayout(
+        matmul.shape,
+        (*rows[lanes + warps :], *columns),
+        tuple(of_threads[:lanes]),
+        tuple(of_threads[lanes:]),
+    )
 
 
-def _rows_times_columns(matmul: Matmul, a: LinearLayout, b: LinearLayout, c: LinearLayout) -> Callable[..., list[str]]:
+def _rows_times_columns(
+    matmul: Matmul, a: LinearLayout, b: LinearLayout, c: LinearLayout
+) -> Callable[..., list[str]]:
     """Make the emitter of a matmul of rows of ``a`` by columns of ``b`` in each thread's registers.
 
     Registers along K come last.
@@ -195,19 +247,34 @@ def _rows_times_columns(matmul: Matmul, a: LinearLayout, b: LinearLayout, c: Lin
             counts[position] += 1 if moved else 0
             of_register[position] += [register ^ moved for register in of_register[position]]
 
-    def emit(context: SimtContext, left: list[str], right: list[str], accumulator: list[str]) -> list[str]:
+    def emit(
+        context: SimtContext, left: list[str], right: list[str], accumulator: list[str]
+    ) -> list[str]:
         w = context.writer
-        compute: Type = matmul.accumulator if isinstance(matmul.accumulator, IntType) or matmul.accumulator is F64 else F32
+        compute: Type = (
+            matmul.accumulator
+            if isinstance(matmul.accumulator, IntType) or matmul.accumulator is F64
+            else F32
+        )
         type_ = register_type(compute)
-        x, y = ([emit_cast(context, name, element, compute, 0) for name in names] for names, element in ((left, matmul.a), (right, matmul.b)))
+        x, y = (
+            [emit_cast(context, name, element, compute, 0) for name in names]
+            for names, element in ((left, matmul.a), (right, matmul.b))
+        )
         found = [emit_cast(context, name, matmul.accumulator, compute, 0) for name in accumulator]
         for k in range(len(x) >> own[0]):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
                 pair = x[k << own[0] | row], y[k << own[1] | column]
                 if isinstance(compute, FloatType):
-                    found[register] = w.intrinsic("llvm.fma", type_, [(type_, pair[0]), (type_, pair[1]), (type_, found[register])])
+                    found[register] = w.intrinsic(
+                        "llvm.fma",
+                        type_,
+                        [(type_, pair[0]), (type_, pair[1]), (type_, found[register])],
+                    )
                 else:
-                    found[register] = w.emit(f"add {type_} {found[register]}, {w.emit(f'mul {type_} {pair[0]}, {pair[1]}')}")
+                    found[register] = w.emit(
+                        f"add {type_} {found[register]}, {w.emit(f'mul {type_} {pair[0]}, {pair[1]}')}"
+                    )
         return [emit_cast(context, name, compute, matmul.accumulator, 0) for name in found]
 
     return emit

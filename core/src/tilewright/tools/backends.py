@@ -22,12 +22,17 @@ def backends_report() -> dict[str, Any]:
         "ir_version": list(IR_VERSION),
         "backends": [_backend(backend) for backend in registry().backends()],
         "disabled": {name: str(error) for name, error in registry().broken().items()},
-        "default_order": {kind: [backend.name for backend in registry().for_device_kind(kind)] for kind in _kinds()},
+        "default_order": {
+            kind: [backend.name for backend in registry().for_device_kind(kind)]
+            for kind in _kinds()
+        },
     }
 
 
 def _kinds() -> list[str]:
-    return sorted({kind for backend in registry().backends() for kind in backend.manifest.device_kinds})
+    return sorted(
+        {kind for backend in registry().backends() for kind in backend.manifest.device_kinds}
+    )
 
 
 def _backend(backend: Backend) -> dict[str, Any]:
@@ -36,11 +41,23 @@ def _backend(backend: Backend) -> dict[str, Any]:
     if not status:
         try:
             found = [
-                {"kind": device.kind, "index": device.index, "name": device.name, "properties": dict(device.properties)}
+                {
+                    "kind": device.kind,
+                    "index": device.index,
+                    "name": device.name,
+                    "properties": dict(device.properties),
+                }
                 for device in device_registry.devices(backend)
             ]
             status = (
-                next((failure for device in device_registry.devices(backend) if (failure := trial_run(backend, device))), "")
+                next(
+                    (
+                        failure
+                        for device in device_registry.devices(backend)
+                        if (failure := trial_run(backend, device))
+                    ),
+                    "",
+                )
                 if found
                 else f"found no device{device_registry.refusal(backend)}"
             )
@@ -57,7 +74,9 @@ def _backend(backend: Backend) -> dict[str, Any]:
         "priority": manifest.priority,
         "options": dict(manifest.options),
         "language": dict(manifest.language),
-        "capabilities": None if manifest.capabilities is None else _capabilities(manifest.capabilities),
+        "capabilities": None
+        if manifest.capabilities is None
+        else _capabilities(manifest.capabilities),
         "devices": found,
         "load_milliseconds": round(backend.load_seconds * 1e3, 3),
     }
@@ -80,19 +99,31 @@ def backends_text(report: dict[str, Any]) -> str:
     """The report for people."""
     lines = []
     for entry in report["backends"]:
-        lines.append(f"{entry['name']} {entry['version']} ({entry['distribution']}): {entry['summary']}")
-        lines.append(f"  devices of kind {', '.join(entry['device_kinds'])}; targets {', '.join(entry['targets'])}; priority {entry['priority']}")
+        lines.append(
+            f"{entry['name']} {entry['version']} ({entry['distribution']}): {entry['summary']}"
+        )
+        lines.append(
+            f"  devices of kind {', '.join(entry['device_kinds'])}; targets {', '.join(entry['targets'])}; priority {entry['priority']}"
+        )
         if entry["language"]:
-            lines.append(f"  language: {', '.join(f'tl.extra.{name}' for name in entry['language'])}")
+            lines.append(
+                f"  language: {', '.join(f'tl.extra.{name}' for name in entry['language'])}"
+            )
         if entry["status"]:
             lines.append(f"  cannot run kernels: {entry['status']}")
         for device in entry["devices"]:
-            properties = ", ".join(f"{name} {value}" for name, value in device["properties"].items())
-            lines.append(f"  {device['kind']}:{device['index']}  {device['name']}{f'  ({properties})' if properties else ''}")
+            properties = ", ".join(
+                f"{name} {value}" for name, value in device["properties"].items()
+            )
+            lines.append(
+                f"  {device['kind']}:{device['index']}  {device['name']}{f'  ({properties})' if properties else ''}"
+            )
     if not report["backends"]:
         lines.append("no backend is installed; install one with: pip install 'tilewright[cpu]'")
     for kind, names in report["default_order"].items():
         if len(names) > 1:
-            lines.append(f"arrays on {kind!r} devices run on the first of {', '.join(names)}; choose another with tilewright.backend(name)")
+            lines.append(
+                f"arrays on {kind!r} devices run on the first of {', '.join(names)}; choose another with tilewright.backend(name)"
+            )
     lines.extend(f"disabled: {error}" for error in report["disabled"].values())
     return "\n".join(lines)

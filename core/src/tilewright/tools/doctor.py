@@ -39,8 +39,13 @@ def examine() -> list[CheckResult]:
         _guarded("variables", _variables),
     ]
     for backend in registry().backends():
-        findings.append(_guarded(f"backend {backend.name}", lambda backend=backend: _backend(backend)))  # type: ignore[misc]  # noqa: PERF401
-    findings.extend(CheckResult(f"backend {name}", False, str(error)) for name, error in registry().broken().items())
+        findings.append(  # noqa: PERF401
+            _guarded(f"backend {backend.name}", lambda backend=backend: _backend(backend))  # type: ignore[misc]
+        )
+    findings.extend(
+        CheckResult(f"backend {name}", False, str(error))
+        for name, error in registry().broken().items()
+    )
     findings.append(_guarded("default backend", _default))
     return findings
 
@@ -54,9 +59,15 @@ def _guarded(name: str, check: Callable[[], CheckResult]) -> CheckResult:
 
 def _python() -> CheckResult:
     low, high = _PYTHON
-    text = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
+    text = (
+        f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
+    )
     ok = low <= sys.version_info[:2] < high
-    return CheckResult("python", ok, text if ok else f"{text}; supported are {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}")
+    return CheckResult(
+        "python",
+        ok,
+        text if ok else f"{text}; supported are {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}",
+    )
 
 
 def _module(name: str, *, required: bool) -> CheckResult:
@@ -66,7 +77,9 @@ def _module(name: str, *, required: bool) -> CheckResult:
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name
         if missing and not required:
-            return CheckResult(name, True, "not installed; only backends that compile through LLVM need it")
+            return CheckResult(
+                name, True, "not installed; only backends that compile through LLVM need it"
+            )
         return CheckResult(name, False, f"{error}; pip install {name}")
 
 
@@ -82,8 +95,16 @@ def _cache() -> CheckResult:
     if reason:
         return CheckResult("cache", False, f"not used: {reason}")
     info = cache.info()
-    text = f"{info.directory}, {info.entries} kernels, {size_text(info.size)} of {size_text(info.cap)}"
-    return CheckResult("cache", info.writable, text if info.writable else f"{text}; it cannot be written, so kernels are compiled in every process")
+    text = (
+        f"{info.directory}, {info.entries} kernels, {size_text(info.size)} of {size_text(info.cap)}"
+    )
+    return CheckResult(
+        "cache",
+        info.writable,
+        text
+        if info.writable
+        else f"{text}; it cannot be written, so kernels are compiled in every process",
+    )
 
 
 def _variables() -> CheckResult:
@@ -97,7 +118,11 @@ def _variables() -> CheckResult:
                 flag(name)
         except ValueError as error:
             wrong.append(str(error))
-    return CheckResult("variables", not wrong, "; ".join(wrong) or f"{sum(name in os.environ for name in VARIABLES)} set")
+    return CheckResult(
+        "variables",
+        not wrong,
+        "; ".join(wrong) or f"{sum(name in os.environ for name in VARIABLES)} set",
+    )
 
 
 def _backend(backend: object) -> CheckResult:
@@ -106,14 +131,20 @@ def _backend(backend: object) -> CheckResult:
     assert isinstance(backend, Backend)
     name = f"backend {backend.name}"
     if backend.manifest.status:
-        return CheckResult(name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}")
+        return CheckResult(
+            name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}"
+        )
     found = device_registry.devices(backend)
     for device in found:
         failure = trial_run(backend, device)
         if failure:
             return CheckResult(name, False, failure)
     listed = ", ".join(f"{device.kind}:{device.index} {device.name}" for device in found)
-    return CheckResult(name, True, f"{backend.manifest.version}, {listed or f'no device{device_registry.refusal(backend)}'}")
+    return CheckResult(
+        name,
+        True,
+        f"{backend.manifest.version}, {listed or f'no device{device_registry.refusal(backend)}'}",
+    )
 
 
 def _default() -> CheckResult:
@@ -135,7 +166,10 @@ def _default() -> CheckResult:
 def doctor_text(findings: list[CheckResult]) -> str:
     """The findings for people."""
     width = max(len(finding.name) for finding in findings)
-    lines = [f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.name:<{width}}  {finding.text}" for finding in findings]
+    lines = [
+        f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.name:<{width}}  {finding.text}"
+        for finding in findings
+    ]
     broken = sum(not finding.ok for finding in findings)
     lines.append("everything works" if not broken else f"{broken} of {len(findings)} checks failed")
     return "\n".join(lines)

@@ -28,14 +28,28 @@ def compile_command(options: argparse.Namespace) -> int:
     name = options.name or kernel.__name__
     if not name.isidentifier() or not name.isascii():
         raise UsageError(f"--name must be a name of C, not {name!r}")
-    program = export(kernel, options.signature, parse_assignments(options.constants), backend, target, parse_assignments(options.option), name)
+    program = export(
+        kernel,
+        options.signature,
+        parse_assignments(options.constants),
+        backend,
+        target,
+        parse_assignments(options.option),
+        name,
+    )
     for path in write(program, options.output, name):
         print(path)
     return 0
 
 
 def export(
-    kernel: JITFunction, signature: str, constants: Mapping[str, Any], backend: Backend, target: Target, options: Mapping[str, Any], name: str
+    kernel: JITFunction,
+    signature: str,
+    constants: Mapping[str, Any],
+    backend: Backend,
+    target: Target,
+    options: Mapping[str, Any],
+    name: str,
 ) -> CProgram:
     """A kernel, compiled for types of arguments, as files for C programs.
 
@@ -45,9 +59,17 @@ def export(
     """
     specialization = specialize(kernel, signature, constants, backend, options, name=name)
     artifact = compile_kernel(specialization, backend, target)
-    found: CProgram | None = backend.call("tilewright_export", name=name, code=artifact.code, parameters=artifact.parameters, target=target)
+    found: CProgram | None = backend.call(
+        "tilewright_export",
+        name=name,
+        code=artifact.code,
+        parameters=artifact.parameters,
+        target=target,
+    )
     if found is None:
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) writes no files for C programs: it has no tilewright_export")
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}) writes no files for C programs: it has no tilewright_export"
+        )
     return found
 
 

@@ -32,10 +32,17 @@ _BINARY: Final[dict[type[ast.AST], Callable[[Any, Any], Any]]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_UNARY: Final[dict[type[ast.AST], Callable[[Any], Any]]] = {ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_}
+_UNARY: Final[dict[type[ast.AST], Callable[[Any], Any]]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
 
 
-def evaluate(text: str, names: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+def evaluate(
+    text: str, names: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
+) -> Any:
     """Evaluate an expression to a number, a truth value, None, or a tuple of those.
 
     A name alone has whatever value it stands for.
@@ -48,7 +55,9 @@ def evaluate(text: str, names: Mapping[str, Any], functions: Mapping[str, Callab
     return _value(ast.parse(text.strip(), mode="eval").body, names, functions)
 
 
-def _value(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+def _value(
+    node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
+) -> Any:
     def value(inner: ast.expr) -> Any:
         return _value(inner, names, functions)
 
@@ -71,7 +80,9 @@ def _value(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Cal
             return value(body if value(test) else other)
         case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in functions:
             return functions[name](*(_number(value(argument)) for argument in given))
-    raise SyntaxError(f"{ast.unparse(node)!r} is not allowed: there are numbers, names, arithmetic, and {', '.join(functions)}")
+    raise SyntaxError(
+        f"{ast.unparse(node)!r} is not allowed: there are numbers, names, arithmetic, and {', '.join(functions)}"
+    )
 
 
 def _number(value: Any) -> int | float:

@@ -38,7 +38,14 @@ def inspect_command(options: argparse.Namespace) -> int:
     if options.kernel.endswith(".tileir"):
         artifact = inspect_module(Path(options.kernel), backend, target, given)
     else:
-        artifact = inspect_kernel(find_kernel(options.kernel), options.signature, parse_assignments(options.constants), backend, target, given)
+        artifact = inspect_kernel(
+            find_kernel(options.kernel),
+            options.signature,
+            parse_assignments(options.constants),
+            backend,
+            target,
+            given,
+        )
     if options.stage:
         print(_shown(_stage(artifact, options.stage), options.locations), end="")
         return 0
@@ -66,7 +73,9 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
     if arch is None:
         return backend, device_registry.target_of(backend, device_registry.find(backend, None))
     if arch not in backend.manifest.targets:
-        raise UsageError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}")
+        raise UsageError(
+            f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}"
+        )
     return backend, device_registry.named_target(backend, arch)
 
 
@@ -84,7 +93,9 @@ def find_kernel(reference: str) -> JITFunction:
     Raises:
         UsageError: there is no such file or kernel.
     """
-    kernel: JITFunction = getattr(decorated := find_decorated(reference)[2], "base_kernel", decorated)
+    kernel: JITFunction = getattr(
+        decorated := find_decorated(reference)[2], "base_kernel", decorated
+    )
     return kernel
 
 
@@ -96,7 +107,11 @@ def find_decorated(reference: str) -> tuple[Path, str, Any]:
     Raises:
         UsageError: there is no such file or kernel.
     """
-    file, _, name = reference.rpartition(":") if ":" in reference and not reference.endswith(".py") else (reference, "", "")
+    file, _, name = (
+        reference.rpartition(":")
+        if ":" in reference and not reference.endswith(".py")
+        else (reference, "", "")
+    )
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"there is no file {file!r}; a kernel is named FILE:KERNEL")
@@ -111,13 +126,21 @@ def find_decorated(reference: str) -> tuple[Path, str, Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too
-        raise UsageError(f"{file} cannot be imported: {''.join(traceback.format_exception_only(error)).strip()}") from error
+        raise UsageError(
+            f"{file} cannot be imported: {''.join(traceback.format_exception_only(error)).strip()}"
+        ) from error
     finally:
         sys.path.pop(0)
-    kernels = {key: value for key, value in vars(module).items() if isinstance(getattr(value, "base_kernel", value), JITFunction)}
+    kernels = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(getattr(value, "base_kernel", value), JITFunction)
+    }
     if not name:
         if len(kernels) != 1:
-            raise UsageError(f"{file} has {len(kernels)} kernels; name one: {', '.join(f'{file}:{key}' for key in kernels)}")
+            raise UsageError(
+                f"{file} has {len(kernels)} kernels; name one: {', '.join(f'{file}:{key}' for key in kernels)}"
+            )
         (name,) = kernels
     if name not in kernels:
         raise UsageError(f"{file} has no kernel {name!r}; it has {', '.join(kernels) or 'none'}")
@@ -125,7 +148,12 @@ def find_decorated(reference: str) -> tuple[Path, str, Any]:
 
 
 def inspect_kernel(
-    kernel: JITFunction, signature: str, constants: Mapping[str, Any], backend: Backend, target: Target, options: Mapping[str, Any] | None = None
+    kernel: JITFunction,
+    signature: str,
+    constants: Mapping[str, Any],
+    backend: Backend,
+    target: Target,
+    options: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Compile a kernel with every stage kept.
 
@@ -133,7 +161,9 @@ def inspect_kernel(
         UsageError: types, constants or options do not fit.
     """
     specialization = as_launched(specialize(kernel, signature, constants, backend, options))
-    return with_listing(compile_kernel(specialization, backend, target, keep_stages=True), backend, target)
+    return with_listing(
+        compile_kernel(specialization, backend, target, keep_stages=True), backend, target
+    )
 
 
 def specialize(
@@ -167,7 +197,11 @@ def as_launched(kernel: Specialization) -> Specialization:
     A TensorDescriptor's address and strides are multiples of 16 bytes, and its last stride is 1,
     whatever a signature says.
     """
-    known = {name: {"divisibility": ALIGNMENT} for name, type_ in kernel.signature.items() if isinstance(type_, str) and type_.startswith("tensordesc<")}
+    known = {
+        name: {"divisibility": ALIGNMENT}
+        for name, type_ in kernel.signature.items()
+        if isinstance(type_, str) and type_.startswith("tensordesc<")
+    }
     return replace(kernel, attributes={**known, **kernel.attributes})
 
 
@@ -191,7 +225,9 @@ def resolved_options(backend: Backend, name: str, options: Mapping[str, Any]) ->
         raise UsageError(f"--option: {error.args[0]}") from None
 
 
-def inspect_module(path: Path, backend: Backend, target: Target, options: Mapping[str, Any]) -> Artifact:
+def inspect_module(
+    path: Path, backend: Backend, target: Target, options: Mapping[str, Any]
+) -> Artifact:
     """Lower a file of Tile IR text with every stage kept.
 
     Raises:
@@ -208,31 +244,54 @@ def inspect_module(path: Path, backend: Backend, target: Target, options: Mappin
     except (ValueError, VerificationError, TilewrightError) as error:
         raise UsageError(f"{path} is not valid Tile IR: {error}") from None
     resolved = resolved_options(backend, path.name, options)
-    return with_listing(lower_module(module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True), backend, target)
+    return with_listing(
+        lower_module(
+            module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True
+        ),
+        backend,
+        target,
+    )
 
 
-def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
+def bind_types(
+    kernel: JITFunction, signature: str, constants: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
     """(types, attributes, constants) of every parameter, from the command line's texts.
 
     Raises:
         UsageError: a parameter lacks its type or value, or there is one too many.
     """
-    values = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}
+    values = {
+        parameter.name: parameter.default for parameter in kernel.params if parameter.has_default
+    }
     values.update(constants)
     unknown = [name for name in constants if name not in kernel.arg_names]
     if unknown:
-        raise UsageError(f"{kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}")
-    runtime = [parameter.name for parameter in kernel.params if not parameter.is_constexpr and parameter.name not in constants]
+        raise UsageError(
+            f"{kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}"
+        )
+    runtime = [
+        parameter.name
+        for parameter in kernel.params
+        if not parameter.is_constexpr and parameter.name not in constants
+    ]
     entries = split_top(signature)
     if any("=" in entry for entry in entries):
-        given = {name.strip(): type_.strip() for name, _, type_ in (entry.partition("=") for entry in entries)}
+        given = {
+            name.strip(): type_.strip()
+            for name, _, type_ in (entry.partition("=") for entry in entries)
+        }
     else:
         if len(entries) > len(runtime):
-            raise UsageError(f"--signature has {len(entries)} types for {len(runtime)} runtime parameters ({', '.join(runtime)})")
+            raise UsageError(
+                f"--signature has {len(entries)} types for {len(runtime)} runtime parameters ({', '.join(runtime)})"
+            )
         given = dict(zip(runtime, entries, strict=False))
     unknown = [name for name in given if name not in kernel.arg_names]
     if unknown:
-        raise UsageError(f"--signature: {kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}")
+        raise UsageError(
+            f"--signature: {kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}"
+        )
     types: dict[str, Any] = {}
     attributes: dict[str, dict[str, Any]] = {}
     chosen: dict[str, Any] = {}
@@ -249,7 +308,11 @@ def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]
             types[name] = "constexpr"
             chosen[name] = getattr(values[name], "value", values[name])
         else:
-            how = f"--constants {name}=..." if parameter.is_constexpr else f"a type in --signature, for example {name}=*fp32"
+            how = (
+                f"--constants {name}=..."
+                if parameter.is_constexpr
+                else f"a type in --signature, for example {name}=*fp32"
+            )
             raise UsageError(f"parameter {name!r} of {kernel.__name__} needs {how}")
     return types, attributes, chosen
 
@@ -260,7 +323,9 @@ def _checked_type(text: str, name: str) -> str:
     try:
         str_to_ty(text, None)
     except ValueError as error:
-        raise UsageError(f"--signature of {name!r}: {error}; write for example *fp32, i32 or tensordesc<fp16[64,64]>") from None
+        raise UsageError(
+            f"--signature of {name!r}: {error}; write for example *fp32, i32 or tensordesc<fp16[64,64]>"
+        ) from None
     return text
 
 
@@ -355,17 +420,25 @@ def report_text(artifact: Artifact, target: Target, locations: bool) -> str:
         lines.append(_shown(stage, locations).rstrip("\n"))
     lines.append("\n## times (ms)\n")
     lines.extend(f"{name:<24} {taken:8.2f}" for name, taken in times.items())
-    lines.append(f"{'total':<24} {sum(times.get(name, 0.0) for name in ('frontend', 'passes', 'lower')):8.2f}")
-    lines.append(f"\nobject code: {len(artifact.code.binary)} bytes; parameters: {', '.join(f'{p.name}: {p.type}' for p in artifact.parameters)}")
+    lines.append(
+        f"{'total':<24} {sum(times.get(name, 0.0) for name in ('frontend', 'passes', 'lower')):8.2f}"
+    )
+    lines.append(
+        f"\nobject code: {len(artifact.code.binary)} bytes; parameters: {', '.join(f'{p.name}: {p.type}' for p in artifact.parameters)}"
+    )
     return "\n".join(lines)
 
 
 def resources_text(resources: Mapping[str, Any]) -> str:
     """Format a program's resources, a line each."""
-    return "\n".join(["\n## resources\n", *(f"{name:<24} {value}" for name, value in resources.items())])
+    return "\n".join(
+        ["\n## resources\n", *(f"{name:<24} {value}" for name, value in resources.items())]
+    )
 
 
-def roofline_text(artifact: Artifact, backend: Backend, target: Target, device: Device | None) -> str:
+def roofline_text(
+    artifact: Artifact, backend: Backend, target: Target, device: Device | None
+) -> str:
     """The roofline of a program, as it is before it is lowered."""
     from tilewright.ir.parser import parse_module
     from tilewright.passes.analysis.traffic import traffic_of
@@ -373,5 +446,9 @@ def roofline_text(artifact: Artifact, backend: Backend, target: Target, device: 
 
     *_, last = (str(stage) for name, stage in artifact.code.stages.items() if name[:1].isdigit())
     traffic = traffic_of(parse_module(last, backend.table), {}, None)
-    found = Roofline(traffic, ceilings_of(backend, target, device), "CTA" if "simt" in artifact.code.stages else "program")
+    found = Roofline(
+        traffic,
+        ceilings_of(backend, target, device),
+        "CTA" if "simt" in artifact.code.stages else "program",
+    )
     return "\n".join(["\n## roofline\n", *found.lines()])

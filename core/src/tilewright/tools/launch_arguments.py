@@ -31,7 +31,12 @@ from tilewright.tools.inspect import split_top
 from tilewright.tools.usage import UsageError
 
 _ARRAY = re.compile(r"(\w+)\s*\[(.*)\]")
-_FUNCTIONS: dict[str, Any] = {"cdiv": cdiv, "next_power_of_2": next_power_of_2, "min": min, "max": max}
+_FUNCTIONS: dict[str, Any] = {
+    "cdiv": cdiv,
+    "next_power_of_2": next_power_of_2,
+    "min": min,
+    "max": max,
+}
 #: Bytes that arrays on devices are aligned to.
 _ALIGNMENT = 256
 
@@ -47,7 +52,9 @@ def evaluated(text: str, names: Mapping[str, Any], what: str) -> Any:
     try:
         return evaluate(text, names, _FUNCTIONS)
     except Exception as error:
-        raise UsageError(f"{what}: {text.strip()!r} has no value ({type(error).__name__}: {error}); known are {', '.join(names) or 'no names'}") from None
+        raise UsageError(
+            f"{what}: {text.strip()!r} has no value ({type(error).__name__}: {error}); known are {', '.join(names) or 'no names'}"
+        ) from None
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -62,7 +69,9 @@ def parsed(text: str) -> dict[str, Any]:
     for entry in split_top(text):
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or not name.isidentifier():
-            raise UsageError(f"--arguments: expected NAME=VALUE or NAME=TYPE[EXTENTS], not {entry!r}")
+            raise UsageError(
+                f"--arguments: expected NAME=VALUE or NAME=TYPE[EXTENTS], not {entry!r}"
+            )
         if name in arrays or name in numbers:
             raise UsageError(f"--arguments: {name!r} is given twice")
         order.append(name)
@@ -70,24 +79,38 @@ def parsed(text: str) -> dict[str, Any]:
         if array is None:
             numbers[name] = value
         elif array[1] not in IR_TEXT:
-            raise UsageError(f"--arguments: {name!r} has no element type {array[1]!r}; there are {', '.join(IR_TEXT)}")
+            raise UsageError(
+                f"--arguments: {name!r} has no element type {array[1]!r}; there are {', '.join(IR_TEXT)}"
+            )
         else:
             arrays[name] = (array[1], array[2])
     values: dict[str, Any] = {}
     waiting = dict(numbers)
     while waiting:  # numbers may name those that come after them
-        ready = [name for name, value in waiting.items() if not set(re.findall(r"[A-Za-z_]\w*", value)) & waiting.keys()]
+        ready = [
+            name
+            for name, value in waiting.items()
+            if not set(re.findall(r"[A-Za-z_]\w*", value)) & waiting.keys()
+        ]
         if not ready:
             raise UsageError(f"--arguments: {', '.join(waiting)} name each other")
         for name in ready:
             values[name] = evaluated(waiting.pop(name), values, f"--arguments {name}")
             if isinstance(values[name], tuple):
-                raise UsageError(f"--arguments: {name!r} is one number, or an array NAME=TYPE[EXTENTS], not {values[name]}")
+                raise UsageError(
+                    f"--arguments: {name!r} is one number, or an array NAME=TYPE[EXTENTS], not {values[name]}"
+                )
     shapes: dict[str, Any] = {}
     for name, (type_, extents) in arrays.items():
-        shape = evaluated(f"({inside},)" if (inside := extents.strip().rstrip(",")) else "()", values, f"--arguments {name}")
+        shape = evaluated(
+            f"({inside},)" if (inside := extents.strip().rstrip(",")) else "()",
+            values,
+            f"--arguments {name}",
+        )
         if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
-            raise UsageError(f"--arguments: the extents of {name!r} are integers from 0 on, not {shape}")
+            raise UsageError(
+                f"--arguments: the extents of {name!r} are integers from 0 on, not {shape}"
+            )
         if math.prod(shape) * ITEM_SIZE[type_] > sys.maxsize:
             raise UsageError(f"--arguments: no memory has room for {name!r}, {type_}[{extents}]")
         shapes[name] = (type_, shape)
@@ -109,20 +132,33 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
             found[name] = value
             continue
         if memory is None:
-            raise UsageError(f"backend {backend.name!r} does not copy to its devices, so that no arrays can be made for a launch")
+            raise UsageError(
+                f"backend {backend.name!r} does not copy to its devices, so that no arrays can be made for a launch"
+            )
         type_, shape = value
         try:
             data = _values(type_, math.prod(shape), rng)
         except (MemoryError, ValueError):  # NumPy has a largest array, too
-            raise UsageError(f"--arguments: this process has no room for the values of {name!r}, {type_}{list(shape)}") from None
+            raise UsageError(
+                f"--arguments: this process has no room for the values of {name!r}, {type_}{list(shape)}"
+            ) from None
         buffer = memory.allocate(max(1, data.nbytes), _ALIGNMENT)
         if data.nbytes:
             memory.copy_to_device(buffer, data.data)
-        found[name] = ArrayView(buffer, int(buffer.data_ptr()), type_, shape, contiguous_strides(shape), (device.kind, device.index))
+        found[name] = ArrayView(
+            buffer,
+            int(buffer.data_ptr()),
+            type_,
+            shape,
+            contiguous_strides(shape),
+            (device.kind, device.index),
+        )
     return found
 
 
-def _values(type_: str, count: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _values(
+    type_: str, count: int, rng: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The bytes of an array's elements."""
     ir_type = parse_type(IR_TEXT[type_])
     if not isinstance(ir_type, FloatType):

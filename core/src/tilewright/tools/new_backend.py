@@ -32,13 +32,17 @@ def new_backend(name: str, directory: Path) -> list[Path]:
     _check_name(name)
     folder = directory / f"tilewright-{name}"
     if folder.exists() or folder.is_symlink():
-        raise UsageError(f"{folder} exists already: remove it, or choose another name or --directory")
+        raise UsageError(
+            f"{folder} exists already: remove it, or choose another name or --directory"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Written aside and renamed, so that there is the whole package or nothing.
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=directory) as aside:
             whole = Path(aside, folder.name)
-            files = [_write(template, whole, name) for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}"))]
+            files = [
+                _write(template, whole, name) for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}"))
+            ]
             whole.rename(folder)
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
@@ -61,18 +65,39 @@ def _check_name(name: str) -> None:
 def _write(template: Path, folder: Path, name: str) -> Path:
     package = f"tilewright_{name.replace('-', '_')}"
     major, minor = tilewright.__version__.split(".")[:2]
-    words = {"name": name, "package": package, "distribution": f"tilewright-{name}", "core": f">={major}.{minor},<{major}.{int(minor) + 1}"}
-    parts = [package if part == "package" else part for part in template.relative_to(_TEMPLATE).parts]
+    words = {
+        "name": name,
+        "package": package,
+        "distribution": f"tilewright-{name}",
+        "core": f">={major}.{minor},<{major}.{int(minor) + 1}",
+    }
+    parts = [
+        package if part == "package" else part for part in template.relative_to(_TEMPLATE).parts
+    ]
     file = folder.joinpath(*parts).with_suffix("")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(string.Template(template.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
+    file.write_text(
+        string.Template(template.read_text(encoding="utf-8")).substitute(words), encoding="utf-8"
+    )
     return file
 
 
 def next_steps(files: list[Path]) -> str:
     """Return instructions for a new package."""
     folder = files[0].parent
-    lines = [f"wrote {len(files)} files:", *(f"  {file}" for file in files), "", "next:", f"  cd {folder}"]
-    lines += ["  make install     # this package, pytest and the conformance suite, into the Python that runs make", "  make test        # its own tests"]
-    lines += ["  make quick       # profile core of the conformance suite: nothing passes yet", f"{folder / 'README.md'} says how to go on."]
+    lines = [
+        f"wrote {len(files)} files:",
+        *(f"  {file}" for file in files),
+        "",
+        "next:",
+        f"  cd {folder}",
+    ]
+    lines += [
+        "  make install     # this package, pytest and the conformance suite, into the Python that runs make",
+        "  make test        # its own tests",
+    ]
+    lines += [
+        "  make quick       # profile core of the conformance suite: nothing passes yet",
+        f"{folder / 'README.md'} says how to go on.",
+    ]
     return "\n".join(lines)

@@ -86,7 +86,11 @@ def opt_command(options: argparse.Namespace) -> int:
         return 0
     if options.file is None:
         raise UsageError("name a FILE of text, or - for standard input; --list shows the passes")
-    chosen = choose([name.strip() for text in options.passes for name in text.split(",") if name.strip()], known, place)
+    chosen = choose(
+        [name.strip() for text in options.passes for name in text.split(",") if name.strip()],
+        known,
+        place,
+    )
     name, text = _text(options.file)
     module = read(text, name, place)
     run(module, chosen, verify_each=options.verify)
@@ -120,13 +124,20 @@ def place_of(name: str | None, given: Mapping[str, Any]) -> PassContext:
         options = resolve(backend, "opt", given, {})
     except (KeyError, AssertionError) as error:
         raise UsageError(f"--options: {error.args[0]}") from None
-    return PassContext(options, backend, target, backend.call("tilewright_simt_target", target=target, options=options))
+    return PassContext(
+        options,
+        backend,
+        target,
+        backend.call("tilewright_simt_target", target=target, options=options),
+    )
 
 
 def _portable(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in PORTABLE_OPTIONS:
-            raise UsageError(f"--options: there is no option {name!r}{_closest(name, PORTABLE_OPTIONS)} There are {', '.join(PORTABLE_OPTIONS)}")
+            raise UsageError(
+                f"--options: there is no option {name!r}{_closest(name, PORTABLE_OPTIONS)} There are {', '.join(PORTABLE_OPTIONS)}"
+            )
     return {**PORTABLE_OPTIONS, **given}
 
 
@@ -139,10 +150,19 @@ def passes_of(place: PassContext) -> dict[str, NamedPass]:
     from tilewright.passes.expand_math import expand_math
     from tilewright.passes.inline import inline
 
-    found = {pass_.name: pass_ for pass_ in (*map(_named, (*pipeline.STANDARD, inline, expand_math)), _decomposition(place))}
+    found = {
+        pass_.name: pass_
+        for pass_ in (
+            *map(_named, (*pipeline.STANDARD, inline, expand_math)),
+            _decomposition(place),
+        )
+    }
     if place.backend is not None:
         own: Sequence[Callable[[Module], Any]] | None = place.backend.call(
-            "tilewright_passes", target=place.target, options=place.options, passes=pipeline.STANDARD
+            "tilewright_passes",
+            target=place.target,
+            options=place.options,
+            passes=pipeline.STANDARD,
         )
         for pass_ in map(_named, own or ()):
             found.setdefault(pass_.name, pass_)
@@ -168,10 +188,22 @@ def _decomposition(place: PassContext) -> NamedPass:
 
     manifest = None if place.backend is None else place.backend.manifest
     named = manifest is not None and manifest.lowers
-    lowers = manifest.lowers if manifest is not None and named else {spec.name for spec in place.table} - set(CATALOGUE)
+    lowers = (
+        manifest.lowers
+        if manifest is not None and named
+        else {spec.name for spec in place.table} - set(CATALOGUE)
+    )
     computes = manifest.computes if manifest is not None else frozenset()
-    whose = f"that {manifest.name} does not lower or compute in" if manifest is not None and named else "that can be"
-    return NamedPass("decompose", f"Take apart what there is {whose}, in place.", lambda module: decompose(module, lowers, computes))
+    whose = (
+        f"that {manifest.name} does not lower or compute in"
+        if manifest is not None and named
+        else "that can be"
+    )
+    return NamedPass(
+        "decompose",
+        f"Take apart what there is {whose}, in place.",
+        lambda module: decompose(module, lowers, computes),
+    )
 
 
 def _stages(machine: SimtTarget | None) -> tuple[Stage, ...]:
@@ -181,7 +213,11 @@ def _stages(machine: SimtTarget | None) -> tuple[Stage, ...]:
 
 
 def _staged(stage: Stage, machine: SimtTarget, options: Mapping[str, Any]) -> NamedPass:
-    return NamedPass(stage.name, f"{stage.meaning} (a stage of the GPU toolkit)", lambda module: stage.run(module, machine, options))
+    return NamedPass(
+        stage.name,
+        f"{stage.meaning} (a stage of the GPU toolkit)",
+        lambda module: stage.run(module, machine, options),
+    )
 
 
 def choose(
@@ -200,11 +236,17 @@ def choose(
         if name in known:
             continue
         if name in stages and place.machine is None:
-            where = f"backend {place.backend.name!r} is not built on it" if place.backend is not None else "no target is named"
+            where = (
+                f"backend {place.backend.name!r} is not built on it"
+                if place.backend is not None
+                else "no target is named"
+            )
             raise UsageError(
                 f"{name!r} is a stage of the GPU toolkit, and {where}: --target takes {EMULATOR}, {EMULATOR}:LANES, or BACKEND:ARCH of a backend that is"
             )
-        raise UsageError(f"there is no pass {name!r}{_closest(name, known)} There are {', '.join(known)}")
+        raise UsageError(
+            f"there is no pass {name!r}{_closest(name, known)} There are {', '.join(known)}"
+        )
     return [known[name] for name in names]
 
 
@@ -220,7 +262,9 @@ def _text(file: str) -> tuple[str, str]:
     try:
         return file, Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(
+            f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def read(text: str, name: str, place: PassContext) -> Module:
@@ -253,12 +297,16 @@ def run(module: Module, passes: Sequence[NamedPass], *, verify_each: bool) -> No
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise LoweringError(f"{pass_.name} cannot run on this module, for which another pass may have to come before: {text}") from error
+            raise LoweringError(
+                f"{pass_.name} cannot run on this module, for which another pass may have to come before: {text}"
+            ) from error
         if verify_each:
             try:
                 verify(module)
             except VerificationError as error:
-                raise LoweringError(f"after {pass_.name} the module breaks a rule: {error}") from error
+                raise LoweringError(
+                    f"after {pass_.name} the module breaks a rule: {error}"
+                ) from error
 
 
 def passes_text(passes: Sequence[NamedPass]) -> str:

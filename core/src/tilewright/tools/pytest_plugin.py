@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 #: mode -> (backend, what is asked of it)
-_MODES: Final[dict[str, tuple[str, dict[str, Any]]]] = {"cpu": ("cpu", {}), "reference": ("reference", {}), "checked": ("reference", {"checked": True})}
+_MODES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "cpu": ("cpu", {}),
+    "reference": ("reference", {}),
+    "checked": ("reference", {"checked": True}),
+}
 #: By which the workers of pytest-xdist, whose command line is not the user's, know what was asked
 #: for.
 _MODE, _HOST_TENSORS = "TILEWRIGHT_PYTEST", "TILEWRIGHT_PYTEST_HOST_TENSORS"
@@ -39,7 +43,9 @@ _MODE, _HOST_TENSORS = "TILEWRIGHT_PYTEST", "TILEWRIGHT_PYTEST_HOST_TENSORS"
 
 def _mode(text: str) -> str:
     if text not in _MODES:
-        raise pytest.UsageError(f"--tilewright takes {', '.join(_MODES)}, not {text!r}; before the path of a test write --tilewright=cpu")
+        raise pytest.UsageError(
+            f"--tilewright takes {', '.join(_MODES)}, not {text!r}; before the path of a test write --tilewright=cpu"
+        )
     return text
 
 
@@ -53,7 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MODE",
         help="let 'import triton' find Tilewright, and run kernels on the cpu (the default), in the reference interpreter, or there checked",
     )
-    group.addoption("--tilewright-host-tensors", action="store_true", help="with --tilewright: tensors that tests ask for on a GPU lie on the CPU")
+    group.addoption(
+        "--tilewright-host-tensors",
+        action="store_true",
+        help="with --tilewright: tensors that tests ask for on a GPU lie on the CPU",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -122,7 +132,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     Others find it as it was raised.
     """
     raised = call.excinfo
-    kept = None if raised is None or item.config.getoption("fulltrace", False) else _kept(raised.value)
+    kept = (
+        None if raised is None or item.config.getoption("fulltrace", False) else _kept(raised.value)
+    )
     if raised is None or kept is None:
         return (yield)
     error = raised.value
@@ -176,4 +188,8 @@ def _is_internal(frame: FrameType) -> bool:
     Frames of context managers around those count, too.
     """
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package == "contextlib" or package.partition("_")[0] == "tilewright" or frame.f_code.co_filename.startswith("<launcher of ")
+    return (
+        package == "contextlib"
+        or package.partition("_")[0] == "tilewright"
+        or frame.f_code.co_filename.startswith("<launcher of ")
+    )

@@ -22,9 +22,13 @@ def trial_run(backend: Backend, device: Device) -> str:
     try:
         target = device_registry.target_of(backend, device)
         options = backend.manifest.options
-        artifact = lower_module(parse_module(_EMPTY_KERNEL, backend.table), options, backend, target)
+        artifact = lower_module(
+            parse_module(_EMPTY_KERNEL, backend.table), options, backend, target
+        )
         no_function: Any = None
-        kernel = CompiledKernel(artifact, Specialization(no_function, {}, options=options), backend, target, device)
+        kernel = CompiledKernel(
+            artifact, Specialization(no_function, {}, options=options), backend, target, device
+        )
         run = kernel.run
     except TilewrightError as error:
         return str(error)

@@ -37,15 +37,29 @@ def tune_command(options: argparse.Namespace) -> int:
     budget = None if options.budget is None else _seconds(options.budget, "--budget")
     limit = None if options.time_limit is None else _seconds(options.time_limit, "--time-limit")
     keep = tuner is not None and configs is None
-    job = Job.of(f"{file}:{name}", options.arguments, options.grid, backend=options.backend or "", time_limit=limit, budget=budget, keep=keep)
+    job = Job.of(
+        f"{file}:{name}",
+        options.arguments,
+        options.grid,
+        backend=options.backend or "",
+        time_limit=limit,
+        budget=budget,
+        keep=keep,
+    )
     if options.executor:
-        outcomes = _on_fleet(job, configs or (tuner.configs if tuner is not None else None), options.executor)
+        outcomes = _on_fleet(
+            job, configs or (tuner.configs if tuner is not None else None), options.executor
+        )
     else:
         outcomes = [measure(job, configs)]
     if not any(outcome.timings for outcome in outcomes):
-        reasons = "; ".join(f"[{text}] {why}" for outcome in outcomes for text, why in outcome.failures.items())
+        reasons = "; ".join(
+            f"[{text}] {why}" for outcome in outcomes for text, why in outcome.failures.items()
+        )
         raise AutotunerError(f"no configuration of {name} works: {reasons}")
-    records = [outcome.record for outcome in outcomes if outcome.record is not None and outcome.best]
+    records = [
+        outcome.record for outcome in outcomes if outcome.record is not None and outcome.best
+    ]
     written = shipped_records.write_by_device(options.records, records) if options.records else []
     if options.json:
         from tilewright.tools.printing import print_json
@@ -57,7 +71,9 @@ def tune_command(options: argparse.Namespace) -> int:
         for path in written:
             print(f"written to {path}")
         if options.records and not written:
-            print("no record was written: the tuning key has no text that is the same in every process")
+            print(
+                "no record was written: the tuning key has no text that is the same in every process"
+            )
         if tuner is None:
             print("the kernel has no @autotune, whose launches would look for the result")
     if pyplot is not None:
@@ -67,7 +83,9 @@ def tune_command(options: argparse.Namespace) -> int:
 
 def _on_fleet(job: Job, configs: Sequence[Config] | None, executor: str) -> list[Outcome]:
     if configs is None:
-        raise UsageError(f"{job.name} has no configurations to share among workers: give some with --config or --space")
+        raise UsageError(
+            f"{job.name} has no configurations to share among workers: give some with --config or --space"
+        )
     progress = Progress(job.name, len(configs))
     best = [""]
 
@@ -100,9 +118,14 @@ def given_configs(texts: Sequence[str], space: Sequence[str]) -> list[Config] | 
         choices = [value.strip() for value in values.split("|")]
         if not equals or not all(choices):
             raise UsageError(f"--space: expected NAME=VALUE|VALUE, not {text!r}")
-        axes[name.strip()] = [parse_assignments([f"{name}={value}"])[name.strip()] for value in choices]
+        axes[name.strip()] = [
+            parse_assignments([f"{name}={value}"])[name.strip()] for value in choices
+        ]
     if axes:
-        found += [_config(dict(zip(axes, chosen, strict=True))) for chosen in itertools.product(*axes.values())]
+        found += [
+            _config(dict(zip(axes, chosen, strict=True)))
+            for chosen in itertools.product(*axes.values())
+        ]
     return list(dict.fromkeys(found)) or None
 
 
@@ -140,16 +163,30 @@ def outcome_text(name: str, outcome: Outcome) -> str:
     def shown(text: str) -> str:
         return shipped_records.readable(_without(text, ignored)) or "no meta-parameters"
 
-    lines = [f"{name} on {outcome.device} ({outcome.target.partition('|')[0]}), {len(outcome.timings)} configurations in {outcome.seconds:.1f} s", ""]
+    lines = [
+        f"{name} on {outcome.device} ({outcome.target.partition('|')[0]}), {len(outcome.timings)} configurations in {outcome.seconds:.1f} s",
+        "",
+    ]
     rows = ranked(outcome)
     if rows:
-        lines.append(f"{'median, ms':>10} {'20 %, ms':>10} {'80 %, ms':>10} {'slower':>8}  configuration")
+        lines.append(
+            f"{'median, ms':>10} {'20 %, ms':>10} {'80 %, ms':>10} {'slower':>8}  configuration"
+        )
         for text, (median, low, high) in rows:
             slower = median / rows[0][1][0] if rows[0][1][0] else math.nan
-            lines.append(f"{median:>10.4g} {low:>10.4g} {high:>10.4g} {slower:>7.2f}x  {shown(text)}")
+            lines.append(
+                f"{median:>10.4g} {low:>10.4g} {high:>10.4g} {slower:>7.2f}x  {shown(text)}"
+            )
         lines += ["", f"best: {shown(outcome.best)}"]
-    lines += [f"failed: {shown(text)}: {why.splitlines()[0] if why else ''}" for text, why in outcome.failures.items()]
-    hidden = [name for name in sorted(ignored) if any(_without(text, {name}) != text for text in (*outcome.timings, *outcome.failures))]
+    lines += [
+        f"failed: {shown(text)}: {why.splitlines()[0] if why else ''}"
+        for text, why in outcome.failures.items()
+    ]
+    hidden = [
+        name
+        for name in sorted(ignored)
+        if any(_without(text, {name}) != text for text in (*outcome.timings, *outcome.failures))
+    ]
     if hidden:
         lines.append(f"not shown, since backend {backend} ignores it: {', '.join(hidden)}")
     return "\n".join(lines)
@@ -173,7 +210,9 @@ def _pyplot() -> Any:
     try:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
-        raise UsageError(f"--plot is drawn by matplotlib, which cannot be imported here ({error}); the table needs nothing") from error
+        raise UsageError(
+            f"--plot is drawn by matplotlib, which cannot be imported here ({error}); the table needs nothing"
+        ) from error
 
 
 def _draw(pyplot: Any, name: str, outcomes: Sequence[Outcome], path: Path) -> None:
@@ -181,11 +220,19 @@ def _draw(pyplot: Any, name: str, outcomes: Sequence[Outcome], path: Path) -> No
 
     Its ends are the quantiles.
     """
-    figure, axes = pyplot.subplots(len(outcomes), 1, squeeze=False, figsize=(8, sum(1.5 + 0.3 * len(outcome.timings) for outcome in outcomes)))
+    figure, axes = pyplot.subplots(
+        len(outcomes),
+        1,
+        squeeze=False,
+        figsize=(8, sum(1.5 + 0.3 * len(outcome.timings) for outcome in outcomes)),
+    )
     for (axis,), outcome in zip(axes, outcomes, strict=True):
         rows = ranked(outcome)[::-1]
         medians = [times[0] for _, times in rows]
-        spread = [[median - times[1] for median, (_, times) in zip(medians, rows, strict=True)], [times[2] - times[0] for _, times in rows]]
+        spread = [
+            [median - times[1] for median, (_, times) in zip(medians, rows, strict=True)],
+            [times[2] - times[0] for _, times in rows],
+        ]
         axis.barh([shipped_records.readable(text) for text, _ in rows], medians, xerr=spread)
         axis.set_xlabel("ms")
         axis.set_title(f"{name} on {outcome.device}")
@@ -201,11 +248,20 @@ def records_command(options: argparse.Namespace) -> int:
     """``tilewright records``: list, merge, or export files of tuning records."""
     try:
         if options.action == "export":
-            records = [record for record in tuning_records.own_records() if not options.kernel or record.kernel in options.kernel]
+            records = [
+                record
+                for record in tuning_records.own_records()
+                if not options.kernel or record.kernel in options.kernel
+            ]
         else:
             if not options.files:
                 raise UsageError(f"records {options.action} needs files")
-            records = [record for path in options.files for record in shipped_records.read(path) if not options.kernel or record.kernel in options.kernel]
+            records = [
+                record
+                for path in options.files
+                for record in shipped_records.read(path)
+                if not options.kernel or record.kernel in options.kernel
+            ]
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -219,10 +275,16 @@ def records_command(options: argparse.Namespace) -> int:
         else:
             width = shutil.get_terminal_size().columns
             for row in rows:
-                print(f"{row['kernel']} on {row['device']}, key {row['key']}: {row['best']}, {row['ms']:.4g} ms"[: None if not sys.stdout.isatty() else width])
+                print(
+                    f"{row['kernel']} on {row['device']}, key {row['key']}: {row['best']}, {row['ms']:.4g} ms"[
+                        : None if not sys.stdout.isatty() else width
+                    ]
+                )
         return 0
     if options.output is None:
-        raise UsageError(f"records {options.action} needs --output: a file, or a folder for one file a kind of device")
+        raise UsageError(
+            f"records {options.action} needs --output: a file, or a folder for one file a kind of device"
+        )
     merged = shipped_records.merge(records)
     if options.output.suffix == ".json":
         shipped_records.write(options.output, merged)

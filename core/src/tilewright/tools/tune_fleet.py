@@ -109,8 +109,14 @@ def measure_on(
         at.outcome.seconds = time.perf_counter() - started
         _conclude(at.outcome, configs, complete=not missing(kind))
     if not any(outcome.timings for outcome in outcomes):
-        reasons = "; ".join(f"[{text}] {why.splitlines()[0]}" for outcome in outcomes for text, why in outcome.failures.items())
-        raise AutotunerError(f"no configuration of {job.name} was measured on any worker: {reasons or 'the time was over'}")
+        reasons = "; ".join(
+            f"[{text}] {why.splitlines()[0]}"
+            for outcome in outcomes
+            for text, why in outcome.failures.items()
+        )
+        raise AutotunerError(
+            f"no configuration of {job.name} was measured on any worker: {reasons or 'the time was over'}"
+        )
     return outcomes
 
 
@@ -125,4 +131,10 @@ def _add(outcome: Outcome, more: Outcome) -> None:
 def _conclude(outcome: Outcome, configs: Sequence[Config], *, complete: bool) -> None:
     outcome.best = min(outcome.timings, key=lambda text: outcome.timings[text][0], default="")
     if outcome.record is not None and outcome.best:
-        outcome.record = replace(outcome.record, space=space_of(configs), best=outcome.best, timings=outcome.timings, complete=complete)
+        outcome.record = replace(
+            outcome.record,
+            space=space_of(configs),
+            best=outcome.best,
+            timings=outcome.timings,
+            complete=complete,
+        )

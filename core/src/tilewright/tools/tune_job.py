@@ -146,7 +146,9 @@ def space_of(configs: Sequence[Config]) -> str:
     return digest(*sorted(config_text(config) for config in configs))
 
 
-def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | None = None) -> Outcome:
+def measure(
+    job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | None = None
+) -> Outcome:
     """Measure configurations on this process's device.
 
     None stands for the kernel's own, else those that the backend proposes.
@@ -172,17 +174,30 @@ def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | 
     values = on_device(parsed(job.arguments), backend, device)
     unknown = [name for name in values if name not in tuner.arg_names]
     if unknown:
-        raise UsageError(f"--arguments: {job.name} has no parameter {', '.join(unknown)}; it has {', '.join(tuner.arg_names)}")
+        raise UsageError(
+            f"--arguments: {job.name} has no parameter {', '.join(unknown)}; it has {', '.join(tuner.arg_names)}"
+        )
     positional: list[Any] = []
     for name in tuner.arg_names:
         if name not in values:
             break
         positional.append(values[name])
-    keywords = {name: value for name, value in values.items() if name not in tuner.arg_names[: len(positional)]}
+    keywords = {
+        name: value
+        for name, value in values.items()
+        if name not in tuner.arg_names[: len(positional)]
+    }
     numbers = {name: value for name, value in values.items() if not hasattr(value, "dtype")}
 
     def grid(meta: Mapping[str, Any]) -> Any:
-        return evaluated(f"({job.grid},)", {**numbers, **{name: value for name, value in meta.items() if not hasattr(value, "dtype")}}, "--grid")
+        return evaluated(
+            f"({job.grid},)",
+            {
+                **numbers,
+                **{name: value for name, value in meta.items() if not hasattr(value, "dtype")},
+            },
+            "--grid",
+        )
 
     skipped = "skipped before it was measured"
     try:
@@ -190,8 +205,14 @@ def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | 
             kernel.run(*positional, grid=grid, **keywords)
     except AutotunerError as error:
         skipped = str(error)
-    found.timings = {config_text(config): list(times) for config, times in tuner.configs_timings.items() if times[0] != float("inf")}
-    found.failures = {config_text(config): f"{type(error).__name__}: {error}" for config, error in tuner.failures}
+    found.timings = {
+        config_text(config): list(times)
+        for config, times in tuner.configs_timings.items()
+        if times[0] != float("inf")
+    }
+    found.failures = {
+        config_text(config): f"{type(error).__name__}: {error}" for config, error in tuner.failures
+    }
     found.best = "" if tuner.best_config is None else config_text(tuner.best_config)
     for text in map(config_text, configs or ()):
         if text not in found.timings:
@@ -211,10 +232,20 @@ def _prepared(kernel: Any, configs: Sequence[Config] | None, job: Job) -> tuple[
         outer = copy.copy(kernel)
         outer.fn, tuner = _prepared(kernel.fn, configs, job)
         return outer, tuner
-    tuner = copy.copy(kernel) if isinstance(kernel, Autotuner) else Autotuner(kernel, kernel.arg_names, configs, key=())
+    tuner = (
+        copy.copy(kernel)
+        if isinstance(kernel, Autotuner)
+        else Autotuner(kernel, kernel.arg_names, configs, key=())
+    )
     if configs is not None:
         tuner.configs, tuner._given_configs = list(configs), True
-    tuner.cache, tuner.configs_timings, tuner.failures, tuner.best_config, tuner.record = {}, {}, [], None, None
+    tuner.cache, tuner.configs_timings, tuner.failures, tuner.best_config, tuner.record = (
+        {},
+        {},
+        [],
+        None,
+        None,
+    )
     tuner.mode, tuner.measures_one = "refresh" if job.keep else "memory", True
     tuner.budget = job.budget
     if job.time_limit is not None:

@@ -50,7 +50,14 @@ def test_constants_may_be_named_or_placed_and_defaults_hold():
     by_name = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}))
     by_path = triton.compile(ASTSource(add, SIGNATURE, constexprs={(4,): 64}))
     assert by_name.hash == by_path.hash
-    other = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}, attrs={(0,): [["tt.divisibility", 16], ["tt.pointer_range", 32]]}))
+    other = triton.compile(
+        ASTSource(
+            add,
+            SIGNATURE,
+            constexprs={"BLOCK": 64},
+            attrs={(0,): [["tt.divisibility", 16], ["tt.pointer_range", 32]]},
+        )
+    )
     assert other.hash != by_name.hash and other.src.attrs == {(0,): [["tt.divisibility", 16]]}
     with pytest.raises(TypeError, match="Signature keys must be string"):
         ASTSource(add, {0: "*fp32"})
@@ -87,8 +94,20 @@ class Somebody:
 
     @hookimpl
     def tilewright_backend(self):
-        capabilities = Capabilities(frozenset({"i1", "i32", "i64", "f32", "f16"}), dot={"f16": ("f32",)}, dot_precisions=("ieee", "tf32"))
-        return Manifest("somebody", "1", "somebody's", ("cuda",), ("sm_90", "sm_33"), capabilities, priority=self.priority)
+        capabilities = Capabilities(
+            frozenset({"i1", "i32", "i64", "f32", "f16"}),
+            dot={"f16": ("f32",)},
+            dot_precisions=("ieee", "tf32"),
+        )
+        return Manifest(
+            "somebody",
+            "1",
+            "somebody's",
+            ("cuda",),
+            ("sm_90", "sm_33"),
+            capabilities,
+            priority=self.priority,
+        )
 
     @hookimpl
     def tilewright_devices(self):
@@ -100,7 +119,12 @@ class Somebody:
 
     @hookimpl
     def tilewright_lower(self, module, target):
-        return CodeObject(module.kernel.name, target.arch.encode(), {"tileir": str(module), "ptx": f".target {target.arch} of somebody"}, {"shared": 0})
+        return CodeObject(
+            module.kernel.name,
+            target.arch.encode(),
+            {"tileir": str(module), "ptx": f".target {target.arch} of somebody"},
+            {"shared": 0},
+        )
 
 
 @pytest.fixture
@@ -117,8 +141,13 @@ def asks(out):
     tl.store(out, tl.target_info.cuda_capability_geq(9))
 
 
-@pytest.mark.parametrize(("priority", "arch", "name"), [(900, 90, "somebody"), (1, 90, "nvidia"), (1, 33, "somebody"), (900, 80, "nvidia")])
-def test_of_two_backends_for_a_kind_the_one_with_code_for_the_architecture_compiles(somebody, priority, arch, name):
+@pytest.mark.parametrize(
+    ("priority", "arch", "name"),
+    [(900, 90, "somebody"), (1, 90, "nvidia"), (1, 33, "somebody"), (900, 80, "nvidia")],
+)
+def test_of_two_backends_for_a_kind_the_one_with_code_for_the_architecture_compiles(
+    somebody, priority, arch, name
+):
     pytest.importorskip("tilewright_nvidia")
     somebody(priority)
     target = GPUTarget("cuda", arch, 32)
@@ -126,23 +155,44 @@ def test_of_two_backends_for_a_kind_the_one_with_code_for_the_architecture_compi
     kernel = triton.compile(ASTSource(asks, {"out": "*i32"}), target=target)
     assert kernel.metadata.target == target
     assert kernel.asm["ptx"].endswith("of somebody") == (name == "somebody")
-    assert ("constant 1 " in str(kernel.asm["ttir"]) or "constant true" in str(kernel.asm["ttir"])) == (arch >= 90)
+    assert (
+        "constant 1 " in str(kernel.asm["ttir"]) or "constant true" in str(kernel.asm["ttir"])
+    ) == (arch >= 90)
 
 
 def test_options_follow_the_kind_of_device(somebody):
     somebody(900)
     options = make_backend(GPUTarget("cuda", 90, 32)).parse_options({})
-    assert (options.backend_name, options.arch, options.warp_size, options.default_dot_input_precision) == ("cuda", "sm_90", 32, "tf32")
-    assert options.supported_fp8_dtypes == FP8_BY_KIND["cuda"] and options.enable_reflect_ftz is True
-    assert make_backend(GPUTarget("cuda", 33, 32)).parse_options({}).default_dot_input_precision == "ieee"
+    assert (
+        options.backend_name,
+        options.arch,
+        options.warp_size,
+        options.default_dot_input_precision,
+    ) == ("cuda", "sm_90", 32, "tf32")
+    assert (
+        options.supported_fp8_dtypes == FP8_BY_KIND["cuda"] and options.enable_reflect_ftz is True
+    )
+    assert (
+        make_backend(GPUTarget("cuda", 33, 32)).parse_options({}).default_dot_input_precision
+        == "ieee"
+    )
     own = device_registry.named_target(registry().get("somebody"), "sm_90")
     chosen = language_options(own, {"default_dot_input_precision": "tf32"})
-    assert chosen["default_dot_precision"] == "tf32" and dict(chosen["min_dot_size"])[16] == (1, 1, 16)
+    assert chosen["default_dot_precision"] == "tf32" and dict(chosen["min_dot_size"])[16] == (
+        1,
+        1,
+        16,
+    )
 
 
 def test_the_environment_names_a_backend_or_a_kind(somebody, monkeypatch):
     somebody(900)
-    for text, name in (("somebody", "somebody"), ("cuda", "somebody"), ("cpu", "cpu"), ("no such", "no such")):
+    for text, name in (
+        ("somebody", "somebody"),
+        ("cuda", "somebody"),
+        ("cpu", "cpu"),
+        ("no such", "no such"),
+    ):
         monkeypatch.setenv("TRITON_DEFAULT_BACKEND", text)
         assert active_backend_name() == name
 
@@ -150,23 +200,37 @@ def test_the_environment_names_a_backend_or_a_kind(somebody, monkeypatch):
 def test_no_backend_for_a_kind(somebody):
     with pytest.raises(RuntimeError, match=r"0 compatible backends for target \(tricorder\)"):
         make_backend(GPUTarget("tricorder", 1, 1))
-    with pytest.raises(BackendError, match=r"no installed backend compiles for devices of kind 'tricorder'; there are .*cpu"):
+    with pytest.raises(
+        BackendError,
+        match=r"no installed backend compiles for devices of kind 'tricorder'; there are .*cpu",
+    ):
         backend_of(GPUTarget("tricorder", 1, 1))
 
 
 def test_targets_need_no_device():
     pytest.importorskip("tilewright_nvidia")
-    kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}), target=HOPPER, options={"num_warps": 8})
+    kernel = triton.compile(
+        ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}), target=HOPPER, options={"num_warps": 8}
+    )
     assert kernel.metadata.target == HOPPER and kernel.metadata.num_warps == 8
-    assert ".target sm_90" in kernel.asm["ptx"] and "define ptx_kernel void @add" in kernel.asm["llir"]
+    assert (
+        ".target sm_90" in kernel.asm["ptx"] and "define ptx_kernel void @add" in kernel.asm["llir"]
+    )
     assert list(kernel.asm)[:2] == ["source", "ttir"]
 
 
 def test_products_are_tf32_where_the_target_has_it():
     pytest.importorskip("tilewright_nvidia")
-    source = ASTSource(product, {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 32})
+    source = ASTSource(
+        product, {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 32}
+    )
     assert ".tf32" in triton.compile(source, target=HOPPER).asm["ptx"]
-    assert ".tf32" not in triton.compile(source, target=HOPPER, options={"default_dot_input_precision": "ieee"}).asm["ptx"]
+    assert (
+        ".tf32"
+        not in triton.compile(
+            source, target=HOPPER, options={"default_dot_input_precision": "ieee"}
+        ).asm["ptx"]
+    )
     triton.knobs.language.fp32_default = "ieee"
     assert ".tf32" not in triton.compile(source, target=HOPPER).asm["ptx"]
     triton.knobs.language.fp32_default = "fp3"
@@ -190,10 +254,14 @@ def filled_source(kind, size=64, product=False):
 def test_a_cuda_target_refuses_the_fp8_kinds_that_triton_lacks_there(kind):
     pytest.importorskip("tilewright_nvidia")
     triton.compile(filled_source(kind))
-    with pytest.raises(triton.CompilationError, match="not supported in this architecture") as found:
+    with pytest.raises(
+        triton.CompilationError, match="not supported in this architecture"
+    ) as found:
         triton.compile(filled_source(kind), target=HOPPER)
     assert isinstance(found.value.__cause__, ValueError)
-    triton.compile(filled_source(kind), target=HOPPER, options={"supported_fp8_dtypes": ("fp8e5", kind.name)})
+    triton.compile(
+        filled_source(kind), target=HOPPER, options={"supported_fp8_dtypes": ("fp8e5", kind.name)}
+    )
 
 
 @triton.jit
@@ -208,12 +276,17 @@ def test_a_launch_on_a_cuda_target_refuses_them_too(kind, kernel, monkeypatch):
     kernel.warmup(kind, 64, False, grid=(1,))
     nvidia = registry().get("nvidia")
     target, select = place_of(HOPPER, nvidia)[0], LaunchPolicy.select
-    monkeypatch.setattr(LaunchPolicy, "select", lambda *args: select(*args)._replace(backend=nvidia, target=target))
+    monkeypatch.setattr(
+        LaunchPolicy, "select", lambda *args: select(*args)._replace(backend=nvidia, target=target)
+    )
     with pytest.raises(triton.CompilationError, match="not supported in this architecture"):
         kernel.warmup(kind, 32, False, grid=(1,))
 
 
-@pytest.mark.parametrize(("kind", "arch"), [(tl.float8e4b15, 90), (tl.float8e4b15, 80), (tl.float8e4nv, 90), (tl.float8e5, 90)])
+@pytest.mark.parametrize(
+    ("kind", "arch"),
+    [(tl.float8e4b15, 90), (tl.float8e4b15, 80), (tl.float8e4nv, 90), (tl.float8e5, 90)],
+)
 def test_cuda_targets_warn_of_slow_operands(kind, arch):
     pytest.importorskip("tilewright_nvidia")
     with warnings.catch_warnings(record=True) as seen:
@@ -223,7 +296,10 @@ def test_cuda_targets_warn_of_slow_operands(kind, arch):
     assert bool(slow) == (kind is tl.float8e4b15 and arch == 90)
 
 
-@pytest.mark.parametrize(("kind", "least"), [(tl.int8, 32), (tl.float8e5, 32), (tl.float16, 16), (tl.float32, 8), (tl.float64, 4)])
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [(tl.int8, 32), (tl.float8e5, 32), (tl.float16, 16), (tl.float32, 8), (tl.float64, 4)],
+)
 def test_products_on_a_cuda_target_have_tritons_least_depth(kind, least):
     pytest.importorskip("tilewright_nvidia")
     triton.compile(filled_source(kind, least // 2, product=True))
@@ -236,7 +312,9 @@ def test_products_on_a_cuda_target_have_tritons_least_depth(kind, least):
 
 
 def test_products_on_the_cpu_are_exact():
-    source = ASTSource(product, {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 16})
+    source = ASTSource(
+        product, {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 16}
+    )
     assert triton.compile(source).metadata.default_dot_input_precision == "ieee"
 
 
@@ -283,7 +361,10 @@ def test_options_are_parsed_with_tritons_defaults():
     assert (options.num_warps, options.num_stages, options.num_ctas) == (2, 3, 1)
     assert options.default_dot_input_precision == "tf32" and options.extern_libs == (("a", "b"),)
     assert options.hash() != make_backend(HOPPER).parse_options({}).hash()
-    assert make_backend(GPUTarget("cuda", 75, 32)).parse_options({}).default_dot_input_precision == "ieee"
+    assert (
+        make_backend(GPUTarget("cuda", 75, 32)).parse_options({}).default_dot_input_precision
+        == "ieee"
+    )
 
 
 @triton.jit
@@ -309,25 +390,36 @@ def bad_assertion(N: tl.constexpr):
 
 def failure(kernel, **constants):
     with pytest.raises(triton.CompilationError) as caught:
-        triton.compile(ASTSource(kernel, dict.fromkeys(constants, "constexpr"), constexprs=constants))
+        triton.compile(
+            ASTSource(kernel, dict.fromkeys(constants, "constexpr"), constexprs=constants)
+        )
     return caught.value
 
 
 def test_errors_show_the_line_of_the_function_and_chain_the_callees():
     error = failure(calls_inner)
     assert "at 2:4:" in str(error) and "calls_undefined()" in error.src and error.node.lineno == 2
-    assert "at 3:4:" in str(error.__cause__) and "missing is not defined" in error.__cause__.error_message
+    assert (
+        "at 3:4:" in str(error.__cause__)
+        and "missing is not defined" in error.__cause__.error_message
+    )
 
 
 def test_errors_of_builtins_are_their_cause():
     error = failure(bad_range)
     assert "at 2:4:" in str(error)
-    assert isinstance(error.__cause__, ValueError) and str(error.__cause__) == "arange's range must be a power of 2"
+    assert (
+        isinstance(error.__cause__, ValueError)
+        and str(error.__cause__) == "arange's range must be a power of 2"
+    )
 
 
 def test_failed_static_assertions_have_no_cause_and_can_be_pickled():
     error = failure(bad_assertion, N=4)
-    assert isinstance(error, triton.compiler.errors.CompileTimeAssertionFailure) and error.__cause__ is None
+    assert (
+        isinstance(error, triton.compiler.errors.CompileTimeAssertionFailure)
+        and error.__cause__ is None
+    )
     assert "N is three" in str(pickle.loads(pickle.dumps(error)))
     assert isinstance(error, triton.TritonError)
 
@@ -336,10 +428,21 @@ def test_drivers_describe_the_machine():
     driver = triton.runtime.driver
     target = driver.active.get_current_target()
     facts = driver.active.utils.get_device_properties(driver.active.get_current_device())
-    assert facts.keys() == {"max_shared_mem", "multiprocessor_count", "warpSize", "max_num_regs", "sm_clock_rate", "mem_clock_rate", "mem_bus_width"}
+    assert facts.keys() == {
+        "max_shared_mem",
+        "multiprocessor_count",
+        "warpSize",
+        "max_num_regs",
+        "sm_clock_rate",
+        "mem_clock_rate",
+        "mem_bus_width",
+    }
     assert facts["warpSize"] == target.warp_size and facts["multiprocessor_count"] > 0
     driver.set_active_to_cpu()
-    assert driver.active.get_current_target().backend == "cpu" and driver.active.get_current_stream(0) == 0
+    assert (
+        driver.active.get_current_target().backend == "cpu"
+        and driver.active.get_current_stream(0) == 0
+    )
     assert driver.active.map_python_to_cpp_type("i32") == "int32_t"
     kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}))
     module, function, *facts = driver.active.utils.load_binary(kernel.name, kernel.kernel, 0, 0)
@@ -356,7 +459,12 @@ def test_drivers_name_the_device_as_pytorch_does():
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "backend"), [("TRITON_CPU_BACKEND", "1", "cpu"), ("TRITON_DEFAULT_BACKEND", "cpu", "cpu"), ("TRITON_DEFAULT_BACKEND", "cuda", None)]
+    ("variable", "value", "backend"),
+    [
+        ("TRITON_CPU_BACKEND", "1", "cpu"),
+        ("TRITON_DEFAULT_BACKEND", "cpu", "cpu"),
+        ("TRITON_DEFAULT_BACKEND", "cuda", None),
+    ],
 )
 def test_the_environment_names_the_default_driver(monkeypatch, variable, value, backend):
     from tilewright.compat.triton.backends.driver import active_backend_name
@@ -377,20 +485,26 @@ def test_a_kernel_compiled_where_there_was_no_device_is_launched_where_there_is_
 def test_no_active_driver_is_an_error(monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_BACKEND", "abacus")
     config = type(triton.runtime.driver)()
-    with pytest.raises(RuntimeError, match=re.escape("0 active drivers ([]). There should only be one.")):
+    with pytest.raises(
+        RuntimeError, match=re.escape("0 active drivers ([]). There should only be one.")
+    ):
         config.active
 
 
 def test_backends_are_found_by_name():
     backends = triton.backends.backends
     assert "cpu" in backends and "reference" not in backends
-    assert backends["cpu"].driver.has_devices() and issubclass(backends["cpu"].compiler, triton.backends.compiler.BaseBackend)
+    assert backends["cpu"].driver.has_devices() and issubclass(
+        backends["cpu"].compiler, triton.backends.compiler.BaseBackend
+    )
     with pytest.raises(KeyError):
         backends["abacus"]
 
 
 @pytest.mark.parametrize(("hip", "active"), [(None, {"nvidia"}), ("7.0", {"amd"})])
-def test_a_process_whose_driver_does_not_start_compiles_for_the_devices_that_pytorch_has(monkeypatch, hip, active):
+def test_a_process_whose_driver_does_not_start_compiles_for_the_devices_that_pytorch_has(
+    monkeypatch, hip, active
+):
     """Workers are forked from a process that uses the devices: their drivers do not start anew."""
     torch = pytest.importorskip("torch")
     from tilewright.compat.triton.backends import driver
@@ -400,12 +514,18 @@ def test_a_process_whose_driver_does_not_start_compiles_for_the_devices_that_pyt
     for gpu in gpus:
         monkeypatch.setattr(gpu, "manifest", dataclasses.replace(gpu.manifest, status=""))
     cpu = registry().get("cpu")
-    monkeypatch.setattr(driver.device_registry, "devices", lambda backend: [] if backend in gpus else [cpu])
+    monkeypatch.setattr(
+        driver.device_registry, "devices", lambda backend: [] if backend in gpus else [cpu]
+    )
     assert driver.active_backend_name() == "cpu"
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert {driver.active_backend_name()} == active
-    found = {name for name, backend in triton.backends.backends.items() if name != "cpu" and backend.driver.has_devices()}
+    found = {
+        name
+        for name, backend in triton.backends.backends.items()
+        if name != "cpu" and backend.driver.has_devices()
+    }
     assert found == active
 
 
@@ -418,7 +538,12 @@ def test_keys_change_with_everything():
         get_cache_key(source, compiler, compiler.parse_options({}), {}),
         get_cache_key(source, compiler, compiler.parse_options({"num_warps": 8}), {}),
         get_cache_key(source, compiler, compiler.parse_options({}), {"A": "1"}),
-        get_cache_key(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 32}), compiler, compiler.parse_options({}), {}),
+        get_cache_key(
+            ASTSource(add, SIGNATURE, constexprs={"BLOCK": 32}),
+            compiler,
+            compiler.parse_options({}),
+            {},
+        ),
     }
     assert len(keys) == 4 and all(key.startswith(triton_key()) for key in keys)
 
@@ -446,7 +571,9 @@ def test_the_kernel_of_refused_launches_is_compiled_as_the_first_one():
     kernel.artifact.code.metadata["otherwise"] = {"num_warps": 2}
     launcher = kernel._load()[1]
     other = kernel.otherwise._kernel_for(RefusedError("no"))
-    assert other.specialization.options["num_warps"] == 2 and other.specialization.fn is kernel.src.fn
+    assert (
+        other.specialization.options["num_warps"] == 2 and other.specialization.fn is kernel.src.fn
+    )
     out.zero_()
     other.run((1, 1, 1), None, (out,))
     assert out[0] == 3
@@ -502,9 +629,18 @@ def test_tensors_and_functions_are_described_for_other_compilers():
     assert native_specialize_impl(base, tensor, True, True, True) == ("*kbf16", "D")
     assert native_specialize_impl(base, tensor[1:], False, True, True) == ("*bf16", "")
     assert native_specialize_impl(base, add, False, True, True) == ("constexpr", add.cache_key)
-    descriptor = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor(torch.empty(32, 32), [16, 16])
-    assert native_specialize_impl(base, descriptor, False, True, True) == ("tensordesc<fp32[16, 16]>", None)
-    assert mangle_type(tensor) == "*bf16" and mangle_type(1) == "i32" and mangle_type(1, specialize=True) == "constexpr"
+    descriptor = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor(
+        torch.empty(32, 32), [16, 16]
+    )
+    assert native_specialize_impl(base, descriptor, False, True, True) == (
+        "tensordesc<fp32[16, 16]>",
+        None,
+    )
+    assert (
+        mangle_type(tensor) == "*bf16"
+        and mangle_type(1) == "i32"
+        and mangle_type(1, specialize=True) == "constexpr"
+    )
     with pytest.raises(TypeError, match="Unsupported type"):
         native_specialize_impl(base, "text", False, True, True)
     with pytest.raises(OverflowError):

@@ -37,8 +37,12 @@ def place():
 def written(module, signature, extra, **attributes):
     """A kernel with the template's body, another signature and more globals."""
     lines = inspect.getsource(template.fn).splitlines()
-    body = lines[next(number for number, line in enumerate(lines) if line.endswith("# fmt: skip")) + 1 :]
-    text = "\n".join([f"def {module.__name__}_kernel({signature}):", "    scale: tl.constexpr = 3", *body])
+    body = lines[
+        next(number for number, line in enumerate(lines) if line.endswith("# fmt: skip")) + 1 :
+    ]
+    text = "\n".join(
+        [f"def {module.__name__}_kernel({signature}):", "    scale: tl.constexpr = 3", *body]
+    )
     namespace = {**place.__globals__, **extra}
     exec(text, namespace)
     function = types.FunctionType(place.__code__, namespace)
@@ -50,7 +54,10 @@ def written(module, signature, extra, **attributes):
     # one line of signature and one of constants in place of two of the signature: lines of the body are those of the template
     found.raw_src = list(template.raw_src)
     found.starting_line_number = template.starting_line_number
-    found.def_file_line_number, found.def_file_col_number = template.def_file_line_number, template.def_file_col_number
+    found.def_file_line_number, found.def_file_col_number = (
+        template.def_file_line_number,
+        template.def_file_col_number,
+    )
     found.file_name = template.fn.__code__.co_filename
     return found
 
@@ -67,22 +74,35 @@ def module(monkeypatch):
 
 def test_a_kernel_with_another_s_text_runs(module):
     kernel = written(module, SIGNATURE, {"epilogue": plus_one}, do_not_specialize=("n",))
-    assert kernel.arg_names == ["x", "out", "n", "BLOCK"] and kernel.params[2].do_not_specialize and kernel.constexprs == [3]
+    assert (
+        kernel.arg_names == ["x", "out", "n", "BLOCK"]
+        and kernel.params[2].do_not_specialize
+        and kernel.constexprs == [3]
+    )
     x, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     kernel[(1,)](x, out, 9, BLOCK=16)
     np.testing.assert_array_equal(out, np.where(x < 9, 3 * x + 1, 0))
-    assert re.search(r"written_here_kernel", kernel.src) and kernel.fn.__name__ == kernel.__name__ == "written_here_kernel"
+    assert (
+        re.search(r"written_here_kernel", kernel.src)
+        and kernel.fn.__name__ == kernel.__name__ == "written_here_kernel"
+    )
 
 
 def test_its_lines_are_those_of_the_text_it_came_from(module):
     pytest.importorskip("tilewright_nvidia")
     kernel = written(module, SIGNATURE, {"epilogue": plus_one})
-    source = ASTSource(kernel, {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 64})
+    source = ASTSource(
+        kernel, {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 64}
+    )
     text = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
     lines, first = inspect.getsourcelines(template.fn)
     (stored,) = (first + number for number, line in enumerate(lines) if "tl.store" in line)
     assert f'"{__file__}"' in text and re.search(rf"\.loc\t\d+ {stored} ", text)
-    assert kernel.file_name == __file__ and kernel.def_file_line_number == first + 1 and kernel.def_file_col_number == 1
+    assert (
+        kernel.file_name == __file__
+        and kernel.def_file_line_number == first + 1
+        and kernel.def_file_col_number == 1
+    )
 
 
 def test_so_are_those_of_errors(module):

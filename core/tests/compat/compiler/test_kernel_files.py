@@ -20,7 +20,14 @@ from tilewright.compat.triton.runtime import build as build_module
 from tilewright.compat.triton.runtime.cache import FileCacheManager, base32
 from tilewright.runtime.storage.disk_cache import disk_cache
 
-SIGNATURE = {"x": "*fp32", "out": "*fp32", "n": "i32", "factor": "fp32", "flag": "u1", "BLOCK": "constexpr"}
+SIGNATURE = {
+    "x": "*fp32",
+    "out": "*fp32",
+    "n": "i32",
+    "factor": "fp32",
+    "flag": "u1",
+    "BLOCK": "constexpr",
+}
 
 
 @triton.jit
@@ -44,7 +51,9 @@ def compiled(**options):
 
 def compiled_for_cuda(source=None):
     pytest.importorskip("tilewright_nvidia")
-    return triton.compile(source or ASTSource(scale, SIGNATURE, {"BLOCK": 64}), target=GPUTarget("cuda", 90, 32))
+    return triton.compile(
+        source or ASTSource(scale, SIGNATURE, {"BLOCK": 64}), target=GPUTarget("cuda", 90, 32)
+    )
 
 
 @pytest.fixture
@@ -57,10 +66,17 @@ def test_files_of_a_kernel(directory):
     kernel = compiled()
     own = directory / base32(kernel.hash)
     group = kernel.metadata_group
-    assert group["scale.ttir"] == str(own / "scale.ttir") and Path(group["scale.ttir"]).read_text() == kernel.asm["ttir"]
+    assert (
+        group["scale.ttir"] == str(own / "scale.ttir")
+        and Path(group["scale.ttir"]).read_text() == kernel.asm["ttir"]
+    )
     assert "def scale(" in Path(group["scale.source"]).read_text()
     facts = json.loads((own / "scale.json").read_text())
-    assert (facts["hash"], facts["name"], facts["target"]["backend"]) == (kernel.hash, "scale", "cpu")
+    assert (facts["hash"], facts["name"], facts["target"]["backend"]) == (
+        kernel.hash,
+        "scale",
+        "cpu",
+    )
     assert json.loads((own / "__grp__scale.json").read_text()) == {"child_paths": group}
 
 
@@ -102,8 +118,15 @@ def test_what_outgrows_the_cap_goes_with_its_directory(directory, monkeypatch):
     size = sum(file.stat().st_size for file in directory.rglob("tilewright.kernel"))
     monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", str(int(size * 1.5)))
     second = compiled(num_warps=8)
-    assert not (directory / base32(first.hash)).exists() and (directory / base32(second.hash) / "scale.json").is_file()
-    assert disk_cache().info().entries == 1 and disk_cache().clear() == 1 and not list(directory.rglob("scale.*"))
+    assert (
+        not (directory / base32(first.hash)).exists()
+        and (directory / base32(second.hash) / "scale.json").is_file()
+    )
+    assert (
+        disk_cache().info().entries == 1
+        and disk_cache().clear() == 1
+        and not list(directory.rglob("scale.*"))
+    )
 
 
 def test_a_directory_that_cannot_be_written_is_warned_of(tmp_path, monkeypatch):
@@ -136,7 +159,12 @@ def test_device_code_is_there_without_a_device(monkeypatch):
 
 def words_of(kernel):
     """(name, bits) of each parameter in the PTX of a kernel."""
-    return [(name, int(bits)) for bits, name in re.findall(r"\.param \.[a-z](\d+) (?:\.ptr \.align \d+ )?(\w+)", kernel.asm["ptx"])]
+    return [
+        (name, int(bits))
+        for bits, name in re.findall(
+            r"\.param \.[a-z](\d+) (?:\.ptr \.align \d+ )?(\w+)", kernel.asm["ptx"]
+        )
+    ]
 
 
 def test_pytorchs_static_launcher_takes_kernels(directory):
@@ -152,13 +180,25 @@ def test_pytorchs_static_launcher_takes_kernels(directory):
     assert path.read_bytes() == kernel.asm["cubin"] and b"scale" in path.read_bytes()
     kernel._cubin_path = str(path)
     launcher = StaticallyLaunchedCudaKernel(kernel)
-    assert (launcher.name, launcher.arg_tys, launcher.num_warps, launcher.shared) == ("scale", "OOifI", 4, 0)
+    assert (launcher.name, launcher.arg_tys, launcher.num_warps, launcher.shared) == (
+        "scale",
+        "OOifI",
+        4,
+        0,
+    )
     sizes = {"O": 64, "i": 32, "f": 32, "I": 32}
     parameters = words_of(kernel)
     assert [name for name, _ in parameters] == [f"scale_param_{number}" for number in range(5)]
-    assert all(bits <= sizes[type_] for (_, bits), type_ in zip(parameters, launcher.arg_tys, strict=True))
+    assert all(
+        bits <= sizes[type_] for (_, bits), type_ in zip(parameters, launcher.arg_tys, strict=True)
+    )
     schema = kernel.launch_metadata_schema
-    assert schema == {"entry_name": "scale", "num_warps": 4, "shared_mem": 0, "tensordesc_meta": None}
+    assert schema == {
+        "entry_name": "scale",
+        "num_warps": 4,
+        "shared_mem": 0,
+        "tensordesc_meta": None,
+    }
     assert kernel.metadata.global_scratch_size == kernel.metadata.profile_scratch_size == 0
 
 
@@ -168,7 +208,10 @@ def test_code_that_takes_more_than_its_arguments_is_left_to_its_launcher(directo
     kernel = compiled_for_cuda(ASTSource(product, signature, {}, aligned))
     assert kernel.artifact.code.metadata["tensor_maps"]
     assert "product.ptx" in kernel.metadata_group and "product.cubin" not in kernel.metadata_group
-    half = triton.compile(ASTSource(scale, {**SIGNATURE, "factor": "fp16"}, {"BLOCK": 64}), target=GPUTarget("cuda", 90, 32))
+    half = triton.compile(
+        ASTSource(scale, {**SIGNATURE, "factor": "fp16"}, {"BLOCK": 64}),
+        target=GPUTarget("cuda", 90, 32),
+    )
     assert "scale.cubin" not in half.metadata_group
 
 
@@ -186,16 +229,28 @@ def test_files_of_other_users_are_neither_found_nor_run(tmp_path, monkeypatch, a
 
     loaded = []
     monkeypatch.setattr(triton.knobs.build, "impl", build)
-    monkeypatch.setattr(build_module, "_load_module_from_path", lambda name, path: loaded.append(Path(path).read_bytes()))
+    monkeypatch.setattr(
+        build_module,
+        "_load_module_from_path",
+        lambda name, path: loaded.append(Path(path).read_bytes()),
+    )
     build_module.compile_module_from_src("int x;", "module")
     (kept,) = (path for path in (tmp_path / "kept").rglob("*") if path.is_file())
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (kept.parent, kept.parent.parent)} == {0o700} and stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (kept.parent, kept.parent.parent)} == {
+        0o700
+    } and stat.S_IMODE(kept.stat().st_mode) == 0o600
     kept.write_bytes(b"theirs")
     try:
         os.chown(kept if attacked == "file" else kept.parent, 12345, -1)
     except PermissionError:
         pytest.skip("only the administrator gives files away")
-    with warnings.catch_warnings(), pytest.warns(RuntimeWarning, match=r"a file of a kernel is not used: .* belongs to another user \(uid 12345\)"):
+    with (
+        warnings.catch_warnings(),
+        pytest.warns(
+            RuntimeWarning,
+            match=r"a file of a kernel is not used: .* belongs to another user \(uid 12345\)",
+        ),
+    ):
         warnings.filterwarnings("ignore", ".* cannot be kept", UserWarning)
         build_module.compile_module_from_src("int x;", "module")
     assert loaded == [b"ours", b"ours"] and len(made) == 2

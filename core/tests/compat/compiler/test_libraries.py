@@ -15,7 +15,10 @@ import triton.language as tl
 from tilewright.errors import BackendError
 
 pytest.importorskip("tilewright_cpu")
-pytestmark = pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")), reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")),
+    reason="there is no C compiler",
+)
 
 
 @triton.jit
@@ -47,7 +50,11 @@ def halves(out, factor: tl.float16):
 def compiled(kernel, signature, constants, **options):
     from triton.compiler import ASTSource
 
-    return triton.compile(ASTSource(kernel, signature, constants), target=triton.backends.compiler.GPUTarget("cpu", "x86-64", 1), options=options)
+    return triton.compile(
+        ASTSource(kernel, signature, constants),
+        target=triton.backends.compiler.GPUTarget("cpu", "x86-64", 1),
+        options=options,
+    )
 
 
 def loaded(kernel, tmp_path):
@@ -61,11 +68,22 @@ def run(library, grid, *values, threads=1):
     given = (ctypes.c_void_p * len(values))()
     for position, value in enumerate(values):
         if value is not None:
-            given[position] = value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value)
+            given[position] = (
+                value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value)
+            )
     library.run_from_nativert(*grid, threads, given, None)
 
 
-_SIGNATURE = {"x": "*fp32", "FIRST": "constexpr", "out": "*fp32", "factor": "fp64", "n": "i32", "offset": "i64", "flag": "i1", "BLOCK": "constexpr"}
+_SIGNATURE = {
+    "x": "*fp32",
+    "FIRST": "constexpr",
+    "out": "*fp32",
+    "factor": "fp64",
+    "n": "i32",
+    "offset": "i64",
+    "flag": "i1",
+    "BLOCK": "constexpr",
+}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -75,7 +93,19 @@ def test_a_library_runs_a_grid(tmp_path, threads):
     x = np.arange(50, dtype=np.float32)
     for flag in (False, True):
         out = np.full(50, -1, np.float32)
-        run(library, (3, 1, 1), x, None, out, ctypes.c_float(2.5), ctypes.c_int64(45), ctypes.c_int64(-4), ctypes.c_bool(flag), None, threads=threads)
+        run(
+            library,
+            (3, 1, 1),
+            x,
+            None,
+            out,
+            ctypes.c_float(2.5),
+            ctypes.c_int64(45),
+            ctypes.c_int64(-4),
+            ctypes.c_bool(flag),
+            None,
+            threads=threads,
+        )
         expected = np.where(x < 45, x * (-2.5 if flag else 2.5) - 4, -1)
         np.testing.assert_array_equal(out, expected)
 
@@ -89,7 +119,9 @@ def test_a_kernel_is_there_under_the_name_of_its_own(tmp_path):
 
 
 def test_assertions_end_the_process(tmp_path):
-    kernel = compiled(blend, {**_SIGNATURE, "factor": "fp32"}, {"FIRST": 3, "BLOCK": 16}, debug=True)
+    kernel = compiled(
+        blend, {**_SIGNATURE, "factor": "fp32"}, {"FIRST": 3, "BLOCK": 16}, debug=True
+    )
     loaded(kernel, tmp_path)
     code = f"""
         import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
@@ -100,7 +132,13 @@ def test_assertions_end_the_process(tmp_path):
         run(ctypes.CDLL({str(tmp_path / "blend.so")!r}), (1, 1, 1), x, None, x, *numbers, None)
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode < 0 and "n is too great" in done.stderr
 
 
@@ -152,10 +190,24 @@ def test_a_package_of_a_model_that_launches_kernels(tmp_path):
             torch.testing.assert_close(model(x), x * -2.5 + 1)
         assert "tilewright" not in {name.partition(".")[0] for name in sys.modules}  # Triton may be there, where it is installed: PyTorch imports it
     """
-    for code, caches in ((package, "first"), (use, "second")):  # nothing of the first process is there for the second but the package
+    for code, caches in (
+        (package, "first"),
+        (use, "second"),
+    ):  # nothing of the first process is there for the second but the package
         # other tests' folders, which may have one named triton, are not on its path
         # and which vectors the compiler can make is not tried out by a dozen processes
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / caches), "TORCHINDUCTOR_VEC_ISA_OK": "1"}
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / caches),
+            "TORCHINDUCTOR_VEC_ISA_OK": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         shutil.rmtree(tmp_path / caches, ignore_errors=True)

@@ -31,10 +31,14 @@ SIGNATURE = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "c
 
 
 def compiled(target=None, **options):
-    return triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}), target=target, options=options)
+    return triton.compile(
+        ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}), target=target, options=options
+    )
 
 
-@pytest.mark.parametrize(("said", "arch"), [("sm_80", "sm_80"), ("sm80", "sm_80"), ("sm_90", "sm_90a")])
+@pytest.mark.parametrize(
+    ("said", "arch"), [("sm_80", "sm_80"), ("sm80", "sm_80"), ("sm_90", "sm_90a")]
+)
 def test_another_architecture_is_compiled_for(said, arch, monkeypatch):
     pytest.importorskip("tilewright_nvidia")
     monkeypatch.setenv("TRITON_OVERRIDE_ARCH", said)
@@ -58,7 +62,10 @@ def test_launches_are_of_the_architecture_too():
     kernel = add[(1,)](x, x, out, 64, BLOCK=64)
     assert kernel.metadata.target.arch == here and out.sum() == 128
     knobs.runtime.override_arch = "aarch64" if here == "x86-64" else "x86-64"
-    with pytest.raises(BackendError, match=rf"kernel add is compiled for {knobs.runtime.override_arch}, and this machine is {here}"):
+    with pytest.raises(
+        BackendError,
+        match=rf"kernel add is compiled for {knobs.runtime.override_arch}, and this machine is {here}",
+    ):
         add[(1,)](x, x, out, 64, BLOCK=32)
 
 
@@ -68,7 +75,9 @@ def test_the_code_alone_is_kept(tmp_path):
     again = compiled()
     assert again.cache_hit and not kernel.cache_hit
     for found in (kernel, again):
-        assert found.asm and all(isinstance(stage, bytes) for name, stage in found.asm.items() if name != "source")
+        assert found.asm and all(
+            isinstance(stage, bytes) for name, stage in found.asm.items() if name != "source"
+        )
         with pytest.raises(KeyError):
             found.asm["ttir"]
     small = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
@@ -84,7 +93,11 @@ def test_places_are_those_in_tile_ir(tmp_path):
     knobs.compilation.use_ir_loc = "ttir"
     kernel = compiled(debug=True)
     of_kernels = {base32(found.hash) for found in (plain, kernel)}
-    (written,) = (path for path in Path(tmp_path, "triton").rglob("*.ttir") if path.parent.name not in of_kernels)
+    (written,) = (
+        path
+        for path in Path(tmp_path, "triton").rglob("*.ttir")
+        if path.parent.name not in of_kernels
+    )
     lines = written.read_text().splitlines()
     places = set(re.findall(rf'"?{re.escape(str(written))}"?:(\d+)', kernel.asm["ttir"]))
     assert places and __file__ not in kernel.asm["ttir"] and __file__ in plain.asm["ttir"]
@@ -133,7 +146,11 @@ kernel @k(%a: ptr<i32>, %n: i32) {
 
 
 @pytest.mark.parametrize(
-    ("target", "message"), [(("cuda", 80, 32), r"requires NVIDIA SM90\+ \(Hopper\).*sm_80"), (("hip", "gfx942", 64), "not supported on gfx942")]
+    ("target", "message"),
+    [
+        (("cuda", 80, 32), r"requires NVIDIA SM90\+ \(Hopper\).*sm_80"),
+        (("hip", "gfx942", 64), "not supported on gfx942"),
+    ],
 )
 def test_clusters_of_blocks_where_there_are_none(target, message):
     pytest.importorskip({"cuda": "tilewright_nvidia", "hip": "tilewright_amd"}[target[0]])

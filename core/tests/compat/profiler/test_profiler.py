@@ -26,7 +26,12 @@ from tilewright.runtime.hooks import hooks
 
 
 def said(grid, metadata, args):
-    return {"name": f"scale_{args['n']}", "flops32": args["n"], "bytes": 8 * args["n"], "unknown": 1}
+    return {
+        "name": f"scale_{args['n']}",
+        "flops32": args["n"],
+        "bytes": 8 * args["n"],
+        "unknown": 1,
+    }
 
 
 @triton.jit(launch_metadata=said)
@@ -78,9 +83,16 @@ def test_launches_are_counted_and_timed_by_scope():
     found, devices = read()
     assert set(found) == {"scale", "outer"}
     assert found["scale"][0]["count"] == 3 and found["scale"][0]["time (ns)"] > 0
-    assert (found["scale"][0]["device_type"], found["scale"][0]["device_id"]) == ("CPU", "0") and set(devices) == {"CPU"}
+    assert (found["scale"][0]["device_type"], found["scale"][0]["device_id"]) == (
+        "CPU",
+        "0",
+    ) and set(devices) == {"CPU"}
     metrics, below = found["outer"]
-    assert metrics == {"steps": 7} and below["scale"][0]["count"] == 1 and below["inner"][1]["scale"][0]["count"] == 2
+    assert (
+        metrics == {"steps": 7}
+        and below["scale"][0]["count"] == 1
+        and below["inner"][1]["scale"][0]["count"] == 2
+    )
 
 
 def test_the_hook_asks_launches_what_they_do():
@@ -91,7 +103,10 @@ def test_the_hook_asks_launches_what_they_do():
     proton.finalize()
     found, _ = read("with")
     assert set(found) == {"scale_100", "scale_50"}
-    assert (found["scale_50"][0]["flops32"], found["scale_50"][0]["bytes"]) == (100, 800) and "unknown" not in found["scale_50"][0]
+    assert (found["scale_50"][0]["flops32"], found["scale_50"][0]["bytes"]) == (
+        100,
+        800,
+    ) and "unknown" not in found["scale_50"][0]
 
 
 def test_sessions_are_activated_and_finalized_by_number():
@@ -131,7 +146,10 @@ def test_scopes_are_of_their_thread_and_end_in_order():
     with pytest.raises(ValueError, match="no scope was entered"):
         proton.exit_scope()
     proton.finalize()
-    assert {name: below["scale"][0]["count"] for name, (_, below) in read()[0].items()} == {"a": 1, "b": 1}
+    assert {name: below["scale"][0]["count"] for name, (_, below) in read()[0].items()} == {
+        "a": 1,
+        "b": 1,
+    }
 
 
 def test_scopes_are_decorators_and_states_are_innermost():
@@ -181,7 +199,12 @@ def test_time_lines():
         proton.finalize(output_format="hatchet")
     proton.finalize(output_format="chrome_trace")
     first, second = json.loads(Path("line.chrome_trace").read_text())["traceEvents"]
-    assert first["ts"] == 0 and second["ts"] >= first["dur"] > 0 and first["args"]["call_stack"] == ["ROOT", "a"] and first["name"] == "scale"
+    assert (
+        first["ts"] == 0
+        and second["ts"] >= first["dur"] > 0
+        and first["args"]["call_stack"] == ["ROOT", "a"]
+        and first["name"] == "scale"
+    )
 
 
 class Moments:
@@ -223,7 +246,11 @@ def test_devices_with_moments_are_timed_by_them(monkeypatch):
     proton.finalize()
     assert not timer.alive
     events = json.loads(Path("two.chrome_trace").read_text())["traceEvents"]
-    assert [(event["ts"], event["dur"]) for event in events] == [(0, 1000), (2000, 1000), (4000, 1000)]
+    assert [(event["ts"], event["dur"]) for event in events] == [
+        (0, 1000),
+        (2000, 1000),
+        (4000, 1000),
+    ]
 
 
 def test_the_viewer_prints_trees(capsys):
@@ -233,13 +260,26 @@ def test_the_viewer_prints_trees(capsys):
     launch(50)
     proton.finalize()
     viewer.main(["-m", "count", "run.hatchet"])
-    assert capsys.readouterr().out.splitlines() == ["3.000 ROOT", "  2.000 step", "    2.000 scale_100", "  1.000 scale_50"]
+    assert capsys.readouterr().out.splitlines() == [
+        "3.000 ROOT",
+        "  2.000 step",
+        "    2.000 scale_100",
+        "  1.000 scale_50",
+    ]
     viewer.main(["-m", "flops32", "-i", "scale_50", "run.hatchet"])
     assert capsys.readouterr().out.splitlines() == ["250.000 ROOT", "  50.000 scale_50"]
     viewer.main(["--list", "run.hatchet"])
     assert capsys.readouterr().out.split("\n")[:4] == ["bytes", "count", "flops32", "time (ns)"]
-    times = [float(line.split()[0]) for metric in ("time/ns", "time/us", "avg_time/us") for line in [viewer.tree_text("run.hatchet", metric).splitlines()[0]]]
-    assert times[0] > 0 and times[1] == pytest.approx(times[0] / 1e3, rel=1e-3) and times[2] == pytest.approx(times[1] / 3, rel=1e-2, abs=1e-3)
+    times = [
+        float(line.split()[0])
+        for metric in ("time/ns", "time/us", "avg_time/us")
+        for line in [viewer.tree_text("run.hatchet", metric).splitlines()[0]]
+    ]
+    assert (
+        times[0] > 0
+        and times[1] == pytest.approx(times[0] / 1e3, rel=1e-3)
+        and times[2] == pytest.approx(times[1] / 3, rel=1e-2, abs=1e-3)
+    )
     rate = float(viewer.tree_text("run.hatchet", "gbyte/s").split()[0])
     assert rate == pytest.approx(2000 / times[0], rel=0.1, abs=1e-3)
     with pytest.raises(ValueError, match="not in 'h'"):
@@ -273,7 +313,11 @@ def test_a_switch_turns_everything_off(monkeypatch):
 
 
 def test_ways_that_are_not_there_are_refused():
-    for given in ({"backend": "instrumentation"}, {"mode": "pcsampling"}, {"mode": mode.BaseMode("mma")}):
+    for given in (
+        {"backend": "instrumentation"},
+        {"mode": "pcsampling"},
+        {"mode": mode.BaseMode("mma")},
+    ):
         with pytest.raises(OutsideError, match="outside what"):
             proton.start(**given)
     with pytest.raises(OutsideError, match="samples or instruments"):
@@ -304,9 +348,21 @@ def test_what_devices_can_do():
 
 
 def test_programs_are_profiled_from_the_command_line(tmp_path):
-    (tmp_path / "program.py").write_text("import sys\nimport triton.profiler as proton\nwith proton.scope(sys.argv[1], {'n': 3}):\n    pass\n")
-    environment = {**os.environ, "TILEWRIGHT_TRITON": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    (tmp_path / "program.py").write_text(
+        "import sys\nimport triton.profiler as proton\nwith proton.scope(sys.argv[1], {'n': 3}):\n    pass\n"
+    )
+    environment = {
+        **os.environ,
+        "TILEWRIGHT_TRITON": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
     code = "import tilewright.compat.triton, runpy, sys; sys.argv[0] = 'proton'; runpy.run_module('triton.profiler.proton', run_name='__main__')"
     line = [sys.executable, "-c", code]
-    subprocess.run([*line, "-n", "out", "program.py", "here"], env=environment, cwd=tmp_path, check=True, timeout=120)
+    subprocess.run(
+        [*line, "-n", "out", "program.py", "here"],
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+    )
     assert read("out")[0] == {"here": ({"n": 3}, {})}

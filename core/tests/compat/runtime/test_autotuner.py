@@ -15,7 +15,9 @@ CONFIGS = [triton.Config({"BLOCK": block}) for block in (32, 128)]
 
 
 def kernel_with(**options):
-    @triton.autotune(configs=options.pop("configs", CONFIGS), key=options.pop("key", ["n"]), **options)
+    @triton.autotune(
+        configs=options.pop("configs", CONFIGS), key=options.pop("key", ["n"]), **options
+    )
     @triton.jit
     def copy(x, out, n, BLOCK: tl.constexpr):
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -55,7 +57,11 @@ def test_listeners_hear_of_each_tuning_once(heard):
     run(kernel)
     (told,) = heard
     assert told.keys() == {"fn", "key", "best_config", "configs_timings", "duration", "cache_hit"}
-    assert isinstance(told["fn"], JITFunction) and told["best_config"] == CONFIGS[0] and len(told["configs_timings"]) == 2
+    assert (
+        isinstance(told["fn"], JITFunction)
+        and told["best_config"] == CONFIGS[0]
+        and len(told["configs_timings"]) == 2
+    )
     assert told["duration"] > 0 and told["cache_hit"] is False and len(calls) == 2
     run(kernel, 501)
     assert len(heard) == 2 and len(kernel.cache) == 2
@@ -77,7 +83,8 @@ def test_results_are_kept_on_disk_only_where_that_is_asked_for(heard):
 def test_one_configuration_is_neither_measured_nor_told(heard):
     run(kernel_with(configs=CONFIGS[:1], do_bench=lambda *args, **kwargs: pytest.fail("measured")))
     pruned = kernel_with(
-        prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[1:]}, do_bench=lambda *a, **k: pytest.fail("measured")
+        prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[1:]},
+        do_bench=lambda *a, **k: pytest.fail("measured"),
     )
     run(pruned)
     assert heard == [] and pruned.best_config == CONFIGS[1]
@@ -104,7 +111,14 @@ def test_objects_with_a_run_method_can_be_tuned():
 
     configs = [triton.Config({"BLOCK": block}) for block in (3, 1, 2, 5)]
     tuner = Autotuner(
-        Kernel(), [], configs, [], None, None, do_bench=bench, prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[:3]}
+        Kernel(),
+        [],
+        configs,
+        [],
+        None,
+        None,
+        do_bench=bench,
+        prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[:3]},
     )
     tuner.run()
     assert measured == [3, 1, 2] and launched == [3, 1, 2, 1] and tuner.best_config == configs[1]
@@ -121,7 +135,10 @@ def test_tuning_is_printed_where_that_is_asked_for(capsys):
     triton.knobs.autotuning.print = True
     run(kernel_with(do_bench=count_benches([])))
     said = capsys.readouterr().out
-    assert "Autotuning kernel copy with config BLOCK: 32" in said and "best config selected: BLOCK: 32" in said
+    assert (
+        "Autotuning kernel copy with config BLOCK: 32" in said
+        and "best config selected: BLOCK: 32" in said
+    )
 
 
 def test_failing_configurations_are_passed_over():
@@ -168,7 +185,10 @@ class Recording(Autotuner):
 
     def run(self, *args, **kwargs):
         self.nargs = dict(zip(self.arg_names, args, strict=False))
-        self.seen = {config: self._bench(*args, config=config, **kwargs) for config in self.prune_configs(kwargs)}
+        self.seen = {
+            config: self._bench(*args, config=config, **kwargs)
+            for config in self.prune_configs(kwargs)
+        }
         best = min(self.seen, key=self.seen.get)
         self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
         return self.fn.run(*args, **kwargs, **best.all_kwargs())
@@ -178,7 +198,11 @@ def test_a_subclass_measures_by_itself():
     calls = []
     kernel = tuned(Recording, do_bench=count_benches(calls))
     assert run(kernel) is not None
-    assert list(kernel.seen) == CONFIGS and [times[0] for times in kernel.seen.values()] == [1.0, 2.0] and len(calls) == 2
+    assert (
+        list(kernel.seen) == CONFIGS
+        and [times[0] for times in kernel.seen.values()] == [1.0, 2.0]
+        and len(calls) == 2
+    )
     with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):
         kernel[(1,)](torch.zeros(4), torch.zeros(4), 4, BLOCK=32)
 
@@ -198,7 +222,9 @@ def test_a_subclass_says_how_long_a_configuration_takes():
 def test_a_program_puts_another_way_of_measuring_in_place(on, monkeypatch):
     kernel = tuned(Autotuner)
     if on == "class":
-        monkeypatch.setattr(Autotuner, "_bench", lambda self, *args, config, **meta: [-config.kwargs["BLOCK"]] * 3)
+        monkeypatch.setattr(
+            Autotuner, "_bench", lambda self, *args, config, **meta: [-config.kwargs["BLOCK"]] * 3
+        )
     else:
         kernel._bench = lambda *args, config, **meta: [-config.kwargs["BLOCK"]] * 3
     run(kernel)
@@ -219,9 +245,20 @@ def test_a_program_takes_the_first_configuration_for_all(monkeypatch):
 
 def test_what_programs_look_at():
     bench = count_benches([])
-    plain, hooked = kernel_with(), kernel_with(pre_hook=lambda *args, **kwargs: None, do_bench=bench)
-    assert (plain.user_defined_pre_hook, plain.user_defined_post_hook, plain._do_bench) == (False, False, None)
-    assert (hooked.user_defined_pre_hook, hooked.user_defined_post_hook, hooked._do_bench) == (True, False, bench)
+    plain, hooked = (
+        kernel_with(),
+        kernel_with(pre_hook=lambda *args, **kwargs: None, do_bench=bench),
+    )
+    assert (plain.user_defined_pre_hook, plain.user_defined_post_hook, plain._do_bench) == (
+        False,
+        False,
+        None,
+    )
+    assert (hooked.user_defined_pre_hook, hooked.user_defined_post_hook, hooked._do_bench) == (
+        True,
+        False,
+        bench,
+    )
     restored = kernel_with(restore_value=["out"])
     copies = []
 

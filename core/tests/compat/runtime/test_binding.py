@@ -35,8 +35,21 @@ def bound(*more, **keywords):
 
 def test_a_binder_binds_as_triton_does():
     (x, out), (arguments, specialization, options) = bound(FUNCTION=helper, num_warps=2)
-    assert list(arguments) == ["x", "out", "n", "scale", "pair", "FUNCTION", "BLOCK"] and options == {"num_warps": 2}
-    assert arguments["x"] is x and arguments["out"] is out and arguments["BLOCK"] == 16 and arguments["FUNCTION"] is helper
+    assert list(arguments) == [
+        "x",
+        "out",
+        "n",
+        "scale",
+        "pair",
+        "FUNCTION",
+        "BLOCK",
+    ] and options == {"num_warps": 2}
+    assert (
+        arguments["x"] is x
+        and arguments["out"] is out
+        and arguments["BLOCK"] == 16
+        and arguments["FUNCTION"] is helper
+    )
     assert specialization == [
         ("*fp32", "D"),
         ("*fp32", "D"),
@@ -58,7 +71,9 @@ def test_keys_are_those_of_the_kernels_that_launches_run(keywords):
     assert kernels[compute_cache_key(keys, specialization, options)] is compiled
     again, others = binder(x, out, *ARGUMENTS, FUNCTION=helper, **keywords)[1:]
     assert compute_cache_key({}, again, others) == compute_cache_key({}, specialization, options)
-    other = compute_cache_key(keys, binder(x, out, 33, *ARGUMENTS[1:], FUNCTION=helper, **keywords)[1], options)
+    other = compute_cache_key(
+        keys, binder(x, out, 33, *ARGUMENTS[1:], FUNCTION=helper, **keywords)[1], options
+    )
     assert other != compute_cache_key(keys, specialization, options)
 
 
@@ -66,8 +81,14 @@ def test_keys_of_lists_that_no_binder_made():
     keys = {}
     first = compute_cache_key(keys, [("*fp32", "D"), ("constexpr", (helper, 1))], {"num_warps": 4})
     assert helper.cache_key in first and "num_warps" in first and list(keys.values()) == [first]
-    assert compute_cache_key(keys, [("*fp32", "D"), ("constexpr", (helper, 1))], {"num_warps": 4}) == first
-    assert compute_cache_key(keys, [("*fp32", None), ("constexpr", (helper, 1))], {"num_warps": 4}) != first
+    assert (
+        compute_cache_key(keys, [("*fp32", "D"), ("constexpr", (helper, 1))], {"num_warps": 4})
+        == first
+    )
+    assert (
+        compute_cache_key(keys, [("*fp32", None), ("constexpr", (helper, 1))], {"num_warps": 4})
+        != first
+    )
 
 
 def test_a_specialisation_as_text():
@@ -76,8 +97,23 @@ def test_a_specialisation_as_text():
             self.num_warps, self.extern_libs = 4, (("a", "b"),)
 
     constants = {(5,): helper, (6,): 16, (2,): tl.float32, (3,): tl.constexpr(4)}
-    text = serialize_specialization_data("kernel", {"x": "*fp32"}, constants, {(0,): [["tt.divisibility", 16]]}, Options(), "key", GPUTarget("cpu", "x", 1))
+    text = serialize_specialization_data(
+        "kernel",
+        {"x": "*fp32"},
+        constants,
+        {(0,): [["tt.divisibility", 16]]},
+        Options(),
+        "key",
+        GPUTarget("cpu", "x", 1),
+    )
     found = json.loads(text)
-    assert found["constant_keys"] == [[5], [6], [2], [3]] and found["constant_vals"][1:] == [16, "fp32", {"constexpr": 4}]
-    assert found["constant_vals"][0]["jit_function"].endswith(":helper") and found["options"] == {"num_warps": 4, "extern_libs": [["a", "b"]]}
+    assert found["constant_keys"] == [[5], [6], [2], [3]] and found["constant_vals"][1:] == [
+        16,
+        "fp32",
+        {"constexpr": 4},
+    ]
+    assert found["constant_vals"][0]["jit_function"].endswith(":helper") and found["options"] == {
+        "num_warps": 4,
+        "extern_libs": [["a", "b"]],
+    }
     assert found["target"] == {"backend": "cpu", "arch": "x", "warp_size": 1}

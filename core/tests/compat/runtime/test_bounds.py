@@ -18,7 +18,10 @@ def spread(out, row, N: tl.constexpr):
 
 def test_a_store_to_more_than_a_tensor_has_is_refused():
     out = torch.zeros(4, 8, 8, dtype=torch.int32)
-    with pytest.raises(triton.CompilationError, match=r"stores 1024 bytes past the end of the memory of argument 'out'") as caught:
+    with pytest.raises(
+        triton.CompilationError,
+        match=r"stores 1024 bytes past the end of the memory of argument 'out'",
+    ) as caught:
         spread[(1,)](out, 3, 8)
     assert caught.value.line == spread.definition_line + 2
     spread[(0,)](out, 3, 8)  # nothing runs

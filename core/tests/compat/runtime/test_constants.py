@@ -27,7 +27,10 @@ def least_kernel(x, out, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "float32"])
 def test_functions_that_are_constants(dtype):
-    x, out = torch.arange(3, 19).to(getattr(torch, dtype)), torch.zeros(1, dtype=getattr(torch, dtype))
+    x, out = (
+        torch.arange(3, 19).to(getattr(torch, dtype)),
+        torch.zeros(1, dtype=getattr(torch, dtype)),
+    )
     triton.jit(least_kernel)[(1,)](x, out, N=16)
     assert out.item() == 3
 
@@ -46,7 +49,10 @@ def test_values_of_the_launch_that_are_named_as_constants():
     x, out = torch.arange(1, 9), torch.zeros(1, dtype=torch.int64)
     triton.jit(computed_kernel)[(1,)](x, out, 3, N=8)
     assert out.item() == 1 + 2 + 3 + 4 + 1
-    with pytest.raises(tw.CompilationError, match=r"COUNT is declared tl.constexpr, but its value is computed at run time"):
+    with pytest.raises(
+        tw.CompilationError,
+        match=r"COUNT is declared tl.constexpr, but its value is computed at run time",
+    ):
         tw.jit(computed_kernel)[(1,)](np.arange(1, 9), np.zeros(1, np.int64), 3, N=8)
 
 
@@ -57,14 +63,21 @@ def twice_kernel(x, n):
 
 
 def test_names_of_values_are_given_once():
-    with pytest.raises(triton.CompilationError, match=r"COUNT is already defined. constexpr cannot be reassigned"):
+    with pytest.raises(
+        triton.CompilationError, match=r"COUNT is already defined. constexpr cannot be reassigned"
+    ):
         triton.jit(twice_kernel)[(1,)](torch.zeros(1, dtype=torch.int32), 1)
 
 
 def rounded_kernel(x, out, N: tl.constexpr):
     at = tl.arange(0, N)
     value = tl.load(x + at)
-    tl.store(out + at, tl.cast(value, x.dtype.element_ty, fp_downcast_rounding="rtne").to(out.dtype.element_ty, fp_downcast_rounding="rtz"))
+    tl.store(
+        out + at,
+        tl.cast(value, x.dtype.element_ty, fp_downcast_rounding="rtne").to(
+            out.dtype.element_ty, fp_downcast_rounding="rtz"
+        ),
+    )
 
 
 @pytest.mark.parametrize("to", ["float32", "float16"])
@@ -73,7 +86,9 @@ def test_a_rounding_where_nothing_is_rounded_does_nothing(to):
     out = torch.zeros(4, dtype=getattr(torch, to))
     triton.jit(rounded_kernel)[(1,)](x, out, N=4)
     exact = out.to(torch.float64)
-    assert torch.all(exact.abs() <= x.to(torch.float64).abs()) and torch.allclose(exact, x.to(torch.float64), rtol=1e-3)
+    assert torch.all(exact.abs() <= x.to(torch.float64).abs()) and torch.allclose(
+        exact, x.to(torch.float64), rtol=1e-3
+    )
     assert to == "float16" or torch.equal(out, x)
 
 

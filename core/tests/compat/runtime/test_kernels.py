@@ -52,7 +52,9 @@ def compilations():
 def run_scale(n=1000, kernel=scale, **options):
     x = torch.from_numpy(np.random.default_rng(n).standard_normal(n).astype(np.float32))
     out = torch.empty_like(x)
-    compiled = kernel[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, out, n, 2.5, BLOCK=128, **options)
+    compiled = kernel[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](
+        x, out, n, 2.5, BLOCK=128, **options
+    )
     assert torch.equal(out, x * 2.5)
     return compiled
 
@@ -61,11 +63,25 @@ def test_launches_give_compiled_kernels_with_tritons_attributes():
     scale.clear_cache()
     compiled = run_scale()
     assert compiled.metadata.target == triton.runtime.driver.active.get_current_target()
-    assert (compiled.metadata.num_warps, compiled.metadata.num_stages, compiled.metadata.num_ctas, compiled.metadata.shared) == (4, 3, 1, 0)
-    assert compiled.metadata.hash == compiled.hash and compiled.metadata.name == compiled.name == "scale"
+    assert (
+        compiled.metadata.num_warps,
+        compiled.metadata.num_stages,
+        compiled.metadata.num_ctas,
+        compiled.metadata.shared,
+    ) == (4, 3, 1, 0)
+    assert (
+        compiled.metadata.hash == compiled.hash
+        and compiled.metadata.name == compiled.name == "scale"
+    )
     assert compiled.packed_metadata == (4, 1, 0)
     assert "llir" in compiled.asm and "ttir" in compiled.asm
-    assert compiled.src.fn is scale and compiled.src.signature == {"x": "*fp32", "out": "*fp32", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}
+    assert compiled.src.fn is scale and compiled.src.signature == {
+        "x": "*fp32",
+        "out": "*fp32",
+        "n": "i32",
+        "factor": "fp32",
+        "BLOCK": "constexpr",
+    }
     assert compiled.src.constants == {(4,): 128}
     assert compiled.src.attrs[(0,)] == [["tt.divisibility", 16]]
 
@@ -78,7 +94,22 @@ def test_compiled_kernels_can_be_launched_in_both_of_tritons_ways():
     assert torch.equal(out, x * 2.5)
     out.zero_()
     told = []
-    compiled.run(1, 1, 1, 0, compiled.function, compiled.packed_metadata, {"m": 1}, told.append, told.append, x, out, 64, 2.5, 128)
+    compiled.run(
+        1,
+        1,
+        1,
+        0,
+        compiled.function,
+        compiled.packed_metadata,
+        {"m": 1},
+        told.append,
+        told.append,
+        x,
+        out,
+        64,
+        2.5,
+        128,
+    )
     assert torch.equal(out, x * 2.5) and told == [{"m": 1}, {"m": 1}]
 
 
@@ -90,19 +121,31 @@ def test_stages_that_do_not_exist_say_so():
         compiled.asm["nonsense"]
     text = compiled.asm["ttir"]
     assert "kernel @scale" in text
-    for ask in (lambda: "tt.load" in text, lambda: "arith.mulf" not in text, lambda: text.count("tt.store"), lambda: text.find("#ttg.blocked")):
+    for ask in (
+        lambda: "tt.load" in text,
+        lambda: "arith.mulf" not in text,
+        lambda: text.count("tt.store"),
+        lambda: text.find("#ttg.blocked"),
+    ):
         with pytest.raises(KeyError, match="Tile IR, not MLIR"):
             ask()
 
 
-@pytest.mark.parametrize(("kernel", "count"), [(fill, 3), (fill_unspecialized, 1), (fill_unaligned, 2)])
+@pytest.mark.parametrize(
+    ("kernel", "count"), [(fill, 3), (fill_unspecialized, 1), (fill_unaligned, 2)]
+)
 def test_integers_specialize_as_in_triton(compilations, kernel, count):
     kernel.clear_cache()
     out = torch.empty(1, dtype=torch.int32)
     for value in (1, 2, 4, 8, 16, 32):
         kernel[(1,)](out, value)
         assert out.item() == value
-    assert len(compilations) == count == len(kernel.device_caches["cpu"][0]) == len(kernel.device_caches[0][0])
+    assert (
+        len(compilations)
+        == count
+        == len(kernel.device_caches["cpu"][0])
+        == len(kernel.device_caches[0][0])
+    )
 
 
 def test_device_caches_are_found_by_what_torch_calls_the_device():
@@ -132,13 +175,21 @@ def test_hooks_are_told_of_compilations(compilations):
     triton.knobs.runtime.jit_post_compile_hook = lambda **kwargs: done.append(kwargs)
     run_scale()
     (before,), (after,) = compilations, done
-    assert before["fn"].name == "scale" and before["fn"].jit_function is scale and before["fn"].module == __name__
+    assert (
+        before["fn"].name == "scale"
+        and before["fn"].jit_function is scale
+        and before["fn"].module == __name__
+    )
     assert not before["is_manual_warmup"] and not before["already_compiled"]
     told = before["compile"]
     assert told["key"] == before["key"] and told["key"] in scale.device_caches[0][0]
-    assert told["constants"] == {(4,): 128} and told["num_warps"] == 4 and told["is_warmup"] is False
+    assert (
+        told["constants"] == {(4,): 128} and told["num_warps"] == 4 and told["is_warmup"] is False
+    )
     assert told["configs"][0][(1,)] == [["tt.divisibility", 16]]
-    assert after["compile"]["specialization_data"] == told["specialization_data"] and json.loads(told["specialization_data"])
+    assert after["compile"]["specialization_data"] == told["specialization_data"] and json.loads(
+        told["specialization_data"]
+    )
     assert "scale[num_warps=4" in before["repr"]
 
 
@@ -150,7 +201,15 @@ def test_a_hook_may_veto():
     assert out.item() == 0
 
 
-@pytest.mark.parametrize("options", [{"num_warps": 1}, {"enable_fp_fusion": False}, {"extern_libs": {"libm": "/lib/m.bc"}}, {"launch_cooperative_grid": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_warps": 1},
+        {"enable_fp_fusion": False},
+        {"extern_libs": {"libm": "/lib/m.bc"}},
+        {"launch_cooperative_grid": True},
+    ],
+)
 def test_options_compile_anew_and_are_told(options, compilations):
     scale.clear_cache()
     run_scale()
@@ -158,7 +217,9 @@ def test_options_compile_anew_and_are_told(options, compilations):
     run_scale(**options)
     assert len(compilations) == 2
     (name, value), *_ = options.items()
-    assert compilations[1]["compile"][name] == (tuple(value.items()) if isinstance(value, dict) else value)
+    assert compilations[1]["compile"][name] == (
+        tuple(value.items()) if isinstance(value, dict) else value
+    )
 
 
 @triton.jit
@@ -173,7 +234,9 @@ def test_cooperative_grids_are_cooperative_launches():
     count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(30, dtype=torch.int32)
     compiled = all_at_once[(30,)](count, out, launch_cooperative_grid=True)
     assert out.tolist() == [30] * 30
-    assert compiled.metadata.launch_cooperative_grid is True and compiled.metadata.cooperative is True
+    assert (
+        compiled.metadata.launch_cooperative_grid is True and compiled.metadata.cooperative is True
+    )
     count.zero_()
     assert all_at_once[(30,)](count, out).metadata.launch_cooperative_grid is False
 
@@ -181,7 +244,9 @@ def test_cooperative_grids_are_cooperative_launches():
 def test_unknown_options_and_those_of_other_hardware_are_refused():
     with pytest.raises(KeyError, match="Keyword argument nonsense was specified but unrecognised"):
         run_scale(nonsense=1)
-    with pytest.raises(KeyError, match="Keyword argument waves_per_eu was specified but unrecognised"):
+    with pytest.raises(
+        KeyError, match="Keyword argument waves_per_eu was specified but unrecognised"
+    ):
         run_scale(waves_per_eu=2)
     with pytest.raises(AssertionError):
         run_scale(device="cpu")
@@ -204,13 +269,21 @@ def test_launch_hooks_get_the_metadata():
         triton.knobs.runtime.launch_enter_hook.remove(enter)
     kernel[(1,)](torch.empty(1), 6)
     assert len(seen) == 1
-    assert (seen[0]["grid"], seen[0]["value"], seen[0]["warps"], seen[0]["name"]) == ((1, 3, 2), 6, 4, "fill")
+    assert (seen[0]["grid"], seen[0]["value"], seen[0]["warps"], seen[0]["name"]) == (
+        (1, 3, 2),
+        6,
+        4,
+        "fill",
+    )
 
 
 def test_load_hooks_run_once_for_each_kernel():
     fill.clear_cache()
     hashes = []
-    start, end = triton.knobs.runtime.kernel_load_start_hook, triton.knobs.runtime.kernel_load_end_hook
+    start, end = (
+        triton.knobs.runtime.kernel_load_start_hook,
+        triton.knobs.runtime.kernel_load_end_hook,
+    )
 
     def hook(module, function, name, metadata_group, hash):
         hashes.append((name, hash))
@@ -234,9 +307,20 @@ def test_compilation_listeners_get_times_and_cache_hits():
         fill[(1,)](torch.empty(1), 7)
     first, second = heard
     assert not first["cache_hit"] and second["cache_hit"]
-    assert isinstance(first["metadata"]["target"], triton.backends.compiler.GPUTarget) and first["metadata"]["hash"]
-    assert first["times"].total_lowering > 0 and first["times"].store_results > 0 and first["times"].total > 0
-    assert second["times"].total_lowering == 0 and second["times"].store_results == 0 and second["times"].total > 0
+    assert (
+        isinstance(first["metadata"]["target"], triton.backends.compiler.GPUTarget)
+        and first["metadata"]["hash"]
+    )
+    assert (
+        first["times"].total_lowering > 0
+        and first["times"].store_results > 0
+        and first["times"].total > 0
+    )
+    assert (
+        second["times"].total_lowering == 0
+        and second["times"].store_results == 0
+        and second["times"].total > 0
+    )
     assert first["src"].fn is fill
 
 
@@ -271,7 +355,9 @@ def test_preload_compiles_what_a_hook_was_told_of(compilations):
     before = len(compilations)
     assert run_scale().hash == loaded.hash
     assert len(compilations) == before and len(scale.device_caches[0][0]) == 1
-    with pytest.raises(RuntimeError, match=r"Specialization data is for .*scale but trying to preload for .*fill"):
+    with pytest.raises(
+        RuntimeError, match=r"Specialization data is for .*scale but trying to preload for .*fill"
+    ):
         fill.preload(data)
 
 
@@ -340,7 +426,11 @@ def broken(out):
 
 
 def test_failures_of_background_compilations_are_raised_or_ignored():
-    with pytest.raises(triton.CompilationError), ThreadPoolExecutor(1) as pool, triton.AsyncCompileMode(pool):
+    with (
+        pytest.raises(triton.CompilationError),
+        ThreadPoolExecutor(1) as pool,
+        triton.AsyncCompileMode(pool),
+    ):
         broken.warmup(torch.float32, grid=(1,))
     with ThreadPoolExecutor(1) as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
         broken.warmup(torch.float32, grid=(1,))
@@ -374,7 +464,9 @@ def test_changed_globals_are_refused(monkeypatch):
     out = torch.zeros(1)
     store_constant[(1,)](out)
     monkeypatch.setitem(globals(), "CONSTANT", tl.constexpr(2))
-    with pytest.raises(RuntimeError, match="Global variable CONSTANT has changed since we compiled this kernel"):
+    with pytest.raises(
+        RuntimeError, match="Global variable CONSTANT has changed since we compiled this kernel"
+    ):
         store_constant[(1,)](out)
 
 
@@ -384,7 +476,10 @@ def test_constants_changed_in_place_are_noticed_in_globals_and_closures(monkeypa
     kernel = triton.jit(store_constant.fn)
     kernel[(1,)](out)
     CONSTANT.value = 43
-    with pytest.raises(RuntimeError, match=r"CONSTANT has changed since we compiled this kernel, from constexpr\[42\] to constexpr\[43\]"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"CONSTANT has changed since we compiled this kernel, from constexpr\[42\] to constexpr\[43\]",
+    ):
         kernel[(1,)](out)
 
     captured = tl.constexpr(5)
@@ -397,7 +492,10 @@ def test_constants_changed_in_place_are_noticed_in_globals_and_closures(monkeypa
         closure[(1,)](out)
     assert out.item() == 5
     captured.value = 6
-    with pytest.raises(RuntimeError, match=r"captured has changed since we compiled this kernel, from constexpr\[5\] to constexpr\[6\]"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"captured has changed since we compiled this kernel, from constexpr\[5\] to constexpr\[6\]",
+    ):
         closure[(1,)](out)
 
 
@@ -428,7 +526,9 @@ def test_tensors_that_cannot_be_reached_are_refused():
         def data_ptr(self):
             return 4096
 
-    with pytest.raises(ValueError, match=r"Pointer argument cannot be accessed from Triton \(cpu tensor\?\)"):
+    with pytest.raises(
+        ValueError, match=r"Pointer argument cannot be accessed from Triton \(cpu tensor\?\)"
+    ):
         scale[(1,)](torch.empty(4), Elsewhere(), 4, 2.0, BLOCK=16)
 
 
@@ -495,7 +595,11 @@ def test_kernels_can_be_pickled_and_copied():
     local = triton.jit(fill.fn)
     local.__qualname__ = "elsewhere"
     restored = copy.deepcopy(local)
-    assert restored.src == local.src and restored.cache_key == local.cache_key and restored.arg_names == ["out", "value"]
+    assert (
+        restored.src == local.src
+        and restored.cache_key == local.cache_key
+        and restored.arg_names == ["out", "value"]
+    )
 
 
 @pytest.mark.parametrize("warps", [3, 6, 12])

@@ -16,7 +16,9 @@ from tilewright.compat import triton
 from tilewright.llvm.native import native_functions
 from tilewright.llvm.native.dispatch_entries import MAX_ARGUMENTS
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="native code cannot read this interpreter's objects"
+)
 
 SOURCE = """
 import triton
@@ -46,11 +48,18 @@ def in_python(monkeypatch):
 
     seen = []
     launch = PythonLauncher.__call__
-    monkeypatch.setattr(PythonLauncher, "__call__", lambda *args: (seen.append("launcher"), launch(*args))[1])
+    monkeypatch.setattr(
+        PythonLauncher, "__call__", lambda *args: (seen.append("launcher"), launch(*args))[1]
+    )
 
     def watch(kernel):
         binder = kernel._make_binder()
-        kernel._binder = binder._replace(launch=lambda *args, **keywords: (seen.append("binder"), binder.launch(*args, **keywords))[1])
+        kernel._binder = binder._replace(
+            launch=lambda *args, **keywords: (
+                seen.append("binder"),
+                binder.launch(*args, **keywords),
+            )[1]
+        )
         return seen
 
     return watch
@@ -59,14 +68,23 @@ def in_python(monkeypatch):
 @pytest.mark.parametrize("count", [63, 64, 65, 100, 119, 128, 200, 300])
 def test_launches_with_many_arguments_run_no_python(count, tmp_path, in_python):
     names = [f"a{number}" for number in range(count - 1)]
-    kernel = kernel_of(tmp_path, names, [f"tl.load({name})" if number % 2 else name for number, name in enumerate(names)])
+    kernel = kernel_of(
+        tmp_path,
+        names,
+        [f"tl.load({name})" if number % 2 else name for number, name in enumerate(names)],
+    )
     out = torch.zeros(1)
     seen = in_python(kernel)
 
     def launch(seed):
-        given = [torch.full((1,), float(number + seed)) if number % 2 else 7 * number + seed for number in range(len(names))]
+        given = [
+            torch.full((1,), float(number + seed)) if number % 2 else 7 * number + seed
+            for number in range(len(names))
+        ]
         kernel[(1,)](out, *given)
-        assert out.item() == sum(value.item() if isinstance(value, torch.Tensor) else value for value in given)
+        assert out.item() == sum(
+            value.item() if isinstance(value, torch.Tensor) else value for value in given
+        )
 
     for seed in (5, 5):
         launch(seed)

@@ -47,8 +47,19 @@ def elsewhere(kernel, launch, expected, tmp_path):
     """Launch a kernel in a process that has its pickle and nothing else of it; what that says."""
     (tmp_path / "kernel").write_bytes(pickle.dumps(kernel))
     code = textwrap.dedent(LAUNCH.format(launch=launch, expected=expected))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "other")}
-    found = subprocess.run([sys.executable, "-c", code, str(tmp_path / "kernel")], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "other"),
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "kernel")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert found.returncode == 0, found.stderr[-4000:]
     assert not [*(tmp_path / "other").rglob(f"*{kernel.hash}*")], "it was compiled again"
     return found.stdout.split()
@@ -62,14 +73,21 @@ def test_a_kernel_is_launched_by_the_process_that_unpickles_it(tmp_path):
     for factor, copy in ((5, pickle.loads(pickle.dumps(kernel))), (6, copies.deepcopy(kernel))):
         copy[(4,)](x, y, 100, float(factor), 32)
         np.testing.assert_array_equal(y, factor * x)
-    assert copy.metadata._asdict().keys() == kernel.metadata._asdict().keys() and copy.asm["source"] == kernel.asm["source"]
+    assert (
+        copy.metadata._asdict().keys() == kernel.metadata._asdict().keys()
+        and copy.asm["source"] == kernel.asm["source"]
+    )
 
 
 def test_so_is_one_of_triton_s(tmp_path):
     x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     kernel = shifted[(4,)](x, y, 100, 2.0, BLOCK=32)
     launch = "kernel.run(4, 1, 1, None, kernel.function, kernel.packed_metadata, None, None, None, x, y, 100, 7.0, 32)"
-    assert elsewhere(kernel, launch, "x + 7", tmp_path) == ["shifted", "tilewright.compat.triton.compiler.compiled", kernel.hash]
+    assert elsewhere(kernel, launch, "x + 7", tmp_path) == [
+        "shifted",
+        "tilewright.compat.triton.compiler.compiled",
+        kernel.hash,
+    ]
 
 
 class Symbol:
@@ -90,18 +108,35 @@ def test_the_state_of_a_kernel_whose_function_was_taken_away(tmp_path):
     kept = fn.fn, fn.__globals__, fn.used_global_vals, fn._hash_lock
     fn.fn = fn.__globals__ = fn.used_global_vals = fn._hash_lock = None
     fn.repr = Symbol("shifted")
-    state = {**kernel.__dict__, "metadata": kernel.metadata._asdict(), "packed_metadata": kernel.packed_metadata, "module": None, "function": None, "run": None}
+    state = {
+        **kernel.__dict__,
+        "metadata": kernel.metadata._asdict(),
+        "packed_metadata": kernel.packed_metadata,
+        "module": None,
+        "function": None,
+        "run": None,
+    }
     text = pickle.dumps((state, fn))
     fn.fn, fn.__globals__, fn.used_global_vals, fn._hash_lock = kept
     found, other = pickle.loads(text)
-    assert other.arg_names == ["x", "y", "n", "by", "BLOCK"] and other.constexprs == [4] and other.fn is None and other.repr(None) == "shifted"
+    assert (
+        other.arg_names == ["x", "y", "n", "by", "BLOCK"]
+        and other.constexprs == [4]
+        and other.fn is None
+        and other.repr(None) == "shifted"
+    )
     copy = type(kernel).__new__(type(kernel))
     copy.__dict__.update(found)
     copy._init_handles()
     y[:] = 0
-    copy.run(4, 1, 1, None, copy.function, copy.packed_metadata, None, None, None, x, y, 100, 9.0, 32)
+    copy.run(
+        4, 1, 1, None, copy.function, copy.packed_metadata, None, None, None, x, y, 100, 9.0, 32
+    )
     np.testing.assert_array_equal(y, x + 9)
-    assert copy.src.fn.arg_names == other.arg_names and copy.metadata.num_warps == kernel.metadata.num_warps
+    assert (
+        copy.src.fn.arg_names == other.arg_names
+        and copy.metadata.num_warps == kernel.metadata.num_warps
+    )
 
 
 def test_a_backend_is_pickled_by_its_name():
@@ -134,7 +169,11 @@ ANOTHER = {
 
 
 @pytest.mark.parametrize(
-    "made", ["__import__('triton.runtime.jit').runtime.jit.KernelParam()", "__import__('triton.compiler.compiler').compiler.compiler.AsmDict(ptx='text')"]
+    "made",
+    [
+        "__import__('triton.runtime.jit').runtime.jit.KernelParam()",
+        "__import__('triton.compiler.compiler').compiler.compiler.AsmDict(ptx='text')",
+    ],
 )
 def test_kernels_of_another_package_of_that_name_are_refused_with_the_remedy(made, tmp_path):
     """As where a program imports the shim by hand, and PyTorch's compile workers find an installed Triton."""
@@ -143,8 +182,20 @@ def test_kernels_of_another_package_of_that_name_are_refused_with_the_remedy(mad
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
     code = f"import pickle, sys; sys.stdout.buffer.write(pickle.dumps({made}))"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT", "TRITON"))}
-    sent = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, timeout=120)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TILEWRIGHT", "TRITON"))
+    }
+    sent = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        timeout=120,
+    )
     assert sent.returncode == 0, sent.stderr
-    with pytest.raises(ForeignKernelError, match=r"another package.*start the program with TILEWRIGHT_TRITON=1"):
+    with pytest.raises(
+        ForeignKernelError, match=r"another package.*start the program with TILEWRIGHT_TRITON=1"
+    ):
         pickle.loads(sent.stdout)

@@ -28,7 +28,14 @@ class Linked:
 
     @hookimpl
     def tilewright_backend(self):
-        return Manifest("linked", "1", "records", ("xpu",), ("paper",), replace(CAPABILITIES, features=CAPABILITIES.features - {ANY_DEVICE}))
+        return Manifest(
+            "linked",
+            "1",
+            "records",
+            ("xpu",),
+            ("paper",),
+            replace(CAPABILITIES, features=CAPABILITIES.features - {ANY_DEVICE}),
+        )
 
     @hookimpl
     def tilewright_devices(self):
@@ -81,7 +88,10 @@ def test_the_active_device_runs_what_lies_on_several(linked):
         copy[(1,)](on(1), on(2))
     assert linked.launches == [0, 1, 1, 2, 0]
     linked.active = 3
-    with pytest.raises(ValueError, match=r"the launch runs on xpu:3, which cannot access the memory of argument 'x' on xpu:1 \(there is no link\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"the launch runs on xpu:3, which cannot access the memory of argument 'x' on xpu:1 \(there is no link\)",
+    ):
         copy[(1,)](on(1), on(2))
     copy[(1,)](on(1), on(1))
     assert linked.launches[5:] == [1], "what lies on one device runs there"

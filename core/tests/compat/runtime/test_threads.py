@@ -31,13 +31,21 @@ def scale(x, y, n, factor, BLOCK: tl.constexpr):
 def test_first_launches_of_several_threads_compile_once(tuned):
     kernel, compiled = triton.jit(scale.fn), []
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
-    launched = triton.autotune(configs, key=["n"], do_bench=lambda run, quantiles: (run(), [1.0] * len(quantiles))[1])(kernel) if tuned else kernel
+    launched = (
+        triton.autotune(
+            configs, key=["n"], do_bench=lambda run, quantiles: (run(), [1.0] * len(quantiles))[1]
+        )(kernel)
+        if tuned
+        else kernel
+    )
     knobs.compilation.listener = lambda **told: compiled.append(told["cache_hit"])
 
     def work(number):
         x, y = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
         given = {} if tuned else {"BLOCK": 64}
-        launched[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, y, 1000, float(number), **given)
+        launched[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](
+            x, y, 1000, float(number), **given
+        )
         np.testing.assert_array_equal(y, x * number)
 
     side_by_side(THREADS, work)
@@ -75,7 +83,9 @@ def test_gradients_of_kernels_from_any_thread():
             (x,) = ctx.saved_tensors
             with torch.enable_grad():
                 inner = x.detach().requires_grad_()
-                Scaled.apply(Deeper.apply(inner, ctx.depth - 1) if ctx.depth else inner, 1.0).backward(gradient)
+                Scaled.apply(
+                    Deeper.apply(inner, ctx.depth - 1) if ctx.depth else inner, 1.0
+                ).backward(gradient)
             return inner.grad, None
 
     def work(number):
@@ -104,7 +114,10 @@ def test_an_interrupt_waits_for_what_it_must_not_cut():
     try:
         with pytest.raises(KeyboardInterrupt):
             outer()
-        assert ended == ["inner", "outer"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert (
+            ended == ["inner", "outer"]
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         inner()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -176,8 +189,20 @@ INTERRUPTED = """
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupt_at_any_call_of_a_compilation_leaves_kernels_usable(tmp_path):
-    code = textwrap.dedent(INTERRUPTED).replace("SEED", "0").replace("COUNT", "20").replace("GUARD", "60")
+    code = (
+        textwrap.dedent(INTERRUPTED)
+        .replace("SEED", "0")
+        .replace("COUNT", "20")
+        .replace("GUARD", "60")
+    )
     (tmp_path / "program.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    found = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    found = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert found.stdout == "fine\n", found.stderr[-3000:]

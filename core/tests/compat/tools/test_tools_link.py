@@ -42,7 +42,18 @@ def compiled(tmp_path):
         parts = [type_ + hint for type_, hint in zip(types, hints, strict=True)]
         signature = ", ".join((*parts, str(code))) if kernel == "mark" else "*i32"
         path, out = str(tmp_path / "kernels.py"), tmp_path / "out" / kernel
-        name, paths = compile_kernel(CompileArgs(**{"path": path, "kernel_name": kernel, "signature": signature, "grid": "1, 1, 1", "out_path": out, **given}))
+        name, paths = compile_kernel(
+            CompileArgs(
+                **{
+                    "path": path,
+                    "kernel_name": kernel,
+                    "signature": signature,
+                    "grid": "1, 1, 1",
+                    "out_path": out,
+                    **given,
+                }
+            )
+        )
         return name, paths[0]
 
     yield compile_mark
@@ -52,21 +63,36 @@ def compiled(tmp_path):
 def test_headers_tell_the_linker_what_they_are(compiled):
     name, path = compiled(HINTS[2], 500)
     (found,) = specializations(path.read_text())
-    assert (found.function, found.kernel, found.kind, found.configuration) == (name, "mark", "cpu", "CODE=500, num_warps=1, num_stages=3")
-    told = [(parameter.declaration, parameter.name, parameter.hint) for parameter in found.parameters]
-    assert told == [("int32_t *out", "out", 16), ("int32_t n", "n", 16), ("int32_t stride", "stride", 1)]
+    assert (found.function, found.kernel, found.kind, found.configuration) == (
+        name,
+        "mark",
+        "cpu",
+        "CODE=500, num_warps=1, num_stages=3",
+    )
+    told = [
+        (parameter.declaration, parameter.name, parameter.hint) for parameter in found.parameters
+    ]
+    assert told == [
+        ("int32_t *out", "out", 16),
+        ("int32_t n", "n", 16),
+        ("int32_t stride", "stride", 1),
+    ]
 
 
 def test_comments_end_where_they_should(compiled):
     _, path = compiled()
     (found,) = specializations(path.read_text())
-    strange = type(found)(**{**vars(found), "configuration": 'NAME="*/"', "parameters": found.parameters})
+    strange = type(found)(
+        **{**vars(found), "configuration": 'NAME="*/"', "parameters": found.parameters}
+    )
     assert strange.line().count("*/") == 1 and list(specializations(strange.line())) == [strange]
 
 
 def test_a_c_program_calls_what_the_arguments_fit(compiled, tmp_path):
     out = tmp_path / "out"
-    headers = [compiled(hints, code)[1] for code in (1000, 2000) for hints in HINTS] + [compiled(("",), kernel="other", types=("*i32",))[1]]
+    headers = [compiled(hints, code)[1] for code in (1000, 2000) for hints in HINTS] + [
+        compiled(("",), kernel="other", types=("*i32",))[1]
+    ]
     paths = link(headers, out / "all", prefix="my_")
     assert [path.name for path in paths] == ["all.h", "all.c"]
     if CC is None:
@@ -92,7 +118,9 @@ def test_a_c_program_calls_what_the_arguments_fit(compiled, tmp_path):
     """
     (out / "main.c").write_text(code)
     files = [path.name for path in out.iterdir() if path.suffix in (".c", ".o")]
-    subprocess.run([CC, "-Wall", "-Wextra", "-Werror", *files, "-lm", "-o", "program"], cwd=out, check=True)
+    subprocess.run(
+        [CC, "-Wall", "-Wextra", "-Werror", *files, "-lm", "-o", "program"], cwd=out, check=True
+    )
     run = subprocess.run([out / "program"], capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("0:1032 0:1064 0:2005 0:2021 -3:0 0:7 2 1\n", 3)
 
@@ -107,7 +135,10 @@ def test_the_most_specialized_function_is_tried_first(compiled, tmp_path):
         HINTS[3]: "stride == 1",
         HINTS[0]: "1",
     }
-    calls = {hints: f"if ({expected[hints]}) return {names[hints]}(stream, (int32_t *)(uintptr_t)out, n{', stride' * (not hints[2])});" for hints in HINTS}
+    calls = {
+        hints: f"if ({expected[hints]}) return {names[hints]}(stream, (int32_t *)(uintptr_t)out, n{', stride' * (not hints[2])});"
+        for hints in HINTS
+    }
     assert sorted(tried) == sorted(calls.values())
     assert (tried[0], tried[-1]) == (calls[HINTS[2]], calls[HINTS[0]])
 
@@ -127,8 +158,14 @@ def test_functions_for_gpus_take_device_addresses(compiled, tmp_path):
     out = tmp_path / "out"
     header, source = link(sorted(out.glob("*.h")), out / "linked")
     declared = header.read_text()
-    assert "CUresult mark(CUstream stream, CUdeviceptr out, int32_t n, int32_t stride, int algo_id);" in declared
-    assert "CUresult mark_default(CUstream stream, CUdeviceptr out, int32_t n, int32_t stride);" in declared
+    assert (
+        "CUresult mark(CUstream stream, CUdeviceptr out, int32_t n, int32_t stride, int algo_id);"
+        in declared
+    )
+    assert (
+        "CUresult mark_default(CUstream stream, CUdeviceptr out, int32_t n, int32_t stride);"
+        in declared
+    )
     assert "CUresult load_mark(void);" in declared and "CUresult unload_mark(void);" in declared
     assert "return CUDA_ERROR_INVALID_VALUE;" in source.read_text()
     from tilewright.compat.triton.backends.nvidia.driver import include_dirs
@@ -136,13 +173,19 @@ def test_functions_for_gpus_take_device_addresses(compiled, tmp_path):
     if CC is None or not include_dirs:
         pytest.skip("there is no C compiler, cc, or no cuda.h")
     files = [path.name for path in out.glob("*.c")]
-    subprocess.run([CC, "-Wall", "-Wextra", "-Werror", "-I", include_dirs[0], "-fsyntax-only", *files], cwd=out, check=True)
+    subprocess.run(
+        [CC, "-Wall", "-Wextra", "-Werror", "-I", include_dirs[0], "-fsyntax-only", *files],
+        cwd=out,
+        check=True,
+    )
 
 
 def test_what_cannot_be_linked_is_said(compiled, tmp_path):
     plain = tmp_path / "plain.h"
     plain.write_text("int f(void);\n")
-    with pytest.raises(LinkerError, match=r"plain\.h is no header that triton\.tools\.compile wrote"):
+    with pytest.raises(
+        LinkerError, match=r"plain\.h is no header that triton\.tools\.compile wrote"
+    ):
         link([plain], tmp_path / "linked")
     first = compiled()[1]
     with pytest.raises(LinkerError, match="are for the same arguments"):
@@ -155,4 +198,7 @@ def test_what_cannot_be_linked_is_said(compiled, tmp_path):
 
 def test_the_command_line_prints_the_files(compiled, tmp_path, capsys):
     main([str(compiled()[1]), "-o", str(tmp_path / "linked")])
-    assert capsys.readouterr().out.split() == [str(tmp_path / "linked.h"), str(tmp_path / "linked.c")]
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "linked.h"),
+        str(tmp_path / "linked.c"),
+    ]

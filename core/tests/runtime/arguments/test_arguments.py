@@ -16,7 +16,15 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Device, Manifest
 from tilewright.plugins.registry import registry
 from tilewright.runtime.arguments import array_protocols, dlpack, pointer_device
-from tilewright.runtime.arguments.array_protocols import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, is_array_type, launch_value
+from tilewright.runtime.arguments.array_protocols import (
+    ArgumentError,
+    ArrayKind,
+    ArrayView,
+    address_of,
+    array_kind,
+    is_array_type,
+    launch_value,
+)
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.dtypes import dtype_text
 from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
@@ -24,7 +32,11 @@ from tilewright.runtime.devices import device_registry
 
 NUMPY_TYPES = {
     "bool": "u1",
-    **{f"{kind}int{bits}": f"{'u' if kind else 'i'}{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)},
+    **{
+        f"{kind}int{bits}": f"{'u' if kind else 'i'}{bits}"
+        for kind in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
     "float16": "fp16",
     "float32": "fp32",
     "float64": "fp64",
@@ -37,7 +49,10 @@ TORCH_TYPES = {
     "float8_e4m3fnuz": "fp8e4b8",
     "float8_e5m2fnuz": "fp8e5b16",
 }
-ML_TYPES = {name: TORCH_TYPES[name] for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")}
+ML_TYPES = {
+    name: TORCH_TYPES[name]
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+}
 
 
 class Description(NamedTuple):
@@ -59,7 +74,12 @@ def describe(value: Any) -> Description:
 def test_numpy_arrays(name, text):
     array = np.zeros(40, name)
     found = describe(array)
-    assert (found.device_kind, found.device_index, found.dtype, found.address) == ("cpu", 0, text, array.ctypes.data)
+    assert (found.device_kind, found.device_index, found.dtype, found.address) == (
+        "cpu",
+        0,
+        text,
+        array.ctypes.data,
+    )
     for offset in range(20):
         view = array[offset:]
         assert address_of(view) == view.ctypes.data
@@ -69,9 +89,18 @@ def test_numpy_arrays(name, text):
 
 @pytest.mark.parametrize(("name", "text"), TORCH_TYPES.items())
 def test_torch_tensors(name, text):
-    tensor = torch.zeros(40, dtype=torch.uint8)[:32].view(getattr(torch, name)) if name not in ("bool",) else torch.zeros(40, dtype=torch.bool)
+    tensor = (
+        torch.zeros(40, dtype=torch.uint8)[:32].view(getattr(torch, name))
+        if name not in ("bool",)
+        else torch.zeros(40, dtype=torch.bool)
+    )
     found = describe(tensor)
-    assert (found.device_kind, found.device_index, found.dtype, found.address) == ("cpu", 0, text, tensor.data_ptr())
+    assert (found.device_kind, found.device_index, found.dtype, found.address) == (
+        "cpu",
+        0,
+        text,
+        tensor.data_ptr(),
+    )
     assert array_kind(tensor[1:]).divisible == (tensor[1:].data_ptr() % 16 == 0)
     assert array_kind(tensor) is array_kind(tensor)
 
@@ -100,7 +129,11 @@ def test_subclasses_and_read_only_arrays(tmp_path):
 def test_the_fast_address_and_the_portable_one_agree():
     for _ in range(50):
         array = np.empty(np.random.randint(1, 1000), np.uint8)[np.random.randint(0, 3) :]
-        assert array_protocols._header_address(array) == array.__array_interface__["data"][0] == array_protocols._numpy_address(array)
+        assert (
+            array_protocols._header_address(array)
+            == array.__array_interface__["data"][0]
+            == array_protocols._numpy_address(array)
+        )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +178,13 @@ class DeviceInterface:
     """Looks like an array of another library on a GPU."""
 
     def __init__(self, pointer, typestr="<f4", strides=None):
-        self.__cuda_array_interface__ = {"shape": (4, 6), "typestr": typestr, "data": (pointer, False), "version": 3, "strides": strides}
+        self.__cuda_array_interface__ = {
+            "shape": (4, 6),
+            "typestr": typestr,
+            "data": (pointer, False),
+            "version": 3,
+            "strides": strides,
+        }
 
 
 class DeviceInterfaceWithPlace(DeviceInterface):
@@ -159,7 +198,12 @@ def test_the_array_interface():
     assert describe(value) == ("cpu", 0, "u16", base.ctypes.data, base.ctypes.data % 16 == 0)
     view = launch_value(value)
     assert isinstance(view, ArrayView)
-    assert (view.shape, view.strides, view.element_size(), view.nbytes) == ((4, 4), (6, 1), 2, 2 * (3 * 6 + 4))
+    assert (view.shape, view.strides, view.element_size(), view.nbytes) == (
+        (4, 4),
+        (6, 1),
+        2,
+        2 * (3 * 6 + 4),
+    )
     assert np.array_equal(np.asarray(view), base)
     np.asarray(view)[1, 1] = 77
     assert base[1, 1] == 77
@@ -197,17 +241,30 @@ class DLPackOnly:
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-@pytest.mark.parametrize("make", [lambda: np.arange(30, dtype=np.float64).reshape(5, 6)[1:, ::2], lambda: torch.arange(30).reshape(5, 6).T])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.arange(30, dtype=np.float64).reshape(5, 6)[1:, ::2],
+        lambda: torch.arange(30).reshape(5, 6).T,
+    ],
+)
 def test_dlpack(versioned, make):
     base = make()
     value = DLPackOnly(base, versioned)
     expected = base.ctypes.data if isinstance(base, np.ndarray) else base.data_ptr()
-    assert describe(value)[:4] == ("cpu", 0, "fp64" if isinstance(base, np.ndarray) else "i64", expected)
+    assert describe(value)[:4] == (
+        "cpu",
+        0,
+        "fp64" if isinstance(base, np.ndarray) else "i64",
+        expected,
+    )
     view = launch_value(value)
     assert np.array_equal(np.asarray(view), np.asarray(base))
 
 
-@pytest.mark.parametrize(("name", "text"), [("bfloat16", "bf16"), ("bool", "u1"), ("float16", "fp16"), ("uint8", "u8")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("bfloat16", "bf16"), ("bool", "u1"), ("float16", "fp16"), ("uint8", "u8")]
+)
 def test_dlpack_element_types(name, text):
     assert array_kind(DLPackOnly(torch.zeros(4, dtype=getattr(torch, name)), False)).dtype == text
 
@@ -235,7 +292,10 @@ def test_a_capsule_of_another_kind_is_refused():
     class Wrong:
         def __dlpack__(self, **keywords):
             new = ctypes.pythonapi.PyCapsule_New
-            new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+            new.restype, new.argtypes = (
+                ctypes.py_object,
+                [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+            )
             return new(16, b"something", None)
 
     with pytest.raises(ArgumentError, match="no DLPack tensor"):
@@ -271,7 +331,14 @@ class Pointer:
 
 @pytest.mark.parametrize(
     ("device", "place"),
-    [("cpu", ("cpu", 0)), ("cuda", ("cuda", 0)), ("cuda:2", ("cuda", 2)), (("hip", 1), ("hip", 1)), (torch.device("cuda", 1), ("cuda", 1)), (None, None)],
+    [
+        ("cpu", ("cpu", 0)),
+        ("cuda", ("cuda", 0)),
+        ("cuda:2", ("cuda", 2)),
+        (("hip", 1), ("hip", 1)),
+        (torch.device("cuda", 1), ("cuda", 1)),
+        (None, None),
+    ],
 )
 def test_objects_with_data_ptr(device, place):
     kind = array_kind(Pointer(0x1008, "float16", device))
@@ -296,7 +363,15 @@ class Owner:
 
     @hookimpl
     def tilewright_backend(self):
-        return Manifest("owner", "1", "somebody's", ("cuda",), ("one",), Capabilities(frozenset({"f32"})), priority=1)
+        return Manifest(
+            "owner",
+            "1",
+            "somebody's",
+            ("cuda",),
+            ("one",),
+            Capabilities(frozenset({"f32"})),
+            priority=1,
+        )
 
     @hookimpl
     def tilewright_devices(self):
@@ -316,7 +391,9 @@ def owner():
     device_registry.forget()
 
 
-@pytest.mark.parametrize(("address", "place"), [(0x8000, ("cpu", 0)), (0x18000, ("cuda", 0)), (0x28008, ("cuda", 1))])
+@pytest.mark.parametrize(
+    ("address", "place"), [(0x8000, ("cpu", 0)), (0x18000, ("cuda", 0)), (0x28008, ("cuda", 1))]
+)
 def test_where_an_object_without_a_device_lies_is_asked_of_drivers(owner, address, place):
     kind = array_kind(Bare(address))
     assert (kind.dtype, kind.device, kind.divisible) == ("fp32", place, address % 16 == 0)
@@ -326,7 +403,10 @@ def test_where_an_object_without_a_device_lies_is_asked_of_drivers(owner, addres
 def test_an_object_without_a_device_is_refused_where_no_driver_can_tell(monkeypatch):
     monkeypatch.setattr(pointer_device, "registry", lambda: SimpleNamespace(backends=list))
     monkeypatch.setattr(pointer_device, "fallback", None)
-    with pytest.raises(ArgumentError, match=r"Bare .* does not say where its memory lies.* Give Bare an attribute `device`"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"Bare .* does not say where its memory lies.* Give Bare an attribute `device`",
+    ):
         array_kind(Bare(0x8000))
     monkeypatch.setattr(pointer_device, "fallback", lambda: ("hip", 3))
     assert array_kind(Bare(0x8000)).device == ("hip", 3)
@@ -339,7 +419,9 @@ def test_a_rocm_build_of_torch_has_hip_devices(monkeypatch):
 
 def test_kinds_are_interned_and_hash_by_identity():
     first, second = np.zeros(64, np.float32), np.ones(64, np.float32)
-    aligned = [a[next(i for i in range(4) if a[i:].ctypes.data % 16 == 0) :] for a in (first, second)]
+    aligned = [
+        a[next(i for i in range(4) if a[i:].ctypes.data % 16 == 0) :] for a in (first, second)
+    ]
     assert array_kind(aligned[0]) is array_kind(aligned[1])
     assert array_kind(aligned[0]) is ArrayKind("fp32", True, ("cpu", 0))
     assert array_kind(aligned[0][1:]) is ArrayKind("fp32", False, ("cpu", 0))
@@ -365,7 +447,14 @@ def test_dtype_texts(dtype, text):
 def test_language_dtypes():
     from tilewright.language.value_types import dtypes
 
-    for name, text in (("float32", "fp32"), ("int8", "i8"), ("uint64", "u64"), ("bfloat16", "bf16"), ("float8e4b15", "fp8e4b15"), ("int1", "u1")):
+    for name, text in (
+        ("float32", "fp32"),
+        ("int8", "i8"),
+        ("uint64", "u64"),
+        ("bfloat16", "bf16"),
+        ("float8e4b15", "fp8e4b15"),
+        ("int1", "u1"),
+    ):
         assert dtype_text(getattr(dtypes, name)) in (text, {"u1": "i1"}.get(text)), name
 
 
@@ -382,7 +471,13 @@ def test_mock_tensors_are_aligned_and_nowhere():
     mock = MockTensor(torch.float16, (4, 8))
     kind = array_kind(mock)
     assert (kind.dtype, kind.divisible, kind.device) == ("fp16", True, None)
-    assert (mock.data_ptr(), mock.ptr_range(), mock.stride(), mock.stride(0), mock.nbytes) == (0, 0, (8, 1), 8, 64)
+    assert (mock.data_ptr(), mock.ptr_range(), mock.stride(), mock.stride(0), mock.nbytes) == (
+        0,
+        0,
+        (8, 1),
+        8,
+        64,
+    )
     assert isinstance(MockTensor.wrap_dtype(torch.float16), MockTensor)
     assert isinstance(MockTensor.wrap_dtype(np.dtype("f4")), MockTensor)
     assert isinstance(MockTensor.wrap_dtype(np.float32), MockTensor)
@@ -390,11 +485,22 @@ def test_mock_tensors_are_aligned_and_nowhere():
     assert MockTensor.wrap_dtype("fp32") == "fp32"
 
 
-@pytest.mark.parametrize("base", [np.arange(12, dtype=np.uint8).reshape(3, 4), torch.arange(12, dtype=torch.uint8).reshape(3, 4)], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        np.arange(12, dtype=np.uint8).reshape(3, 4),
+        torch.arange(12, dtype=torch.uint8).reshape(3, 4),
+    ],
+    ids=["numpy", "torch"],
+)
 def test_reinterpret(base):
     seen = reinterpret(base, "fp8e5")
     assert isinstance(seen, TensorWrapper)
-    assert (array_kind(seen).dtype, address_of(seen), seen.element_size()) == ("fp8e5", address_of(base), 1)
+    assert (array_kind(seen).dtype, address_of(seen), seen.element_size()) == (
+        "fp8e5",
+        address_of(base),
+        1,
+    )
     assert tuple(seen.stride()) == (4, 1)
     assert seen.stride(0) == 4
     assert tuple(seen.shape) == (3, 4)
@@ -417,7 +523,12 @@ def test_reinterpret(base):
 def test_descriptors_check_their_rules():
     tensor = torch.zeros(8, 64, dtype=torch.float16)
     descriptor = TensorDescriptor.from_tensor(tensor, [4, 32])
-    assert (descriptor.shape, descriptor.strides, descriptor.block_shape, descriptor.dtype) == ([8, 64], [64, 1], [4, 32], "fp16")
+    assert (descriptor.shape, descriptor.strides, descriptor.block_shape, descriptor.dtype) == (
+        [8, 64],
+        [64, 1],
+        [4, 32],
+        "fp16",
+    )
     array = np.zeros((8, 64), np.float32)
     assert TensorDescriptor.from_tensor(array, [4, 32]).strides == [64, 1]
 
@@ -441,7 +552,12 @@ def test_descriptors_check_their_rules():
     ],
 )
 def test_descriptors_that_break_a_rule(changes, rule):
-    facts = {"base": torch.zeros(8, 64, dtype=torch.float16), "shape": [8, 64], "strides": [64, 1], "block_shape": [4, 32]}
+    facts = {
+        "base": torch.zeros(8, 64, dtype=torch.float16),
+        "shape": [8, 64],
+        "strides": [64, 1],
+        "block_shape": [4, 32],
+    }
     with pytest.raises(ValueError, match=rule) as found:
         TensorDescriptor(**{**facts, **changes})
     assert isinstance(found.value, AssertionError)  # what programs written for Triton expect
@@ -454,17 +570,34 @@ def test_descriptors_like_one_before_are_not_checked_anew(monkeypatch):
         TensorDescriptor.from_tensor(base, [4, 32])
     checked = []
     old = TensorDescriptor._broken_rule
-    monkeypatch.setattr(TensorDescriptor, "_broken_rule", lambda self, kind: checked.append(kind) or old(self, kind))
+    monkeypatch.setattr(
+        TensorDescriptor, "_broken_rule", lambda self, kind: checked.append(kind) or old(self, kind)
+    )
     made = TensorDescriptor.from_tensor(torch.zeros(shape), [4, 32])
-    assert (made.shape, made.strides, made.block_shape, made.padding) == ([8, 96], [96, 1], [4, 32], "zero") and not checked
-    for changes in ({"dtype": torch.float16}, {"shape": (8, 192)}, {"base": torch.zeros(800)[1:]}, {"base": torch.nn.Parameter(torch.zeros(shape))}):
-        base = changes.get("base", torch.zeros(changes.get("shape", shape), dtype=changes.get("dtype", torch.float32)))
+    assert (made.shape, made.strides, made.block_shape, made.padding) == (
+        [8, 96],
+        [96, 1],
+        [4, 32],
+        "zero",
+    ) and not checked
+    for changes in (
+        {"dtype": torch.float16},
+        {"shape": (8, 192)},
+        {"base": torch.zeros(800)[1:]},
+        {"base": torch.nn.Parameter(torch.zeros(shape))},
+    ):
+        base = changes.get(
+            "base",
+            torch.zeros(changes.get("shape", shape), dtype=changes.get("dtype", torch.float32)),
+        )
         before = len(checked)
         try:
             TensorDescriptor(base, [8, 96], [96, 1], [4, 32])
         except ValueError:
             assert base.data_ptr() % 16
-        assert len(checked) == before + (tuple(base.shape) != (8, 192))  # it is the descriptor's shape that counts
+        assert len(checked) == before + (
+            tuple(base.shape) != (8, 192)
+        )  # it is the descriptor's shape that counts
     with pytest.raises(ArgumentError):  # of no memory, which is no aligned address
         TensorDescriptor(torch.zeros(shape, device="meta"), [8, 96], [96, 1], [4, 32])
     count = len(checked)
@@ -481,7 +614,9 @@ def test_dataclasses_derived_from_descriptors_are_checked():
     assert (made.shape, made.name) == ([8, 64], "a")
     with pytest.raises(ValueError, match="contiguous"):
         Named(torch.zeros(8, 64), (8, 64), (64, 2), [4, 32])
-    assert dataclasses.replace(TensorDescriptor.from_tensor(torch.zeros(8, 64), [4, 32]), block_shape=[8, 8]).block_shape == [8, 8]
+    assert dataclasses.replace(
+        TensorDescriptor.from_tensor(torch.zeros(8, 64), [4, 32]), block_shape=[8, 8]
+    ).block_shape == [8, 8]
 
 
 def test_dlpack_strides_of_row_major_arrays():

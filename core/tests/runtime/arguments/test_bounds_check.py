@@ -15,10 +15,19 @@ from tilewright.runtime.arguments.bounds_check import bounds_check, memory_of
 def test_memory_is_the_whole_that_an_array_is_a_view_of() -> None:
     whole = np.zeros((6, 8), np.float32)
     expected = (whole.ctypes.data, whole.ctypes.data + 6 * 8 * 4)
-    for view in (whole, whole[2:4], whole[:, 3], whole[::-1], whole.T.reshape(8, 2, 3)[1], whole[1:].view(np.int16)):
+    for view in (
+        whole,
+        whole[2:4],
+        whole[:, 3],
+        whole[::-1],
+        whole.T.reshape(8, 2, 3)[1],
+        whole[1:].view(np.int16),
+    ):
         if np.shares_memory(view, whole):
             assert memory_of(view) == expected
-    assert memory_of(np.frombuffer(bytearray(16), np.int32)) is None, "the memory is another library's"
+    assert memory_of(np.frombuffer(bytearray(16), np.int32)) is None, (
+        "the memory is another library's"
+    )
     assert memory_of(12345) is None
     assert memory_of(None) is None
 
@@ -54,4 +63,6 @@ def test_writes_inside_and_outside(tmp_path: Path) -> None:
     assert "4 bytes past the end" in refused(0, 44, memory)
     assert "4 bytes past the end" in refused(0, 36, memory[2:])
     assert "4 bytes before" in refused(-12, 4, memory[2:])
-    assert not refused(0, 1000, np.frombuffer(bytearray(16), np.int32)), "nobody knows how long it is"
+    assert not refused(0, 1000, np.frombuffer(bytearray(16), np.int32)), (
+        "nobody knows how long it is"
+    )

@@ -46,19 +46,48 @@ ARRAYS = {
     "meta": (lambda: torch.zeros(3, device="meta"), "has no memory"),
     "traced": (fake_tensor, "has no memory"),
     "sparse": (lambda: torch.zeros(16).to_sparse(), "layout is torch.sparse_coo: pass its parts"),
-    "csr": (lambda: torch.zeros(4, 4).to_sparse_csr(), "layout is torch.sparse_csr: pass its parts"),
+    "csr": (
+        lambda: torch.zeros(4, 4).to_sparse_csr(),
+        "layout is torch.sparse_csr: pass its parts",
+    ),
     "complex": (lambda: torch.zeros(3, dtype=torch.complex64), "pass the real and imaginary parts"),
     "storage": (lambda: torch.zeros(3).untyped_storage(), "does not tell where its memory is"),
     "null": (lambda: holder(data_ptr=lambda self: 0), "has no memory"),
-    "text address": (lambda: holder(data_ptr=lambda self: "here"), "does not tell where its memory is"),
+    "text address": (
+        lambda: holder(data_ptr=lambda self: "here"),
+        "does not tell where its memory is",
+    ),
     "failing address": (lambda: holder(data_ptr=failing), "RuntimeError: the memory is gone"),
     "no function": (lambda: holder(data_ptr=5), "does not tell where its memory is"),
     "device": (lambda: holder(device="cuda:x"), "does not tell where its memory is"),
     "dtype": (lambda: holder(dtype="floaty"), "floaty has no counterpart"),
-    "interface number": (lambda: type("A", (), {"__array_interface__": 5})(), "does not tell where its memory is"),
-    "interface null": (lambda: type("A", (), {"__array_interface__": {"typestr": "<f4", "shape": (8,), "data": (0, False), "version": 3}})(), "has no memory"),
-    "interface empty": (lambda: type("A", (), {"__array_interface__": {}})(), "KeyError: 'typestr'"),
-    "dlpack number": (lambda: type("A", (), {"__dlpack__": lambda self, **_: 5})(), "invalid PyCapsule"),
+    "interface number": (
+        lambda: type("A", (), {"__array_interface__": 5})(),
+        "does not tell where its memory is",
+    ),
+    "interface null": (
+        lambda: type(
+            "A",
+            (),
+            {
+                "__array_interface__": {
+                    "typestr": "<f4",
+                    "shape": (8,),
+                    "data": (0, False),
+                    "version": 3,
+                }
+            },
+        )(),
+        "has no memory",
+    ),
+    "interface empty": (
+        lambda: type("A", (), {"__array_interface__": {}})(),
+        "KeyError: 'typestr'",
+    ),
+    "dlpack number": (
+        lambda: type("A", (), {"__dlpack__": lambda self, **_: 5})(),
+        "invalid PyCapsule",
+    ),
     "dlpack failing": (lambda: type("A", (), {"__dlpack__": failing})(), "the memory is gone"),
     "long double": (lambda: np.zeros(3, np.longdouble), "has no counterpart"),
     "big-endian": (lambda: np.zeros(3, ">f4"), "byte order"),
@@ -67,7 +96,11 @@ ARRAYS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore:Sparse CSR", "ignore:Accessing the data pointer of FakeTensor")
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning:torch",
+    "ignore:Sparse CSR",
+    "ignore:Accessing the data pointer of FakeTensor",
+)
 @pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
 def test_arrays_without_readable_memory(recorder, make):
     array, reason = make[0](), make[1]
@@ -91,20 +124,27 @@ def test_gradients_and_views_pass_as_their_memory(recorder):
 
 
 def test_a_stand_in_is_for_warming_up(recorder):
-    with pytest.raises(LaunchError, match=r"put: argument 'y' only stands for a tensor and has no memory; compile with put\.warmup"):
+    with pytest.raises(
+        LaunchError,
+        match=r"put: argument 'y' only stands for a tensor and has no memory; compile with put\.warmup",
+    ):
         put[(1,)](tw.MockTensor(tl.float32), 2)
     assert put.warmup(tw.MockTensor(tl.float32), 2, grid=(1,)) is not None
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 1 << 5000])
 def test_integers_of_more_than_64_bits_name_the_parameter(recorder, value):
-    with pytest.raises(OverflowError, match=r"put: argument 'a': an integer of \d+ bits, .* does not fit 64 bits") as raised:
+    with pytest.raises(
+        OverflowError, match=r"put: argument 'a': an integer of \d+ bits, .* does not fit 64 bits"
+    ) as raised:
         put[(1,)](np.zeros(1), value)
     assert isinstance(raised.value, LaunchError)
     assert len(str(raised.value)) < 200
 
 
-@pytest.mark.parametrize("value", [[1], {}, {1}, 1j, "a", b"a", np.datetime64("2020"), np.complex64(1), slice(1), type])
+@pytest.mark.parametrize(
+    "value", [[1], {}, {1}, 1j, "a", b"a", np.datetime64("2020"), np.complex64(1), slice(1), type]
+)
 def test_values_that_are_no_arguments_name_the_parameter(recorder, value):
     with pytest.raises(ArgumentError, match="put: argument 'a': Unsupported type"):
         put[(1,)](np.zeros(1), value)
@@ -112,7 +152,11 @@ def test_values_that_are_no_arguments_name_the_parameter(recorder, value):
         put.warmup(np.zeros(1), value, grid=(1,))
 
 
-@pytest.mark.parametrize("value", [{1: 2}, set(), bytearray(b"x"), np.zeros(3), torch.zeros(3)], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [{1: 2}, set(), bytearray(b"x"), np.zeros(3), torch.zeros(3)],
+    ids=lambda value: type(value).__name__,
+)
 def test_constants_that_are_none_name_the_parameter(recorder, value):
     with pytest.raises(ArgumentError, match="put: argument 'WIDTH': a constexpr argument must be"):
         put[(1,)](np.zeros(1), 2, value)
@@ -121,7 +165,11 @@ def test_constants_that_are_none_name_the_parameter(recorder, value):
 # ---- grids, options, backends
 
 
-@pytest.mark.parametrize("grid", ["4", b"ab", bytearray(b"a"), {"x": 1}, {1}, None, (None,), ((1,),), 1.0, (np.float32(2),)], ids=repr)
+@pytest.mark.parametrize(
+    "grid",
+    ["4", b"ab", bytearray(b"a"), {"x": 1}, {1}, None, (None,), ((1,),), 1.0, (np.float32(2),)],
+    ids=repr,
+)
 def test_what_has_no_sizes(grid):
     with pytest.raises(LaunchError, match="a grid is one to three integers"):
         sizes(grid)
@@ -170,7 +218,10 @@ def test_a_backend_the_environment_asks_for_in_vain(recorder, monkeypatch):
 
     monkeypatch.setenv("TILEWRIGHT_BACKEND", " npu ")
     backend_choice.refresh_environment()
-    with pytest.raises(BackendError, match=r"no backend named 'npu' is installed[\s\S]*TILEWRIGHT_BACKEND asks for it"):
+    with pytest.raises(
+        BackendError,
+        match=r"no backend named 'npu' is installed[\s\S]*TILEWRIGHT_BACKEND asks for it",
+    ):
         put[(1,)](np.zeros(1), 2)
 
 

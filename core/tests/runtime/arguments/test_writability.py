@@ -69,7 +69,12 @@ class Exporter:
 
 class Device:
     def __init__(self, readonly):
-        self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, readonly), "version": 3}
+        self.__cuda_array_interface__ = {
+            "shape": (4,),
+            "typestr": "<f4",
+            "data": (4096, readonly),
+            "version": 3,
+        }
 
 
 class Computed(Device):
@@ -90,21 +95,46 @@ def writable_ones(tmp_path):
     mapped = np.memmap(tmp_path / "m", np.float32, "w+", shape=(37,))
     mapped[:] = 1
     mapped.flush()
-    yield from (X.copy(), mapped, np.memmap(tmp_path / "m", np.float32, "r+"), np.memmap(tmp_path / "m", np.float32, "c"))
-    yield from (torch.from_numpy(X.copy()), Interface(X.copy(), False), Exporter(X.copy()), Exporter(X.copy(), newest=False))
+    yield from (
+        X.copy(),
+        mapped,
+        np.memmap(tmp_path / "m", np.float32, "r+"),
+        np.memmap(tmp_path / "m", np.float32, "c"),
+    )
+    yield from (
+        torch.from_numpy(X.copy()),
+        Interface(X.copy(), False),
+        Exporter(X.copy()),
+        Exporter(X.copy(), newest=False),
+    )
     yield reinterpret(X.view(np.uint32).copy(), np.float32)
 
 
 def read_only_ones(tmp_path):
     np.arange(37, dtype=np.float32).tofile(tmp_path / "r")
     mapped = np.memmap(tmp_path / "r", np.float32, "r")
-    yield from (frozen(X), frozen(X)[2:], mapped, mapped[4:], np.asarray(mapped), np.frombuffer(X.tobytes(), np.float32))
-    yield from (Interface(X, True), Exporter(frozen(X)), reinterpret(frozen(X.view(np.uint32)), np.float32))
+    yield from (
+        frozen(X),
+        frozen(X)[2:],
+        mapped,
+        mapped[4:],
+        np.asarray(mapped),
+        np.frombuffer(X.tobytes(), np.float32),
+    )
+    yield from (
+        Interface(X, True),
+        Exporter(frozen(X)),
+        reinterpret(frozen(X.view(np.uint32)), np.float32),
+    )
 
 
 def test_is_writable(tmp_path):
-    assert all(is_writable(value) and is_writable(launch_value(value)) for value in writable_ones(tmp_path))
-    assert not any(is_writable(value) or is_writable(launch_value(value)) for value in read_only_ones(tmp_path))
+    assert all(
+        is_writable(value) and is_writable(launch_value(value)) for value in writable_ones(tmp_path)
+    )
+    assert not any(
+        is_writable(value) or is_writable(launch_value(value)) for value in read_only_ones(tmp_path)
+    )
     assert is_writable(Device(False))
     assert not is_writable(Device(True))
     assert is_writable(None)
@@ -164,14 +194,25 @@ def test_the_read_only_bit_of_a_capsule():
 
 
 def test_the_guard_names_argument_and_remedy(tmp_path):
-    guard = write_guard("k", [Parameter("x", "ptr<f32>", stored=False), Parameter("n", "i32"), Parameter("out", "ptr<f32>"), Parameter("d", "desc<4x4xf32>")])
+    guard = write_guard(
+        "k",
+        [
+            Parameter("x", "ptr<f32>", stored=False),
+            Parameter("n", "i32"),
+            Parameter("out", "ptr<f32>"),
+            Parameter("d", "desc<4x4xf32>"),
+        ],
+    )
     described = TensorDescriptor.from_tensor(np.zeros((8, 8), np.float32), [4, 4])
     np.zeros(8, np.float32).tofile(tmp_path / "r")
     mapped = np.memmap(tmp_path / "r", np.float32, "r")
     assert guard((frozen(X), 3, X.copy(), described)) is None
     with pytest.raises(LaunchError) as raised:
         guard((X, 3, frozen(X), described))
-    assert str(raised.value) == "k: argument 'out' is a read-only ndarray, and the kernel may store to it; pass a writable array, such as out.copy()"
+    assert (
+        str(raised.value)
+        == "k: argument 'out' is a read-only ndarray, and the kernel may store to it; pass a writable array, such as out.copy()"
+    )
     with pytest.raises(LaunchError) as raised:
         guard((X, 3, mapped[2:], described))
     assert str(raised.value) == (
@@ -179,16 +220,24 @@ def test_the_guard_names_argument_and_remedy(tmp_path):
         "or with mode 'c' to change only what this process sees of it"
     )
     with pytest.raises(
-        LaunchError, match=r"k: argument 'd' describes a read-only ndarray, and the kernel may store to it; pass a writable array, such as d.copy"
+        LaunchError,
+        match=r"k: argument 'd' describes a read-only ndarray, and the kernel may store to it; pass a writable array, such as d.copy",
     ):
         guard((X, 3, X, TensorDescriptor.from_tensor(frozen(np.zeros((8, 8), np.float32)), [4, 4])))
-    with pytest.raises(LaunchError, match=r"k: argument 'out' is a read-only Interface, and the kernel may store to it; pass a writable array$"):
+    with pytest.raises(
+        LaunchError,
+        match=r"k: argument 'out' is a read-only Interface, and the kernel may store to it; pass a writable array$",
+    ):
         guard((X, 3, launch_value(Interface(X, True)), described))
     with pytest.raises(LaunchError, match=r"k: argument 'out' is a read-only Exporter"):
         guard((X, 3, launch_value(Exporter(frozen(X))), described))
 
 
-BACKENDS = [backend.name for backend in registry().for_device_kind("cpu") if backend.name in ("reference", "cpu")]
+BACKENDS = [
+    backend.name
+    for backend in registry().for_device_kind("cpu")
+    if backend.name in ("reference", "cpu")
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -197,7 +246,11 @@ def test_kernels_read_read_only_arrays(backend, tmp_path):
         n = 30
         out = np.full(40, np.nan, np.float32)
         scale[(tw.cdiv(n, 16),)](value, out, n, BLOCK=16, backend=backend)
-        read = np.asarray(value.base.view(np.float32) if isinstance(value, TensorWrapper) else getattr(value, "array", value))
+        read = np.asarray(
+            value.base.view(np.float32)
+            if isinstance(value, TensorWrapper)
+            else getattr(value, "array", value)
+        )
         assert np.array_equal(out[:n], read[:n] * 2)
         assert np.isnan(out[n:]).all()
 
@@ -206,7 +259,9 @@ def test_kernels_read_read_only_arrays(backend, tmp_path):
 def test_kernels_do_not_store_to_read_only_arrays(backend, tmp_path):
     for value in read_only_ones(tmp_path):
         for _ in range(2):
-            with pytest.raises(LaunchError, match=r"scale: argument 'out' is a .*, and the kernel may store to it"):
+            with pytest.raises(
+                LaunchError, match=r"scale: argument 'out' is a .*, and the kernel may store to it"
+            ):
                 scale[(2,)](X, value, 20, BLOCK=16, backend=backend)
     assert np.array_equal(np.fromfile(tmp_path / "r", np.float32), np.arange(37))
 
@@ -215,7 +270,11 @@ def test_kernels_do_not_store_to_read_only_arrays(backend, tmp_path):
 def test_kernels_store_to_writable_arrays(backend, tmp_path):
     for value in writable_ones(tmp_path):
         scale[(3,)](X, value, 37, BLOCK=16, backend=backend)
-        found = value.base.view(np.float32) if isinstance(value, TensorWrapper) else getattr(value, "array", value)
+        found = (
+            value.base.view(np.float32)
+            if isinstance(value, TensorWrapper)
+            else getattr(value, "array", value)
+        )
         assert np.array_equal(np.asarray(found), X * 2)
     assert np.array_equal(np.fromfile(tmp_path / "m", np.float32), X * 2)
 
@@ -238,10 +297,20 @@ def test_atomics_and_descriptors(backend):
         count[(1,)](X, frozen(total), 37, BLOCK=64, backend=backend)
     base = np.random.default_rng(4).random((8, 8), np.float32)
     target = np.zeros((8, 8), np.float32)
-    double[(1,)](TensorDescriptor.from_tensor(frozen(base), [8, 8]), TensorDescriptor.from_tensor(target, [8, 8]), backend=backend)
+    double[(1,)](
+        TensorDescriptor.from_tensor(frozen(base), [8, 8]),
+        TensorDescriptor.from_tensor(target, [8, 8]),
+        backend=backend,
+    )
     assert np.array_equal(target, base * 2)
-    with pytest.raises(LaunchError, match="double: argument 'target' describes a read-only ndarray"):
-        double[(1,)](TensorDescriptor.from_tensor(base, [8, 8]), TensorDescriptor.from_tensor(frozen(target), [8, 8]), backend=backend)
+    with pytest.raises(
+        LaunchError, match="double: argument 'target' describes a read-only ndarray"
+    ):
+        double[(1,)](
+            TensorDescriptor.from_tensor(base, [8, 8]),
+            TensorDescriptor.from_tensor(frozen(target), [8, 8]),
+            backend=backend,
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -81,7 +81,9 @@ def test_warm_ups_wait_for_nothing_and_are_asked_for_once(recorder, fresh, kerne
     assert active_mode.get() is None
     assert {type(found).__name__ for found in kernels(kernel).values()} == {"CompiledKernel"}
     assert len(recorder.lowered) == 2
-    assert kernel.warmup(y, 2) in kernels(kernel).values()  # outside of the block they are compiled kernels at once
+    assert (
+        kernel.warmup(y, 2) in kernels(kernel).values()
+    )  # outside of the block they are compiled kernels at once
 
 
 def test_what_stands_for_a_kernel_is_used_as_the_kernel(recorder, fresh):
@@ -108,7 +110,11 @@ def test_other_processes_compile(recorder, fresh):
 
 def test_a_failure_ends_the_block_and_leaves_nothing_behind(recorder, fresh, kernels):
     kernel, y = fresh(only_two), np.zeros(4)
-    with pytest.raises(CompileTimeAssertionFailure), ThreadPoolExecutor(2) as pool, AsyncCompileMode(pool):
+    with (
+        pytest.raises(CompileTimeAssertionFailure),
+        ThreadPoolExecutor(2) as pool,
+        AsyncCompileMode(pool),
+    ):
         for value in (1, 2, 3):
             kernel.warmup(y, value)
     assert [found.specialization.constants["VALUE"] for found in kernels(kernel).values()] == [2]

@@ -11,7 +11,11 @@ from tilewright.errors import LoweringError
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compiler.capability_check import atomic_element, check_declared, check_options
+from tilewright.runtime.compiler.capability_check import (
+    atomic_element,
+    check_declared,
+    check_options,
+)
 from tilewright.runtime.compiler.compile import lower_module
 from tilewright.runtime.devices.device_registry import named_target
 from tilewright_conformance.op_samples import samples
@@ -21,7 +25,11 @@ ALL = Capabilities(
     dot={"f16": ("f32",), "f32": ("f32",)},
     dot_precisions=("ieee", "tf32"),
     min_dot=(8, 8, 8),
-    atomics={"f16": frozenset({"add"}), "f32": frozenset({"add", "max"}), "i64": frozenset({"xchg"})},
+    atomics={
+        "f16": frozenset({"add"}),
+        "f32": frozenset({"add", "max"}),
+        "i64": frozenset({"xchg"}),
+    },
     max_tile_elements=1024,
     features=frozenset({"descriptors", "print"}),
 )
@@ -40,17 +48,53 @@ def refusal(name, **changed):
 @pytest.mark.parametrize(
     ("name", "changed", "text"),
     [
-        ("add/f64/scalar", {}, "backend 'small' does not declare element type f64 (of ptr<f64>); it has bf16, f16, f32, i1, i32, i64, i8, u32, u8"),
-        ("atomic_rmw/max/f64/16", {"dtypes": ALL.dtypes | {"f64"}}, "does not declare atomic max on f64; on f64 it has none, and atomic max on f32"),
-        ("atomic_cas/f32/scalar", {}, "does not declare atomic cas on f32; on f32 it has add, max, and atomic cas on none"),
+        (
+            "add/f64/scalar",
+            {},
+            "backend 'small' does not declare element type f64 (of ptr<f64>); it has bf16, f16, f32, i1, i32, i64, i8, u32, u8",
+        ),
+        (
+            "atomic_rmw/max/f64/16",
+            {"dtypes": ALL.dtypes | {"f64"}},
+            "does not declare atomic max on f64; on f64 it has none, and atomic max on f32",
+        ),
+        (
+            "atomic_cas/f32/scalar",
+            {},
+            "does not declare atomic cas on f32; on f32 it has add, max, and atomic cas on none",
+        ),
         ("descriptor_reduce/min/f32/2x3x4x8", {"power_of_two": False}, "descriptor_reduce at"),
-        ("descriptor_reduce/min/f32/2x3x4x8", {"power_of_two": False}, "does not declare atomic min on f32"),
-        ("descriptor_extent/i8/argument/32/0", {"features": frozenset({"print"})}, "does not declare feature 'descriptors' (for desc<16xi8>); it has print"),
-        ("print/i32/scalar", {"features": frozenset()}, "does not declare feature 'print'; it has none"),
+        (
+            "descriptor_reduce/min/f32/2x3x4x8",
+            {"power_of_two": False},
+            "does not declare atomic min on f32",
+        ),
+        (
+            "descriptor_extent/i8/argument/32/0",
+            {"features": frozenset({"print"})},
+            "does not declare feature 'descriptors' (for desc<16xi8>); it has print",
+        ),
+        (
+            "print/i32/scalar",
+            {"features": frozenset()},
+            "does not declare feature 'print'; it has none",
+        ),
         ("assert/4x8/mask", {}, "does not declare feature 'assert'; it has descriptors, print"),
-        ("dot/f32_f32_f32/16x16x16", {"min_dot": (8, 8, 32)}, "does not declare a dot of M x N x K = 16 x 16 x 16; the minimum is 8 x 8 x 32"),
-        ("dot/f32_f32_f32/16x16x16", {"dot": {"f16": ("f32",)}}, "does not declare matmul of f32 accumulated in f32; it multiplies f16"),
-        ("dot/bf16_bf16_f32/2x16x16x16", {"dot": {"bf16": ("bf16",)}}, "does not declare matmul of bf16 accumulated in f32; bf16 goes into bf16"),
+        (
+            "dot/f32_f32_f32/16x16x16",
+            {"min_dot": (8, 8, 32)},
+            "does not declare a dot of M x N x K = 16 x 16 x 16; the minimum is 8 x 8 x 32",
+        ),
+        (
+            "dot/f32_f32_f32/16x16x16",
+            {"dot": {"f16": ("f32",)}},
+            "does not declare matmul of f32 accumulated in f32; it multiplies f16",
+        ),
+        (
+            "dot/bf16_bf16_f32/2x16x16x16",
+            {"dot": {"bf16": ("bf16",)}},
+            "does not declare matmul of bf16 accumulated in f32; bf16 goes into bf16",
+        ),
     ],
 )
 def test_each_kind_of_need_is_refused_by_name(name, changed, text):
@@ -63,11 +107,16 @@ def module_of(body, arguments=""):
 
 def test_tiles_of_a_size_that_is_not_declared():
     odd = module_of("  %a = constant 1.0 : tile<20xf32>")
-    with pytest.raises(LoweringError, match=r"constant: backend 'small' does not declare tile extents that are no powers of two \(20 of tile<20xf32>\)"):
+    with pytest.raises(
+        LoweringError,
+        match=r"constant: backend 'small' does not declare tile extents that are no powers of two \(20 of tile<20xf32>\)",
+    ):
         check_declared(odd, ALL, "small")
     check_declared(odd, dataclasses.replace(ALL, power_of_two=False), "small")
     large = module_of("  %a = constant 1.0 : tile<64x32xf32>")
-    with pytest.raises(LoweringError, match=r"tiles of 2048 elements \(tile<64x32xf32>\); they have 1024 at most"):
+    with pytest.raises(
+        LoweringError, match=r"tiles of 2048 elements \(tile<64x32xf32>\); they have 1024 at most"
+    ):
         check_declared(large, ALL, "small")
 
 
@@ -90,7 +139,10 @@ def test_every_backend_is_held_to_its_manifest():
     found = registry().get("reference")
     target = found.require("tilewright_target", device=found.require("tilewright_devices")[0])
     module = parse_module(str(next(one for one in samples("print")).module))
-    small = dataclasses.replace(found.manifest, capabilities=dataclasses.replace(found.manifest.capabilities, features=frozenset()))
+    small = dataclasses.replace(
+        found.manifest,
+        capabilities=dataclasses.replace(found.manifest.capabilities, features=frozenset()),
+    )
     backend = copy.copy(found)
     backend.manifest = small
     with pytest.raises(LoweringError, match="does not declare feature 'print'"):
@@ -113,8 +165,19 @@ def test_an_error_in_a_called_function_says_where_it_was_called():
 
     found = registry().get("reference")
     target = found.require("tilewright_target", device=found.require("tilewright_devices")[0])
-    module = build_module(Specialization(outer, {"x_ptr": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 16}, options=found.manifest.options), found, target)
-    with pytest.raises(LoweringError, match=r"test_capability_check.py:\d+:\d+ in doubled: .*element type f64") as caught:
+    module = build_module(
+        Specialization(
+            outer,
+            {"x_ptr": "*fp32", "BLOCK": "constexpr"},
+            {"BLOCK": 16},
+            options=found.manifest.options,
+        ),
+        found,
+        target,
+    )
+    with pytest.raises(
+        LoweringError, match=r"test_capability_check.py:\d+:\d+ in doubled: .*element type f64"
+    ) as caught:
         check_declared(module, ALL, "small")
     assert any("in outer" in note for note in caught.value.__notes__)
 
@@ -133,10 +196,19 @@ def test_it_costs_next_to_nothing(steps_in):
             x = x * 1.5 + i
         tl.store(x_ptr + at, x)
 
-    module = build_module(Specialization(long, {"x_ptr": "*fp32", "N": "constexpr"}, {"N": 250}, options=found.manifest.options), found, target)
+    module = build_module(
+        Specialization(
+            long, {"x_ptr": "*fp32", "N": "constexpr"}, {"N": 250}, options=found.manifest.options
+        ),
+        found,
+        target,
+    )
     operations = sum(1 for _ in module.walk())
     assert operations > 500
-    assert steps_in(lambda: check_declared(module, found.manifest.capabilities, "reference")) < 12 * operations  # 9 on Python 3.11
+    assert (
+        steps_in(lambda: check_declared(module, found.manifest.capabilities, "reference"))
+        < 12 * operations
+    )  # 9 on Python 3.11
 
 
 @pytest.mark.parametrize("features", [frozenset(), frozenset({"print"})])
@@ -145,16 +217,30 @@ def test_options_that_promise_what_is_not_declared(features):
     for options in ({}, {"cooperative": False}):
         check_options(options, small, "small", "k")
     has = ", ".join(features) or "none"
-    with pytest.raises(LoweringError, match=f"kernel k: option cooperative: backend 'small' does not declare feature 'cooperative'; it has {has}"):
+    with pytest.raises(
+        LoweringError,
+        match=f"kernel k: option cooperative: backend 'small' does not declare feature 'cooperative'; it has {has}",
+    ):
         check_options({"cooperative": True}, small, "small", "k")
-    check_options({"cooperative": True}, dataclasses.replace(small, features=features | {"cooperative"}), "small", "k")
+    check_options(
+        {"cooperative": True},
+        dataclasses.replace(small, features=features | {"cooperative"}),
+        "small",
+        "k",
+    )
 
 
 def test_launches_are_held_to_the_features_that_their_options_take():
     backend = registry().get("reference")
-    less = dataclasses.replace(backend.manifest.capabilities, features=backend.manifest.capabilities.features - {"cooperative"})
+    less = dataclasses.replace(
+        backend.manifest.capabilities,
+        features=backend.manifest.capabilities.features - {"cooperative"},
+    )
     target = dataclasses.replace(named_target(backend, "numpy"), capabilities=less)
     module = module_of("")
     lower_module(copy.deepcopy(module), dict(backend.manifest.options), backend, target)
-    with pytest.raises(LoweringError, match="option cooperative: backend 'reference' does not declare feature 'cooperative'"):
+    with pytest.raises(
+        LoweringError,
+        match="option cooperative: backend 'reference' does not declare feature 'cooperative'",
+    ):
         lower_module(module, {**backend.manifest.options, "cooperative": True}, backend, target)

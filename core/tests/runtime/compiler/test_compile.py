@@ -17,7 +17,12 @@ from tilewright.errors import BackendError, CompilationError, LoweringError, Out
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compiler.compile import Specialization, cache_key, compile_job, compile_kernel
+from tilewright.runtime.compiler.compile import (
+    Specialization,
+    cache_key,
+    compile_job,
+    compile_kernel,
+)
 from tilewright.runtime.storage.artifact import unpack
 from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
 from tilewright.runtime.storage.disk_cache import DiskCache, disk_cache
@@ -32,7 +37,13 @@ def scale(x, n, BLOCK: tl.constexpr = 16):
 #: No constant.
 PLAIN = 3
 
-BASE = Specialization(scale, {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 16}, {"x": {"divisibility": 16}}, {"num_warps": 4})
+BASE = Specialization(
+    scale,
+    {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+    {"BLOCK": 16},
+    {"x": {"divisibility": 16}},
+    {"num_warps": 4},
+)
 TARGET = Target("recorder", "paper", kind="cpu")
 
 
@@ -47,7 +58,12 @@ def test_a_second_process_takes_the_kernel_from_disk(recorder, monkeypatch):
     second = tw.jit(scale.fn)[(1,)](x, 64)
     assert second.cache_hit
     assert len(recorder.lowered) == 1
-    assert (second.hash, second.asm["tileir"], second.parameters, second.kernel) == (first.hash, first.asm["tileir"], first.parameters, first.kernel)
+    assert (second.hash, second.asm["tileir"], second.parameters, second.kernel) == (
+        first.hash,
+        first.asm["tileir"],
+        first.parameters,
+        first.kernel,
+    )
     assert second.metadata == first.metadata
     assert disk_cache().info().entries == 1
 
@@ -99,7 +115,11 @@ def test_kernels_that_may_read_any_global_are_kept_apart(recorder, monkeypatch):
 
 def test_target_and_backend_are_in_the_key(install_recorder):
     one, two = (install_recorder(name=name) and registry().get(name) for name in ("one", "two"))
-    keys = {cache_key(BASE, backend, target) for backend in (one, two) for target in (TARGET, Target("recorder", "paper", kind="cpu", features=("+a",)))}
+    keys = {
+        cache_key(BASE, backend, target)
+        for backend in (one, two)
+        for target in (TARGET, Target("recorder", "paper", kind="cpu", features=("+a",)))
+    }
     assert len(keys) == 4
 
 
@@ -131,7 +151,12 @@ def test_the_key_is_the_same_in_another_process(recorder, tmp_path):
     )
     keys = {
         subprocess.run(
-            [sys.executable, str(program)], capture_output=True, text=True, timeout=900, check=True, env={**__import__("os").environ, "PYTHONHASHSEED": seed}
+            [sys.executable, str(program)],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=True,
+            env={**__import__("os").environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     }
@@ -237,7 +262,12 @@ def test_a_backends_passes_replace_the_standard_ones(recorder):
     class WithPasses(type(recorder)):
         @hookimpl
         def tilewright_passes(self, target, options, passes):
-            return [*passes, lambda module: seen.append((module.kernel.name, target.arch, options["num_warps"])) and False]
+            return [
+                *passes,
+                lambda module: (
+                    seen.append((module.kernel.name, target.arch, options["num_warps"])) and False
+                ),
+            ]
 
     registry().register(WithPasses(name="passing"), "passing")
     try:
@@ -248,7 +278,9 @@ def test_a_backends_passes_replace_the_standard_ones(recorder):
         registry().unregister("passing")
 
 
-@pytest.mark.parametrize("error", [LoweringError("cannot lower this"), OutOfResources(300, 200, "shared memory")])
+@pytest.mark.parametrize(
+    "error", [LoweringError("cannot lower this"), OutOfResources(300, 200, "shared memory")]
+)
 def test_a_backends_own_errors_pass_through(recorder, error):
     def refuse(*_):
         raise error
@@ -261,11 +293,16 @@ def test_a_backends_own_errors_pass_through(recorder, error):
 def test_a_backends_defect_is_reported_as_one(recorder, tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
     recorder.on_lower = lambda *_: {}["missing"]
-    with pytest.raises(BackendError, match=r"backend 'recorder' .* failed in tilewright_lower: KeyError: 'missing'") as caught:
+    with pytest.raises(
+        BackendError, match=r"backend 'recorder' .* failed in tilewright_lower: KeyError: 'missing'"
+    ) as caught:
         tw.jit(scale.fn)[(1,)](np.zeros(64, np.float32), 64)
     *_, told = str(caught.value).splitlines()
     reproducer = Path(told.removeprefix("reproducer, in Tile IR: "))
-    assert reproducer.parent == tmp_path and parse_module(reproducer.read_text()).kernel.name == "scale"
+    assert (
+        reproducer.parent == tmp_path
+        and parse_module(reproducer.read_text()).kernel.name == "scale"
+    )
 
 
 def test_jobs_for_other_processes_can_be_pickled(recorder):

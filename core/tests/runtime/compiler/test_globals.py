@@ -71,7 +71,9 @@ def test_values_are_read_before_targets_are_assigned(tmp_path, body):
     import importlib.util
 
     path = tmp_path / "kernels.py"
-    path.write_text(f"import tilewright as tw, tilewright.language as tl\nFACTOR = tl.constexpr(3)\n\n@tw.jit\ndef kernel(y):\n    {body}\n")
+    path.write_text(
+        f"import tilewright as tw, tilewright.language as tl\nFACTOR = tl.constexpr(3)\n\n@tw.jit\ndef kernel(y):\n    {body}\n"
+    )
     spec = importlib.util.spec_from_file_location("kernels_by_body", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -95,7 +97,9 @@ def test_captured_constants_are_known(recorder):
 
     two, nothing = make(tl.constexpr(2)), make(None)
     two.cache_key, nothing.cache_key
-    assert [(name, value.value) for (name, _), (value, _) in two.used_global_vals.items()] == [("LIMIT", 2)]
+    assert [(name, value.value) for (name, _), (value, _) in two.used_global_vals.items()] == [
+        ("LIMIT", 2)
+    ]
     assert not nothing.used_global_vals
     for _ in range(4):
         two[(1,)](np.zeros(1, np.int32))
@@ -122,6 +126,11 @@ def asks_its_like():
 
 
 def test_functions_whose_source_is_no_part_of_the_key_are_refused():
-    with pytest.raises(RuntimeError, match=r"Unsupported function referenced: <function helper .* by asks_another.*constexpr_function"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"Unsupported function referenced: <function helper .* by asks_another.*constexpr_function",
+    ):
         asks_another.cache_key
-    assert processors.cache_key != asks_its_like.cache_key  # the standard library's are fixed by the version of Python
+    assert (
+        processors.cache_key != asks_its_like.cache_key
+    )  # the standard library's are fixed by the version of Python

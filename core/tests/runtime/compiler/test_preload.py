@@ -40,7 +40,15 @@ def watched(monkeypatch):
 
 
 def arguments():
-    return np.zeros(16, np.float32), np.zeros(16, np.float32), 13, 0.5, twice, (16, (2, 3)), tl.float32
+    return (
+        np.zeros(16, np.float32),
+        np.zeros(16, np.float32),
+        13,
+        0.5,
+        twice,
+        (16, (2, 3)),
+        tl.float32,
+    )
 
 
 def test_hooks_are_told_how_to_compile_it_again(recorder, fresh, watched):
@@ -87,7 +95,10 @@ def test_functions_defined_within_functions_are_found(recorder, watched):
 def test_another_kernel_is_refused(recorder, fresh, watched):
     fresh(apply).warmup(*arguments())
     text = watched["before"][0]["compile"]["specialization_data"]
-    with pytest.raises(RuntimeError, match=r"Specialization data is for \S*\.apply but trying to preload for \S*\.other"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"Specialization data is for \S*\.apply but trying to preload for \S*\.other",
+    ):
         other.preload(text)
     with pytest.raises(RuntimeError, match="is no specialization data"):
         other.preload("x = 1")
@@ -142,9 +153,22 @@ def test_another_process_compiles_it(tmp_path):
     )
 
     def run(call, text="", cache="one"):
-        environment = {"PATH": "", "PYTHONPATH": str(tmp_path), "TILEWRIGHT_CACHE_DIR": str(tmp_path / cache), "TILEWRIGHT_BACKEND": "cpu"}
+        environment = {
+            "PATH": "",
+            "PYTHONPATH": str(tmp_path),
+            "TILEWRIGHT_CACHE_DIR": str(tmp_path / cache),
+            "TILEWRIGHT_BACKEND": "cpu",
+        }
         command = [sys.executable, "-c", f"import kernels_of_a_library as m; m.{call}()"]
-        done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(
+            command,
+            env=environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -22,7 +22,14 @@ def test_the_documented_count_of_compilations(recorder, fresh, one_int, kernels)
         kernel[(1,)](x, value)
     assert len(kernels(kernel)) == 3
     assert len(kernel.device_caches[0][0]) == 3
-    assert [launch[2] for launch in recorder.launches] == [(x,), (x, 2), (x, 4), (x, 8), (x, 16), (x, 32)]
+    assert [launch[2] for launch in recorder.launches] == [
+        (x,),
+        (x, 2),
+        (x, 4),
+        (x, 8),
+        (x, 16),
+        (x, 32),
+    ]
 
 
 def test_the_count_where_an_annotation_fixes_the_type(recorder, types_of, kernels):
@@ -75,7 +82,9 @@ def test_scalars(recorder, value, type_, divisible, launched, one_int, types_of)
     for _ in range(2):  # the first launch compiles, the second has a plan
         compiled = one_int[(1,)](x, value)
         assert types_of(compiled)["i"] == type_
-        facts = {"divisibility": 16} if divisible else {"untyped": 1} if type(value) is float else None
+        facts = (
+            {"divisibility": 16} if divisible else {"untyped": 1} if type(value) is float else None
+        )
         assert compiled.src.attributes.get("i") == facts
         assert (compiled.parameters[1].divisibility == 16) == divisible
         got = recorder.launches[-1][2][1]
@@ -185,8 +194,18 @@ def test_annotations_fix_the_type(recorder, types_of):
 
     x = np.zeros(1)
     compiled = kernel[(1,)](x, 32, 3, 2.0, 1, 1, 48)
-    assert types_of(compiled) == {"x": "*fp64", "a": "i64", "b": "i8", "c": "fp64", "d": "fp16", "e": "u1", "f": "u16"}
-    assert compiled.src.attributes.get("a") == compiled.src.attributes.get("f") == {"divisibility": 16}
+    assert types_of(compiled) == {
+        "x": "*fp64",
+        "a": "i64",
+        "b": "i8",
+        "c": "fp64",
+        "d": "fp16",
+        "e": "u1",
+        "f": "u16",
+    }
+    assert (
+        compiled.src.attributes.get("a") == compiled.src.attributes.get("f") == {"divisibility": 16}
+    )
     assert compiled.src.attributes.get("c") is None
     assert recorder.launches[-1][2] == (x, 32, 3, 2.0, 1.0, True, 48)
     assert [type(value) for value in recorder.launches[-1][2][3:]] == [float, float, bool, int]
@@ -298,7 +317,9 @@ def test_functions_of_the_language_are_constants_anywhere(recorder, kernels):
     assert recorder.launches[-1][2] == (x,)
 
 
-@pytest.mark.parametrize("value", ["text", tl.float32, torch.float32, object(), [1, 2], {1: 2}, slice(3)])
+@pytest.mark.parametrize(
+    "value", ["text", tl.float32, torch.float32, object(), [1, 2], {1: 2}, slice(3)]
+)
 def test_unsupported_arguments(recorder, value, one_int):
     with pytest.raises(TypeError, match="Unsupported type"):
         one_int[(1,)](np.zeros(1, np.int32), value)
@@ -314,10 +335,20 @@ def test_tuples_and_named_tuples(recorder, types_of, kernels):
         compiled = kernel[(1,)]((x, 16, (1, y, None)), Pair(2.5, (np.int64(3), 5)))
         assert recorder.launches[-1][2] == (x, 16, y, 2.5, 3, 5)
         assert type(recorder.launches[-1][2][4]) is int
-    assert types_of(compiled) == {"t": ("*i32", "i32", ("constexpr", "*i8", "constexpr")), "p": Pair("fp32", ("i32", "i32"))}
+    assert types_of(compiled) == {
+        "t": ("*i32", "i32", ("constexpr", "*i8", "constexpr")),
+        "p": Pair("fp32", ("i32", "i32")),
+    }
     assert compiled.src.constants == {"t.2.0": 1, "t.2.2": None}
     assert compiled.src.attributes["t.1"] == {"divisibility": 16}
-    assert [parameter.name for parameter in compiled.parameters] == ["t.0", "t.1", "t.2.1", "p.0", "p.1.0", "p.1.1"]
+    assert [parameter.name for parameter in compiled.parameters] == [
+        "t.0",
+        "t.1",
+        "t.2.1",
+        "p.0",
+        "p.1.0",
+        "p.1.1",
+    ]
     kernel[(1,)]((x, 17, (1, y, None)), Pair(2.5, (3, 5)))
     assert len(kernels(kernel)) == 2
 
@@ -330,11 +361,21 @@ def test_tensor_descriptors(recorder, types_of, kernels):
     tensor = torch.zeros(8, 64, dtype=torch.float16)
     descriptor = TensorDescriptor.from_tensor(tensor, [4, 32])
     compiled = kernel[(1,)](descriptor, (descriptor, 3))
-    assert types_of(compiled) == {"d": "tensordesc<fp16[4,32]>", "pair": ("tensordesc<fp16[4,32]>", "i32")}
+    assert types_of(compiled) == {
+        "d": "tensordesc<fp16[4,32]>",
+        "pair": ("tensordesc<fp16[4,32]>", "i32"),
+    }
     assert recorder.launches[-1][2] == (descriptor, descriptor, 3)
-    assert [parameter.type for parameter in compiled.parameters] == ["desc<4x32xf16>", "desc<4x32xf16>", "i32"]
+    assert [parameter.type for parameter in compiled.parameters] == [
+        "desc<4x32xf16>",
+        "desc<4x32xf16>",
+        "i32",
+    ]
     kernel[(1,)](TensorDescriptor.from_tensor(tensor, [8, 32]), (descriptor, 3))
-    kernel[(1,)](TensorDescriptor.from_tensor(torch.ones(8, 64, dtype=torch.float16), [4, 32]), (descriptor, 3))
+    kernel[(1,)](
+        TensorDescriptor.from_tensor(torch.ones(8, 64, dtype=torch.float16), [4, 32]),
+        (descriptor, 3),
+    )
     assert len(kernels(kernel)) == 2
     assert compiled.src.attributes["d"]["extent_divisibility"] == 8
     ragged = kernel[(1,)](TensorDescriptor.from_tensor(tensor[:, :63], [4, 32]), (descriptor, 3))

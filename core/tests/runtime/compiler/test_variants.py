@@ -11,12 +11,20 @@ from tilewright.testing.threads import side_by_side
 def test_refused_launches_run_the_other_kernel(choosy, one_int):
     x = np.zeros(4, np.int32)
     kernel = one_int[(2,)](x, 4)
-    assert [options["fast"] for options in choosy.lowered] == [True] and kernel.otherwise.kernel is None
+    assert [options["fast"] for options in choosy.lowered] == [
+        True
+    ] and kernel.otherwise.kernel is None
     for value in (3, 6, 5, 3):
         assert one_int[(2,)](x, value) is kernel
-    assert choosy.launches == [((2, 1, 1), fast, value) for fast, value in ((True, 4), (False, 3), (True, 6), (False, 5), (False, 3))]
+    assert choosy.launches == [
+        ((2, 1, 1), fast, value)
+        for fast, value in ((True, 4), (False, 3), (True, 6), (False, 5), (False, 3))
+    ]
     assert [options["fast"] for options in choosy.lowered] == [True, False]
-    assert kernel.otherwise.reasons == ["3 is odd", "5 is odd"] and kernel.otherwise.kernel.metadata.fast is False
+    assert (
+        kernel.otherwise.reasons == ["3 is odd", "5 is odd"]
+        and kernel.otherwise.kernel.metadata.fast is False
+    )
     kernel[(1,)](x, 7)
     assert choosy.launches[-1] == ((1, 1, 1), False, 7)
 

@@ -25,7 +25,9 @@ from tilewright.runtime.devices import device_registry
 from tilewright.runtime.storage.disk_cache import disk_cache
 from tilewright.runtime.tuning import tuning_keys
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="needs processes that fork")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork") or sys.platform == "darwin", reason="needs processes that fork"
+)
 
 #: A backend of a distribution of its own, so that workers find it. What it does to a kernel goes by its BLOCK: the environment has a table of deeds.
 PLUGIN = """
@@ -140,7 +142,9 @@ def bench(call, quantiles):
 
 
 def tuned(configs=CONFIGS, **options):
-    return tw.autotune(configs, ["n"], **{"do_bench": bench, "cache_results": False, **options})(tw.jit(add_one))
+    return tw.autotune(configs, ["n"], **{"do_bench": bench, "cache_results": False, **options})(
+        tw.jit(add_one)
+    )
 
 
 def launch(kernel):
@@ -149,7 +153,10 @@ def launch(kernel):
 
 def compiled(kernel):
     """BLOCK -> the metadata of what was compiled."""
-    return {one.src.constants["BLOCK"]: one.metadata for one in kernel.base_kernel.device_caches["crooked:0"][0].values()}
+    return {
+        one.src.constants["BLOCK"]: one.metadata
+        for one in kernel.base_kernel.device_caches["crooked:0"][0].values()
+    }
 
 
 def is_gone(process):
@@ -171,30 +178,51 @@ def test_kernels_are_lowered_by_workers_and_linked_here(crooked):
     launch(kernel)
     found = compiled(kernel)
     assert set(found) == set(BLOCKS)
-    assert all(facts.process != os.getpid() and facts.linked == os.getpid() for facts in found.values())
+    assert all(
+        facts.process != os.getpid() and facts.linked == os.getpid() for facts in found.values()
+    )
     assert 1 <= workers.worker_pool().started <= 2
     if sys.platform == "linux":  # who measures comes first
         own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         assert all(min(facts.niceness, facts.patience) > min(own, 18) for facts in found.values())
-    kept = [disk_cache().get(one.hash) for one in kernel.base_kernel.device_caches["crooked:0"][0].values()]
-    assert all(artifact is not None and artifact.code.metadata["linked"] == os.getpid() for artifact in kept)
+    kept = [
+        disk_cache().get(one.hash)
+        for one in kernel.base_kernel.device_caches["crooked:0"][0].values()
+    ]
+    assert all(
+        artifact is not None and artifact.code.metadata["linked"] == os.getpid()
+        for artifact in kept
+    )
 
 
 def test_configurations_of_the_same_code_are_lowered_once(crooked, monkeypatch):
     """They differ in options that the backend ignores; each is kept under a key of its own."""
     monkeypatch.setenv("CROOKED", "16=full")
-    configs = [tw.Config({"BLOCK": block}, num_warps=warps, num_stages=stages) for block in (8, 16) for warps in (1, 2, 4) for stages in (1, 2)]
+    configs = [
+        tw.Config({"BLOCK": block}, num_warps=warps, num_stages=stages)
+        for block in (8, 16)
+        for warps in (1, 2, 4)
+        for stages in (1, 2)
+    ]
     kernel = tuned(configs)
     launch(kernel)
     found = list(kernel.base_kernel.device_caches["crooked:0"][0].values())
     lowered = {}
     for one in found:
-        lowered.setdefault(one.metadata.num_stages, set()).add((one.metadata.process, one.metadata.at))
-    assert sorted((one.metadata.num_warps, one.metadata.num_stages) for one in found) == [(warps, stages) for warps in (1, 2, 4) for stages in (1, 2)]
+        lowered.setdefault(one.metadata.num_stages, set()).add(
+            (one.metadata.process, one.metadata.at)
+        )
+    assert sorted((one.metadata.num_warps, one.metadata.num_stages) for one in found) == [
+        (warps, stages) for warps in (1, 2, 4) for stages in (1, 2)
+    ]
     assert [len(jobs) for jobs in lowered.values()] == [1, 1] and lowered[1] != lowered[2]
     kept = [disk_cache().get(one.hash) for one in found]
-    assert len({one.hash for one in found}) == 6 and all(artifact.key == one.hash for artifact, one in zip(kept, found, strict=True))
-    assert sorted(config_text(config) for config, error in kernel.failures if "shared memory" in str(error)) == sorted(map(config_text, configs[6:]))
+    assert len({one.hash for one in found}) == 6 and all(
+        artifact.key == one.hash for artifact, one in zip(kept, found, strict=True)
+    )
+    assert sorted(
+        config_text(config) for config, error in kernel.failures if "shared memory" in str(error)
+    ) == sorted(map(config_text, configs[6:]))
 
 
 def test_workers_are_kept_and_follow_the_environment(crooked, monkeypatch):
@@ -223,7 +251,9 @@ def test_what_the_disk_cache_has_needs_no_worker(crooked):
         ("full", r"OutOfResources: out of resource: shared memory, Required: 300"),
     ],
 )
-def test_a_configuration_that_fails_in_a_worker_is_left_out_with_its_reason(crooked, monkeypatch, deed, told):
+def test_a_configuration_that_fails_in_a_worker_is_left_out_with_its_reason(
+    crooked, monkeypatch, deed, told
+):
     monkeypatch.setenv("CROOKED", f"16={deed}")
     kernel = tuned()
     launch(kernel)
@@ -234,7 +264,9 @@ def test_a_configuration_that_fails_in_a_worker_is_left_out_with_its_reason(croo
     with pytest.raises(AutotunerError, match=rf"(?s)\[BLOCK: 8.*{told}.*\[BLOCK: 64.*{told}"):
         launch(tuned([tw.Config({"BLOCK": block}, num_warps=8) for block in BLOCKS]))
     monkeypatch.delenv("CROOKED")
-    launch(tuned([tw.Config({"BLOCK": block}, num_warps=1) for block in BLOCKS]))  # there are workers again
+    launch(
+        tuned([tw.Config({"BLOCK": block}, num_warps=1) for block in BLOCKS])
+    )  # there are workers again
 
 
 def test_errors_that_cannot_be_sent_arrive_as_text(crooked, monkeypatch):
@@ -252,7 +284,9 @@ def test_a_defect_of_the_backend_is_no_failed_configuration(crooked, monkeypatch
 
 def test_a_worker_that_takes_too_long_is_ended(crooked, monkeypatch):
     monkeypatch.setenv("CROOKED", "16=hang")
-    kernel = tuned(time_limit=5.0)  # seconds: the others take some milliseconds, but for the start of the server, which does not count
+    kernel = tuned(
+        time_limit=5.0
+    )  # seconds: the others take some milliseconds, but for the start of the server, which does not count
     launch(kernel)
     error = dict(kernel.failures)[CONFIGS[1]]
     assert isinstance(error, TimeoutError) and "longer than 5.0 s" in str(error)
@@ -266,7 +300,10 @@ def test_an_interrupt_ends_the_workers_and_tells_the_best_so_far(crooked, monkey
 
     def interrupt():
         until = time.monotonic() + GUARD
-        while time.monotonic() < until and len(hangs.read_text().split() if hangs.exists() else ()) < 2:
+        while (
+            time.monotonic() < until
+            and len(hangs.read_text().split() if hangs.exists() else ()) < 2
+        ):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -275,7 +312,10 @@ def test_an_interrupt_ends_the_workers_and_tells_the_best_so_far(crooked, monkey
     with pytest.raises(KeyboardInterrupt) as raised:
         launch(tuned())
     thread.join()
-    assert any("while add_one was tuned, after 0 of 4 configurations" in note for note in raised.value.__notes__)
+    assert any(
+        "while add_one was tuned, after 0 of 4 configurations" in note
+        for note in raised.value.__notes__
+    )
     assert all(is_gone(int(process)) for process in hangs.read_text().split())
     monkeypatch.delenv("CROOKED")
     launch(tuned())
@@ -293,7 +333,9 @@ def test_another_device_measures_while_workers_compile(crooked, monkeypatch):
 
     kernel = tuned(do_bench=bench, time_limit=GUARD)
     place, other = tuning_keys.place_of, Device("crooked", "paper", 0, "sheet")
-    monkeypatch.setattr(tuning_keys, "place_of", lambda *given: place(*given)._replace(device=other))
+    monkeypatch.setattr(
+        tuning_keys, "place_of", lambda *given: place(*given)._replace(device=other)
+    )
     launch(kernel)
     assert len(kernel.configs_timings) == 4 and not kernel.failures
 
@@ -361,7 +403,9 @@ def test_options_that_cannot_be_sent_are_lowered_here(crooked, monkeypatch):
     monkeypatch.setattr(parallel_compile, "_job_of", unsendable)
     kernel = tuned()
     launch(kernel)
-    assert [block for block, facts in compiled(kernel).items() if facts.process == os.getpid()] == [16]
+    assert [block for block, facts in compiled(kernel).items() if facts.process == os.getpid()] == [
+        16
+    ]
 
 
 #: A program without a guard, whose kernel is in a closure of ``__main__``, that ends by ``os._exit`` or is killed.
@@ -408,12 +452,21 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", COPIED])
+@pytest.mark.parametrize(
+    "end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", COPIED]
+)
 def test_a_program_without_a_guard_and_what_is_left_of_it(tmp_path, end):
     file = tmp_path / "program.py"
     file.write_text(textwrap.dedent(PROGRAM).replace("END", end))
     environment = {**os.environ, "TILEWRIGHT_WORKERS": "2"}
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=GUARD, check=False, env=environment)
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=GUARD,
+        check=False,
+        env=environment,
+    )
     used, threads, *processes = done.stdout.split()
     assert used == "True" and threads == "1", done.stderr
     assert len(processes) >= 2 and all(is_gone(int(process)) for process in processes)

@@ -10,10 +10,15 @@ from tilewright.runtime.arguments.array_protocols import ArgumentError
 from tilewright.runtime.devices.backend_choice import DeviceError
 
 
-def test_the_backend_is_chosen_by_keyword_context_environment_and_device(install_recorder, monkeypatch, scale, fresh):
+def test_the_backend_is_chosen_by_keyword_context_environment_and_device(
+    install_recorder, monkeypatch, scale, fresh
+):
     from tilewright.runtime.devices import backend_choice
 
-    first, second = install_recorder(name="first", priority=2000), install_recorder(name="second", priority=1500)
+    first, second = (
+        install_recorder(name="first", priority=2000),
+        install_recorder(name="second", priority=1500),
+    )
     kernel = fresh(scale)
     x = np.zeros(8, np.float32)
     kernel[(1,)](x, 8)
@@ -75,9 +80,15 @@ def test_the_context_is_of_its_thread(install_recorder, scale, fresh):
 
 
 def test_a_backend_that_is_not_there(recorder, scale):
-    with pytest.raises(BackendError, match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$"):
+    with pytest.raises(
+        BackendError,
+        match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$",
+    ):
         tw.backend("npu")
-    with pytest.raises(BackendError, match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$"):
+    with pytest.raises(
+        BackendError,
+        match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$",
+    ):
         scale[(1,)](np.zeros(8, np.float32), 8, backend="npu")
 
 
@@ -103,7 +114,10 @@ def test_the_device_of_the_arguments(install_recorder, scale):
 
 
 def test_a_device_that_nobody_serves(recorder, scale):
-    with pytest.raises(BackendError, match=r"no installed backend serves 'tpu' devices.*installed: recorder \(for cpu\).*pip install 'tilewright\[all\]'"):
+    with pytest.raises(
+        BackendError,
+        match=r"no installed backend serves 'tpu' devices.*installed: recorder \(for cpu\).*pip install 'tilewright\[all\]'",
+    ):
         scale[(1,)](OnDevice("tpu"), 8)
 
 
@@ -130,7 +144,11 @@ def test_a_launch_runs_at_the_first_argument_where_that_device_reaches_the_other
     arguments = (OnDevice("xpu:2"), (5, OnDevice("xpu:0")), OnDevice("xpu:1"))
     for _ in range(3):
         three[(1,)](*arguments)
-    assert [device.index for _, device in meshed.loaded] == [2] and meshed.asked == [(2, 0), (2, 1)] and len(meshed.launches) == 3
+    assert (
+        [device.index for _, device in meshed.loaded] == [2]
+        and meshed.asked == [(2, 0), (2, 1)]
+        and len(meshed.launches) == 3
+    )
     (kernel,) = three.device_caches["rec:2"][0].values()
     kernel[(1,)](*arguments)
     assert len(meshed.launches) == 4
@@ -161,7 +179,13 @@ def test_an_answer_about_access_that_is_no_text_is_the_backends_defect(forward):
 
 def test_a_backend_that_cannot_reach_the_arguments(install_recorder, scale):
     install_recorder(name="rec", kinds=("xpu",))
-    with tw.backend("rec"), pytest.raises(ValueError, match=r"Pointer argument cannot be accessed \(cpu tensor\?\): backend 'rec' serves xpu devices"):
+    with (
+        tw.backend("rec"),
+        pytest.raises(
+            ValueError,
+            match=r"Pointer argument cannot be accessed \(cpu tensor\?\): backend 'rec' serves xpu devices",
+        ),
+    ):
         scale[(1,)](np.zeros(8, np.float32), 8)
 
 

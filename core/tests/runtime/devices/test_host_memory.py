@@ -12,7 +12,11 @@ from tilewright.runtime.devices.host_memory import HostMemory
 def test_memory_is_aligned_and_copied(alignment):
     memory = HostMemory()
     buffer = memory.allocate(1000, alignment)
-    assert address_of(buffer) == buffer.data_ptr() and buffer.data_ptr() % alignment == 0 and buffer.nbytes == 1000
+    assert (
+        address_of(buffer) == buffer.data_ptr()
+        and buffer.data_ptr() % alignment == 0
+        and buffer.nbytes == 1000
+    )
     data = np.random.default_rng(1).integers(0, 256, 1000, dtype=np.uint8)
     memory.copy_to_device(buffer, memoryview(data))
     back = np.zeros(1000, np.uint8)

@@ -75,7 +75,9 @@ def test_repetitions_follow_from_the_time_of_one(clock):
     assert found.calls == 1
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("mean", 2.5), ("median", 2.5), ("min", 1.0), ("max", 4.0)])
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("mean", 2.5), ("median", 2.5), ("min", 1.0), ("max", 4.0)]
+)
 def test_return_modes(mode, expected):
     assert timing.summarize([4.0, 1.0, 3.0, 2.0], return_mode=mode) == expected
 
@@ -129,7 +131,9 @@ def test_without_a_timer_it_is_wall_time(recorder):
 
     for backend in (None, "reference"):
         started = time.perf_counter()
-        times = do_bench(lambda: time.sleep(0.006), warmup=1, rep=20, backend=backend, return_mode="all")
+        times = do_bench(
+            lambda: time.sleep(0.006), warmup=1, rep=20, backend=backend, return_mode="all"
+        )
         assert min(times) >= 6
         assert sum(times) <= 1e3 * (time.perf_counter() - started)
 
@@ -198,7 +202,9 @@ def sweep(**changes):
 def test_a_report_measures_each_point(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pandas", type(sys)("pandas"))
     sys.modules["pandas"].DataFrame = FakeFrame
-    mark = perf_report(sweep())(lambda M, N, way, k, extra=0: (M + N + k + extra + (way == "b"), 0, 0))
+    mark = perf_report(sweep())(
+        lambda M, N, way, k, extra=0: (M + N + k + extra + (way == "b"), 0, 0)
+    )
     table = mark.run(print_data=True, return_df=True, extra=100)
     assert table.columns == ["M", "N", "A (GB/s)", "B (GB/s)"]
     assert table.rows == [[1, 1, 112, 113], [2, 3, 115, 116]]
@@ -230,16 +236,22 @@ def test_a_report_needs_nothing_to_print_and_save_a_table(bare, capsys, tmp_path
         "1  1  12.000000  12.500000",
         "2  3  15.000000  15.500000",
     ]
-    assert (tmp_path / "a<b.csv").read_text() == "M,N,A (GB/s),B (GB/s)\n1,1,12.0000,12.5000\n2,3,15.0000,15.5000\n"
+    assert (
+        tmp_path / "a<b.csv"
+    ).read_text() == "M,N,A (GB/s),B (GB/s)\n1,1,12.0000,12.5000\n2,3,15.0000,15.5000\n"
     page = (tmp_path / "results.html").read_text()
     assert "<h2>a&lt;b</h2>" in page and "<td>15.500000</td>" in page and "<img" not in page
 
 
 def test_a_report_says_what_is_missing_before_it_measures(bare):
     mark = perf_report(sweep())(lambda **_: pytest.fail("measured"))
-    with pytest.raises(ImportError, match="return_df=True makes tables of pandas, which cannot be imported here"):
+    with pytest.raises(
+        ImportError, match="return_df=True makes tables of pandas, which cannot be imported here"
+    ):
         mark.run(return_df=True)
-    with pytest.raises(ImportError, match="plots are drawn by matplotlib, which cannot be imported here"):
+    with pytest.raises(
+        ImportError, match="plots are drawn by matplotlib, which cannot be imported here"
+    ):
         mark.run(show_plots=True)
 
 
@@ -262,23 +274,36 @@ def test_a_report_plots_each_line_with_its_bounds(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", types.ModuleType("matplotlib"))
     sys.modules["matplotlib"].__spec__ = importlib.machinery.ModuleSpec("matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", plots)
-    perf_report(sweep(styles=[("red", "-"), ("blue", "--")], x_log=True))(measure).run(save_path=str(tmp_path))
-    calls = {name: [call[1:] for call in plots.calls if call[0] == name] for name, *_ in plots.calls}
+    perf_report(sweep(styles=[("red", "-"), ("blue", "--")], x_log=True))(measure).run(
+        save_path=str(tmp_path)
+    )
+    calls = {
+        name: [call[1:] for call in plots.calls if call[0] == name] for name, *_ in plots.calls
+    }
     assert calls["plot"] == [
         ([1, 2], [12.0, 15.0], {"label": "A (GB/s)", "color": "red", "ls": "-"}),
         ([1, 2], [12.5, 15.5], {"label": "B (GB/s)", "color": "blue", "ls": "--"}),
     ]
-    assert calls["fill_between"][0] == ([1, 2], [1.0, 1.0], [20.0, 20.0], {"alpha": 0.15, "color": "red"})
+    assert calls["fill_between"][0] == (
+        [1, 2],
+        [1.0, 1.0],
+        [20.0, 20.0],
+        {"alpha": 0.15, "color": "red"},
+    )
     assert calls["set_xscale"] == [("log", {})] and calls["set_yscale"] == [("linear", {})]
     assert calls["savefig"] == [(str(tmp_path / "plot.png"), {})] and "show" not in calls
     assert '<img src="plot.png"' in (tmp_path / "results.html").read_text()
     plots.calls.clear()
     perf_report(sweep())(lambda **_: 1.0).run(show_plots=True)
-    assert ("show", {}) in plots.calls and not any(name in ("fill_between", "savefig") for name, *_ in plots.calls)
+    assert ("show", {}) in plots.calls and not any(
+        name in ("fill_between", "savefig") for name, *_ in plots.calls
+    )
 
 
 def test_a_number_of_repetitions_takes_the_place_of_times():
     calls = []
-    times = do_bench(lambda: calls.append(1), warmup=1e9, rep=1e9, n_warmup=3, n_repeat=7, return_mode="all")
+    times = do_bench(
+        lambda: calls.append(1), warmup=1e9, rep=1e9, n_warmup=3, n_repeat=7, return_mode="all"
+    )
     assert len(times) == 7
     assert len(calls) == 1 + 3 + 7  # one finds the timer

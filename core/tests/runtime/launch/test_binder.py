@@ -8,7 +8,13 @@ from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import BindingError, ConfigError, LaunchError, TilewrightError, TuningArgumentError
+from tilewright.errors import (
+    BindingError,
+    ConfigError,
+    LaunchError,
+    TilewrightError,
+    TuningArgumentError,
+)
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
 
@@ -50,7 +56,12 @@ def test_keyword_only_and_variadic_parameters(recorder, types_of):
 
     x = np.zeros(8, np.int32)
     compiled = kernel[(1,)](x, 5, 1, 2.5, n=7)
-    assert types_of(compiled) == {"x": "*i32", "rest": ("i32", "constexpr", "fp32"), "n": "i32", "BLOCK": "constexpr"}
+    assert types_of(compiled) == {
+        "x": "*i32",
+        "rest": ("i32", "constexpr", "fp32"),
+        "n": "i32",
+        "BLOCK": "constexpr",
+    }
     assert recorder.launches[-1][2] == (x, 5, 2.5, 7)
     with pytest.raises(TypeError, match="keyword-only argument: 'n'"):
         kernel[(1,)](x, 5)
@@ -67,7 +78,9 @@ def test_parameters_may_have_any_name(recorder):
 
 
 def test_an_unknown_keyword(recorder, scale):
-    with pytest.raises(KeyError, match="Keyword argument colour was specified but unrecognised") as raised:
+    with pytest.raises(
+        KeyError, match="Keyword argument colour was specified but unrecognised"
+    ) as raised:
         scale[(1,)](np.zeros(4, np.float32), 4, colour=3)
     assert "num_warps" in str(raised.value)
     assert "'recorder'" in str(raised.value)
@@ -99,10 +112,15 @@ def filled(x, B: tl.constexpr):
 def test_a_block_by_another_name(recorder):
     with pytest.raises(BindingError) as raised:
         filled[(1,)](np.zeros(16, np.float32), BLOCK=16)
-    assert str(raised.value) == "filled() missing 1 required positional argument: 'B'\n  help: filled has no parameter BLOCK: did you mean B?"
+    assert (
+        str(raised.value)
+        == "filled() missing 1 required positional argument: 'B'\n  help: filled has no parameter BLOCK: did you mean B?"
+    )
     assert isinstance(raised.value, TypeError)
     with pytest.raises(BindingError, match="filled has no parameter BLOCK: did you mean B"):
-        tw.autotune([tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 8})], key=[])(filled)[(1,)](np.zeros(16, np.float32))
+        tw.autotune([tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 8})], key=[])(filled)[(1,)](
+            np.zeros(16, np.float32)
+        )
     with pytest.raises(BindingError, match="takes 2 positional arguments but 3 were given"):
         filled[(1,)](np.zeros(16, np.float32), 16, 4)
 

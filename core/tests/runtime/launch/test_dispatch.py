@@ -19,7 +19,9 @@ from tilewright.runtime.hooks import hooks
 from tilewright.runtime.launch import native_calls
 from tilewright.testing.threads import side_by_side
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="native code cannot read this interpreter's objects"
+)
 
 
 def test_launches_seen_once_run_no_python(recorder, fresh, count_python):
@@ -33,7 +35,9 @@ def test_launches_seen_once_run_no_python(recorder, fresh, count_python):
     assert all(values[0] is x and values[1] == 7 for _, _, values in recorder.launches)
 
 
-def test_what_was_bound_before_the_first_launch_runs_no_python_either(recorder, fresh, count_python):
+def test_what_was_bound_before_the_first_launch_runs_no_python_either(
+    recorder, fresh, count_python
+):
     kernel, x = fresh(two), np.zeros(4, np.float32)
     calls, bound = count_python(kernel), kernel[(3,)]
     for _ in range(6):
@@ -51,7 +55,9 @@ def test_launchers_bound_early_enter_no_python_frame(recorder, fresh):
     recorder.on_launch = lambda *args: len(bound) < 3 and bound.append(kernel[(3,)])
     bound[0](x, 7)
     recorder.on_launch = lambda *args: None
-    assert len(bound) == 3 and all(launch.func is kernel._dispatcher.native and launch.args == ((3,),) for launch in bound)
+    assert len(bound) == 3 and all(
+        launch.func is kernel._dispatcher.native and launch.args == ((3,),) for launch in bound
+    )
     compiled = bound[0](x, 7)
     late = compiled[(3,)]
     late(x, 7)
@@ -69,7 +75,15 @@ def array(rng):
     base = np.zeros(64, [np.float32, np.float16, np.int64][rng.integers(3)])
     offset = int(rng.integers(0, 5))
     tensor = torch.from_numpy(base)[offset:]
-    return [base[offset:], base[offset:], tensor, tensor, torch.nn.Parameter(tensor.float()), tensor.to(torch.bfloat16), base.reshape(8, 8).T][rng.integers(7)]
+    return [
+        base[offset:],
+        base[offset:],
+        tensor,
+        tensor,
+        torch.nn.Parameter(tensor.float()),
+        tensor.to(torch.bfloat16),
+        base.reshape(8, 8).T,
+    ][rng.integers(7)]
 
 
 INTEGERS = (
@@ -128,7 +142,12 @@ def outcome(launch, recorder):
     except Exception as error:  # compared
         return type(error), str(error)
     ((grid, stream, values),) = recorder.launches
-    return id(kernel), grid, stream, [id(value) if hasattr(value, "dtype") else (type(value), repr(value)) for value in values]
+    return (
+        id(kernel),
+        grid,
+        stream,
+        [id(value) if hasattr(value, "dtype") else (type(value), repr(value)) for value in values],
+    )
 
 
 def test_random_launches_find_what_python_finds(recorder, fresh):
@@ -141,9 +160,18 @@ def test_random_launches_find_what_python_finds(recorder, fresh):
             items = list(values.items())
             args, keywords = [value for _, value in items[:count]], dict(items[count:])
             launches = kernel._dispatcher._launches if kernel._dispatcher else 0
-            found = outcome(lambda args=args, keywords=keywords: kernel[(2, 3)](*args, **keywords), recorder)
-            native_launches += kernel._dispatcher._launches == launches and not isinstance(found[0], type)
-            expected = outcome(lambda args=args, keywords=keywords: kernel._make_binder().launch((2, 3), *args, **keywords), recorder)
+            found = outcome(
+                lambda args=args, keywords=keywords: kernel[(2, 3)](*args, **keywords), recorder
+            )
+            native_launches += kernel._dispatcher._launches == launches and not isinstance(
+                found[0], type
+            )
+            expected = outcome(
+                lambda args=args, keywords=keywords: kernel._make_binder().launch(
+                    (2, 3), *args, **keywords
+                ),
+                recorder,
+            )
             assert found == expected, (args, keywords)
         kernel._dispatcher._launches = 0  # let it learn again at each launch
     assert native_launches > 500
@@ -184,7 +212,21 @@ _TOO_MANY = (2**31 - 1,) * 3
 @pytest.mark.parametrize(
     "grid",
     [
-        *((), (1, 2, 3, 4), (2.5,), "ab", None, (-1,), (2**31,), (1, 1, -3), object(), {3}, 0.5, lambda meta: None, lambda meta: (1.5,)),
+        *(
+            (),
+            (1, 2, 3, 4),
+            (2.5,),
+            "ab",
+            None,
+            (-1,),
+            (2**31,),
+            (1, 1, -3),
+            object(),
+            {3},
+            0.5,
+            lambda meta: None,
+            lambda meta: (1.5,),
+        ),
         *(_TOO_MANY, lambda meta: _TOO_MANY),
     ],
 )
@@ -215,10 +257,28 @@ def test_a_grid_function_is_asked_once_with_all_arguments(recorder, fresh):
             return answer
 
         kernel[grid](x, x, 7, 8, True, 0.5, None, num_warps=2, BLOCK=64)
-    names = {"x": x, "y": x, "n": 7, "m": 8, "flag": True, "scale": 0.5, "maybe": None, "BLOCK": 64, "MODE": "plain", "LAST": 0.5, "num_warps": 2}
+    names = {
+        "x": x,
+        "y": x,
+        "n": 7,
+        "m": 8,
+        "flag": True,
+        "scale": 0.5,
+        "maybe": None,
+        "BLOCK": 64,
+        "MODE": "plain",
+        "LAST": 0.5,
+        "num_warps": 2,
+    }
     assert len(asked) == 7
-    assert all(found.keys() == names.keys() and all(found[name] is names[name] for name in ("x", "y")) for found in asked)
-    assert all(found["num_warps"] == 2 and found["LAST"] == 0.5 and found["MODE"] == "plain" for found in asked)
+    assert all(
+        found.keys() == names.keys() and all(found[name] is names[name] for name in ("x", "y"))
+        for found in asked
+    )
+    assert all(
+        found["num_warps"] == 2 and found["LAST"] == 0.5 and found["MODE"] == "plain"
+        for found in asked
+    )
     assert [launched[0][0] for launched in recorder.launches] == [1] * 4 + [2, 3, 4]
 
 
@@ -255,7 +315,13 @@ def test_wrong_numbers_of_arguments(recorder, fresh):
     kernel, x = fresh(two), np.zeros(4, np.float32)
     for _ in range(4):
         kernel[(1,)](x, 7)
-    for args, keywords in (((x,), {}), ((x, 7, 8), {}), ((x, 7), {"n": 7}), ((x,), {"m": 7}), ((), {})):
+    for args, keywords in (
+        ((x,), {}),
+        ((x, 7, 8), {}),
+        ((x, 7), {"n": 7}),
+        ((x,), {"m": 7}),
+        ((), {}),
+    ):
         with pytest.raises(TypeError):
             kernel[(1,)](*args, **keywords)
 
@@ -393,7 +459,19 @@ def test_nothing_is_lost_or_kept(recorder, fresh):
         kernel[grid](x, big)
         kernel[function](tensor, big)
     compiled = kernel[grid](x, big)
-    watched = (x, tensor, big, grid, grid[0], function, compiled, kernel._dispatcher._entries[0][0], None, tl.float32, kernel)
+    watched = (
+        x,
+        tensor,
+        big,
+        grid,
+        grid[0],
+        function,
+        compiled,
+        kernel._dispatcher._entries[0][0],
+        None,
+        tl.float32,
+        kernel,
+    )
     while gc.collect():  # what has finalizers goes in several rounds
         pass
     before = [sys.getrefcount(value) for value in watched]
@@ -454,4 +532,7 @@ def test_grid_functions_may_give_lists(recorder, fresh, count_python):
     for _ in range(100):
         kernel[lambda meta: sizes](x, 7)
         recorder.launches.clear()
-    assert [abs(sys.getrefcount(each) - count) < 5 for each, count in zip((sizes, *sizes), before, strict=True)] == [True] * 3
+    assert [
+        abs(sys.getrefcount(each) - count) < 5
+        for each, count in zip((sizes, *sizes), before, strict=True)
+    ] == [True] * 3

@@ -14,7 +14,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.llvm.native import native_functions
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="native code cannot read this interpreter's objects"
+)
 
 
 class Color(enum.Enum):
@@ -105,7 +107,9 @@ def test_equal_texts_are_the_same_constant(recorder, fresh, count_python):
     kernel, x = fresh(many), np.zeros(4, np.float32)
     calls = count_python(kernel)
     for _ in range(6):
-        kernel[(3,)](x, x, 7, 8, True, 0.5, None, BLOCK=64, MODE="-".join(["a", "text"]), LAST=int("9" * 30))
+        kernel[(3,)](
+            x, x, 7, 8, True, 0.5, None, BLOCK=64, MODE="-".join(["a", "text"]), LAST=int("9" * 30)
+        )
     assert len(calls) == 1
 
 
@@ -114,7 +118,9 @@ class Loose:
     rows: int
 
 
-@pytest.mark.parametrize("value", [[1], (1, [2]), Loose(4), (Loose(4),), tl.constexpr(4), Shape(Loose(1))], ids=repr)
+@pytest.mark.parametrize(
+    "value", [[1], (1, [2]), Loose(4), (Loose(4),), tl.constexpr(4), Shape(Loose(1))], ids=repr
+)
 def test_constants_that_may_change_are_left_to_python(recorder, fresh, count_python, value):
     kernel, x = fresh(many), np.zeros(4, np.float32)
     calls = count_python(kernel)
@@ -133,7 +139,11 @@ def test_a_function_that_means_something_else_is_another_constant(recorder, fres
         tl.store(x, 1.0)
 
     x = np.zeros(4, np.float32)
-    for kernel, given in ((fresh(ignores), {"n": meaning}), (fresh(with_default), {}), (fresh(with_default), {"FUNCTION": (1, meaning)})):
+    for kernel, given in (
+        (fresh(ignores), {"n": meaning}),
+        (fresh(with_default), {}),
+        (fresh(with_default), {"FUNCTION": (1, meaning)}),
+    ):
         calls = count_python(kernel)
         for _ in range(3):
             kernel[(3,)](x, **given)

@@ -14,7 +14,9 @@ import tilewright.language as tl
 from tilewright.llvm.native import native_functions
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="native code cannot read this interpreter's objects"
+)
 
 
 @tw.jit
@@ -56,7 +58,10 @@ def test_descriptors_of_another_kind_are_another_kernels(recorder, fresh, count_
     for name, other in others.items():
         found[name] = {id(kernel[(1,)](other, x)) for _ in range(4)}
         assert kernel[(1,)](given, x) is known
-    assert all(len(each) == 1 for each in found.values()) and len({id(known), *(next(iter(each)) for each in found.values())}) == len(others) + 1
+    assert (
+        all(len(each) == 1 for each in found.values())
+        and len({id(known), *(next(iter(each)) for each in found.values())}) == len(others) + 1
+    )
 
 
 def test_descriptors_may_be_changed_between_launches(recorder, fresh):
@@ -71,7 +76,10 @@ def test_descriptors_may_be_changed_between_launches(recorder, fresh):
     given.base, given.shape = torch.zeros(8, 16), [8, 13]
     fourth = kernel[(1,)](given, x)
     given.shape = [8, 16]
-    assert kernel[(1,)](given, x) is first and len({id(each) for each in (first, second, third, fourth)}) == 4
+    assert (
+        kernel[(1,)](given, x) is first
+        and len({id(each) for each in (first, second, third, fourth)}) == 4
+    )
 
 
 def test_odd_descriptors_are_pythons(recorder, fresh, count_python):
@@ -80,7 +88,11 @@ def test_odd_descriptors_are_pythons(recorder, fresh, count_python):
     calls = count_python(kernel)
     first = [kernel[(1,)](given, x) for _ in range(3)][-1]
     assert len(calls) == 1
-    for name, value in (("shape", (8, 16)), ("block_shape", (4, 4)), ("base", type("Mine", (torch.Tensor,), {})(torch.zeros(8, 16)))):
+    for name, value in (
+        ("shape", (8, 16)),
+        ("block_shape", (4, 4)),
+        ("base", type("Mine", (torch.Tensor,), {})(torch.zeros(8, 16))),
+    ):
         before = getattr(given, name)
         setattr(given, name, value)
         assert kernel[(1,)](given, x) is first
@@ -103,4 +115,6 @@ def test_native_launches_with_descriptors_keep_no_reference(recorder, fresh):
         kernel[(1,)](given, x)
         kernel[(1,)](other, x)
         recorder.launches.clear()
-    assert [abs(sys.getrefcount(each) - count) < 5 for each, count in zip(kept, before, strict=True)] == [True] * len(kept)
+    assert [
+        abs(sys.getrefcount(each) - count) < 5 for each, count in zip(kept, before, strict=True)
+    ] == [True] * len(kept)

@@ -39,7 +39,16 @@ def test_options_are_part_of_the_key_and_reach_the_backend(install_recorder, fre
     assert len(kernels(kernel)) == 3
 
 
-@pytest.mark.parametrize("option", [{"num_warps": 0}, {"num_warps": 2.5}, {"num_ctas": -1}, {"num_stages": "x"}, {"num_warps": True}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"num_warps": 0},
+        {"num_warps": 2.5},
+        {"num_ctas": -1},
+        {"num_stages": "x"},
+        {"num_warps": True},
+    ],
+)
 def test_options_that_make_no_sense(recorder, option):
     with pytest.raises(LaunchError, match=next(iter(option))):
         scale[(1,)](np.zeros(8, np.float32), 8, **option)
@@ -55,7 +64,9 @@ def test_an_option_may_be_a_constexpr_parameter_too(recorder):
     assert recorder.lowered[-1]["num_warps"] == 8
 
 
-def test_debug_comes_from_the_decorator_the_environment_and_the_launch(recorder, monkeypatch, fresh):
+def test_debug_comes_from_the_decorator_the_environment_and_the_launch(
+    recorder, monkeypatch, fresh
+):
     x = np.zeros(8, np.float32)
     assert fresh(scale)[(1,)](x, 8).metadata.debug is False
     assert fresh(scale, debug=True)[(1,)](x, 8).metadata.debug is True
@@ -104,18 +115,28 @@ def test_warmup_compiles_and_does_not_launch(recorder, fresh, types_of, kernels)
     kernel = fresh(scale)
     compiled = kernel.warmup(tw.MockTensor(torch.float16), 64, BLOCK=8, grid=(4,))
     assert types_of(compiled) == {"x": "*fp16", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}
-    assert compiled.src.attributes == {"x": {"divisibility": 16}, "n": {"divisibility": 16}, "factor": {"untyped": 1}}
+    assert compiled.src.attributes == {
+        "x": {"divisibility": 16},
+        "n": {"divisibility": 16},
+        "factor": {"untyped": 1},
+    }
     kernel.warmup(torch.float16, 64, BLOCK=8, grid=(4,))
     assert len(kernels(kernel)) == 1
     assert recorder.launches == recorder.loaded == []
     kernel[(1,)](torch.zeros(64, dtype=torch.float16), 64, BLOCK=8)
     assert len(kernels(kernel)) == 1
     assert len(recorder.launches) == 1
-    assert kernel.run(torch.zeros(64, dtype=torch.float16), 64, BLOCK=8, grid=(2,), warmup=True) is compiled
+    assert (
+        kernel.run(torch.zeros(64, dtype=torch.float16), 64, BLOCK=8, grid=(2,), warmup=True)
+        is compiled
+    )
 
 
 def test_repr_names_the_symbol(recorder, fresh):
-    kernel = fresh(scale, repr=lambda context: f"scale_{context.constants['BLOCK']}_{context.signature['x'][1:]}")
+    kernel = fresh(
+        scale,
+        repr=lambda context: f"scale_{context.constants['BLOCK']}_{context.signature['x'][1:]}",
+    )
     compiled = kernel[(1,)](np.zeros(8, np.float32), 8, BLOCK=32)
     assert compiled.name == "scale_32_fp32"
     assert "kernel @scale_32_fp32(" in compiled.asm["tileir"]
@@ -138,7 +159,12 @@ def clean_hooks():
 
 def test_launch_hooks(recorder, clean_hooks, fresh):
     events = []
-    kernel = fresh(scale, launch_metadata=lambda grid, metadata, arguments: {"flops": grid[0] * arguments["n"] * metadata.num_warps})
+    kernel = fresh(
+        scale,
+        launch_metadata=lambda grid, metadata, arguments: {
+            "flops": grid[0] * arguments["n"] * metadata.num_warps
+        },
+    )
     x = np.zeros(8, np.float32)
     kernel[(2,)](x, 8)
     enter = lambda metadata: events.append(("enter", metadata.get()))  # noqa: E731
@@ -203,7 +229,9 @@ def test_a_global_that_changed_is_refused(recorder, monkeypatch, fresh):
     kernel[(1,)](x)
     kernel[(1,)](x)
     monkeypatch.setitem(globals(), "SIZE", tl.constexpr(8))
-    with pytest.raises(RuntimeError, match="Global variable SIZE has changed since we compiled this kernel"):
+    with pytest.raises(
+        RuntimeError, match="Global variable SIZE has changed since we compiled this kernel"
+    ):
         kernel[(1,)](x)
     with pytest.raises(RuntimeError, match="Global variable SIZE has changed"):
         kernel[(1,)](np.zeros(8, np.int64))
@@ -269,8 +297,13 @@ def test_jit_refuses_what_is_no_function():
 
 
 def test_options_that_jit_has_not_are_told_with_what_was_meant():
-    for name, remedy in (("num_warps", r"options of a launch are given there: kernel\[grid\]\(..., num_warps=...\)"), ("noinlin", "did you mean noinline")):
-        with pytest.raises(DefinitionError, match=rf"jit\(\) has no option '{name}'[\s\S]*help: {remedy}"):
+    for name, remedy in (
+        ("num_warps", r"options of a launch are given there: kernel\[grid\]\(..., num_warps=...\)"),
+        ("noinlin", "did you mean noinline"),
+    ):
+        with pytest.raises(
+            DefinitionError, match=rf"jit\(\) has no option '{name}'[\s\S]*help: {remedy}"
+        ):
             tw.jit(**{name: 4})
 
 
@@ -281,7 +314,9 @@ def test_what_a_grids_function_may_ask_for_is_told(recorder, fresh, scale):
         with pytest.raises(KeyError, match="m") as raised:
             launched[lambda meta: (meta["m"],)](*arguments)
         (note,) = raised.value.__notes__
-        assert note.startswith("in the function of a grid; it is given a dict of x, n, factor, BLOCK")
+        assert note.startswith(
+            "in the function of a grid; it is given a dict of x, n, factor, BLOCK"
+        )
     with pytest.raises(KeyError) as raised:
         kernel[lambda meta: (meta["N"],)](x, 8)
     assert raised.value.__notes__[0].endswith(": did you mean n?")
@@ -289,7 +324,10 @@ def test_what_a_grids_function_may_ask_for_is_told(recorder, fresh, scale):
 
 def test_kernels_whose_text_is_nowhere_are_refused_with_the_remedy():
     with pytest.raises(DefinitionError, match="@jit functions should be defined in a Python file"):
-        exec("".join(("import tilewright as tw\n@tw.jit\n", "def k(x):\n    pass\n")), {"__name__": "somewhere"})
+        exec(
+            "".join(("import tilewright as tw\n@tw.jit\n", "def k(x):\n    pass\n")),
+            {"__name__": "somewhere"},
+        )
 
 
 def test_kernels_in_the_cache_of_source_lines_work(recorder):

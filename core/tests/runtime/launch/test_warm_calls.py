@@ -16,7 +16,9 @@ from tilewright.runtime.arguments.mock_tensors import MockTensor
 from tilewright.runtime.devices.backend_choice import backend
 from tilewright.runtime.hooks import hooks
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="native code cannot read this interpreter's objects"
+)
 
 
 def python_calls(dispatcher):
@@ -29,7 +31,10 @@ def test_warm_ups_seen_once_run_no_python(recorder, scale):
     assert len(set(map(id, known))) == 1 and python_calls(scale._warmer) == 1
     assert len(recorder.lowered) == 1 and not recorder.launches
     assert scale[(1,)](x, 32, BLOCK=16) is known[0]
-    assert scale.run(x, 32, BLOCK=16, grid=(2,), warmup=True) is known[0] and python_calls(scale._warmer) == 1
+    assert (
+        scale.run(x, 32, BLOCK=16, grid=(2,), warmup=True) is known[0]
+        and python_calls(scale._warmer) == 1
+    )
 
 
 def test_each_kind_of_arguments_has_its_warm_up(recorder, scale):
@@ -41,7 +46,9 @@ def test_each_kind_of_arguments_has_its_warm_up(recorder, scale):
         "constant": lambda: scale.warmup(x[:32], 32, BLOCK=32, grid=(1,)),
         "element": lambda: scale.warmup(x[:32].astype(np.float64), 32, BLOCK=16, grid=(1,)),
         "one": lambda: scale.warmup(x[:32], 1, BLOCK=16, grid=(1,)),
-        "tensor": lambda: scale.warmup(torch.zeros(32, dtype=torch.float16), 32, BLOCK=16, grid=(1,)),
+        "tensor": lambda: scale.warmup(
+            torch.zeros(32, dtype=torch.float16), 32, BLOCK=16, grid=(1,)
+        ),
     }
     found = {name: call() for name, call in calls.items()}
     assert len(set(map(id, found.values()))) == len(calls) == len(recorder.lowered)
@@ -55,7 +62,10 @@ def test_warm_ups_of_element_types_run_no_python(recorder, scale):
         before = python_calls(scale._warmer)
         known = [scale.warmup(element, 32, BLOCK=16, grid=(1,)) for _ in range(8)]
         assert len(set(map(id, known))) == 1 and python_calls(scale._warmer) <= before + 1
-    other = [scale.warmup(element, 32, BLOCK=16, grid=(1,)) for element in (torch.float16, tl.float16, torch.float16)]
+    other = [
+        scale.warmup(element, 32, BLOCK=16, grid=(1,))
+        for element in (torch.float16, tl.float16, torch.float16)
+    ]
     assert len(set(map(id, other))) == 1 and other[0] is not known[0] and len(recorder.lowered) == 2
 
 
@@ -64,7 +74,10 @@ def test_warm_ups_of_stand_ins_select_once(recorder, scale, monkeypatch):
     known = [scale.warmup(stand_in, 32, BLOCK=16, grid=(1,))]
     selected = []
     monkeypatch.setattr(type(scale.policy), "select", lambda *args: selected.append(args))
-    known += [scale.warmup(each, 32, BLOCK=16, grid=(1,)) for each in (stand_in, MockTensor(torch.float32), tl.float32) * 3]
+    known += [
+        scale.warmup(each, 32, BLOCK=16, grid=(1,))
+        for each in (stand_in, MockTensor(torch.float32), tl.float32) * 3
+    ]
     assert len(set(map(id, known))) == 1 and not selected
     monkeypatch.undo()
     stand_in.dtype = tl.float16
@@ -85,7 +98,10 @@ def test_warm_ups_of_options_and_refusals(install_recorder, scale):
     recorder = install_recorder(options={"shape": None})
     x = np.zeros(32, np.float32)
     first = [scale.warmup(x, 32, shape=[1, 2], grid=(1,)) for _ in range(3)]
-    assert len(set(map(id, first))) == 1 and scale.warmup(x, 32, shape=[1, 3], grid=(1,)) is not first[0]
+    assert (
+        len(set(map(id, first))) == 1
+        and scale.warmup(x, 32, shape=[1, 3], grid=(1,)) is not first[0]
+    )
     assert [options["shape"] for options in recorder.lowered] == [[1, 2], [1, 3]]
     for _ in range(3):
         with pytest.raises(KeyError, match="width was specified but unrecognised"):
@@ -125,7 +141,12 @@ def test_compiled_kernels_are_launched_without_python(recorder, scale):
     for number, array in enumerate((x, x, y, y, x, y)):
         assert compiled[(number + 1, 2)](array, 32 * (number + 1), 2.0, 16) is compiled
         grid, stream, values = recorder.launches[-1]
-        assert grid == (number + 1, 2, 1) and stream is None and values[0] is array and values[1:] == (32 * (number + 1), 2.0)
+        assert (
+            grid == (number + 1, 2, 1)
+            and stream is None
+            and values[0] is array
+            and values[1:] == (32 * (number + 1), 2.0)
+        )
     assert python_calls(compiled._here.positional) == 2
     compiled[(1,)](x, 32, 2.0, 16, stream=7)
     assert recorder.launches[-1][1] == 7
@@ -176,7 +197,10 @@ def test_warm_calls_keep_no_reference(recorder, scale):
         scale.warmup(x, 32, grid=(1,))
         compiled[(1,)](x, 32, 2.0, 16)
         recorder.launches.clear()
-    assert [abs(sys.getrefcount(each) - count) < 5 for each, count in zip((x, compiled), before, strict=True)] == [True, True]
+    assert [
+        abs(sys.getrefcount(each) - count) < 5
+        for each, count in zip((x, compiled), before, strict=True)
+    ] == [True, True]
 
 
 def test_kernels_that_are_let_go_of_are_unloaded(recorder, scale):

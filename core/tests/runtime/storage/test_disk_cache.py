@@ -15,7 +15,12 @@ from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.runtime.storage import files
 from tilewright.runtime.storage.artifact import Artifact, DamagedArtifactError, pack, unpack
 from tilewright.runtime.storage.cache_keys import digest
-from tilewright.runtime.storage.disk_cache import DiskCache, default_directory, disk_cache, parse_size
+from tilewright.runtime.storage.disk_cache import (
+    DiskCache,
+    default_directory,
+    disk_cache,
+    parse_size,
+)
 
 
 def artifact(seed: int, size: int = 100) -> Artifact:
@@ -23,11 +28,24 @@ def artifact(seed: int, size: int = 100) -> Artifact:
     binary = source.randbytes(size)
     stages = {"tileir": f"kernel {seed} é", "obj": binary, "blob": source.randbytes(7)}
     parameters = (Parameter("x", "ptr<f32>", 16), Parameter("n", "i32"))
-    return Artifact(digest(str(seed)), CodeObject(f"k{seed}", binary, stages, {"shared": seed, "asserts": ["a", "b"]}), parameters, {"lower": 1.5})
+    return Artifact(
+        digest(str(seed)),
+        CodeObject(f"k{seed}", binary, stages, {"shared": seed, "asserts": ["a", "b"]}),
+        parameters,
+        {"lower": 1.5},
+    )
 
 
 def same(left: Artifact, right: Artifact) -> bool:
-    return (left.key, left.code.name, left.code.binary, left.code.stages, left.code.metadata, left.parameters, left.timings) == (
+    return (
+        left.key,
+        left.code.name,
+        left.code.binary,
+        left.code.stages,
+        left.code.metadata,
+        left.parameters,
+        left.timings,
+    ) == (
         right.key,
         right.code.name,
         right.code.binary,
@@ -38,7 +56,12 @@ def same(left: Artifact, right: Artifact) -> bool:
     )
 
 
-@given(st.binary(max_size=300), st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=20), st.binary(max_size=20)), max_size=4))
+@given(
+    st.binary(max_size=300),
+    st.dictionaries(
+        st.text(max_size=5), st.one_of(st.text(max_size=20), st.binary(max_size=20)), max_size=4
+    ),
+)
 def test_artifacts_round_trip(binary, stages):
     before = Artifact("ab", CodeObject("k", binary, stages, {"a": [1, 2.5, None]}), (), {})
     assert same(before, unpack(pack(before)))
@@ -118,7 +141,13 @@ def test_what_was_read_longest_ago_is_evicted(tmp_path):
         os.utime(cache.path(kernel.key), (now - 1000 + age, now - 1000 + age))
     assert cache.get(kernels[0].key) is not None  # used now, so kernel 1 is the oldest
     cache.put(kernels[4])
-    assert [cache.path(kernel.key).exists() for kernel in kernels[:5]] == [True, False, True, True, True]
+    assert [cache.path(kernel.key).exists() for kernel in kernels[:5]] == [
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
     assert cache.info().size <= cache.cap
     cache.put(kernels[5])
     assert not cache.path(kernels[2].key).exists()
@@ -153,7 +182,9 @@ def test_a_directory_that_cannot_be_written_is_told_once(tmp_path):
     assert not cache.info().writable
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind this user")
+@pytest.mark.skipif(
+    os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind this user"
+)
 def test_a_read_only_directory_is_read(tmp_path):
     cache = DiskCache(tmp_path)
     cache.put(artifact(1))
@@ -222,7 +253,9 @@ def _hammer(directory: str, seed: int) -> int:
 
 
 def test_four_processes_share_a_cache(tmp_path):
-    context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
+    context = multiprocessing.get_context(
+        "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    )
     with concurrent.futures.ProcessPoolExecutor(4, mp_context=context) as pool:
         assert list(pool.map(_hammer, [str(tmp_path)] * 4, range(4), timeout=900)) == [0, 0, 0, 0]
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -230,7 +263,17 @@ def test_four_processes_share_a_cache(tmp_path):
     assert all(path.suffix == ".kernel" for path in left)
 
 
-@pytest.mark.parametrize(("text", "size"), [("1000", 1000), ("2K", 2048), ("1.5m", 3 << 19), ("2G", 2 << 30), ("1 GiB", 1 << 30), ("0", 0)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1000", 1000),
+        ("2K", 2048),
+        ("1.5m", 3 << 19),
+        ("2G", 2 << 30),
+        ("1 GiB", 1 << 30),
+        ("0", 0),
+    ],
+)
 def test_sizes(text, size):
     assert parse_size(text) == size
 

@@ -34,7 +34,10 @@ def fill(path):
 #: what lies in place of an entry -> (how to put it there, whether the entry can be replaced)
 IN_PLACE = {
     "nothing in it": (lambda path: path.write_bytes(b""), True),
-    "half an entry": (lambda path: path.write_bytes(path.with_suffix(".whole").read_bytes()[:200]), True),
+    "half an entry": (
+        lambda path: path.write_bytes(path.with_suffix(".whole").read_bytes()[:200]),
+        True,
+    ),
     "garbage": (lambda path: path.write_bytes(os.urandom(3000)), True),
     "another entry": (lambda path: path.write_bytes(pack(other(path))), True),
     "an empty directory": (lambda path: path.mkdir(), True),
@@ -42,7 +45,13 @@ IN_PLACE = {
     "a pipe": (lambda path: os.mkfifo(path), True),
     "a link to nothing": (lambda path: path.symlink_to("/nowhere/at/all"), True),
     "a link to itself": (lambda path: path.symlink_to(path), True),
-    "a file with a hole of 1 TiB": (lambda path: (path.write_bytes(path.with_suffix(".whole").read_bytes()), os.truncate(path, 1 << 40)), True),
+    "a file with a hole of 1 TiB": (
+        lambda path: (
+            path.write_bytes(path.with_suffix(".whole").read_bytes()),
+            os.truncate(path, 1 << 40),
+        ),
+        True,
+    ),
     "an endless device": (lambda path: path.symlink_to("/dev/zero"), True),
 }
 
@@ -66,8 +75,12 @@ def test_anything_in_place_of_an_entry(recorder, put_there):
         assert not launch().cache_hit
         again = launch()
     assert again.cache_hit is replaced
-    assert len({str(warning.message).partition(",")[0] for warning in seen}) == len(seen)  # each kind once
-    assert all(warning.filename == __file__ for warning in seen), seen  # told at the launch, not inside of this library
+    assert len({str(warning.message).partition(",")[0] for warning in seen}) == len(
+        seen
+    )  # each kind once
+    assert all(warning.filename == __file__ for warning in seen), (
+        seen
+    )  # told at the launch, not inside of this library
     if not replaced:
         assert (entry / "inside").exists()  # nothing of anybody's is deleted
         assert disk_cache()._writable is not False  # other entries are kept all the same
@@ -161,7 +174,9 @@ def fill_block(y, BLOCK: tl.constexpr):
 
 def tuned():
     """The listener's view of a tuning as a new process would do it: (best configuration, from a record)."""
-    tuner = tw.autotune([tw.Config({"BLOCK": 8}), tw.Config({"BLOCK": 16})], key=[], **BENCH)(fill_block)
+    tuner = tw.autotune([tw.Config({"BLOCK": 8}), tw.Config({"BLOCK": 16})], key=[], **BENCH)(
+        fill_block
+    )
     tuner[(1,)](np.zeros(64))
     return tuner.best_config, tuner.bench_time == 0.0
 
@@ -209,7 +224,14 @@ def test_a_pipe_or_directory_in_place_of_a_record(recorder, make):
 def test_a_warning_of_a_backend_is_told_where_the_kernel_is_launched(recorder):
     """Backends like ours keep code of their own in the cache, and call its functions from frames of their own."""
     inside = {"__name__": "tilewright_cpu.native_launch", "warn_user": files.warn_user}
-    exec(compile("def call():\n    warn_user('damaged')\n", "/elsewhere/tilewright_cpu/native_launch.py", "exec"), inside)
+    exec(
+        compile(
+            "def call():\n    warn_user('damaged')\n",
+            "/elsewhere/tilewright_cpu/native_launch.py",
+            "exec",
+        ),
+        inside,
+    )
     with pytest.warns(RuntimeWarning, match="damaged") as seen:
         inside["call"]()
     assert [warning.filename for warning in seen] == [__file__]

@@ -69,13 +69,20 @@ def test_folders_and_entries_are_for_their_owner_alone_whatever_the_umask(record
     finally:
         os.umask(before)
     made = list(disk_cache().directory.rglob("*"))
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_dir()}, {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_file()}
+    modes = (
+        {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_dir()},
+        {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_file()},
+    )
     assert modes == ({0o700}, {0o600})
 
 
 @pytest.mark.parametrize(
     ("attack", "reason"),
-    [(give_away, "belongs to another user (uid 12345)"), (open_to_others, "others can write to"), (linked, "belongs to another user (uid 12345)")],
+    [
+        (give_away, "belongs to another user (uid 12345)"),
+        (open_to_others, "others can write to"),
+        (linked, "belongs to another user (uid 12345)"),
+    ],
 )
 def test_an_entry_that_others_could_have_written_is_a_miss_and_replaced(recorder, attack, reason):
     launch()
@@ -94,7 +101,11 @@ def test_nothing_is_read_from_or_kept_in_a_folder_of_another_user(recorder):
     give_away(entry.parent)
     for _ in range(2):
         kept, told = launch()
-        assert not kept and f"{entry.parent} belongs to another user (uid 12345)" in told and "cannot be kept in the cache" in told
+        assert (
+            not kept
+            and f"{entry.parent} belongs to another user (uid 12345)" in told
+            and "cannot be kept in the cache" in told
+        )
     assert [path.read_bytes() for path in entry.parent.iterdir()] == [there]
 
 
@@ -128,7 +139,10 @@ def test_who_shares_the_cache_knowingly_shares_its_entries(recorder, monkeypatch
     finally:
         os.umask(before)
     entry = entry_of_put()
-    assert stat.S_IMODE(entry.stat().st_mode) == 0o664 and stat.S_IMODE(entry.parent.stat().st_mode) == 0o775
+    assert (
+        stat.S_IMODE(entry.stat().st_mode) == 0o664
+        and stat.S_IMODE(entry.parent.stat().st_mode) == 0o775
+    )
     give_away(entry)
     assert launch() == (True, "")
 
@@ -158,7 +172,10 @@ def test_a_record_of_another_user_is_none(recorder):
     assert tuning_records.find(record.identity) == record
     (path,) = tuning_records.directory().glob("*.json")
     give_away(path)
-    with pytest.warns(RuntimeWarning, match=r"a record of autotuning is not used: .* belongs to another user \(uid 12345\)"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"a record of autotuning is not used: .* belongs to another user \(uid 12345\)",
+    ):
         assert tuning_records.find(record.identity) is None
     with pytest.warns(RuntimeWarning, match="is not used"):
         assert list(tuning_records.own_records()) == []
@@ -174,4 +191,8 @@ def test_a_file_that_is_written_whole_follows_no_link_and_the_umask(tmp_path):
     finally:
         os.umask(before)
     assert target.read_bytes() == b"of somebody"
-    assert not link.is_symlink() and link.read_bytes() == b"new" and stat.S_IMODE(link.stat().st_mode) == 0o644
+    assert (
+        not link.is_symlink()
+        and link.read_bytes() == b"new"
+        and stat.S_IMODE(link.stat().st_mode) == 0o644
+    )

@@ -60,7 +60,10 @@ def test_records_make_the_folder_private_too(folder):
 def test_a_folder_that_others_can_write_to_is_not_used(folder, monkeypatch, mode):
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.warns(RuntimeWarning, match=r"the kernel cache is not used: others can write to .*: chmod 700 .* or TILEWRIGHT_CACHE_SHARED=1"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"the kernel cache is not used: others can write to .*: chmod 700 .* or TILEWRIGHT_CACHE_SHARED=1",
+    ):
         launch()
     assert entries() == 0 and not disk_cache().info().writable
     (finding,) = [finding for finding in examine() if finding.name == "cache"]

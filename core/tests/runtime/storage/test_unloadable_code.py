@@ -40,7 +40,9 @@ def test_a_kernel_is_compiled_again():
 
     with tw.backend("cpu"):
         spoil(launch().hash)
-        with pytest.warns(RuntimeWarning, match="removed a damaged entry of the kernel cache.*cannot be loaded") as seen:
+        with pytest.warns(
+            RuntimeWarning, match="removed a damaged entry of the kernel cache.*cannot be loaded"
+        ) as seen:
             assert not launch().cache_hit
         assert seen[0].filename == __file__
         with warnings.catch_warnings():
@@ -62,7 +64,10 @@ def test_an_error_that_compiling_again_would_not_mend_is_raised(recorder, fresh)
 
     registry().unregister("recorder")
     registry().register(recorder, "recorder")
-    for error, lowered in ((OutOfResources(2, 1, "registers"), 1), (LoweringError("cannot link"), 2)):
+    for error, lowered in (
+        (OutOfResources(2, 1, "registers"), 1),
+        (LoweringError("cannot link"), 2),
+    ):
         errors[:] = [error]
         fresh_kernel = fresh(put)
         with pytest.raises(type(error)), warnings.catch_warnings():

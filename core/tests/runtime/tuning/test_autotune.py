@@ -14,7 +14,13 @@ from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import AutotunerError, BackendError, CompileTimeAssertionFailure, LoweringError, OutOfResources
+from tilewright.errors import (
+    AutotunerError,
+    BackendError,
+    CompileTimeAssertionFailure,
+    LoweringError,
+    OutOfResources,
+)
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.tuning.autotune import Config
 
@@ -30,7 +36,9 @@ def test_the_fastest_configuration_is_found_once_per_key(recorder):
     assert compiled.src.constants["BLOCK"] == 16
     assert kernel.best_config == CONFIGS[1]
     assert bench.calls == 4
-    assert {config.kwargs["BLOCK"]: times for config, times in kernel.configs_timings.items()} == {block: [time_] * 3 for block, time_ in TIMES.items()}
+    assert {config.kwargs["BLOCK"]: times for config, times in kernel.configs_timings.items()} == {
+        block: [time_] * 3 for block, time_ in TIMES.items()
+    }
     assert kernel.bench_time > 0
     assert kernel.nargs is None
     kernel[grid](x, 64)
@@ -54,9 +62,18 @@ def test_one_configuration_is_not_measured(recorder):
 
 
 def test_launch_options_of_a_configuration(recorder):
-    kernel = tuned(Bench(recorder), [Config({"BLOCK": 16}, num_warps=2, num_stages=5), Config({"BLOCK": 32}, num_ctas=2, maxnreg=64)])
+    kernel = tuned(
+        Bench(recorder),
+        [
+            Config({"BLOCK": 16}, num_warps=2, num_stages=5),
+            Config({"BLOCK": 32}, num_ctas=2, maxnreg=64),
+        ],
+    )
     kernel[grid](np.zeros(64, np.float32), 64)
-    assert {(lowered["num_warps"], lowered["num_stages"], lowered["num_ctas"], lowered["maxnreg"]) for lowered in recorder.lowered} == {
+    assert {
+        (lowered["num_warps"], lowered["num_stages"], lowered["num_ctas"], lowered["maxnreg"])
+        for lowered in recorder.lowered
+    } == {
         (2, 5, 1, None),
         (4, 3, 2, 64),
     }
@@ -79,7 +96,10 @@ def test_deprecated_arguments_warn(recorder):
         tuned(Bench(recorder), rep=10)
 
 
-@pytest.mark.parametrize("error", [OutOfResources(2, 1, "shared memory"), LoweringError("no"), CompileTimeAssertionFailure("no")])
+@pytest.mark.parametrize(
+    "error",
+    [OutOfResources(2, 1, "shared memory"), LoweringError("no"), CompileTimeAssertionFailure("no")],
+)
 def test_failing_configurations_are_skipped(recorder, error):
     def refuse_best(module, options):
         if "0, 16" in str(module) or "end = 16" in str(module):
@@ -109,7 +129,8 @@ def test_when_none_is_left(recorder):
 
     recorder.on_lower = refuse
     with pytest.raises(
-        AutotunerError, match=r"no configuration of add_one works: \[BLOCK: 8.*OutOfResources: out of resource: shared memory, Required: 300"
+        AutotunerError,
+        match=r"no configuration of add_one works: \[BLOCK: 8.*OutOfResources: out of resource: shared memory, Required: 300",
     ) as raised:
         tuned(Bench(recorder))[grid](np.zeros(64, np.float32), 64)
     assert isinstance(raised.value.__cause__, OutOfResources)
@@ -129,8 +150,12 @@ def test_a_configuration_that_compiles_too_long_is_given_up(recorder):
             go.wait(GUARD)
 
     recorder.on_lower = slow
-    with concurrent.futures.ThreadPoolExecutor(len(CONFIGS)) as pool:  # which waits for the thread that was given up: the backend is still there then
-        kernel = tuned(Bench(recorder), time_limit=2.0, executor=pool)  # seconds: the others take some milliseconds
+    with concurrent.futures.ThreadPoolExecutor(
+        len(CONFIGS)
+    ) as pool:  # which waits for the thread that was given up: the backend is still there then
+        kernel = tuned(
+            Bench(recorder), time_limit=2.0, executor=pool
+        )  # seconds: the others take some milliseconds
         try:
             kernel[grid](np.zeros(64, np.float32), 64)
         finally:
@@ -140,7 +165,9 @@ def test_a_configuration_that_compiles_too_long_is_given_up(recorder):
 
 def test_trials_compile_in_parallel(recorder):
     together = threading.Barrier(len(CONFIGS))
-    recorder.on_lower = lambda *_: together.wait(GUARD)  # where one comes after the other, the first waits in vain
+    recorder.on_lower = lambda *_: together.wait(
+        GUARD
+    )  # where one comes after the other, the first waits in vain
     with concurrent.futures.ThreadPoolExecutor(len(CONFIGS)) as pool:
         kernel = tuned(Bench(recorder), executor=pool)
         kernel[grid](np.zeros(64, np.float32), 64)
@@ -158,7 +185,9 @@ def test_early_pruning_and_a_performance_model(recorder):
         return -BLOCK
 
     bench = Bench(recorder)
-    kernel = tuned(bench, prune_configs_by={"early_config_prune": early, "perf_model": model, "top_k": 2})
+    kernel = tuned(
+        bench, prune_configs_by={"early_config_prune": early, "perf_model": model, "top_k": 2}
+    )
     x = np.zeros(64, np.float32)
     kernel[grid](x, 64, num_stages=3)
     assert seen == {"x": x, "n": 64, "num_stages": 3}
@@ -170,7 +199,10 @@ def test_early_pruning_and_a_performance_model(recorder):
 
 
 def test_early_pruning_that_leaves_none(recorder):
-    kernel = tuned(Bench(recorder), prune_configs_by={"early_config_prune": lambda configs, named_args, **kwargs: []})
+    kernel = tuned(
+        Bench(recorder),
+        prune_configs_by={"early_config_prune": lambda configs, named_args, **kwargs: []},
+    )
     with pytest.raises(AutotunerError, match="early_config_prune"):
         kernel[grid](np.zeros(64, np.float32), 64)
 
@@ -194,10 +226,18 @@ def test_arguments_are_reset_and_restored(recorder, library):
         tl.store(x, n + BLOCK)
         tl.store(y, n)
 
-    two = tw.autotune(configs=CONFIGS, key=["n"], reset_to_zero=["x", "none"], restore_value=["y", "none"], do_bench=Bench(recorder))(tw.jit(two))
+    two = tw.autotune(
+        configs=CONFIGS,
+        key=["n"],
+        reset_to_zero=["x", "none"],
+        restore_value=["y", "none"],
+        do_bench=Bench(recorder),
+    )(tw.jit(two))
     x, y = make(9.0), make(3.0)
     two[grid](x, y, None, 64)
-    assert seen == [(0.0, 3.0)] * 5  # four trials and the launch itself, after which nothing is put back
+    assert (
+        seen == [(0.0, 3.0)] * 5
+    )  # four trials and the launch itself, after which nothing is put back
     assert (float(x[0]), float(y[0])) == (5.0, 10.0)
     two[grid](x, y, None, 64)
     assert seen[-1] == (5.0, 10.0)
@@ -205,16 +245,34 @@ def test_arguments_are_reset_and_restored(recorder, library):
 
 def test_hooks_of_the_tuner_and_of_configurations(recorder):
     events = []
-    configs = [Config({"BLOCK": 16}, pre_hook=lambda arguments: events.append(("config", arguments["BLOCK"], arguments["n"]))), Config({"BLOCK": 32})]
+    configs = [
+        Config(
+            {"BLOCK": 16},
+            pre_hook=lambda arguments: events.append(
+                ("config", arguments["BLOCK"], arguments["n"])
+            ),
+        ),
+        Config({"BLOCK": 32}),
+    ]
     kernel = tuned(
         Bench(recorder),
         configs,
-        pre_hook=lambda arguments, reset_only=False: events.append(("pre", arguments["BLOCK"], reset_only)),
-        post_hook=lambda arguments, exception=None: events.append(("post", arguments["BLOCK"], exception)),
+        pre_hook=lambda arguments, reset_only=False: events.append(
+            ("pre", arguments["BLOCK"], reset_only)
+        ),
+        post_hook=lambda arguments, exception=None: events.append(
+            ("post", arguments["BLOCK"], exception)
+        ),
     )
     x = np.zeros(64, np.float32)
     kernel[grid](x, 64)
-    trial = [("config", 16, 64), ("pre", 16, False), ("post", 16, None), ("pre", 32, False), ("post", 32, None)]
+    trial = [
+        ("config", 16, 64),
+        ("pre", 16, False),
+        ("post", 16, None),
+        ("pre", 32, False),
+        ("post", 32, None),
+    ]
     assert events == [*trial, ("pre", 16, True), ("config", 16, 64)]
     events.clear()
     kernel[grid](x, 64)
@@ -234,7 +292,9 @@ def test_a_configuration_decides_the_blocks_of_a_descriptor_before_it_is_compile
     kernel = tw.autotune(configs=configs, key=["n"], do_bench=Bench(recorder))(tw.jit(read_block))
     described = tw.TensorDescriptor(np.zeros(64, np.float32), [64], [1], [4])
     compiled = kernel[grid](described, 64)
-    assert {config.kwargs["BLOCK"]: times[0] for config, times in kernel.configs_timings.items()} == TIMES
+    assert {
+        config.kwargs["BLOCK"]: times[0] for config, times in kernel.configs_timings.items()
+    } == TIMES
     assert compiled.src.constants["BLOCK"] == 16 and described.block_shape == [16]
 
 
@@ -245,7 +305,9 @@ def test_the_post_hook_sees_what_went_wrong(recorder):
         raise OutOfResources(2, 1, "registers")
 
     recorder.on_launch = refuse
-    kernel = tuned(Bench(recorder), post_hook=lambda arguments, exception=None: seen.append(type(exception)))
+    kernel = tuned(
+        Bench(recorder), post_hook=lambda arguments, exception=None: seen.append(type(exception))
+    )
     with pytest.raises(AutotunerError):
         kernel[grid](np.zeros(64, np.float32), 64)
     assert seen == [OutOfResources] * 4
@@ -264,7 +326,10 @@ def test_a_listener_and_the_printed_report(recorder, monkeypatch, capsys):
     assert (facts["fn"], facts["best_config"], facts["cache_hit"]) == (kernel, CONFIGS[1], False)
     printed = capsys.readouterr().out
     assert "Autotuning kernel add_one with config BLOCK: 8" in printed
-    assert "best config selected: BLOCK: 16, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None;" in printed
+    assert (
+        "best config selected: BLOCK: 16, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None;"
+        in printed
+    )
 
 
 def test_warmup_compiles_every_configuration(recorder):
@@ -277,7 +342,11 @@ def test_warmup_compiles_every_configuration(recorder):
 def test_configs_compare_hash_and_survive_pickling():
     import pickle
 
-    one, same, other = Config({"A": 1, "B": 2}, num_warps=2), Config({"B": 2, "A": 1}, num_warps=2), Config({"A": 1, "B": 2})
+    one, same, other = (
+        Config({"A": 1, "B": 2}, num_warps=2),
+        Config({"B": 2, "A": 1}, num_warps=2),
+        Config({"A": 1, "B": 2}),
+    )
     assert one == same
     assert hash(one) == hash(same)
     assert one != other
@@ -312,11 +381,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif("spawn" not in multiprocessing.get_all_start_methods(), reason="needs processes")
+@pytest.mark.skipif(
+    "spawn" not in multiprocessing.get_all_start_methods(), reason="needs processes"
+)
 def test_trials_compile_in_other_processes(tmp_path):
     file = tmp_path / "pool_program.py"
     file.write_text(POOL_PROGRAM)
-    result = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=False)
+    result = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=False
+    )
     assert result.stdout.strip() == "compiled elsewhere", result.stderr
 
 
@@ -324,7 +397,12 @@ def test_trials_compile_in_other_processes(tmp_path):
 
 
 def test_heuristics_compute_arguments_in_order(recorder):
-    @tw.heuristics({"BLOCK": lambda args: tw.next_power_of_2(args["n"]), "EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+    @tw.heuristics(
+        {
+            "BLOCK": lambda args: tw.next_power_of_2(args["n"]),
+            "EVEN": lambda args: args["n"] % args["BLOCK"] == 0,
+        }
+    )
     @tw.jit
     def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
         tl.store(x + tl.arange(0, BLOCK), n)

@@ -23,7 +23,9 @@ def bench(call, quantiles):
 
 
 def launch(given=None, n=3, **options):
-    tuner = tw.autotune(configs(8, 16) if given is None else given, **{"key": ["n"], "do_bench": bench, **options})(fill)
+    tuner = tw.autotune(
+        configs(8, 16) if given is None else given, **{"key": ["n"], "do_bench": bench, **options}
+    )(fill)
     tuner[(1,)](np.zeros(64), n)
     return tuner.best_config
 
@@ -35,22 +37,62 @@ def prune(**functions):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (prune(early_prune=list), ValueError, "takes early_config_prune, perf_model and top_k, not early_prune"),
+        (
+            prune(early_prune=list),
+            ValueError,
+            "takes early_config_prune, perf_model and top_k, not early_prune",
+        ),
         (prune(perf_model=lambda **_: 1, top_k=0), ValueError, "top_k must be"),
         (prune(perf_model=lambda **_: 1, top_k="1"), ValueError, "top_k must be"),
-        (prune(early_config_prune=lambda *_, **__: None), TypeError, "the result of early_config_prune must be several Config objects, not None"),
+        (
+            prune(early_config_prune=lambda *_, **__: None),
+            TypeError,
+            "the result of early_config_prune must be several Config objects, not None",
+        ),
         (prune(early_config_prune=lambda *_, **__: [5]), TypeError, "one is a int: 5"),
         (prune(early_config_prune=lambda *_, **__: 1 / 0), ZeroDivisionError, "division"),
-        (prune(perf_model=lambda **_: None, top_k=1), TypeError, "perf_model must return numbers, and it returned None, None"),
-        ({"do_bench": lambda call, quantiles: None}, TypeError, "do_bench must return a number of milliseconds"),
-        ({"do_bench": lambda call, quantiles: []}, TypeError, "do_bench must return a number of milliseconds"),
-        ({"do_bench": lambda call, quantiles: float("nan")}, AutotunerError, "no configuration of fill works: do_bench measured no finite time"),
-        ({"reset_to_zero": ["n"]}, TypeError, "reset_to_zero of autotune names arrays, and one of its arguments is a int"),
+        (
+            prune(perf_model=lambda **_: None, top_k=1),
+            TypeError,
+            "perf_model must return numbers, and it returned None, None",
+        ),
+        (
+            {"do_bench": lambda call, quantiles: None},
+            TypeError,
+            "do_bench must return a number of milliseconds",
+        ),
+        (
+            {"do_bench": lambda call, quantiles: []},
+            TypeError,
+            "do_bench must return a number of milliseconds",
+        ),
+        (
+            {"do_bench": lambda call, quantiles: float("nan")},
+            AutotunerError,
+            "no configuration of fill works: do_bench measured no finite time",
+        ),
+        (
+            {"reset_to_zero": ["n"]},
+            TypeError,
+            "reset_to_zero of autotune names arrays, and one of its arguments is a int",
+        ),
         ({"restore_value": ["n"]}, TypeError, "restore_value of autotune names arrays"),
-        ({"given": [{"BLOCK": 8}]}, TypeError, "configs of autotune must be Config objects, and one is a dict"),
+        (
+            {"given": [{"BLOCK": 8}]},
+            TypeError,
+            "configs of autotune must be Config objects, and one is a dict",
+        ),
         ({"given": 5}, TypeError, "configs of autotune must be several Config objects, not 5"),
-        ({"n": [3]}, LaunchError, "fill: argument 'n' is in the tuning key, so it must be hashable, and a list is not"),
-        ({"given": configs(8, 16, pre_hook=lambda arguments: 1 / 0)}, ZeroDivisionError, "division"),
+        (
+            {"n": [3]},
+            LaunchError,
+            "fill: argument 'n' is in the tuning key, so it must be hashable, and a list is not",
+        ),
+        (
+            {"given": configs(8, 16, pre_hook=lambda arguments: 1 / 0)},
+            ZeroDivisionError,
+            "division",
+        ),
     ],
 )
 def test_each_mistake_is_told(recorder, options, error, message):
@@ -71,7 +113,16 @@ def test_a_kernels_own_error_names_the_configuration(recorder):
 
 def test_configurations_with_lists_compare(recorder):
     assert tw.Config({"SHAPE": [1, 2]}) == tw.Config({"SHAPE": [1, 2]})
-    assert len({tw.Config({"SHAPE": [1, 2]}), tw.Config({"SHAPE": [1, 2]}), tw.Config({"SHAPE": [1, 3]})}) == 2
+    assert (
+        len(
+            {
+                tw.Config({"SHAPE": [1, 2]}),
+                tw.Config({"SHAPE": [1, 2]}),
+                tw.Config({"SHAPE": [1, 3]}),
+            }
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize("kwargs", [5, [("BLOCK", 8)], {8: "BLOCK"}])
@@ -80,11 +131,18 @@ def test_what_is_no_configuration(kwargs):
         tw.Config(kwargs)
 
 
-@pytest.mark.parametrize("decorator", [tw.autotune(configs(8)), tw.heuristics({})], ids=["autotune", "heuristics"])
+@pytest.mark.parametrize(
+    "decorator", [tw.autotune(configs(8)), tw.heuristics({})], ids=["autotune", "heuristics"]
+)
 def test_what_is_no_kernel(decorator):
-    with pytest.raises(DefinitionError, match=r"decorates a kernel, not a function: put @tilewright\.jit below it"):
+    with pytest.raises(
+        DefinitionError, match=r"decorates a kernel, not a function: put @tilewright\.jit below it"
+    ):
         decorator(lambda x: x)
-    with pytest.raises(RuntimeError, match=r"Cannot call @jit'd outside of the scope of a kernel: launch fill on a grid"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"Cannot call @jit'd outside of the scope of a kernel: launch fill on a grid",
+    ):
         decorator(fill)(1)
 
 
@@ -98,4 +156,6 @@ def test_heuristics_that_are_none():
 def test_a_heuristic_that_raises_is_named(recorder):
     with pytest.raises(KeyError, match="m") as raised:
         tw.heuristics({"BLOCK": lambda arguments: arguments["m"]})(fill)[(1,)](np.zeros(64), 3)
-    assert raised.value.__notes__ == ["in the heuristic of 'BLOCK' of fill; it is given a dict of y, n"]
+    assert raised.value.__notes__ == [
+        "in the heuristic of 'BLOCK' of fill; it is given a dict of y, n"
+    ]

@@ -78,7 +78,9 @@ def test_a_tuning_that_fails_is_tried_again(recorder):
     assert kernel.nargs is None and not kernel.cache
     failing[0] = False
     with ThreadPoolExecutor(1) as pool:  # the lock was let go of
-        assert pool.submit(lambda: kernel[(1,)](np.zeros(64, np.float32), 5)).result(900) is not None
+        assert (
+            pool.submit(lambda: kernel[(1,)](np.zeros(64, np.float32), 5)).result(900) is not None
+        )
 
 
 def test_who_listens_may_wait_for_another_threads_tuning(recorder, monkeypatch):
@@ -107,8 +109,12 @@ def test_hooks_see_configurations_that_do_not_compile(recorder):
     recorder.on_lower = refuse
     kernel = tuned(
         do_bench=quick,
-        pre_hook=lambda arguments, reset_only=False: calls.append(("before", arguments["BLOCK"], reset_only)),
-        post_hook=lambda arguments, exception=None: calls.append(("after", arguments["BLOCK"], type(exception))),
+        pre_hook=lambda arguments, reset_only=False: calls.append(
+            ("before", arguments["BLOCK"], reset_only)
+        ),
+        post_hook=lambda arguments, exception=None: calls.append(
+            ("after", arguments["BLOCK"], type(exception))
+        ),
     )
     kernel[(1,)](np.zeros(64, np.float32), 5)
     assert calls == [
@@ -125,7 +131,9 @@ def test_what_the_configurations_set_cannot_be_given(recorder, configs):
     kernel = tw.autotune(configs, [], do_bench=quick, cache_results=False)(tw.jit(add_one.fn))
     x = np.zeros(64, np.float32)
     kernel[(1,)](x, 5)
-    with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):  # with a tuning that is known, too
+    with pytest.raises(
+        ValueError, match="Conflicting meta-parameters: BLOCK"
+    ):  # with a tuning that is known, too
         kernel[(1,)](x, 5, BLOCK=16)
 
 
@@ -141,4 +149,8 @@ def test_copies_tune_on_their_own(recorder):
 
 def test_an_override_is_part_of_a_configurations_text():
     one, other = (str(tw.Config({"BLOCK": 16}, ir_override=path)) for path in ("a.tir", "b.tir"))
-    assert one != other and str(tw.Config({"BLOCK": 16})) == "BLOCK: 16, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"
+    assert (
+        one != other
+        and str(tw.Config({"BLOCK": 16}))
+        == "BLOCK: 16, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"
+    )

@@ -41,7 +41,11 @@ class InterruptBehindLocks:
         self.at, self.count = at, 0
 
     def __call__(self, frame, event, argument):
-        if event == "c_return" and frame.f_code.co_name == "__enter__" and frame.f_code.co_filename == threading.__file__:
+        if (
+            event == "c_return"
+            and frame.f_code.co_name == "__enter__"
+            and frame.f_code.co_filename == threading.__file__
+        ):
             self.count += 1
             if self.count == self.at:
                 signal.raise_signal(signal.SIGINT)
@@ -57,10 +61,16 @@ def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, own, time_limit):
     while True:
         kernel, executor, counter = tw.jit(add_one), Elsewhere(), InterruptBehindLocks(at)
         made = parallel_compile.trials_of(
-            CONFIGS, lambda config: kernel.run(np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()), pytest.fail
+            CONFIGS,
+            lambda config: kernel.run(
+                np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()
+            ),
+            pytest.fail,
         )
         others = set(threading.enumerate())
-        ready = parallel_compile.compile_trials(made, executor=None if own else executor, time_limit=time_limit, on_error=pytest.fail)
+        ready = parallel_compile.compile_trials(
+            made, executor=None if own else executor, time_limit=time_limit, on_error=pytest.fail
+        )
         try:
             sys.setprofile(counter)
             found = list(ready)
@@ -71,7 +81,9 @@ def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, own, time_limit):
         finally:
             sys.setprofile(None)
             executor.jobs.put(None)
-        asking = threading.Thread(target=lambda: [future.done() for future in executor.futures], daemon=True)
+        asking = threading.Thread(
+            target=lambda: [future.done() for future in executor.futures], daemon=True
+        )
         asking.start()
         for thread in set(threading.enumerate()) - others:
             thread.join(60)

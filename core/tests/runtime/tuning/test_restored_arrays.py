@@ -47,7 +47,9 @@ def fresh():
 
 
 def tuned(function, do_bench=bench, configs=CONFIGS, **options):
-    return tw.autotune(configs, key=["n"], do_bench=do_bench, cache_results=False, **options)(tw.jit(function))
+    return tw.autotune(configs, key=["n"], do_bench=do_bench, cache_results=False, **options)(
+        tw.jit(function)
+    )
 
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
@@ -72,7 +74,9 @@ def test_measuring_with_the_runtimes_own_clock_leaves_them_too(monkeypatch):
 
 
 def test_through_triton_it_does_so_once_too():
-    kernel = triton.autotune([triton.Config({"BLOCK": block}) for block in (8, 16)], key=["n"], do_bench=bench)(triton.jit(add_one))
+    kernel = triton.autotune(
+        [triton.Config({"BLOCK": block}) for block in (8, 16)], key=["n"], do_bench=bench
+    )(triton.jit(add_one))
     x = torch.zeros(50)
     kernel[grid](x, 40)
     assert x.tolist() == [1.0] * 40 + [0.0] * 10
@@ -85,7 +89,9 @@ def atomics(x, n, BLOCK: tl.constexpr):
 def of_a_tuple(pair, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(pair[0] + offsets, mask=offsets < n)
-    tl.store(pair[1] + offsets, tl.load(pair[1] + offsets, mask=offsets < n) + value, mask=offsets < n)
+    tl.store(
+        pair[1] + offsets, tl.load(pair[1] + offsets, mask=offsets < n) + value, mask=offsets < n
+    )
 
 
 def in_a_loop(x, n, BLOCK: tl.constexpr):
@@ -135,7 +141,9 @@ def test_elements_that_only_other_configurations_store_to_stay_as_they_were():
     assert x.tolist() == [2.0] * 16 + [9.0] * 48
 
 
-@pytest.mark.parametrize("error", [OutOfResources(2, 1, "shared memory"), KeyboardInterrupt(), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error", [OutOfResources(2, 1, "shared memory"), KeyboardInterrupt(), ZeroDivisionError()]
+)
 def test_what_fails_leaves_them_too(error):
     def fails(call, quantiles):
         call()
@@ -189,7 +197,8 @@ class Carrier:
 def test_an_array_that_cannot_be_copied_is_not_tuned_on(bare):
     x, runs = np.zeros(50, np.float32), []
     with pytest.raises(
-        AutotunerError, match=rf"add_one reads argument 'x' and stores to it.*{bare.__name__} has no way to copy it[\s\S]*help: tune on other arrays first"
+        AutotunerError,
+        match=rf"add_one reads argument 'x' and stores to it.*{bare.__name__} has no way to copy it[\s\S]*help: tune on other arrays first",
     ):
         tuned(add_one, lambda call, quantiles: runs.append(call()))[grid](bare(x), 40)
     assert not runs and not x.any()
@@ -212,7 +221,9 @@ def test_an_array_that_is_only_stored_to_and_cannot_be_copied_is_told_of():
         tl.store(x + offsets, n, mask=offsets < n)
 
     x = np.zeros(50, np.float32)
-    with pytest.warns(RuntimeWarning, match=r"fill stores to argument 'x' while it is tuned.*could not be kept") as told:
+    with pytest.warns(
+        RuntimeWarning, match=r"fill stores to argument 'x' while it is tuned.*could not be kept"
+    ) as told:
         tuned(fill)[grid](Bare(x), 40)
     assert [warning.filename for warning in told] == [__file__]
     assert x.tolist() == [40.0] * 40 + [0.0] * 10

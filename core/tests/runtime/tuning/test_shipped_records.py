@@ -17,7 +17,15 @@ from tilewright.runtime.storage.tuning_record import Record
 
 
 def record(**changes):
-    facts = {"kernel": "k", "source": "s", "key": "int:1", "device": "Big GPU (80 GB)", "target": "t", "space": "c", "best": "A=int:1"}
+    facts = {
+        "kernel": "k",
+        "source": "s",
+        "key": "int:1",
+        "device": "Big GPU (80 GB)",
+        "target": "t",
+        "space": "c",
+        "best": "A=int:1",
+    }
     return Record(**{**facts, "timings": {"A=int:1": [2.0, 1.0, 3.0]}, **changes})
 
 
@@ -44,7 +52,11 @@ def launched(recorder, **options):
 
 def test_records_on_the_path_are_found(recorder, shipped, monkeypatch, tmp_path):
     assert launched(recorder, mode="memory") == (4, 16)
-    for place in (shipped, shipped.parent, f"{tmp_path / 'nothing'}{':' if ':' != ';' else ';'}{shipped}"):
+    for place in (
+        shipped,
+        shipped.parent,
+        f"{tmp_path / 'nothing'}{':' if ':' != ';' else ';'}{shipped}",
+    ):
         monkeypatch.setenv("TILEWRIGHT_TUNING_PATH", str(place))
         assert launched(recorder) == (0, 16)
         assert launched(recorder, mode="deterministic") == (0, 16)
@@ -56,7 +68,10 @@ def test_records_beside_the_kernels_file_are_found(recorder, shipped, monkeypatc
     beside = shipped.parent / "tilewright_tuning"
     beside.mkdir()
     shipped.rename(beside / shipped.name)
-    monkeypatch.setattr("tilewright.runtime.tuning.autotune.Autotuner._source_file", lambda tuner: str(shipped.parent / "kernels.py"))
+    monkeypatch.setattr(
+        "tilewright.runtime.tuning.autotune.Autotuner._source_file",
+        lambda tuner: str(shipped.parent / "kernels.py"),
+    )
     assert launched(recorder) == (0, 16)
 
 
@@ -75,7 +90,9 @@ def test_what_this_machine_measured_comes_before_what_was_shipped(recorder, ship
     assert launched(recorder, mode="deterministic") == (0, 8)
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"version": 1, "records": [3]}', '{"version": 99, "records": []}'])
+@pytest.mark.parametrize(
+    "damage", ["", "[]", '{"version": 1, "records": [3]}', '{"version": 99, "records": []}']
+)
 def test_a_damaged_file_is_left_out_with_a_warning(recorder, shipped, monkeypatch, damage):
     monkeypatch.setenv("TILEWRIGHT_TUNING_PATH", str(shipped))
     shipped.write_text(damage)
@@ -86,7 +103,9 @@ def test_a_damaged_file_is_left_out_with_a_warning(recorder, shipped, monkeypatc
 def test_a_record_is_the_same_for_arrays_of_all_libraries_and_ways_to_pass_them(recorder):
     x = np.zeros(64, np.float32)
     view = ArrayView(x, x.ctypes.data, "fp32", (64,), (1,), ("cpu", 0))
-    for number, launch in enumerate((lambda k: k[grid](x, 64), lambda k: k[grid](n=64, x=x), lambda k: k[grid](view, 64))):
+    for number, launch in enumerate(
+        (lambda k: k[grid](x, 64), lambda k: k[grid](n=64, x=x), lambda k: k[grid](view, 64))
+    ):
         bench = Bench(recorder)
         launch(tuned(bench))
         assert bench.calls == (4 if number == 0 else 0)
@@ -99,14 +118,27 @@ def test_a_record_is_the_same_for_arrays_of_all_libraries_and_ways_to_pass_them(
 
 
 def test_merging_keeps_the_shortest_times_and_the_best_of_all():
-    one = record(timings={"A=int:1": [2.0, 1.0, 3.0], "A=int:2": [1.5, 1.0, 2.0]}, best="A=int:2", complete=False)
+    one = record(
+        timings={"A=int:1": [2.0, 1.0, 3.0], "A=int:2": [1.5, 1.0, 2.0]},
+        best="A=int:2",
+        complete=False,
+    )
     other = record(timings={"A=int:1": [1.0, 1.0, 1.0], "A=int:3": [9.0, 9.0, 9.0]}, complete=True)
     apart = record(device="Small GPU")
     merged = shipped_records.merge([one, apart, other])
     assert merged[1] == apart
-    assert merged[0].timings == {"A=int:1": [1.0, 1.0, 1.0], "A=int:2": [1.5, 1.0, 2.0], "A=int:3": [9.0, 9.0, 9.0]}
+    assert merged[0].timings == {
+        "A=int:1": [1.0, 1.0, 1.0],
+        "A=int:2": [1.5, 1.0, 2.0],
+        "A=int:3": [9.0, 9.0, 9.0],
+    }
     assert (merged[0].best, merged[0].complete, len(merged)) == ("A=int:1", True, 2)
-    assert shipped_records.merge([record(timings={}, best="x", complete=False), record(timings={}, best="y")])[0].best == "y"
+    assert (
+        shipped_records.merge(
+            [record(timings={}, best="x", complete=False), record(timings={}, best="y")]
+        )[0].best
+        == "y"
+    )
 
 
 def test_there_is_a_file_for_each_kind_of_device_that_more_can_be_added_to(tmp_path):
@@ -132,7 +164,9 @@ def test_executors_are_opened_by_name_and_shut_down(monkeypatch):
         pool.submit(sum, [])
     with executors.opened("processes:1") as pool:
         assert isinstance(pool, concurrent.futures.ProcessPoolExecutor) and pool._max_workers == 1
-    monkeypatch.setattr(executors, "mine", lambda: concurrent.futures.ThreadPoolExecutor(1), raising=False)
+    monkeypatch.setattr(
+        executors, "mine", lambda: concurrent.futures.ThreadPoolExecutor(1), raising=False
+    )
     with executors.opened("tilewright.runtime.executors:mine") as pool:
         assert pool.submit(sum, [4]).result() == 4
 
@@ -153,9 +187,13 @@ def test_what_names_no_executor_is_refused(text, says):
 
 
 def test_modules_of_the_current_folder_name_executors(tmp_path, monkeypatch):
-    (tmp_path / "my_fleet.py").write_text("import concurrent.futures\n\ndef fleet():\n    return concurrent.futures.ThreadPoolExecutor(1)\n")
+    (tmp_path / "my_fleet.py").write_text(
+        "import concurrent.futures\n\ndef fleet():\n    return concurrent.futures.ThreadPoolExecutor(1)\n"
+    )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    monkeypatch.setattr(
+        sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))]
+    )
     before = list(sys.path)
     with executors.opened("my_fleet:fleet") as pool:
         assert pool.submit(pow, 2, 5).result() == 32
@@ -165,7 +203,10 @@ def test_modules_of_the_current_folder_name_executors(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
 def test_ray_needs_its_extra():
-    with pytest.raises(executors.ExecutorError, match=r"which the extra tilewright\[ray\] brings"), executors.opened("ray://local"):
+    with (
+        pytest.raises(executors.ExecutorError, match=r"which the extra tilewright\[ray\] brings"),
+        executors.opened("ray://local"),
+    ):
         pass
 
 
@@ -176,7 +217,12 @@ def test_what_names_no_ray_cluster_is_refused(text):
         pass
 
 
-@pytest.mark.skipif(importlib.util.find_spec("distributed") is not None, reason="distributed is installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is not None, reason="distributed is installed"
+)
 def test_dask_needs_its_extra():
-    with pytest.raises(executors.ExecutorError, match=r"which the extra tilewright\[dask\] brings"), executors.opened("dask://localhost:1"):
+    with (
+        pytest.raises(executors.ExecutorError, match=r"which the extra tilewright\[dask\] brings"),
+        executors.opened("dask://localhost:1"),
+    ):
         pass

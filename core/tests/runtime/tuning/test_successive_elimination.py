@@ -46,7 +46,9 @@ class Clock:
 
 def test_the_first_is_measured_in_full():
     clock, calls = Clock(1.0, 2.0, 3.0), []
-    assert race(clock, lambda: calls.append(1), None, warmup=6, rep=60) == pytest.approx([2.0, 1.0, 3.0])
+    assert race(clock, lambda: calls.append(1), None, warmup=6, rep=60) == pytest.approx(
+        [2.0, 1.0, 3.0]
+    )
     assert clock.taken == clock.flushed == 3 + 30 and len(calls) == clock.taken + 1
 
 
@@ -152,7 +154,9 @@ def test_what_the_host_takes_to_prepare_a_call_is_not_counted(monkeypatch, host)
 def test_calls_that_were_held_up_do_not_lose_a_race(monkeypatch):
     delays = [0.05] * 2 + [5.0] * 8 + [0.05] * 10000
     device = RunsAhead(monkeypatch, 0.03, 0.1, lambda: delays.pop(0))
-    assert race(device, device.call, [0.09, 0.085, 0.095], runs_ahead=True) == pytest.approx([0.03] * 3)
+    assert race(device, device.call, [0.09, 0.085, 0.095], runs_ahead=True) == pytest.approx(
+        [0.03] * 3
+    )
 
 
 def test_a_host_that_is_always_late_ends(monkeypatch):
@@ -198,7 +202,11 @@ class BlockClock(Clock):
 
     def __init__(self, recorder, times):
         super().__init__(*times)
-        self.recorder, self.table, self.of_block = recorder, dict(zip(BLOCKS, times, strict=True)), dict.fromkeys(BLOCKS, 0)
+        self.recorder, self.table, self.of_block = (
+            recorder,
+            dict(zip(BLOCKS, times, strict=True)),
+            dict.fromkeys(BLOCKS, 0),
+        )
 
     def measure(self, call, repetitions):
         call()
@@ -211,7 +219,11 @@ class BlockClock(Clock):
 def timed(recorder):
     """A recorder with a clock: 16 is the fastest."""
     clock = BlockClock(recorder, (30.0, 10.0, 11.0, 9.0e9))
-    timer = type("Timed", (type(recorder),), {"tilewright_timer": hookimpl(_named(lambda self, device: clock, "tilewright_timer"))})
+    timer = type(
+        "Timed",
+        (type(recorder),),
+        {"tilewright_timer": hookimpl(_named(lambda self, device: clock, "tilewright_timer"))},
+    )
     recorder.__class__ = timer
     registry().register(recorder, "recorder")
     return clock
@@ -226,7 +238,12 @@ def test_a_tuning_measures_losers_briefly(timed):
     kernel = tuned()
     launch(kernel)
     assert kernel.best_config.kwargs == {"BLOCK": 16}
-    assert timed.of_block == {8: 1 + 4, 16: 3 + 10, 32: 10, 64: 1}  # for 25 ms and 100 ms; a round; no more than that
+    assert timed.of_block == {
+        8: 1 + 4,
+        16: 3 + 10,
+        32: 10,
+        64: 1,
+    }  # for 25 ms and 100 ms; a round; no more than that
     assert [times[0] for times in kernel.configs_timings.values()] == [30.0, 10.0, 11.0, 9.0e9]
 
 
@@ -242,7 +259,10 @@ def test_what_a_tuner_does_around_a_trial_is_of_the_trial(timed, monkeypatch):
     kernel = tuned()
     kernel[grid](np.zeros(1 << 20, np.float32), 64)
     assert told[0][0] == 1 and [after > 0 for _, _, after, _ in told] == [False, True, True, True]
-    assert all(earlier[-1] < began < now for earlier, (_, began, _, now) in zip([(0.0,), *told], told, strict=False))
+    assert all(
+        earlier[-1] < began < now
+        for earlier, (_, began, _, now) in zip([(0.0,), *told], told, strict=False)
+    )
 
 
 def test_a_budget_takes_the_best_so_far_and_is_tuned_again_without(timed, recorder):
@@ -272,7 +292,10 @@ def test_a_budget_of_the_environment(timed, recorder, monkeypatch):
     launch(kernel)
     assert set(kernel.configs_timings) == {kernel.best_config}
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE_BUDGET", "soon")
-    with pytest.raises(ValueError, match="TILEWRIGHT_AUTOTUNE_BUDGET must be a number of seconds above 0, not 'soon'"):
+    with pytest.raises(
+        ValueError,
+        match="TILEWRIGHT_AUTOTUNE_BUDGET must be a number of seconds above 0, not 'soon'",
+    ):
         launch(tuned())
 
 
@@ -288,7 +311,9 @@ def test_a_budget_still_finds_one_that_works(timed, recorder):
     assert all(math.isinf(kernel.configs_timings[config][0]) for config, _ in kernel.failures)
 
 
-@pytest.mark.parametrize(("name", "value"), [("budget", 0), ("budget", "long"), ("budget", True), ("mode", "sometimes")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("budget", 0), ("budget", "long"), ("budget", True), ("mode", "sometimes")]
+)
 def test_what_is_no_budget_and_no_mode(name, value):
     with pytest.raises(ValueError, match=f"{name} of autotune must be"):
         tuned(**{name: value})
@@ -309,7 +334,14 @@ def test_the_model_chooses_without_measuring(recorder):
     seen = []
 
     def cost(self, configuration, target, arguments, work):
-        seen.append((configuration["BLOCK"], arguments["n"], work.max_tile_elements, work.options["num_warps"]))
+        seen.append(
+            (
+                configuration["BLOCK"],
+                arguments["n"],
+                work.max_tile_elements,
+                work.options["num_warps"],
+            )
+        )
         return abs(configuration["BLOCK"] - 32)
 
     estimating(recorder, tilewright_cost=cost)
@@ -320,8 +352,12 @@ def test_the_model_chooses_without_measuring(recorder):
     assert len(recorder.lowered) == 1 and list(tuning_records.own_records()) == []
 
 
-def test_the_environment_asks_for_the_model_and_a_kernel_may_insist_on_measuring(recorder, monkeypatch):
-    estimating(recorder, tilewright_cost=lambda self, configuration, work: abs(configuration["BLOCK"] - 32))
+def test_the_environment_asks_for_the_model_and_a_kernel_may_insist_on_measuring(
+    recorder, monkeypatch
+):
+    estimating(
+        recorder, tilewright_cost=lambda self, configuration, work: abs(configuration["BLOCK"] - 32)
+    )
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", "model")
     bench = lambda call, quantiles: [call() or 1.0] * 3  # noqa: E731
     kernel = tuned(do_bench=bench)
@@ -332,7 +368,9 @@ def test_the_environment_asks_for_the_model_and_a_kernel_may_insist_on_measuring
     assert len(insisting.configs_timings) == 4
     recorded = tuned(do_bench=bench)
     launch(recorded)
-    assert recorded.best_config.kwargs == {"BLOCK": 32}  # no record is looked at: all took the same time, and the first would be the best
+    assert recorded.best_config.kwargs == {
+        "BLOCK": 32
+    }  # no record is looked at: all took the same time, and the first would be the best
 
 
 def test_configurations_that_break_a_rule_are_no_candidates_of_the_model(recorder):
@@ -341,18 +379,28 @@ def test_configurations_that_break_a_rule_are_no_candidates_of_the_model(recorde
         tl.static_assert(BLOCK != 32)
         tl.store(x + tl.arange(0, BLOCK), n)
 
-    estimating(recorder, tilewright_cost=lambda self, configuration, work: abs(configuration["BLOCK"] - 32))
+    estimating(
+        recorder, tilewright_cost=lambda self, configuration, work: abs(configuration["BLOCK"] - 32)
+    )
     kernel = tw.autotune(CONFIGS, ["n"], mode="model")(picky)
     kernel[(1,)](np.zeros(64, np.float32), 64)
     assert kernel.best_config.kwargs == {"BLOCK": 16}
-    none = tw.autotune([tw.Config({"BLOCK": 32}), tw.Config({"BLOCK": 32}, num_warps=8)], ["n"], mode="model")(picky)
-    with pytest.raises(AutotunerError, match=r"no configuration of picky works: \[BLOCK: 32.*static"):
+    none = tw.autotune(
+        [tw.Config({"BLOCK": 32}), tw.Config({"BLOCK": 32}, num_warps=8)], ["n"], mode="model"
+    )(picky)
+    with pytest.raises(
+        AutotunerError, match=r"no configuration of picky works: \[BLOCK: 32.*static"
+    ):
         none[(1,)](np.zeros(64, np.float32), 64)
 
 
 def test_pruning_knows_the_work(recorder):
     def prune(self, configurations, works):
-        return [configuration for configuration, work in zip(configurations, works, strict=True) if work.max_tile_elements >= 32]
+        return [
+            configuration
+            for configuration, work in zip(configurations, works, strict=True)
+            if work.max_tile_elements >= 32
+        ]
 
     estimating(recorder, tilewright_prune=prune)
     kernel = tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3)
@@ -383,9 +431,13 @@ def found(recorder, executor, **options):
     kernel = tw.jit(add_one)
     x, errors = np.zeros(64, np.float32), []
     made = parallel_compile.trials_of(
-        CONFIGS, lambda config: kernel.run(x, 64, grid=(1,), warmup=True, **config.all_kwargs()), lambda *error: errors.append(error)
+        CONFIGS,
+        lambda config: kernel.run(x, 64, grid=(1,), warmup=True, **config.all_kwargs()),
+        lambda *error: errors.append(error),
     )
-    return parallel_compile.compile_trials(made, executor=executor, on_error=lambda *error: errors.append(error), **options)
+    return parallel_compile.compile_trials(
+        made, executor=executor, on_error=lambda *error: errors.append(error), **options
+    )
 
 
 def test_what_is_ready_is_given_while_others_are_compiled(recorder):
@@ -451,11 +503,19 @@ def test_what_took_too_long_and_ends_after_all_is_in_nobodys_way(recorder):
 def test_kernels_of_other_devices_are_measured_beside_the_compiler(recorder, monkeypatch):
     asked = []
     real, place_of = parallel_compile.compile_trials, tuning_keys.place_of
-    monkeypatch.setattr(parallel_compile, "compile_trials", lambda *args, beside, **options: asked.append(beside) or real(*args, **options))
+    monkeypatch.setattr(
+        parallel_compile,
+        "compile_trials",
+        lambda *args, beside, **options: asked.append(beside) or real(*args, **options),
+    )
     for kind in ("cpu", "paper"):
         kernel = tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3, cache_results=False)
         device = Device("recorder", kind, 0, "sheet")
-        monkeypatch.setattr(tuning_keys, "place_of", lambda *launched, device=device: place_of(*launched)._replace(device=device))
+        monkeypatch.setattr(
+            tuning_keys,
+            "place_of",
+            lambda *launched, device=device: place_of(*launched)._replace(device=device),
+        )
         launch(kernel)
     assert asked == [False, True]
 
@@ -473,11 +533,17 @@ def test_progress_on_a_terminal(recorder, monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr(progress, "_FIRST", 0.0)
     monkeypatch.setattr(progress, "_AGAIN", 0.0)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # however long the machine takes
+    monkeypatch.setattr(
+        progress, "time", SimpleNamespace(perf_counter=lambda: 0.0)
+    )  # however long the machine takes
     monkeypatch.setenv("COLUMNS", "200")
     launch(tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3, cache_results=False))
     drawn = terminal.getvalue()
-    assert "tuning add_one [#####...............] 1/4, 0 s left, best 1 ms [BLOCK: 8" in drawn and "4/4" in drawn and drawn.endswith("\r\x1b[K")
+    assert (
+        "tuning add_one [#####...............] 1/4, 0 s left, best 1 ms [BLOCK: 8" in drawn
+        and "4/4" in drawn
+        and drawn.endswith("\r\x1b[K")
+    )
 
 
 def test_progress_says_how_long_the_rest_may_take(monkeypatch):

@@ -19,12 +19,16 @@ from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.tuning.autotune import Autotuner, Config
 from tilewright.testing.threads import side_by_side
 
-pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(
+    native_functions.layout() is None, reason="native code cannot read this interpreter's objects"
+)
 
 CONFIGS = (8, 16, 32, 64)
 
 
-def many(x, y, n, m, flag, scale, maybe=None, BLOCK: tl.constexpr = 8, MODE: tl.constexpr = "plain"):
+def many(
+    x, y, n, m, flag, scale, maybe=None, BLOCK: tl.constexpr = 8, MODE: tl.constexpr = "plain"
+):
     tl.store(x, n)
 
 
@@ -57,10 +61,26 @@ def by_turns():
     return bench
 
 
-def tuned(function=many, key=("n", "MODE"), bench=None, hook=None, configs=CONFIGS, kind=Autotuner, **options):
+def tuned(
+    function=many,
+    key=("n", "MODE"),
+    bench=None,
+    hook=None,
+    configs=CONFIGS,
+    kind=Autotuner,
+    **options,
+):
     kernel = tw.jit(function)
     listed = [Config({"BLOCK": block}, pre_hook=hook) for block in configs]
-    return kind(kernel, kernel.arg_names, listed, list(key), do_bench=bench or by_turns(), cache_results=False, **options)
+    return kind(
+        kernel,
+        kernel.arg_names,
+        listed,
+        list(key),
+        do_bench=bench or by_turns(),
+        cache_results=False,
+        **options,
+    )
 
 
 def in_python(tuner):
@@ -95,12 +115,21 @@ def test_known_launches_enter_two_frames(recorder):
     tuner, x = tuned(), np.zeros(64, np.float32)
     first = tuner[(1,)](x, x, 7, 8, True, 0.5)
     launch = tuner[(3,)]
-    assert frames_of(lambda: tuner[(1,)](x, x, 7, 8, True, 0.5)) == ["__getitem__", "launch_function"]  # of the autotuner, of the kernel
+    assert frames_of(lambda: tuner[(1,)](x, x, 7, 8, True, 0.5)) == [
+        "__getitem__",
+        "launch_function",
+    ]  # of the autotuner, of the kernel
     assert frames_of(lambda: launch(x, x, 7, 8, True, 0.5)) == ["launch_function"]
     assert launch(x, x, 7, 8, True, 0.5) is first and recorder.launches[-1][0] == (3, 1, 1)
     tuner[(1,)](x, x, 9, 8, True, 0.5)
-    assert frames_of(lambda: tuner[(1,)](x, x, 9, 8, True, 0.5)) == ["__getitem__", "launch_function"]
-    assert frames_of(lambda: tuner.run(x, x, 9, 8, True, 0.5, grid=(1,))) == ["run", "launch_function"]
+    assert frames_of(lambda: tuner[(1,)](x, x, 9, 8, True, 0.5)) == [
+        "__getitem__",
+        "launch_function",
+    ]
+    assert frames_of(lambda: tuner.run(x, x, 9, 8, True, 0.5, grid=(1,))) == [
+        "run",
+        "launch_function",
+    ]
 
 
 def test_a_launcher_bound_before_the_tuning_is_native(recorder):
@@ -118,7 +147,9 @@ def test_many_keys_need_no_entry_of_their_own(recorder):
     before = in_python(tuner)
     for n in range(2, 60):
         kernel = tuner[(1,)](x, x, n, 8, True, 0.5)
-        assert block_of(kernel) == tuner.best_config.kwargs["BLOCK"] == CONFIGS[(n - 2) % len(CONFIGS)]
+        assert (
+            block_of(kernel) == tuner.best_config.kwargs["BLOCK"] == CONFIGS[(n - 2) % len(CONFIGS)]
+        )
     assert in_python(tuner) == before and len(tuner._dispatcher._entries[0]) == 1
 
 
@@ -186,12 +217,27 @@ def test_random_launches_are_those_that_python_makes(recorder):
         for _ in range(3):
             outcomes = []
             before = tuner._dispatcher._launches
-            for launch in (tuner[grid], lambda *args, **keywords: tuner.launch_best(grid, *args, **keywords)):
+            for launch in (
+                tuner[grid],
+                lambda *args, **keywords: tuner.launch_best(grid, *args, **keywords),
+            ):
                 asked.clear()
                 kernel = launch(*args, **keywords)
                 sizes, stream, values = recorder.launches[-1]
-                meta = [(name, id(value) if hasattr(value, "dtype") else repr(value)) for name, value in sorted(asked[-1].items())]
-                outcomes.append((id(kernel), sizes, stream, [id(v) if hasattr(v, "dtype") else repr(v) for v in values], meta, tuner.best_config))
+                meta = [
+                    (name, id(value) if hasattr(value, "dtype") else repr(value))
+                    for name, value in sorted(asked[-1].items())
+                ]
+                outcomes.append(
+                    (
+                        id(kernel),
+                        sizes,
+                        stream,
+                        [id(v) if hasattr(v, "dtype") else repr(v) for v in values],
+                        meta,
+                        tuner.best_config,
+                    )
+                )
             assert outcomes[0] == outcomes[1], (args, keywords)
             native_launches += tuner._dispatcher._launches == before
     assert native_launches >= 80
@@ -207,9 +253,15 @@ def test_arrays_of_other_types_are_other_keys(recorder):
         assert block_of(tuner[(1,)](array, x, 7, 8, True, 0.5)) == block
     assert in_python(tuner) == before
     described_tuner = tuned(described, key=(), configs=CONFIGS)
-    made = [TensorDescriptor.from_tensor(torch.zeros(64, 64, dtype=kind), [8, 8]) for kind in (torch.float32, torch.float16)]
+    made = [
+        TensorDescriptor.from_tensor(torch.zeros(64, 64, dtype=kind), [8, 8])
+        for kind in (torch.float32, torch.float16)
+    ]
     found = [block_of(described_tuner[(1,)](each, x, 7)) for each in made]
-    assert found == list(CONFIGS[:2]) and [block_of(described_tuner[(1,)](each, x, 7)) for each in made] == found
+    assert (
+        found == list(CONFIGS[:2])
+        and [block_of(described_tuner[(1,)](each, x, 7)) for each in made] == found
+    )
     assert in_python(described_tuner) == 2
 
 
@@ -271,10 +323,20 @@ def test_what_programs_set_is_seen_at_the_next_launch(recorder):
     assert launched() == launched() == 128 and len(called) == 2
     tuner.configs[2].pre_hook = None
     seen = []
-    tuner.fn = type("Around", (), {"__getitem__": lambda self, grid: lambda *args, **keywords: seen.append((grid, len(args), keywords))})()
+    tuner.fn = type(
+        "Around",
+        (),
+        {
+            "__getitem__": lambda self, grid: (
+                lambda *args, **keywords: seen.append((grid, len(args), keywords))
+            )
+        },
+    )()
     for _ in range(2):
         tuner[(5,)](x, x, 7, 8, True, 0.5)
-    assert [(grid, count) for grid, count, _ in seen] == [((5,), 6)] * 2 and seen[1][2]["BLOCK"] == 128
+    assert [(grid, count) for grid, count, _ in seen] == [((5,), 6)] * 2 and seen[1][2][
+        "BLOCK"
+    ] == 128
     tuner.fn = tuner.base_kernel
     tuner.cache.clear()
     assert launched() == launched() == 16 and key in tuner.cache and best is tuner.cache[key]
@@ -295,8 +357,18 @@ def test_the_hooks_of_a_configuration_are_called_with_all_arguments(recorder):
     seen.clear()
     kernel = tuner[(2,)](x, x, 7, 8, True, scale=0.5)
     assert in_python(tuner) == 1 and len(seen) == 1 and block_of(kernel) == 16
-    expected = {"x": x, "y": x, "n": 7, "m": 8, "flag": True, "scale": 0.5, **tuner.best_config.all_kwargs()}
-    assert list(seen[0][1]) == list(expected) and all(seen[0][1][name] is value for name, value in expected.items())
+    expected = {
+        "x": x,
+        "y": x,
+        "n": 7,
+        "m": 8,
+        "flag": True,
+        "scale": 0.5,
+        **tuner.best_config.all_kwargs(),
+    }
+    assert list(seen[0][1]) == list(expected) and all(
+        seen[0][1][name] is value for name, value in expected.items()
+    )
     (key,) = tuner.cache
     tuner.cache[13, *key[1:]] = tuner.best_config
     launches = len(recorder.launches)
@@ -309,12 +381,20 @@ def test_the_hook_of_a_configuration_sets_the_blocks_of_descriptors(recorder):
     def hook(arguments):
         arguments["d"].block_shape = [arguments["BLOCK"], arguments["BLOCK"]]
 
-    tuner, x, tensor = tuned(described, key=("n",), hook=hook), np.zeros(1, np.int32), torch.zeros(64, 64)
+    tuner, x, tensor = (
+        tuned(described, key=("n",), hook=hook),
+        np.zeros(1, np.int32),
+        torch.zeros(64, 64),
+    )
     for n in (2, 3, 4):
         for _ in range(3):
             given = TensorDescriptor.from_tensor(tensor, [1, 4])
             kernel = tuner[(1,)](given, x, n)
-            assert given.block_shape == [CONFIGS[n - 2]] * 2 and kernel.src.signature["d"] == f"tensordesc<fp32[{CONFIGS[n - 2]},{CONFIGS[n - 2]}]>"
+            assert (
+                given.block_shape == [CONFIGS[n - 2]] * 2
+                and kernel.src.signature["d"]
+                == f"tensordesc<fp32[{CONFIGS[n - 2]},{CONFIGS[n - 2]}]>"
+            )
     assert in_python(tuner) == 3
 
 
@@ -408,7 +488,11 @@ def test_a_child_launches_natively(recorder):
         try:
             tuner[(1,)](x, x, 7, 8, True, 0.5)
             tuner[(1,)](x, x, 9, 8, True, 0.5)
-            fine = in_python(tuner) == 2 and tuner[(1,)](x, x, 9, 8, True, 0.5) is not None and in_python(tuner) == 2
+            fine = (
+                in_python(tuner) == 2
+                and tuner[(1,)](x, x, 9, 8, True, 0.5) is not None
+                and in_python(tuner) == 2
+            )
         finally:
             os._exit(0 if fine else 1)
     assert os.waitpid(child, 0)[1] == 0
@@ -417,8 +501,16 @@ def test_a_child_launches_natively(recorder):
 def test_nothing_is_lost_or_kept(recorder):
     recorder.on_launch = lambda *args: recorder.launches.clear()
     called = []
-    hooked, single = tuned(hook=lambda arguments: called.clear(), bench=best_of(1)), tuned(configs=(16,))
-    plain, x, tensor, big = tuned(bench=best_of(1)), np.zeros(64, np.float32), torch.zeros(64), 10**15 + 1
+    hooked, single = (
+        tuned(hook=lambda arguments: called.clear(), bench=best_of(1)),
+        tuned(configs=(16,)),
+    )
+    plain, x, tensor, big = (
+        tuned(bench=best_of(1)),
+        np.zeros(64, np.float32),
+        torch.zeros(64),
+        10**15 + 1,
+    )
     function = lambda meta: (10**9,)  # noqa: E731  (counted)
 
     def fail(meta):
@@ -436,7 +528,21 @@ def test_nothing_is_lost_or_kept(recorder):
     entries = [tuner._dispatcher._entries[0][0] for tuner in (plain, hooked, single)]
     keys = [next(iter(tuner.cache)) for tuner in (plain, hooked)]
     chosen = [entry[1][0][0] for entry in entries]
-    watched = (x, tensor, big, function, *configs, *entries, *keys, keys[0][-1], *chosen, *(value for each in chosen for value in each), plain.fn, None, False)
+    watched = (
+        x,
+        tensor,
+        big,
+        function,
+        *configs,
+        *entries,
+        *keys,
+        keys[0][-1],
+        *chosen,
+        *(value for each in chosen for value in each),
+        plain.fn,
+        None,
+        False,
+    )
     while gc.collect():
         pass
     before = [sys.getrefcount(value) for value in watched]
@@ -459,7 +565,9 @@ def guessed(fn):
         return asked[-1]["n"] % 2 == 0
 
     asked = []
-    return tw.heuristics({"flag": even, "MODE": lambda arguments: "even" if arguments["flag"] else "odd"})(fn), asked
+    return tw.heuristics(
+        {"flag": even, "MODE": lambda arguments: "even" if arguments["flag"] else "odd"}
+    )(fn), asked
 
 
 def test_launches_with_heuristics_enter_few_frames(recorder):
@@ -468,22 +576,43 @@ def test_launches_with_heuristics_enter_few_frames(recorder):
     call = {"x": x, "y": x, "n": 8, "m": 8, "scale": 0.5}
     for n in (8, 7, 8, 7):
         found = kernel[(1,)](**{**call, "n": n}, BLOCK=16)
-        assert dict(found.src.constants)["MODE"] == ("even" if n == 8 else "odd") and recorder.launches[-1][2][4] is (n == 8)
+        assert dict(found.src.constants)["MODE"] == (
+            "even" if n == 8 else "odd"
+        ) and recorder.launches[-1][2][4] is (n == 8)
     assert list(asked[-1]) == ["x", "y", "n", "m", "scale", "BLOCK"]
-    assert frames_of(lambda: kernel[(1,)](**call, BLOCK=16)) == ["__getitem__", "_launch", "_compute", "__getitem__"]
+    assert frames_of(lambda: kernel[(1,)](**call, BLOCK=16)) == [
+        "__getitem__",
+        "_launch",
+        "_compute",
+        "__getitem__",
+    ]
     around, asked = guessed(tuned(key=("n", "MODE")))
     for n in (8, 7, 9):
         assert block_of(around[(1,)](**{**call, "n": n})) == CONFIGS[len(around.fn.cache) - 1]
     before = in_python(around.fn)
-    assert frames_of(lambda: around[(1,)](**call)) == ["__getitem__", "_launch", "_compute", "__getitem__", "launch_function"]
+    assert frames_of(lambda: around[(1,)](**call)) == [
+        "__getitem__",
+        "_launch",
+        "_compute",
+        "__getitem__",
+        "launch_function",
+    ]
     assert in_python(around.fn) == before
-    inside = Autotuner(guessed(tw.jit(many))[0], many.__code__.co_varnames[:9], [Config({"BLOCK": block}) for block in CONFIGS], ["n"], do_bench=by_turns())
+    inside = Autotuner(
+        guessed(tw.jit(many))[0],
+        many.__code__.co_varnames[:9],
+        [Config({"BLOCK": block}) for block in CONFIGS],
+        ["n"],
+        do_bench=by_turns(),
+    )
     for _ in range(3):
         assert block_of(inside[(1,)](x, x, 8, 8, scale=0.5)) == 8
     assert in_python(inside) == 1
 
 
-@pytest.mark.parametrize("where", ["class", "subclass", "instance", "inside", "inside the class", "any object"])
+@pytest.mark.parametrize(
+    "where", ["class", "subclass", "instance", "inside", "inside the class", "any object"]
+)
 def test_heuristics_ask_a_run_of_the_programs(recorder, monkeypatch, where):
     seen, x = [], np.zeros(64, np.float32)
     kernel, _ = guessed(tw.jit(many))

@@ -50,7 +50,12 @@ def test_a_damaged_record_tunes_again(recorder):
     x = np.zeros(64, np.float32)
     tuned(Bench(recorder))[grid](x, 64)
     (path,) = tuning_records.directory().glob("*.json")
-    for damage in ("", "[1, 2]", '{"version": 1}', json.dumps({**json.loads(path.read_text()), "version": 99})):
+    for damage in (
+        "",
+        "[1, 2]",
+        '{"version": 1}',
+        json.dumps({**json.loads(path.read_text()), "version": 99}),
+    ):
         path.write_text(damage)
         bench = Bench(recorder)
         tuned(bench)[grid](x, 64)
@@ -59,17 +64,31 @@ def test_a_damaged_record_tunes_again(recorder):
 
 @pytest.mark.parametrize(
     ("mode", "measured", "block", "kept"),
-    [("on", 4, 16, 1), ("off", 0, 8, 0), ("deterministic", 0, 8, 0), ("refresh", 4, 16, 1), ("memory", 4, 16, 0), ("model", 0, 8, 0)],
+    [
+        ("on", 4, 16, 1),
+        ("off", 0, 8, 0),
+        ("deterministic", 0, 8, 0),
+        ("refresh", 4, 16, 1),
+        ("memory", 4, 16, 0),
+        ("model", 0, 8, 0),
+    ],
 )
 def test_modes(recorder, monkeypatch, mode, measured, block, kept):
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", mode)
     bench = Bench(recorder)
     kernel = tuned(bench)
     kernel[grid](np.zeros(64, np.float32), 64)
-    assert (bench.calls, kernel.best_config.kwargs["BLOCK"], len(list(tuning_records.own_records()))) == (measured, block, kept)
+    assert (
+        bench.calls,
+        kernel.best_config.kwargs["BLOCK"],
+        len(list(tuning_records.own_records())),
+    ) == (measured, block, kept)
 
 
-@pytest.mark.parametrize(("mode", "measured", "block"), [("on", 0, 16), ("off", 0, 16), ("deterministic", 0, 8), ("refresh", 4, 32), ("memory", 4, 32)])
+@pytest.mark.parametrize(
+    ("mode", "measured", "block"),
+    [("on", 0, 16), ("off", 0, 16), ("deterministic", 0, 8), ("refresh", 4, 32), ("memory", 4, 32)],
+)
 def test_modes_with_a_record_of_this_machine(recorder, monkeypatch, mode, measured, block):
     x = np.zeros(64, np.float32)
     tuned(Bench(recorder))[grid](x, 64)
@@ -132,10 +151,16 @@ def test_the_source_key_does_not_depend_on_where_the_file_lies(tmp_path):
         print(source_key(kernel))
     """)
     keys = []
-    for number, (prefix, size, addend) in enumerate([("", 4, 1), ("\n\n# moved\n", 4, 1), ("", 8, 1), ("", 4, 2)]):
+    for number, (prefix, size, addend) in enumerate(
+        [("", 4, 1), ("\n\n# moved\n", 4, 1), ("", 8, 1), ("", 4, 2)]
+    ):
         file = tmp_path / f"place{number}" / "kernels.py"
         file.parent.mkdir()
         file.write_text(prefix + source.format(size=size, addend=addend))
-        keys.append(subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True).stdout)
+        keys.append(
+            subprocess.run(
+                [sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True
+            ).stdout
+        )
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3

@@ -135,7 +135,9 @@ def odd_bound(x, out, near, far, n, BLOCK: tl.constexpr):
 @tw.jit
 def bounded_tile(x, out, near, far, n, BLOCK: tl.constexpr):
     i, j = tl.arange(0, BLOCK // 16), tl.arange(0, 16)
-    value = tl.load(x + i[:, None] * 16 + j[None, :], mask=(i[:, None] < near) & (j[None, :] < far), other=0.0)
+    value = tl.load(
+        x + i[:, None] * 16 + j[None, :], mask=(i[:, None] < near) & (j[None, :] < far), other=0.0
+    )
     tl.store(out + i[:, None] * 16 + j[None, :], value)
 
 
@@ -148,7 +150,9 @@ def shared_addresses(x, out, near, far, n, BLOCK: tl.constexpr):
 @tw.jit
 def loaded_pointer(x, out, near, far, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    place = tl.load(x.to(tl.pointer_type(tl.int64))).to(tl.pointer_type(tl.float32))  # tl.int32's wider kind
+    place = tl.load(x.to(tl.pointer_type(tl.int64))).to(
+        tl.pointer_type(tl.float32)
+    )  # tl.int32's wider kind
     tl.store(out + i, tl.load(place + i))
 
 
@@ -162,10 +166,21 @@ def line_of(kernel: Any, text: str) -> int:
 
 def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
     """The notes on accesses of a kernel of which the arguments ``aligned`` are multiples of 16."""
-    signature = {"x": "*fp32", "out": "*fp32", "near": "i32", "far": "i32", "n": "i32", "BLOCK": "constexpr"}
-    module = compile_function(kernel, signature, {"BLOCK": BLOCK}, {name: {"divisibility": 16} for name in aligned})
+    signature = {
+        "x": "*fp32",
+        "out": "*fp32",
+        "near": "i32",
+        "far": "i32",
+        "n": "i32",
+        "BLOCK": "constexpr",
+    }
+    module = compile_function(
+        kernel, signature, {"BLOCK": BLOCK}, {name: {"divisibility": 16} for name in aligned}
+    )
     run_passes(module)
-    compile_kernel(module, EmulatedTarget(32, copy_widths=(4, 8, 16)), {"num_warps": 4, "num_stages": 3})
+    compile_kernel(
+        module, EmulatedTarget(32, copy_widths=(4, 8, 16)), {"num_warps": 4, "num_stages": 3}
+    )
     return [note for _, note in notes_of(kernel_of(module)) if " moves " in note]
 
 
@@ -179,32 +194,102 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
             ("near", "far", "out"),
             "16 bytes: the address `x` is not known to be a multiple of 16 bytes (launches state it of multiples of 16 ",
         ),
-        (rows, ("x", "out"), "16 bytes: `near` is not known to be a multiple of 4 and `far` is not known to be a multiple of 4 ("),
-        (paired, ("x", "out"), "16 bytes: `near` is not known to be a multiple of 2 ("),  # times 2, which the other factor is
+        (
+            rows,
+            ("x", "out"),
+            "16 bytes: `near` is not known to be a multiple of 4 and `far` is not known to be a multiple of 4 (",
+        ),
+        (
+            paired,
+            ("x", "out"),
+            "16 bytes: `near` is not known to be a multiple of 2 (",
+        ),  # times 2, which the other factor is
         (shifted, ("x", "out"), "16 bytes: `far` is not known to be a multiple of 4 ("),
         (walk, ("x", "out"), "16 bytes: `far` is not known to be a multiple of 4 ("),
-        (bounded, ("x", "out", "near"), "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 ("),
-        (strided, ("x", "out", "near"), "no two addresses are known to be consecutive: `far` may be any stride ("),
-        (strided, ("x", "out", "far"), "no two addresses are known to be consecutive: the stride `far` is a multiple of 16$"),
-        (strided, ("x", "out"), "no two addresses are known to be consecutive: `far` may be any stride ("),
-        (offset_by_memory, ("x", "out", "near"), "16 bytes: what is loaded at line {} is not known to be a multiple of 4 ("),
-        (gathered, ("x", "out"), "no two addresses are known to be consecutive: they follow what is loaded at line {}"),
-        (looked_up, ALL, "no two addresses are known to be consecutive: they follow what is loaded at line {}$"),
-        (columns, ALL, "no two addresses are known to be consecutive: the stride `far` is a multiple of 16$"),
-        (columns, ("x", "out", "near"), "no two addresses are known to be consecutive: `far` may be any stride (a stride that is 1 "),
+        (
+            bounded,
+            ("x", "out", "near"),
+            "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 (",
+        ),
+        (
+            strided,
+            ("x", "out", "near"),
+            "no two addresses are known to be consecutive: `far` may be any stride (",
+        ),
+        (
+            strided,
+            ("x", "out", "far"),
+            "no two addresses are known to be consecutive: the stride `far` is a multiple of 16$",
+        ),
+        (
+            strided,
+            ("x", "out"),
+            "no two addresses are known to be consecutive: `far` may be any stride (",
+        ),
+        (
+            offset_by_memory,
+            ("x", "out", "near"),
+            "16 bytes: what is loaded at line {} is not known to be a multiple of 4 (",
+        ),
+        (
+            gathered,
+            ("x", "out"),
+            "no two addresses are known to be consecutive: they follow what is loaded at line {}",
+        ),
+        (
+            looked_up,
+            ALL,
+            "no two addresses are known to be consecutive: they follow what is loaded at line {}$",
+        ),
+        (
+            columns,
+            ALL,
+            "no two addresses are known to be consecutive: the stride `far` is a multiple of 16$",
+        ),
+        (
+            columns,
+            ("x", "out", "near"),
+            "no two addresses are known to be consecutive: `far` may be any stride (a stride that is 1 ",
+        ),
         (displaced, ALL, "16 bytes: the constant 1 is no multiple of 4$"),
         (overlapped, ALL, "16 bytes: the factor 501 is no multiple of 4$"),
         (by_program, ALL, "16 bytes: tl.program_id(1) is no multiple of 4$"),
-        (every_second, ALL, "no two addresses are known to be consecutive: the stride is the constant 2$"),
-        (reversed_rows, ALL, "no two addresses are known to be consecutive: the stride is the constant -1$"),
-        (chosen_lanes, ALL, "the mask is not known to be the same for 4 elements in a row, which is computed for each by itself$"),
-        (odd_bound, ALL, "the mask is not known to be the same for 4 elements in a row: the constant 501 is no multiple of 4$"),
-        (bounded_tile, ("x", "out"), "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 ("),
+        (
+            every_second,
+            ALL,
+            "no two addresses are known to be consecutive: the stride is the constant 2$",
+        ),
+        (
+            reversed_rows,
+            ALL,
+            "no two addresses are known to be consecutive: the stride is the constant -1$",
+        ),
+        (
+            chosen_lanes,
+            ALL,
+            "the mask is not known to be the same for 4 elements in a row, which is computed for each by itself$",
+        ),
+        (
+            odd_bound,
+            ALL,
+            "the mask is not known to be the same for 4 elements in a row: the constant 501 is no multiple of 4$",
+        ),
+        (
+            bounded_tile,
+            ("x", "out"),
+            "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 (",
+        ),
         (shared_addresses, ALL, "4 elements in a row are at one address$"),
-        (loaded_pointer, ALL, "16 bytes: what is loaded at line {} is not known to be a multiple of 16 (tl.multiple_of states it)$"),
+        (
+            loaded_pointer,
+            ALL,
+            "16 bytes: what is loaded at line {} is not known to be a multiple of 16 (tl.multiple_of states it)$",
+        ),
     ],
 )
-def test_a_narrow_access_names_what_keeps_it_narrow(kernel: Any, aligned: tuple[str, ...], cause: str) -> None:
+def test_a_narrow_access_names_what_keeps_it_narrow(
+    kernel: Any, aligned: tuple[str, ...], cause: str
+) -> None:
     if "{}" in cause:
         cause = cause.format(line_of(kernel, "tl.int32"))
     found = noted(kernel, aligned)
@@ -217,7 +302,23 @@ def test_no_note_where_all_arguments_are_multiples_of_16(kernel: Any) -> None:
     assert noted(kernel, ALL) == []
 
 
-@pytest.mark.parametrize("kernel", [strided, columns, displaced, overlapped, every_second, reversed_rows, chosen_lanes, odd_bound, shared_addresses])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        strided,
+        columns,
+        displaced,
+        overlapped,
+        every_second,
+        reversed_rows,
+        chosen_lanes,
+        odd_bound,
+        shared_addresses,
+    ],
+)
 def test_who_passes_multiples_of_16_is_not_told_to(kernel: Any) -> None:
     found = noted(kernel, ALL)
-    assert found and not any("multiple_of" in note or "launches state" in note or "not known to be a multiple" in note for note in found)
+    assert found and not any(
+        "multiple_of" in note or "launches state" in note or "not known to be a multiple" in note
+        for note in found
+    )

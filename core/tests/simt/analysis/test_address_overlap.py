@@ -14,8 +14,16 @@ from tilewright.simt.analysis.address_overlap import has_solution
 @pytest.mark.parametrize("seed", range(40))
 def test_sums_are_found_exactly(seed: int) -> None:
     draw = random.Random(seed)
-    terms = [(draw.choice((-1, 1)) * draw.randint(0, 9), low, low + draw.randint(0, 4)) for low in (draw.randint(-4, 0) for _ in range(draw.randint(0, 4)))]
-    sums = {sum(choice) for choice in itertools.product(*([factor * x for x in range(low, high + 1)] for factor, low, high in terms))}
+    terms = [
+        (draw.choice((-1, 1)) * draw.randint(0, 9), low, low + draw.randint(0, 4))
+        for low in (draw.randint(-4, 0) for _ in range(draw.randint(0, 4)))
+    ]
+    sums = {
+        sum(choice)
+        for choice in itertools.product(
+            *([factor * x for x in range(low, high + 1)] for factor, low, high in terms)
+        )
+    }
     for target in range(-120, 121):
         assert has_solution(terms, target) == (target in sums), (terms, target)
 

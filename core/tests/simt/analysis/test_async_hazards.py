@@ -137,7 +137,9 @@ def test_what_reads_too_early_is_named(name: str) -> None:
 
 
 def test_products_that_go_on_in_the_same_registers_are_a_chain() -> None:
-    function = function_of(start("a0", "c") + start("a1x", "a0") + start("b0", "c") + loop(start("d", "x"), "%d, %t_d"))
+    function = function_of(
+        start("a0", "c") + start("a1x", "a0") + start("b0", "c") + loop(start("d", "x"), "%d, %t_d")
+    )
     flights = InFlight(function)
     named = {value.name: value for value in flights.values}
     chains = {name: flights.chain(value) for name, value in named.items()}

@@ -41,10 +41,21 @@ class Assembly(InlineAssembly):
     def is_uniform(self, text: str) -> bool:
         return text == "twice"
 
-    def emit(self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]) -> list[str]:
+    def emit(
+        self,
+        context: SimtContext,
+        text: str,
+        constraints: str,
+        results: Sequence[AssemblyOperand],
+        operands: Sequence[AssemblyOperand],
+    ) -> list[str]:
         w = context.writer
         if text == "thread":
-            return [w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}")]
+            return [
+                w.emit(
+                    f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}"
+                )
+            ]
         (operand,) = (each.name for each in operands)
         if text == "twice":
             return [w.emit(f"add i32 {operand}, {operand}")]
@@ -61,14 +72,23 @@ def barriers_in(operation: Operation) -> int:
 
 def compiled(kernel: Any, signature: dict[str, str], **constants: Any) -> tuple[Any, str, Threads]:
     module, target = build(kernel, signature, **constants), Threads(LANES)
-    text = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": 1, "enable_fp_fusion": False})
+    text = compile_kernel(
+        module, target, {"num_warps": WARPS, "num_stages": 1, "enable_fp_fusion": False}
+    )
     return kernel_of(module), text, target
 
 
 def run(kernel: Any, signature: dict[str, str], arguments: list[Any], **constants: Any) -> Any:
     """Run on the emulated machine; the kernel after the last stage."""
     function, text, target = compiled(kernel, signature, **constants)
-    emulator.run_text(text, target, [argument.type for argument in function.arguments], arguments, (1, 1, 1), WARPS)
+    emulator.run_text(
+        text,
+        target,
+        [argument.type for argument in function.arguments],
+        arguments,
+        (1, 1, 1),
+        WARPS,
+    )
     return function
 
 
@@ -129,15 +149,28 @@ def test_what_differs_between_threads() -> None:
     module = read(SOURCES, Threads(LANES))
     function = module.kernel
     divergence = Divergence(function, Threads(LANES))
-    names = {operation.results[0].name: operation for operation in function.body if operation.results}
-    differ = {name for name, operation in names.items() if operation.results[0] in divergence.values}
+    names = {
+        operation.results[0].name: operation for operation in function.body if operation.results
+    }
+    differ = {
+        name for name, operation in names.items() if operation.results[0] in divergence.values
+    }
     assert differ == {"tid", "own", "at", "loaded", "c", "chosen", "either", "sum", "mixed", "left"}
-    assert {name for name, operation in names.items() if divergence.cause(operation)} == {"chosen", "sum", "left"}
+    assert {name for name, operation in names.items() if divergence.cause(operation)} == {
+        "chosen",
+        "sum",
+        "left",
+    }
     assert divergence.cause(names["left"]) is names["tid"]
 
 
 def test_without_assembly_nothing_differs() -> None:
-    module = read(SOURCES.replace('"thread"', '"twice"').replace("inline_asm {", "inline_asm %n {").replace('"=r"}', '"=r,r"}'), Threads(LANES))
+    module = read(
+        SOURCES.replace('"thread"', '"twice"')
+        .replace("inline_asm {", "inline_asm %n {")
+        .replace('"=r"}', '"=r,r"}'),
+        Threads(LANES),
+    )
     assert not Divergence(module.kernel, Threads(LANES)).values
 
 
@@ -173,11 +206,21 @@ kernel @k(%p: ptr<i64>, %n: i32) attributes {warps = 2, shared_bytes = 0} {
 @pytest.mark.parametrize("differs", [True, False])
 def test_a_barrier_before_a_branch_serves_for_it(differs: bool) -> None:
     """A branch that all threads take has barriers in it, between accesses of memory that any thread may have made."""
-    assembly = 'inline_asm {assembly = "thread", constraints = "=r"}' if differs else 'inline_asm %n {assembly = "twice", constraints = "=r,r"}'
+    assembly = (
+        'inline_asm {assembly = "thread", constraints = "=r"}'
+        if differs
+        else 'inline_asm %n {assembly = "twice", constraints = "=r,r"}'
+    )
     own, outer = ("", "barrier") if differs else ("barrier", "")
-    wanted = BRANCH.replace("ASSEMBLY", f"%tid = {assembly} : i32").replace("INNER", own).replace("OUTER", outer)
+    wanted = (
+        BRANCH.replace("ASSEMBLY", f"%tid = {assembly} : i32")
+        .replace("INNER", own)
+        .replace("OUTER", outer)
+    )
     wanted = re.sub(r"(?m)^ +\n", "", wanted)
-    assert after(re.sub(r"(?m)^ *barrier\n", "", wanted), "barriers", target=Threads(8)) == plain(wanted)
+    assert after(re.sub(r"(?m)^ *barrier\n", "", wanted), "barriers", target=Threads(8)) == plain(
+        wanted
+    )
 
 
 # ---- kernels
@@ -194,8 +237,12 @@ def all_reduce(pads, buffers, out, rank, WORLD: tl.constexpr, BLOCK: tl.constexp
     sends = tl.load(pads + ranks).to(tl.pointer_type(tl.int32)) + rank
     takes = tl.load(pads + rank).to(tl.pointer_type(tl.int32)) + ranks
     if thread() < WORLD:
-        tl.inline_asm_elementwise("send", "=r,l", [sends.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1)
-        tl.inline_asm_elementwise("take", "=r,l", [takes.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            "send", "=r,l", [sends.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+        )
+        tl.inline_asm_elementwise(
+            "take", "=r,l", [takes.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+        )
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for i in range(WORLD):
         total += tl.load(tl.load(buffers + i).to(tl.pointer_type(tl.float32)) + at)
@@ -208,7 +255,10 @@ def test_an_all_reduce_through_signal_pads(world: int) -> None:
     rng = np.random.default_rng(world)
     pads = np.ones((world, world), np.int32)
     values = rng.integers(-3, 4, (world, 64)).astype(np.float32)
-    places = np.array([row.ctypes.data for row in pads]), np.array([row.ctypes.data for row in values])
+    places = (
+        np.array([row.ctypes.data for row in pads]),
+        np.array([row.ctypes.data for row in values]),
+    )
     signature = {"pads": "*i64", "buffers": "*i64", "out": "*fp32", "rank": "i32"}
     for rank in range(world):
         out = np.zeros(64, np.float32)
@@ -228,7 +278,9 @@ def barriers_in_front(operation: Operation) -> bool:
 def own_trips(x, out, n):
     i = 0
     while i < thread() % n:
-        tl.inline_asm_elementwise("send", "=r,l", [(x + i).to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            "send", "=r,l", [(x + i).to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+        )
         i += 1
     tl.store(out + tl.arange(0, 8), tl.load(x + tl.arange(0, 8)))
 
@@ -246,7 +298,9 @@ def returning(x, out, n):
     tl.store(x + tl.arange(0, 16), 1)
     if thread() >= n:
         return
-    tl.inline_asm_elementwise("send", "=r,l", [(out + thread()).to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1)
+    tl.inline_asm_elementwise(
+        "send", "=r,l", [(out + thread()).to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+    )
 
 
 def test_threads_that_return_early() -> None:
@@ -309,7 +363,10 @@ def atomic_in_branch(x, out, n):
 def test_what_needs_all_threads_is_refused(kernel: Any, construct: str, operation: str) -> None:
     """The error names the operation's line, the branch's, and that of the assembly."""
     places = r" at \S+test_divergence\.py:\d+:\d+"
-    with pytest.raises(LoweringError, match=rf"^{operation}{places}.* inside of the {construct}{places}.* inline assembly{places}.* each thread's own"):
+    with pytest.raises(
+        LoweringError,
+        match=rf"^{operation}{places}.* inside of the {construct}{places}.* inline assembly{places}.* each thread's own",
+    ):
         compiled(kernel, {"x": "*fp32", "out": "*fp32", "n": "i32"})
 
 

@@ -15,7 +15,20 @@ from tilewright.testing.emulator_check import LANES, compare, inside, small
 
 
 @device_function
-def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width, BATCH: tl.constexpr, WIDTH: tl.constexpr):
+def norm_backward(
+    grad,
+    x,
+    mean,
+    rstd,
+    weight,
+    dx,
+    dweight,
+    dbias,
+    batch,
+    width,
+    BATCH: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """Of one channel's batch normalisation, tile by tile: nothing but the masks of its loads leaves out what is not there."""
     rows, columns = tl.arange(0, BATCH), tl.arange(0, WIDTH)
     centre, scale = tl.load(mean), tl.load(rstd)
@@ -34,18 +47,42 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
         at = rows[:, None] * width + (start + columns)[None, :]
         inside = (rows[:, None] < batch) & ((start + columns)[None, :] < width)
         g, here = tl.load(grad + at, mask=inside), tl.load(x + at, mask=inside)
-        tl.store(dx + at, w * scale * (g - (second + (here - centre) * scale * scale * first) / (batch * width)), mask=inside)
+        tl.store(
+            dx + at,
+            w * scale * (g - (second + (here - centre) * scale * scale * first) / (batch * width)),
+            mask=inside,
+        )
 
 
 @pytest.mark.parametrize(("batch", "width"), [(3, 5), (4, 8), (1, 21), (4, 17)])
 def test_batch_norm_backward(batch: int, width: int) -> None:
     rng = np.random.default_rng(batch)
-    grad, x = (np.append(small(rng, batch * width), np.full(64, np.nan, np.float32)) for _ in range(2))
+    grad, x = (
+        np.append(small(rng, batch * width), np.full(64, np.nan, np.float32)) for _ in range(2)
+    )
     one = [np.array([value], np.float32) for value in (1.0, 0.5, 2.0)]
-    made = [np.full(batch * width, 7, np.float32), np.full(1, 7, np.float32), np.full(1, 7, np.float32)]
-    signature = dict.fromkeys(("grad", "x", "mean", "rstd", "weight", "dx", "dweight", "dbias"), "*fp32") | {"batch": "i32", "width": "i32"}
-    function, _, _ = compare(norm_backward, signature, [grad, x, *one, *made, batch, width], stages=1, divisibility=4, BATCH=4, WIDTH=8)
-    marked = [operation.attributes.get("simt.unseen", False) for operation in function.walk() if operation.name == "load" and operation.operand("mask")]
+    made = [
+        np.full(batch * width, 7, np.float32),
+        np.full(1, 7, np.float32),
+        np.full(1, 7, np.float32),
+    ]
+    signature = dict.fromkeys(
+        ("grad", "x", "mean", "rstd", "weight", "dx", "dweight", "dbias"), "*fp32"
+    ) | {"batch": "i32", "width": "i32"}
+    function, _, _ = compare(
+        norm_backward,
+        signature,
+        [grad, x, *one, *made, batch, width],
+        stages=1,
+        divisibility=4,
+        BATCH=4,
+        WIDTH=8,
+    )
+    marked = [
+        operation.attributes.get("simt.unseen", False)
+        for operation in function.walk()
+        if operation.name == "load" and operation.operand("mask")
+    ]
     assert marked == [False, False, True, True]
 
 
@@ -61,7 +98,15 @@ def one(x, out, n, VOLATILE: tl.constexpr):
 
 
 #: element type -> (NumPy's, how it is stored)
-ELEMENTS = {"fp32": np.float32, "fp16": np.float16, "i8": np.int8, "u16": np.uint16, "i32": np.int32, "i64": np.int64, "fp64": np.float64}
+ELEMENTS = {
+    "fp32": np.float32,
+    "fp16": np.float16,
+    "i8": np.int8,
+    "u16": np.uint16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "fp64": np.float64,
+}
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
@@ -75,7 +120,13 @@ def test_elements(element: str, n: int) -> None:
 @pytest.mark.parametrize("volatile", [False, True])
 @pytest.mark.parametrize("n", [0, 1])
 def test_scalars(volatile: bool, n: int) -> None:
-    compare(one, {"x": "*fp32", "out": "*fp32", "n": "i32"}, [np.array([5], np.float32), np.full(1, 7, np.float32), n], stages=1, VOLATILE=volatile)
+    compare(
+        one,
+        {"x": "*fp32", "out": "*fp32", "n": "i32"},
+        [np.array([5], np.float32), np.full(1, 7, np.float32), n],
+        stages=1,
+        VOLATILE=volatile,
+    )
 
 
 @device_function
@@ -99,10 +150,22 @@ def product(a, b, table, out, K, BK: tl.constexpr, M: tl.constexpr, N: tl.conste
 def test_pipelined_loops(K: int, stages: int, widths: tuple[int, ...]) -> None:
     rng = np.random.default_rng(K)
     a, b = small(rng, 16, 64), small(rng, 128, 8)
-    a[:, K:], b[64:] = np.nan, np.nan  # what the machine leaves in lanes that nobody sees, 77, would be a row of NaN
+    a[:, K:], b[64:] = (
+        np.nan,
+        np.nan,
+    )  # what the machine leaves in lanes that nobody sees, 77, would be a row of NaN
     table = np.append(rng.permutation(64)[:K], np.full(64 - K, 1 << 20)).astype(np.int32)
     signature = {"a": "*fp32", "b": "*fp32", "table": "*i32", "out": "*fp32", "K": "i32"}
     target = emulator.EmulatedTarget(LANES, copy_widths=widths)
-    _, loops, _ = compare(product, signature, [a, b, table, np.full((16, 8), 7, np.float32), K], stages=stages, target=target, BK=16, M=16, N=8)
+    _, loops, _ = compare(
+        product,
+        signature,
+        [a, b, table, np.full((16, 8), 7, np.float32), K],
+        stages=stages,
+        target=target,
+        BK=16,
+        M=16,
+        N=8,
+    )
     started = [start.attribute("unseen") for start in inside(loops[0], "simt.load_start")]
     assert started == ([] if widths or stages == 1 else [False, True])  # those of b are all read

@@ -22,9 +22,18 @@ kernel @k(%p: ptr<f32>, %h: ptr<f16>, %n: i32) {
 #: (operations, words a thread of 8 holds at most: 128 elements are 16 registers)
 CASES = {
     "one tile": ("%a = load %q : tile<128xf32> store %q, %a", 16),
-    "a result takes the place of an operand": ("%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> store %q, %b", 16),
-    "both are needed": ("%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : tile<128xf32> store %q, %c", 32),
-    "halves share words": ("%a = load %g : tile<128xf16> %b = load %g : tile<128xf16> %c = add %a, %b : tile<128xf16> store %g, %c", 16),
+    "a result takes the place of an operand": (
+        "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> store %q, %b",
+        16,
+    ),
+    "both are needed": (
+        "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : tile<128xf32> store %q, %c",
+        32,
+    ),
+    "halves share words": (
+        "%a = load %g : tile<128xf16> %b = load %g : tile<128xf16> %c = add %a, %b : tile<128xf16> store %g, %c",
+        16,
+    ),
     "index arithmetic does not count": (
         "%d = mul %i, %i : tile<128xi32> %r = addptr %q, %d : tile<128xptr<f32>> %a = load %r : tile<128xf32> store %q, %a",
         16,
@@ -50,7 +59,9 @@ def assigned(operations: str) -> Function:
 def test_peak(name: str) -> None:
     operations, expected = CASES[name]
     function = assigned(operations)
-    if name.startswith("index"):  # cheap arithmetic on positions may be counted where it is not address arithmetic
+    if name.startswith(
+        "index"
+    ):  # cheap arithmetic on positions may be counted where it is not address arithmetic
         assert peak_words(function) <= 2 * expected
     else:
         assert peak_words(function) == expected

@@ -62,18 +62,46 @@ CASES: dict[str, tuple[str, list[int]]] = {
     "any number on": (loop("j", ROWS + store("d", "row", "0"), "pid", "i"), [0]),
     "a loop for each axis": (loop("j", loop("k", GRID + store("d", "row", "column"))), []),
     "a loop that no axis knows": (loop("j", loop("k", ROWS + store("d", "row", "0"))), [0]),
-    "between each other": (loop("j", FOUR_ON + store("d", "row", "0") + store("d", "next", "0")), []),
-    "where the next one was": (loop("j", ROWS + "  %next = add %row, %4 : i32\n" + store("d", "row", "0") + store("d", "next", "0")), [0]),
-    "two halves of what is anywhere": (loop("j", WIDE + store("d", "i", "column") + store("d", "i", "beside")), [0]),
+    "between each other": (
+        loop("j", FOUR_ON + store("d", "row", "0") + store("d", "next", "0")),
+        [],
+    ),
+    "where the next one was": (
+        loop(
+            "j",
+            ROWS
+            + "  %next = add %row, %4 : i32\n"
+            + store("d", "row", "0")
+            + store("d", "next", "0"),
+        ),
+        [0],
+    ),
+    "two halves of what is anywhere": (
+        loop("j", WIDE + store("d", "i", "column") + store("d", "i", "beside")),
+        [0],
+    ),
     "after a loop": (loop("j", ROWS + store("d", "row", "0")) + store("d", "i", "0"), [1]),
-    "after a loop, elsewhere": (loop("j", ROWS + store("d", "row", "0")) + store("d", "i", "8"), []),
+    "after a loop, elsewhere": (
+        loop("j", ROWS + store("d", "row", "0")) + store("d", "i", "8"),
+        [],
+    ),
     "before a loop": (store("d", "0", "0") + loop("j", store("d", "4", "0")), [1]),
     "updates": (update("add") * 2, []),
     "updates of two kinds": (update("add") + update("max"), [1]),
     "an update of what was stored": (store("d", "i", "0") + update("add"), [1]),
-    "after a branch": (store("d", "i", "0") + f"  if %more then {{\n{store('d', 'i', '0')}  yield\n  }} else {{\n  yield\n  }}\n" + store("d", "i", "8"), [1]),
+    "after a branch": (
+        store("d", "i", "0")
+        + f"  if %more then {{\n{store('d', 'i', '0')}  yield\n  }} else {{\n  yield\n  }}\n"
+        + store("d", "i", "8"),
+        [1],
+    ),
     "beside the last, over a branch": (
-        loop("j", store("d", "i", "0") + f"  if %more then {{\n{store('d', 'i', 'j')}  yield\n  }} else {{\n  yield\n  }}\n" + store("d", "i", "8")),
+        loop(
+            "j",
+            store("d", "i", "0")
+            + f"  if %more then {{\n{store('d', 'i', 'j')}  yield\n  }} else {{\n  yield\n  }}\n"
+            + store("d", "i", "8"),
+        ),
         [0, 1, 2],
     ),
 }
@@ -84,20 +112,33 @@ def test_what_drains(case: str) -> None:
     body, expected = CASES[case]
     module = parse_module(f"{HEAD}{body}  return\n}}\n", SIMT_TABLE)
     (function,) = module.functions.values()
-    stores = [operation for operation in function.walk() if operation.name in ("descriptor_store", "descriptor_reduce")]
+    stores = [
+        operation
+        for operation in function.walk()
+        if operation.name in ("descriptor_store", "descriptor_reduce")
+    ]
     drained = draining_stores(stores, function)
     assert [stores.index(one) for one in drained] == expected
 
 
 @device_function
 def anywhere(
-    d, n, row_step: tl.constexpr, row: tl.constexpr, other_row: tl.constexpr, column_step: tl.constexpr, column: tl.constexpr, other_column: tl.constexpr
+    d,
+    n,
+    row_step: tl.constexpr,
+    row: tl.constexpr,
+    other_row: tl.constexpr,
+    column_step: tl.constexpr,
+    column: tl.constexpr,
+    other_column: tl.constexpr,
 ):
     x = tl.full((4, 8), 1.0, tl.float32)
     for i in range(n):
         for j in range(2):
             d.store([i * row_step + row, j * column_step + column], x + i * 100 + j * 10)
-            d.store([i * row_step + other_row, j * column_step + other_column], x + i * 100 + j * 10 + 1)
+            d.store(
+                [i * row_step + other_row, j * column_step + other_column], x + i * 100 + j * 10 + 1
+            )
     d.store([other_row, column], x)
 
 
@@ -105,7 +146,20 @@ def anywhere(
 @pytest.mark.parametrize(("row_step", "column_step"), list(product((0, 2, 4, 8), (0, 8, 16))))
 def test_the_last_store_to_a_place_stays(row_step: int, column_step: int, completion: str) -> None:
     rng = np.random.default_rng(row_step * 100 + column_step)
-    constants = {name: int(rng.integers(0, 12)) for name in ("row", "other_row", "column", "other_column")}
+    constants = {
+        name: int(rng.integers(0, 12)) for name in ("row", "other_row", "column", "other_column")
+    }
     constants |= {"row_step": row_step, "column_step": column_step}
-    for target in (BulkTarget(8, completion=completion, seed=seed) for seed in range(3 if completion == "random" else 1)):
-        differ(anywhere, {"d": (4, 8)}, [np.zeros((40, 48), np.float32)], [3], target, constants=constants, num_warps=1)
+    for target in (
+        BulkTarget(8, completion=completion, seed=seed)
+        for seed in range(3 if completion == "random" else 1)
+    ):
+        differ(
+            anywhere,
+            {"d": (4, 8)},
+            [np.zeros((40, 48), np.float32)],
+            [3],
+            target,
+            constants=constants,
+            num_warps=1,
+        )

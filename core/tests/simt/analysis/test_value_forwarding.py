@@ -45,7 +45,12 @@ WRITTEN = {
 
 
 def value_called(function: Function, name: str) -> Value:
-    return next(result for operation in function.walk() for result in operation.results if result.name == name)
+    return next(
+        result
+        for operation in function.walk()
+        for result in operation.results
+        if result.name == name
+    )
 
 
 @pytest.mark.parametrize("spec", FORWARDING, ids=lambda spec: spec.name)
@@ -55,7 +60,11 @@ def test_what_is_known_of_an_operand_is_known_of_the_result(spec: OpSpec) -> Non
     function = module.kernel
     pointers, mask, a, b = (value_called(function, name) for name in ("pointers", "mask", "a", "b"))
     known = axis_info(function)
-    assert known[a] == known[pointers] and known[a].contiguity == (1, 64) and known[a].divisibility == (2, 16)
+    assert (
+        known[a] == known[pointers]
+        and known[a].contiguity == (1, 64)
+        and known[a].divisibility == (2, 16)
+    )
     assert known[b] == known[mask]
     affine = Affine(function)
     assert affine.form(a) == affine.form(pointers) is not None

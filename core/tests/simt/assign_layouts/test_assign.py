@@ -43,7 +43,9 @@ EXPANDED = dataclasses.replace(PORTABLE, features=frozenset())
 
 
 @pytest.mark.parametrize(("divisor", "vector"), [(None, 4), (16, 4), (4, 4), (2, 2), (1, 1)])
-def test_an_access_moves_no_more_elements_at_once_than_its_mask_treats_alike(divisor: int | None, vector: int) -> None:
+def test_an_access_moves_no_more_elements_at_once_than_its_mask_treats_alike(
+    divisor: int | None, vector: int
+) -> None:
     """``divisor`` is what is known of the number of elements; None: there is no mask."""
     module = parse_module(f"""tilewright.ir 1.0
     kernel @k(%p: ptr<f32> {{divisibility = 16}}, %n: i32 {{divisibility = {divisor or 1}}}) {{
@@ -89,16 +91,26 @@ def module_of(arguments: str, body: str) -> Module:
     ],
 )
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
-def test_conversions_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: list[str], num_warps: int) -> None:
+def test_conversions_of_classic_kernels(
+    kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: list[str], num_warps: int
+) -> None:
     module = kernel(name)
     assigned(module, matrix_target, num_warps)
-    large = [operation for operation in named(module, "simt.convert") if operation.operands[0].type.numel > 128]
+    large = [
+        operation
+        for operation in named(module, "simt.convert")
+        if operation.operands[0].type.numel > 128
+    ]
     assert sorted(str(operation.operands[0].type) for operation in large) == expected
     # At most a row of numbers besides: a bias, the pointers to rows, what is stored of each row.
-    assert len(named(module, "simt.convert")) - len(large) <= (1 if name in ("matmul", "gather_rows", "attention") else 0)
+    assert len(named(module, "simt.convert")) - len(large) <= (
+        1 if name in ("matmul", "gather_rows", "attention") else 0
+    )
 
 
-def test_accumulators_stay_where_the_dot_has_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_accumulators_stay_where_the_dot_has_them(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     module = kernel("matmul")
     assigned(module, matrix_target)
     (dot,) = named(module, "simt.dot")
@@ -106,27 +118,39 @@ def test_accumulators_stay_where_the_dot_has_them(kernel: Kernel, matrix_target:
     plan = plan_of(dot, matrix_target)
     (accumulator,) = [result for result in loop.results if str(result.type) == "tile<128x128xf32>"]
     assert layout_of(accumulator) == plan.c
-    assert not [operation for operation in named(module, "simt.convert") if str(operation.operands[0].type) == "tile<128x128xf32>"]
+    assert not [
+        operation
+        for operation in named(module, "simt.convert")
+        if str(operation.operands[0].type) == "tile<128x128xf32>"
+    ]
 
 
-def test_pointers_that_a_loop_carries_are_where_the_loads_want_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_pointers_that_a_loop_carries_are_where_the_loads_want_them(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     module = kernel("matmul")
     assigned(module, matrix_target)
     (loop,) = named(module, "for")
     loads = [operation for operation in loop.walk() if operation.name == "load"]
-    carried = {layout_of(argument) for argument in loop.regions[0].arguments if "ptr" in str(argument.type)}
+    carried = {
+        layout_of(argument) for argument in loop.regions[0].arguments if "ptr" in str(argument.type)
+    }
     assert carried == {layout_of(load.results[0]) for load in loads}
     assert len(loop.results) == 3
 
 
-def test_loads_and_stores_are_as_wide_as_they_can_be(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_loads_and_stores_are_as_wide_as_they_can_be(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     module = kernel("add")
     assigned(module, matrix_target)
     for operation in (*named(module, "load"), *named(module, "store")):
         assert layout_of(operation.operands[0]) == blocked((1024,), (0,), 4, 32, 4)
 
 
-def test_a_transposed_copy_reads_and_writes_along_memory(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_a_transposed_copy_reads_and_writes_along_memory(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     module = kernel("transpose")
     assigned(module, matrix_target)
     (load,), (store,) = named(module, "load"), named(module, "store")
@@ -134,7 +158,9 @@ def test_a_transposed_copy_reads_and_writes_along_memory(kernel: Kernel, matrix_
     assert layout_of(store.operands[0]).vector_width(0, 4) == 4
 
 
-def test_accumulators_are_brought_together_before_they_are_stored(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_accumulators_are_brought_together_before_they_are_stored(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     """Where the dot has them, a thread has 8 bytes of a row: as many lines of memory are touched for half as many bytes."""
     module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 32})
     assigned(module, matrix_target)
@@ -148,7 +174,11 @@ def test_accumulators_are_brought_together_before_they_are_stored(kernel: Kernel
 def test_threads_of_a_warp_exchange_elements_for_wider_accesses(axis: int, width: int) -> None:
     accumulators = LinearLayout((16, 32), (1, 8 * 32, 8, 16), (2, 4, 1 * 32, 2 * 32, 4 * 32), ())
     after = widened(accumulators, axis, width)
-    assert after is not None and after.vector_width(axis, 8) == width and after.warps == accumulators.warps
+    assert (
+        after is not None
+        and after.vector_width(axis, 8) == width
+        and after.warps == accumulators.warps
+    )
     assert within_warp(accumulators, after) is not None
     spread = [set(layout.lanes) | set(layout.registers) for layout in (accumulators, after)]
     assert spread[0] == spread[1] and len(spread[1]) == 9
@@ -159,12 +189,16 @@ def test_what_other_warps_have_cannot_be_exchanged() -> None:
     assert widened(layout, 1, 4) is None
 
 
-def test_wide_elements_are_stored_in_a_layout_of_their_own(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_wide_elements_are_stored_in_a_layout_of_their_own(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     """A layout for loads of 8 narrow elements would leave each thread every other 16 bytes of what it stores."""
     module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 64})
     assigned(module, matrix_target)
     (loop,), (store,) = named(module, "for"), named(module, "store")
-    loads = [layout_of(operation.results[0]) for operation in loop.walk() if operation.name == "load"]
+    loads = [
+        layout_of(operation.results[0]) for operation in loop.walk() if operation.name == "load"
+    ]
     assert [layout.vector_width(1, 8) for layout in loads] == [8, 8]
     assert layout_of(store.operands[0]).vector_width(1, 8) == 4
 
@@ -191,7 +225,9 @@ def test_conversions_come_before_widening_casts(matrix_target: EmulatedTarget) -
     assert conversions(module) == ["tile<64x64xf16>"]
 
 
-def test_invariant_operands_are_converted_before_the_loop(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_invariant_operands_are_converted_before_the_loop(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     module = kernel("attention")
     assigned(module, matrix_target)
     (loop,) = named(module, "for")
@@ -199,11 +235,17 @@ def test_invariant_operands_are_converted_before_the_loop(kernel: Kernel, matrix
     assert len(inside) == 2  # keys and values; the queries before, the result after
 
 
-def test_loads_are_in_flight_before_the_first_is_converted(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_loads_are_in_flight_before_the_first_is_converted(
+    kernel: Kernel, matrix_target: EmulatedTarget
+) -> None:
     module = kernel("matmul")
     assigned(module, matrix_target)
     (loop,) = named(module, "for")
-    order = [operation.name for operation in loop.regions[0] if operation.name in ("load", "simt.convert")]
+    order = [
+        operation.name
+        for operation in loop.regions[0]
+        if operation.name in ("load", "simt.convert")
+    ]
     assert order == ["load", "load", "simt.convert", "simt.convert"]
 
 
@@ -211,14 +253,21 @@ def test_loads_are_in_flight_before_the_first_is_converted(kernel: Kernel, matri
 
 
 @pytest.mark.parametrize(("warp_size", "num_warps"), [(4, 1), (8, 32), (32, 4), (64, 8), (64, 1)])
-def test_kernels_keep_the_rules_on_every_machine(kernel: Kernel, kernel_name: str, matrix_target: EmulatedTarget, warp_size: int, num_warps: int) -> None:
+def test_kernels_keep_the_rules_on_every_machine(
+    kernel: Kernel, kernel_name: str, matrix_target: EmulatedTarget, warp_size: int, num_warps: int
+) -> None:
     matrix_target.warp_size = warp_size
     assigned(kernel(kernel_name), matrix_target, num_warps)
 
 
 def powers_of_two(module: Module) -> bool:
     values = (value for operation in module.walk() for value in operation.results)
-    return not any(extent & (extent - 1) for value in values if isinstance(value.type, TileType) for extent in value.type.shape)
+    return not any(
+        extent & (extent - 1)
+        for value in values
+        if isinstance(value.type, TileType)
+        for extent in value.type.shape
+    )
 
 
 def test_every_operation_keeps_the_rules() -> None:
@@ -226,7 +275,11 @@ def test_every_operation_keeps_the_rules() -> None:
     count = 0
     for sample in all_samples():
         names = {operation.name for operation in sample.module.walk()}
-        if not powers_of_two(sample.module) or any("descriptor" in name for name in names) or names & {"dot_scaled", "call"}:
+        if (
+            not powers_of_two(sample.module)
+            or any("descriptor" in name for name in names)
+            or names & {"dot_scaled", "call"}
+        ):
             continue
         warp_size, num_warps = machines[count % len(machines)]
         assigned(parse_module(print_module(sample.module)), EmulatedTarget(warp_size), num_warps)
@@ -234,19 +287,39 @@ def test_every_operation_keeps_the_rules() -> None:
     assert count > 1000
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(programs(EXPANDED), st.sampled_from([(4, 1), (8, 4), (32, 4), (64, 2), (16, 32)]))
 def test_random_programs_keep_the_rules(program: Program, machine: tuple[int, int]) -> None:
     assigned(parse_module(print_module(program.module)), EmulatedTarget(machine[0]), machine[1])
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(programs(), st.sampled_from([(4, 1), (4, 2), (8, 2), (4, 4)]))
-def test_random_programs_compute_what_the_reference_does(program: Program, machine: tuple[int, int]) -> None:
+def test_random_programs_compute_what_the_reference_does(
+    program: Program, machine: tuple[int, int]
+) -> None:
     expected, found = program.arguments(), program.arguments()
     with np.errstate(all="ignore"):
         run_reference(program.module, expected, program.grid)
-    emulator.run(parse_module(print_module(program.module)), found, program.grid, warp_size=machine[0], num_warps=machine[1])
+    emulator.run(
+        parse_module(print_module(program.module)),
+        found,
+        program.grid,
+        warp_size=machine[0],
+        num_warps=machine[1],
+    )
     for output in program.outputs:
         assert not mismatch(output, expected[output.index], found[output.index])
 
@@ -270,35 +343,77 @@ def _normal(*shape: int, dtype: Any = np.float16) -> Any:
 @pytest.mark.parametrize(
     ("name", "constants", "arguments", "grid"),
     [
-        ("softmax", {"BLOCK": 64}, [_normal(3, 48, dtype=np.float32), np.full((3, 48), np.nan, np.float32), 48, 48, 48], (3, 1, 1)),
-        ("transpose", {"BM": 16, "BN": 32}, [_normal(32, 64, dtype=np.float32), np.full((64, 32), np.nan, np.float32), 32, 64], (2, 2, 1)),
+        (
+            "softmax",
+            {"BLOCK": 64},
+            [_normal(3, 48, dtype=np.float32), np.full((3, 48), np.nan, np.float32), 48, 48, 48],
+            (3, 1, 1),
+        ),
+        (
+            "transpose",
+            {"BM": 16, "BN": 32},
+            [_normal(32, 64, dtype=np.float32), np.full((64, 32), np.nan, np.float32), 32, 64],
+            (2, 2, 1),
+        ),
         (
             "matmul",
             {"BM": 16, "BN": 16, "BK": 16},
-            [_normal(32, 64), _normal(64, 32), np.full((32, 32), np.nan, np.float16), _normal(32, dtype=np.float32), 32, 32, 64, 64, 32, 32],
+            [
+                _normal(32, 64),
+                _normal(64, 32),
+                np.full((32, 32), np.nan, np.float16),
+                _normal(32, dtype=np.float32),
+                32,
+                32,
+                64,
+                64,
+                32,
+                32,
+            ],
             (2, 2, 1),
         ),
         (
             "attention",
             {"BLOCK_M": 16, "BLOCK_N": 16, "HEAD": 16},
-            [_normal(48, 16), _normal(48, 16), _normal(48, 16), np.full((48, 16), np.nan, np.float16), np.full(48, np.nan, np.float32), 0.25, 48],
+            [
+                _normal(48, 16),
+                _normal(48, 16),
+                _normal(48, 16),
+                np.full((48, 16), np.nan, np.float16),
+                np.full(48, np.nan, np.float32),
+                0.25,
+                48,
+            ],
             (3, 1, 1),
         ),
     ],
 )
 def test_kernels_compute_what_the_reference_does(
-    kernel: Kernel, name: str, constants: dict[str, int], arguments: list[Any], grid: tuple[int, int, int], stages: int
+    kernel: Kernel,
+    name: str,
+    constants: dict[str, int],
+    arguments: list[Any],
+    grid: tuple[int, int, int],
+    stages: int,
 ) -> None:
     expected, found = ([_aligned(argument) for argument in arguments] for _ in range(2))
     run_reference(kernel(name, constants), expected, grid)
     emulator.run(kernel(name, constants), found, grid, num_warps=2, warp_size=32, num_stages=stages)
     for a, b in zip(expected, found, strict=True):
         if isinstance(a, np.ndarray):
-            np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=2e-3, atol=2e-3)
+            np.testing.assert_allclose(
+                b.astype(np.float64), a.astype(np.float64), rtol=2e-3, atol=2e-3
+            )
 
 
 def test_the_check_finds_a_wrong_layout(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
-    for name, operation, result in (("add", "add", 0), ("matmul", "for", 0), ("softmax", "load", 0), ("matmul", "simt.dot", 0), ("attention", "broadcast", 0)):
+    for name, operation, result in (
+        ("add", "add", 0),
+        ("matmul", "for", 0),
+        ("softmax", "load", 0),
+        ("matmul", "simt.dot", 0),
+        ("attention", "broadcast", 0),
+    ):
         module = kernel(name)
         assigned(module, matrix_target)
         value = named(module, operation)[0].results[result]
@@ -316,7 +431,9 @@ def test_the_check_finds_a_wrong_layout(kernel: Kernel, matrix_target: EmulatedT
 
 
 def test_extents_that_are_no_powers_of_two_are_refused_with_the_operation() -> None:
-    module = module_of("%p: ptr<i32>", '%a = arange {start = 0, end = 24} : tile<24xi32>\nprint %a {prefix = ""}')
+    module = module_of(
+        "%p: ptr<i32>", '%a = arange {start = 0, end = 24} : tile<24xi32>\nprint %a {prefix = ""}'
+    )
     with pytest.raises(LoweringError, match=r"arange at .*powers of two, not on tile<24xi32>"):
         assign(module.kernel, EmulatedTarget(32), 4)
 
@@ -401,10 +518,15 @@ LAYOUTS = [
         ("reshape", "64", "8x4x2"),
     ],
 )
-def test_operand_layouts_follow_from_the_result(layout: LinearLayout, operation: str, operand: str, result: str) -> None:
+def test_operand_layouts_follow_from_the_result(
+    layout: LinearLayout, operation: str, operand: str, result: str
+) -> None:
     name, _, attributes = operation.partition(" ")
     operands = "%a, %a" if name in ("join", "cat") else "%a"
-    module = module_of(f"%a: tile<{operand}xf32>", f'%r = {name} {operands} {attributes} : tile<{result}xf32>\nprint %r {{prefix = ""}}')
+    module = module_of(
+        f"%a: tile<{operand}xf32>",
+        f'%r = {name} {operands} {attributes} : tile<{result}xf32>\nprint %r {{prefix = ""}}',
+    )
     (found,) = named(module, name)
     given, wanted = from_operands(found, layout)
     assert given.shape == layout.shape
@@ -484,7 +606,9 @@ BY_ROWS = "by rows"
         (["dot %x, %x, %x", "exp %y", "dot %y, %x, %x", "dot %x, %y, %x"], [True, True, False]),
     ],
 )
-def test_rows_stay_in_their_warps_where_a_product_is_computed_of_anothers_rows(products: list[str], by_rows: list[bool]) -> None:
+def test_rows_stay_in_their_warps_where_a_product_is_computed_of_anothers_rows(
+    products: list[str], by_rows: list[bool]
+) -> None:
     lines, last = [], "%x"
     for number, text in enumerate(products):
         lines.append(f"%y{number} = {text.replace('%y', last)} : tile<16x16xf32>")
@@ -502,7 +626,9 @@ def test_rows_stay_in_their_warps_where_a_product_is_computed_of_anothers_rows(p
         """,
     )
     assigned(module, RowsTarget(8))
-    assert [operation.attribute("plan") == BY_ROWS for operation in named(module, "simt.dot")] == by_rows
+    assert [
+        operation.attribute("plan") == BY_ROWS for operation in named(module, "simt.dot")
+    ] == by_rows
 
 
 def test_a_carried_value_may_be_what_it_began_as() -> None:

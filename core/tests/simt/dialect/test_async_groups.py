@@ -16,7 +16,9 @@ def pending(body: str) -> list[list[tuple[str, int]]]:
     """What each wait comes to, in program order."""
     function = read(f"{HEAD}{body}\nreturn\n}}").kernel
     tokens = Tokens(function)
-    return [tokens.pending(operation) for operation in function.walk() if operation.name == "simt.wait"]
+    return [
+        tokens.pending(operation) for operation in function.walk() if operation.name == "simt.wait"
+    ]
 
 
 def copies(body: str) -> list[int]:
@@ -29,7 +31,9 @@ def copies(body: str) -> list[int]:
 def test_groups_that_ended_later_may_be_in_flight() -> None:
     assert copies(A + B + C + "simt.wait tokens=[%a]") == [2]
     assert copies(A + B + C + "simt.wait tokens=[%c]") == [0]
-    assert copies(A + "simt.wait tokens=[%a]\n" + B + "simt.wait tokens=[%a]\nsimt.wait tokens=[%b]") == [0, 1, 0]
+    assert copies(
+        A + "simt.wait tokens=[%a]\n" + B + "simt.wait tokens=[%a]\nsimt.wait tokens=[%b]"
+    ) == [0, 1, 0]
 
 
 def test_the_youngest_of_several_tokens_counts() -> None:
@@ -38,7 +42,12 @@ def test_the_youngest_of_several_tokens_counts() -> None:
 
 def test_queues_are_counted_apart() -> None:
     dot = '%r, %p = simt.dot_start %t, %t, %t {plan = "p"} : tile<4x4xf32>, token<matmuls>\n'
-    body = A + dot + B + "%v = simt.commit : token<vendor>\nsimt.wait tokens=[%a]\nsimt.wait tokens=[%p, %b]\nsimt.wait tokens=[%v]"
+    body = (
+        A
+        + dot
+        + B
+        + "%v = simt.commit : token<vendor>\nsimt.wait tokens=[%a]\nsimt.wait tokens=[%p, %b]\nsimt.wait tokens=[%v]"
+    )
     assert pending(body) == [[("copies", 1)], [("matmuls", 0), ("copies", 0)], [("vendor", 0)]]
 
 
@@ -115,7 +124,11 @@ def test_a_while_waits_on_both_sides_of_its_condition() -> None:
 
 
 def test_loops_in_loops() -> None:
-    inner = "%q = for %zero, %n, %one, inits=[%x] : token<copies> body(%j: i32, %y: token<copies>) {\n" + B + "simt.wait tokens=[%y]\nyield %b\n}\n"
+    inner = (
+        "%q = for %zero, %n, %one, inits=[%x] : token<copies> body(%j: i32, %y: token<copies>) {\n"
+        + B
+        + "simt.wait tokens=[%y]\nyield %b\n}\n"
+    )
     assert copies(A + loop("%a", "%x", inner + "simt.wait tokens=[%q]\n", "%q")) == [1, 0]
 
 
@@ -132,7 +145,12 @@ def counted(body: str) -> list[int]:
     head = HEAD.replace("%n: i32", "%p: tile<4x4xptr<f32>>, %n: i32")
     function = read(f"{head}{slot}{body}\nreturn\n}}").kernel
     tokens = Tokens(function, lambda operation: 3)
-    return [count for wait in function.walk() if wait.name == "simt.wait" for _, count in tokens.pending(wait)]
+    return [
+        count
+        for wait in function.walk()
+        if wait.name == "simt.wait"
+        for _, count in tokens.pending(wait)
+    ]
 
 
 START = 'simt.copy_start %s, %p {by = "x"}\n'
@@ -143,5 +161,10 @@ def test_copies_are_counted_where_the_machine_counts_them() -> None:
     assert counted(START + A + START + START + B + "simt.wait tokens=[%a]") == [6]
     assert counted(START + A + B + C + "simt.wait tokens=[%a]") == [0]
     assert counted(START + A + START + "simt.wait tokens=[%a]") == [3]
-    assert counted(A + START + B + loop("%a, %b", "%x, %y", "simt.wait tokens=[%x]\n" + START + C, "%y, %c")) == [3]
-    assert counted(A + f"if %go then {{\n{START}yield\n}} else {{\n{START}{START}yield\n}}\nsimt.wait tokens=[%a]") == [3]
+    assert counted(
+        A + START + B + loop("%a, %b", "%x, %y", "simt.wait tokens=[%x]\n" + START + C, "%y, %c")
+    ) == [3]
+    assert counted(
+        A
+        + f"if %go then {{\n{START}yield\n}} else {{\n{START}{START}yield\n}}\nsimt.wait tokens=[%a]"
+    ) == [3]

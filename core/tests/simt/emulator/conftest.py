@@ -35,12 +35,28 @@ class Machine:
         insert_barriers(function, target)
         return function, lower_function(function, target, {})
 
-    def run(self, text: str, arguments: Sequence[Any], target: EmulatedTarget, modes: Sequence[str] = ("late",), seed: int = 0) -> None:
+    def run(
+        self,
+        text: str,
+        arguments: Sequence[Any],
+        target: EmulatedTarget,
+        modes: Sequence[str] = ("late",),
+        seed: int = 0,
+    ) -> None:
         """Run a text in modes, one after the other."""
         function, code = self.lowered(text, target)
         types = [argument.type for argument in function.arguments]
         for mode in modes:
-            run_text(code, target, types, arguments, (1, 1, 1), function.attributes[WARPS], completion=mode, seed=seed)
+            run_text(
+                code,
+                target,
+                types,
+                arguments,
+                (1, 1, 1),
+                function.attributes[WARPS],
+                completion=mode,
+                seed=seed,
+            )
 
 
 class Ring:
@@ -126,12 +142,20 @@ kernel @ring(%da: desc<8x8xf32>, %db: desc<8x8xf32>, %out: ptr<f32>, %n: i32) at
   return
 }}"""
         rng = np.random.default_rng(1)
-        self.a, self.b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((8, self.K), (self.K, 8)))
+        self.a, self.b = (
+            rng.integers(-3, 4, shape).astype(np.float32) for shape in ((8, self.K), (self.K, 8))
+        )
 
     def run(self, mode: str, seed: int = 0) -> bool:
         """Whether the result is right."""
         out = np.full((8, 8), 77, np.float32)
-        Machine().run(self.text, [EmulatedDescriptor(self.a), EmulatedDescriptor(self.b), out, self.K // 8], BulkTarget(LANES), (mode,), seed)
+        Machine().run(
+            self.text,
+            [EmulatedDescriptor(self.a), EmulatedDescriptor(self.b), out, self.K // 8],
+            BulkTarget(LANES),
+            (mode,),
+            seed,
+        )
         return bool(np.array_equal(out, self.a @ self.b))
 
 

@@ -23,14 +23,31 @@ from tilewright.testing.stage_text import read
 Body = Callable[[emulator.EmulatedTarget, FunctionWriter, str], None]
 
 
-def run(body: Body, out: Any, *, warps: int = 2, warp_size: int = 8, grid: tuple[int, int, int] = (1, 1, 1), number: int = 0, completion: str = "late") -> None:
+def run(
+    body: Body,
+    out: Any,
+    *,
+    warps: int = 2,
+    warp_size: int = 8,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    number: int = 0,
+    completion: str = "late",
+) -> None:
     """Run a kernel of (pointer, number); ``body`` gets the number of the thread in its program."""
     target, module = emulator.EmulatedTarget(warp_size), ModuleWriter("nounwind")
     w = target.begin(module, "kernel", [("ptr", "out"), ("i32", "number")], warps, {})
     thread = w.emit(f"add i32 %lane, {w.emit(f'mul i32 %warp, {warp_size}')}")
     body(target, w, thread)
     w.ret()
-    emulator.run_text(module.text(), target, [PointerType(I32), I32], [out, number], grid, warps, completion=completion)
+    emulator.run_text(
+        module.text(),
+        target,
+        [PointerType(I32), I32],
+        [out, number],
+        grid,
+        warps,
+        completion=completion,
+    )
 
 
 def at(w: FunctionWriter, base: str, index: str) -> str:
@@ -47,7 +64,9 @@ def test_threads_exchange_through_shuffles_and_shared_memory(warps: int, warp_si
         w.do(f"store i32 {value}, ptr {at(w, shared, thread)}")
         target.threads.barrier(w, target.record.everyone)
         far = w.emit(f"sub i32 {threads - 1}, {thread}")
-        found = w.emit(f"add i32 {w.load('i32', at(w, shared, far), 4)}, {w.emit('mul i32 %px, 1000')}")
+        found = w.emit(
+            f"add i32 {w.load('i32', at(w, shared, far), 4)}, {w.emit('mul i32 %px, 1000')}"
+        )
         place = w.emit(f"add i32 {thread}, {w.emit(f'mul i32 %px, {threads}')}")
         target.memory.store(w, at(w, "%out", place), I32, [found], None, Access())
 
@@ -117,10 +136,19 @@ def test_a_copy_happens_when_it_is_waited_for() -> None:
     """Two groups in flight: waiting for the first finishes that one only. A false mask gives zeros."""
     shown = [SHOW.format(i=i, far=16 * i, slot=slot) for i, slot in enumerate(("a", "b", "c", "c"))]
     target = emulator.EmulatedTarget(8)
-    module = read("".join([COPIES, *shown[:3], "simt.wait tokens=[%second]", shown[3], "return\n}"]), target)
+    module = read(
+        "".join([COPIES, *shown[:3], "simt.wait tokens=[%second]", shown[3], "return\n}"]), target
+    )
     run_stages(module, target, {"num_warps": 2}, ["allocate"])
     given, out = np.arange(5, 21, dtype=np.int32), np.zeros((4, 16), np.int32)
-    emulator.run_text(lower_function(module.kernel, target, {}), target, [PointerType(I32)] * 2, [given, out], (1, 1, 1), 2)
+    emulator.run_text(
+        lower_function(module.kernel, target, {}),
+        target,
+        [PointerType(I32)] * 2,
+        [given, out],
+        (1, 1, 1),
+        2,
+    )
     pattern = np.frombuffer(b"\xa5" * 4, np.int32)[0]
     np.testing.assert_array_equal(out, [given, np.zeros(16), np.full(16, pattern), given])
 

@@ -45,10 +45,17 @@ LOADED, STORED = "simt.await %full, %zero, %first", "simt.wait tokens=[%t]"
 @pytest.mark.parametrize("padding", ["zero", "nan"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("at", [(0, 0), (-2, 5), (6, -3), (100, 0), (3, -8)])
-def test_blocks_are_padded_and_cut_at_the_edges_of_tensors(machine: Any, padding: str, mode: str, at: tuple[int, int]) -> None:
+def test_blocks_are_padded_and_cut_at_the_edges_of_tensors(
+    machine: Any, padding: str, mode: str, at: tuple[int, int]
+) -> None:
     x = np.arange(70, dtype=np.float32).reshape(7, 10)
     y = np.full((9, 5), -1, np.float32).T
-    machine.run(blocks(LOADED, STORED, padding), [EmulatedDescriptor(x, (4, 8)), EmulatedDescriptor(y), *at, 2, 3], BulkTarget(4), (mode,))
+    machine.run(
+        blocks(LOADED, STORED, padding),
+        [EmulatedDescriptor(x, (4, 8)), EmulatedDescriptor(y), *at, 2, 3],
+        BulkTarget(4),
+        (mode,),
+    )
     block = np.full((4, 8), np.nan if padding == "nan" else 0, np.float32)
     for row in range(4):
         for column in range(8):
@@ -61,7 +68,10 @@ def test_blocks_are_padded_and_cut_at_the_edges_of_tensors(machine: Any, padding
 
 def test_a_program_does_not_end_while_its_memory_is_copied(machine: Any) -> None:
     arguments = [EmulatedDescriptor(np.zeros((4, 8), np.float32)) for _ in range(2)]
-    for load, store, message in (("", STORED, "copies to its shared memory"), (LOADED, "", "copies from its shared memory")):
+    for load, store, message in (
+        ("", STORED, "copies to its shared memory"),
+        (LOADED, "", "copies from its shared memory"),
+    ):
         with pytest.raises(KernelError, match=message):
             machine.run(blocks(load, store), [*arguments, 0, 0, 0, 0], BulkTarget(4))
 
@@ -74,7 +84,9 @@ def test_what_is_loaded_before_the_wait_is_the_pattern(machine: Any) -> None:
 
 
 @pytest.mark.parametrize("written", ["", " {written = true}"])
-def test_what_is_written_twice_is_what_the_last_store_says_only_if_the_first_was_waited_for(machine: Any, written: str) -> None:
+def test_what_is_written_twice_is_what_the_last_store_says_only_if_the_first_was_waited_for(
+    machine: Any, written: str
+) -> None:
     """Reading a slot and writing the tensor are two things."""
     y = np.zeros((4, 8), np.float32)
     again = f"""{STORED}{written}
@@ -86,8 +98,16 @@ def test_what_is_written_twice_is_what_the_last_store_says_only_if_the_first_was
   %s = simt.commit : token<stores>
   simt.wait tokens=[%s]"""
     text = blocks(LOADED, again).replace("  %zero =", "  %2 = constant 2.0 : f32\n  %zero =")
-    text = text.replace("\nkernel", "\n#L0 = layout<4x8, registers [(0,1) (0,2)], lanes [(0,4) (1,0)], warps [(2,0)]>\nkernel")
-    machine.run(text, [EmulatedDescriptor(np.ones((4, 8), np.float32)), EmulatedDescriptor(y), 0, 0, 0, 0], BulkTarget(4), ("late",))
+    text = text.replace(
+        "\nkernel",
+        "\n#L0 = layout<4x8, registers [(0,1) (0,2)], lanes [(0,4) (1,0)], warps [(2,0)]>\nkernel",
+    )
+    machine.run(
+        text,
+        [EmulatedDescriptor(np.ones((4, 8), np.float32)), EmulatedDescriptor(y), 0, 0, 0, 0],
+        BulkTarget(4),
+        ("late",),
+    )
     np.testing.assert_array_equal(y, np.full((4, 8), 2 if written else 1, np.float32))
 
 
@@ -128,47 +148,90 @@ def test_parts_take_turns_in_order(machine: Any, mode: str) -> None:
         return f"%d = constant {digit} : i32\n%b = constant 10 : i32\n%x = load %out : i32\n%y = mul %x, %b : i32\n%z = add %y, %d : i32\nstore %out, %z"
 
     out = np.zeros(1, np.int32)
-    machine.run(parts(*(counting(place, 3, append(place + 1)) for place in (1, 0, 2))).replace("constant 4", "constant 3"), [out], EmulatedTarget(4), (mode,))
+    machine.run(
+        parts(*(counting(place, 3, append(place + 1)) for place in (1, 0, 2))).replace(
+            "constant 4", "constant 3"
+        ),
+        [out],
+        EmulatedTarget(4),
+        (mode,),
+    )
     assert out[0] == 123123123
 
 
 def test_a_turn_that_nobody_passes_on_is_a_deadlock(machine: Any) -> None:
     waits = 'simt.turn_wait {order = "line", place = 1, of = 2}'
-    with pytest.raises(KernelError, match="part p1: 12 threads of warps 1, 2, 3 wait for their turn, which is place 1 of order 0; it is that of place 0"):
+    with pytest.raises(
+        KernelError,
+        match="part p1: 12 threads of warps 1, 2, 3 wait for their turn, which is place 1 of order 0; it is that of place 0",
+    ):
         machine.run(parts("", waits), [np.zeros(1, np.int32)], EmulatedTarget(4))
 
 
 def test_a_turn_is_passed_on_by_who_has_it(machine: Any) -> None:
-    with pytest.raises(KernelError, match="place 1 of order 0 passes on a turn that is that of place 0"):
-        machine.run(parts('simt.turn_pass {order = "line", place = 1, of = 2}'), [np.zeros(1, np.int32)], EmulatedTarget(4))
+    with pytest.raises(
+        KernelError, match="place 1 of order 0 passes on a turn that is that of place 0"
+    ):
+        machine.run(
+            parts('simt.turn_pass {order = "line", place = 1, of = 2}'),
+            [np.zeros(1, np.int32)],
+            EmulatedTarget(4),
+        )
 
 
 def test_a_fresh_object_has_ended_the_phase_before_its_first(machine: Any) -> None:
-    machine.run(parts("%odd = constant true : i1\nsimt.await %objects, %one, %odd"), [np.zeros(1, np.int32)], EmulatedTarget(4), MODES)
-    with pytest.raises(KernelError, match="part p0: 4 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier 1, which is in phase 0"):
-        machine.run(parts("simt.await %objects, %one, %even", ""), [np.zeros(1, np.int32)], EmulatedTarget(4))
+    machine.run(
+        parts("%odd = constant true : i1\nsimt.await %objects, %one, %odd"),
+        [np.zeros(1, np.int32)],
+        EmulatedTarget(4),
+        MODES,
+    )
+    with pytest.raises(
+        KernelError,
+        match="part p0: 4 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier 1, which is in phase 0",
+    ):
+        machine.run(
+            parts("simt.await %objects, %one, %even", ""),
+            [np.zeros(1, np.int32)],
+            EmulatedTarget(4),
+        )
 
 
 def test_an_object_is_one_of_those_that_were_made(machine: Any) -> None:
     with pytest.raises(KernelError, match="there is no mbarrier at byte 64 of shared memory"):
         machine.run(parts("simt.arrive %objects, %n"), [np.zeros(1, np.int32)], EmulatedTarget(4))
     with pytest.raises(KernelError, match="there is no mbarrier at byte 64"):
-        machine.run(parts("simt.await %objects, %n, %even"), [np.zeros(1, np.int32)], EmulatedTarget(4))
+        machine.run(
+            parts("simt.await %objects, %n, %even"), [np.zeros(1, np.int32)], EmulatedTarget(4)
+        )
 
 
 def test_a_barrier_in_a_part_is_the_parts_own(machine: Any) -> None:
     """Another part waits for an object meanwhile; each part has barriers as often as it likes."""
     release = "barrier\nbarrier\nbarrier\nsimt.arrive %objects, %zero\nbarrier"
     out = np.zeros(1, np.int32)
-    machine.run(parts(release, "simt.await %objects, %zero, %even\nstore %out, %n", "barrier"), [out], EmulatedTarget(4), MODES)
+    machine.run(
+        parts(release, "simt.await %objects, %zero, %even\nstore %out, %n", "barrier"),
+        [out],
+        EmulatedTarget(4),
+        MODES,
+    )
     assert out[0] == 4
 
 
 def test_the_lanes_of_a_warp_meet_before_it_arrives(machine: Any) -> None:
-    lines = machine.lowered(parts("", "simt.arrive %objects, %zero"), EmulatedTarget(4))[1].splitlines()
-    (arrival,) = (number for number, line in enumerate(lines) if f"@emulated_call(ptr %block, ptr %own, i64 {ARRIVE}," in line)
+    lines = machine.lowered(parts("", "simt.arrive %objects, %zero"), EmulatedTarget(4))[
+        1
+    ].splitlines()
+    (arrival,) = (
+        number
+        for number, line in enumerate(lines)
+        if f"@emulated_call(ptr %block, ptr %own, i64 {ARRIVE}," in line
+    )
     before = [line for line in lines[:arrival] if "call void @emulated_" in line]
-    assert f"@emulated_barrier(ptr %block, ptr %own, i64 {AT_WARP_BARRIER}, i64 0," in before[-1] and before[-1].endswith("i32 4)")
+    assert f"@emulated_barrier(ptr %block, ptr %own, i64 {AT_WARP_BARRIER}, i64 0," in before[
+        -1
+    ] and before[-1].endswith("i32 4)")
 
 
 def test_each_warp_arrives(machine: Any) -> None:
@@ -176,7 +239,9 @@ def test_each_warp_arrives(machine: Any) -> None:
     three = parts("", "simt.arrive %objects, %zero\nsimt.await %objects, %zero, %even")
     three = three.replace("simt.barriers 1", "simt.barriers 3")
     assert "simt.barriers 3" in three
-    machine.run(three.replace("constant 4", "constant 3"), [np.zeros(1, np.int32)], EmulatedTarget(4), MODES)
+    machine.run(
+        three.replace("constant 4", "constant 3"), [np.zeros(1, np.int32)], EmulatedTarget(4), MODES
+    )
 
 
 # ---- products
@@ -224,7 +289,9 @@ WAIT = "%r = simt.wait tokens=[%t], tiles=[%d] : tile<8x8xf32, #L0>"
 NUMPY = {"f16": np.float16, "f32": np.float32, "i8": np.int8}
 
 
-def run_product(machine: Any, text: str, mode: str, element: str = "f16") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def run_product(
+    machine: Any, text: str, mode: str, element: str = "f16"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(3)
     a, b = (rng.integers(-3, 4, (8, 8)).astype(NUMPY[element]) for _ in range(2))
     c, out = rng.integers(-3, 4, (8, 8)).astype(np.float32), np.zeros((8, 8), np.float32)
@@ -233,22 +300,33 @@ def run_product(machine: Any, text: str, mode: str, element: str = "f16") -> tup
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("a", "plan"), [("slot", "toy.ss"), ("registers", "toy.rs"), ("slot", "toy.rs")])
+@pytest.mark.parametrize(
+    ("a", "plan"), [("slot", "toy.ss"), ("registers", "toy.rs"), ("slot", "toy.rs")]
+)
 @pytest.mark.parametrize("element", ["f16", "f32"])
-def test_an_asynchronous_product_gives_its_result_after_a_wait(machine: Any, mode: str, a: str, plan: str, element: str) -> None:
-    out, c, expected = run_product(machine, product(START.replace("PLAN", plan), WAIT, a, element), mode, element)
+def test_an_asynchronous_product_gives_its_result_after_a_wait(
+    machine: Any, mode: str, a: str, plan: str, element: str
+) -> None:
+    out, c, expected = run_product(
+        machine, product(START.replace("PLAN", plan), WAIT, a, element), mode, element
+    )
     np.testing.assert_array_equal(out, expected + c)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_product_by_an_asynchronous_plan_may_be_waited_for_at_once(machine: Any, mode: str) -> None:
+def test_a_product_by_an_asynchronous_plan_may_be_waited_for_at_once(
+    machine: Any, mode: str
+) -> None:
     text = '%s = simt.dot A, %y, %ct {plan = "toy.ss"} : tile<8x8xf32, #L0>\n%r = simt.dot A, %y, %s {plan = "toy.ss"} : tile<8x8xf32, #L0>'
     out, c, expected = run_product(machine, product(text), mode)
     np.testing.assert_array_equal(out, 2 * expected + c)
 
 
 def test_a_result_that_is_not_waited_for_is_what_its_registers_had(machine: Any) -> None:
-    unfinished = product(START.replace("PLAN", "toy.ss"), "%r = add %d, %ct : tile<8x8xf32, #L0>\nsimt.wait tokens=[%t]")
+    unfinished = product(
+        START.replace("PLAN", "toy.ss"),
+        "%r = add %d, %ct : tile<8x8xf32, #L0>\nsimt.wait tokens=[%t]",
+    )
     out, c, _ = run_product(machine, unfinished, "late")
     np.testing.assert_array_equal(out, 2 * c)
 
@@ -260,7 +338,9 @@ def test_a_slot_may_be_written_after_the_wait_for_its_product_only(machine: Any,
     out, c, expected = run_product(machine, right, mode)
     np.testing.assert_array_equal(out, expected + c)
     wrong = product(START.replace("PLAN", "toy.ss"), f"barrier\n{write}\nbarrier\n{WAIT}")
-    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a matmul in flight reads"):
+    with pytest.raises(
+        FlightError, match=r"simt.store at .*: writes what a matmul in flight reads"
+    ):
         run_product(machine, wrong, mode)
 
 

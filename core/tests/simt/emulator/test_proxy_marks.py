@@ -73,7 +73,9 @@ def multiplied(a, b, c):
     c.store([0, 0], tl.dot((i[:, None] - i[None, :]).to(tl.float32), b.load([0, 0])))
 
 
-def run(fn: Any, completion: str, *, fences: bool, stores: bool = True, programs: int = 1) -> list[np.ndarray]:
+def run(
+    fn: Any, completion: str, *, fences: bool, stores: bool = True, programs: int = 1
+) -> list[np.ndarray]:
     """Run a kernel on the emulated machine, with its proxy fences or without them.
 
     Args:
@@ -138,7 +140,9 @@ def test_without_proxy_fences_they_are_refused(fn: Any, completion: str) -> None
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_each_access_through_the_async_proxy_is_checked(fn: Any, stores: bool, refused: str, completion: str) -> None:
+def test_each_access_through_the_async_proxy_is_checked(
+    fn: Any, stores: bool, refused: str, completion: str
+) -> None:
     run(fn, completion, fences=True, stores=stores)
     with pytest.raises(KernelError, match=refused):
         run(fn, completion, fences=False, stores=stores)

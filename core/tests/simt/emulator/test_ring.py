@@ -13,27 +13,78 @@ from tilewright.simt.emulator.layout import MODES
 #: what is changed -> (the changes, modes in which it shows, part of the message where it is no wrong result)
 MUTANTS: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "no wait before a slot is filled again": ({"empty": ""}, ("late", "crossed"), ""),
-    "the wait for another slot than the one that is filled": ({"empty": "simt.await %empty, %zero, %ph {alone = true}"}, ("crossed",), ""),
+    "the wait for another slot than the one that is filled": (
+        {"empty": "simt.await %empty, %zero, %ph {alone = true}"},
+        ("crossed",),
+        "",
+    ),
     "no wait for a slot to be filled": ({"full": ""}, ("late",), "more arrivals at mbarrier 0"),
-    "the first phase is waited for before it is over": ({"first phase": "false"}, MODES, "part load: 8 threads of warps 0 wait for"),
-    "the other phase is waited for": ({"full": "%yes = constant true : i1\n%other = xor %qh, %yes : i1\nsimt.await %full, %t, %other"}, ("late",), ""),
-    "slots are never given back": ({"arrive": ""}, MODES, "2 of 2 arrivals and 0 bytes are missing"),
-    "slots are given back while a product reads them": ({"arrive": "simt.arrive %empty, %t"}, ("crossed",), ""),
-    "no product is waited for before its slots are given back": ({"wait": ""}, ("late", "crossed"), ""),
-    "no bytes are announced": ({"expect": "simt.arrive %full, %s"}, ("late", "early", "crossed"), ""),
-    "too many bytes are announced": ({"expect": "simt.expect %full, %s {bytes = 1024}"}, MODES, "0 of 1 arrivals and 512 bytes are missing"),
-    "too few bytes are announced": ({"expect": "simt.expect %full, %s {bytes = 256}"}, ("late", "early", "crossed"), ""),
-    "more arrivals are counted than come": ({"init": "%empty = simt.barriers 3 : barriers<2>"}, MODES, "1 of 3 arrivals and 0 bytes are missing"),
-    "the result is read while it is made": ({"last": "%r = add %acc, %c : tile<8x8xf32, #L0>"}, ("late", "crossed"), ""),
+    "the first phase is waited for before it is over": (
+        {"first phase": "false"},
+        MODES,
+        "part load: 8 threads of warps 0 wait for",
+    ),
+    "the other phase is waited for": (
+        {
+            "full": "%yes = constant true : i1\n%other = xor %qh, %yes : i1\nsimt.await %full, %t, %other"
+        },
+        ("late",),
+        "",
+    ),
+    "slots are never given back": (
+        {"arrive": ""},
+        MODES,
+        "2 of 2 arrivals and 0 bytes are missing",
+    ),
+    "slots are given back while a product reads them": (
+        {"arrive": "simt.arrive %empty, %t"},
+        ("crossed",),
+        "",
+    ),
+    "no product is waited for before its slots are given back": (
+        {"wait": ""},
+        ("late", "crossed"),
+        "",
+    ),
+    "no bytes are announced": (
+        {"expect": "simt.arrive %full, %s"},
+        ("late", "early", "crossed"),
+        "",
+    ),
+    "too many bytes are announced": (
+        {"expect": "simt.expect %full, %s {bytes = 1024}"},
+        MODES,
+        "0 of 1 arrivals and 512 bytes are missing",
+    ),
+    "too few bytes are announced": (
+        {"expect": "simt.expect %full, %s {bytes = 256}"},
+        ("late", "early", "crossed"),
+        "",
+    ),
+    "more arrivals are counted than come": (
+        {"init": "%empty = simt.barriers 3 : barriers<2>"},
+        MODES,
+        "1 of 3 arrivals and 0 bytes are missing",
+    ),
+    "the result is read while it is made": (
+        {"last": "%r = add %acc, %c : tile<8x8xf32, #L0>"},
+        ("late", "crossed"),
+        "",
+    ),
 }
 
 
-@pytest.mark.parametrize(("mode", "seed"), [("late", 0), ("early", 0), ("crossed", 0), *(("random", seed) for seed in range(4))])
+@pytest.mark.parametrize(
+    ("mode", "seed"),
+    [("late", 0), ("early", 0), ("crossed", 0), *(("random", seed) for seed in range(4))],
+)
 def test_a_ring_between_parts(ring: Any, mode: str, seed: int) -> None:
     assert ring().run(mode, seed)
 
 
-@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name, (_, modes, _) in MUTANTS.items() for mode in modes])
+@pytest.mark.parametrize(
+    ("name", "mode"), [(name, mode) for name, (_, modes, _) in MUTANTS.items() for mode in modes]
+)
 def test_a_mistake_in_a_ring_shows(ring: Any, name: str, mode: str) -> None:
     changes, _, message = MUTANTS[name]
     try:

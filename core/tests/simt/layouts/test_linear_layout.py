@@ -42,14 +42,25 @@ def layouts(draw: st.DrawFn, min_rank: int = 1, max_bits: int = 6) -> LinearLayo
     lane_count, warp_count = rng.randint(0, 3), rng.randint(0, 2)
 
     def take(count: int) -> tuple[int, ...]:
-        return tuple(vectors.pop() if vectors and rng.random() < 0.7 else rng.choice([0, rng.randrange(1 << total)]) for _ in range(count))
+        return tuple(
+            vectors.pop()
+            if vectors and rng.random() < 0.7
+            else rng.choice([0, rng.randrange(1 << total)])
+            for _ in range(count)
+        )
 
     lanes, warps = take(lane_count), take(warp_count)
     return LinearLayout(tuple(1 << count for count in bits), tuple(vectors), lanes, warps)
 
 
 def slots(layout: LinearLayout) -> list[Slot]:
-    return list(itertools.product(range(layout.register_count), range(1 << len(layout.lanes)), range(1 << len(layout.warps))))
+    return list(
+        itertools.product(
+            range(layout.register_count),
+            range(1 << len(layout.lanes)),
+            range(1 << len(layout.warps)),
+        )
+    )
 
 
 def model(layout: LinearLayout) -> dict[Slot, tuple[int, ...]]:
@@ -57,10 +68,15 @@ def model(layout: LinearLayout) -> dict[Slot, tuple[int, ...]]:
     found = {}
     for slot in slots(layout):
         point = [0] * len(layout.shape)
-        for number, images in zip(slot, (layout.registers, layout.lanes, layout.warps), strict=True):
+        for number, images in zip(
+            slot, (layout.registers, layout.lanes, layout.warps), strict=True
+        ):
             for bit, image in enumerate(images):
                 if number >> bit & 1:
-                    point = [a ^ b for a, b in zip(point, np.unravel_index(image, layout.shape), strict=True)]
+                    point = [
+                        a ^ b
+                        for a, b in zip(point, np.unravel_index(image, layout.shape), strict=True)
+                    ]
         found[slot] = tuple(int(x) for x in point)
     return found
 
@@ -78,7 +94,9 @@ def test_elements_are_where_the_bits_say(layout: LinearLayout) -> None:
     for (register, lane, warp), point in model(layout).items():
         element = layout.element(register, lane, warp)
         assert coordinates(element, layout.shape) == point
-        assert row_major(point, layout.shape) == element == np.ravel_multi_index(point, layout.shape)
+        assert (
+            row_major(point, layout.shape) == element == np.ravel_multi_index(point, layout.shape)
+        )
         assert layout.register_elements()[register] ^ layout.element(0, lane, warp) == element
 
 
@@ -90,7 +108,11 @@ def test_covers_means_that_every_element_is_held(layout: LinearLayout) -> None:
 @given(layouts())
 def test_threads_that_are_not_redundant_hold_each_element_once(layout: LinearLayout) -> None:
     lane_mask, warp_mask = layout.redundant_threads()
-    points = [point for (_, lane, warp), point in model(layout).items() if not lane & lane_mask and not warp & warp_mask]
+    points = [
+        point
+        for (_, lane, warp), point in model(layout).items()
+        if not lane & lane_mask and not warp & warp_mask
+    ]
     assert len(points) == len(set(points))
     assert set(points) == set(model(layout).values())
 
@@ -113,14 +135,20 @@ def test_reshape_keeps_row_major_numbers(layout: LinearLayout, data: st.DataObje
     moved = layout.reshape((1 << cut, 1 << (total - cut)))
     after = model(moved)
     for slot, point in model(layout).items():
-        assert np.ravel_multi_index(point, layout.shape) == np.ravel_multi_index(after[slot], moved.shape)
+        assert np.ravel_multi_index(point, layout.shape) == np.ravel_multi_index(
+            after[slot], moved.shape
+        )
     axis = data.draw(st.integers(0, len(layout.shape)))
     wider = model(layout.expand_dims(axis))
-    assert all(wider[slot] == (*point[:axis], 0, *point[axis:]) for slot, point in model(layout).items())
+    assert all(
+        wider[slot] == (*point[:axis], 0, *point[axis:]) for slot, point in model(layout).items()
+    )
 
 
 @given(layouts(), st.data())
-def test_without_an_axis_threads_hold_what_is_left_of_their_elements(layout: LinearLayout, data: st.DataObject) -> None:
+def test_without_an_axis_threads_hold_what_is_left_of_their_elements(
+    layout: LinearLayout, data: st.DataObject
+) -> None:
     axis = data.draw(st.integers(0, len(layout.shape) - 1))
     left = layout.without_axis(axis) if len(layout.shape) > 1 else None
     narrow = layout.narrowed(axis)
@@ -132,12 +160,17 @@ def test_without_an_axis_threads_hold_what_is_left_of_their_elements(layout: Lin
 
 
 @given(layouts(), st.data())
-def test_a_thread_holds_of_the_source_of_a_broadcast_what_it_repeats(layout: LinearLayout, data: st.DataObject) -> None:
+def test_a_thread_holds_of_the_source_of_a_broadcast_what_it_repeats(
+    layout: LinearLayout, data: st.DataObject
+) -> None:
     shape = tuple(data.draw(st.sampled_from((1, extent))) for extent in layout.shape)
     source = layout.broadcast_source(shape)
     assert source.shape == shape
     for thread, points in held(layout).items():
-        expected = {tuple(0 if extent == 1 else x for x, extent in zip(point, shape, strict=True)) for point in points}
+        expected = {
+            tuple(0 if extent == 1 else x for x, extent in zip(point, shape, strict=True))
+            for point in points
+        }
         assert held(source)[thread] == expected
 
 
@@ -149,18 +182,29 @@ def test_joined_holds_both_halves_in_one_thread(layout: LinearLayout) -> None:
         assert held(joined)[thread] == {(*point, half) for point in points for half in (0, 1)}
     after = model(joined)
     for (register, lane, warp), point in model(layout).items():
-        assert [after[2 * register + half, lane, warp] for half in (0, 1)] == [(*point, 0), (*point, 1)]
+        assert [after[2 * register + half, lane, warp] for half in (0, 1)] == [
+            (*point, 0),
+            (*point, 1),
+        ]
 
 
 @given(layouts(), st.data())
-def test_vector_width_counts_consecutive_registers(layout: LinearLayout, data: st.DataObject) -> None:
-    axis, limit = data.draw(st.integers(0, len(layout.shape) - 1)), data.draw(st.sampled_from((1, 2, 4, 16)))
+def test_vector_width_counts_consecutive_registers(
+    layout: LinearLayout, data: st.DataObject
+) -> None:
+    axis, limit = (
+        data.draw(st.integers(0, len(layout.shape) - 1)),
+        data.draw(st.sampled_from((1, 2, 4, 16))),
+    )
     width = layout.vector_width(axis, limit)
     points = model(layout)
     first = [points[register, 0, 0] for register in range(layout.register_count)]
 
     def consecutive(count: int) -> bool:
-        return count <= len(first) and all(first[i] == tuple(i if at == axis else 0 for at in range(len(layout.shape))) for i in range(count))
+        return count <= len(first) and all(
+            first[i] == tuple(i if at == axis else 0 for at in range(len(layout.shape)))
+            for i in range(count)
+        )
 
     assert width <= limit and consecutive(width)
     assert 2 * width > limit or not consecutive(2 * width)
@@ -173,7 +217,9 @@ def test_vector_width_counts_consecutive_registers(layout: LinearLayout, data: s
     st.sampled_from((1, 4, 8, 32)),
     st.sampled_from((1, 2, 4)),
 )
-def test_blocked_puts_threads_side_by_side(bits: list[int], rng: random.Random, vector: int, lanes: int, warps: int) -> None:
+def test_blocked_puts_threads_side_by_side(
+    bits: list[int], rng: random.Random, vector: int, lanes: int, warps: int
+) -> None:
     shape = tuple(1 << count for count in bits)
     order = list(range(len(shape)))
     rng.shuffle(order)
@@ -207,7 +253,9 @@ def test_a_basis_solves_what_is_in_its_span(vectors: list[int], wanted: int) -> 
 
 @given(layouts(), st.randoms(use_true_random=False))
 @settings(max_examples=30)
-def test_a_shared_layout_gives_places_through_a_layout(layout: LinearLayout, rng: random.Random) -> None:
+def test_a_shared_layout_gives_places_through_a_layout(
+    layout: LinearLayout, rng: random.Random
+) -> None:
     bits = log2(math.prod(layout.shape))
     images = [1 << bit for bit in range(bits)]
     rng.shuffle(images)
@@ -215,7 +263,9 @@ def test_a_shared_layout_gives_places_through_a_layout(layout: LinearLayout, rng
     for register, lane, warp in slots(layout):
         place = shared.offset(layout.element(register, lane, warp))
         parts = (shared.through(part) for part in (layout.registers, layout.lanes, layout.warps))
-        assert place == combine(next(parts), register) ^ combine(next(parts), lane) ^ combine(next(parts), warp)
+        assert place == combine(next(parts), register) ^ combine(next(parts), lane) ^ combine(
+            next(parts), warp
+        )
     assert {shared.offset(element) for element in range(1 << bits)} == set(range(1 << bits))
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from tilewright.simt.layouts.f2 import annihilators, parity, separator
-from tilewright.simt.layouts.linear_layout import LinearLayout, blocked, coordinates, replicated, row_major
+from tilewright.simt.layouts.linear_layout import (
+    LinearLayout,
+    blocked,
+    coordinates,
+    replicated,
+    row_major,
+)
 from tilewright.simt.layouts.reduce_plan import ReducePlan, plan_reduction
 from tilewright.testing.random_layouts import random_layout
 
@@ -24,13 +30,17 @@ def unordered(tree: Tree) -> Any:
     return tree if isinstance(tree, int) else frozenset((unordered(tree[0]), unordered(tree[1])))
 
 
-def run_plan(plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int) -> dict[tuple[int, int], list[Tree]]:
+def run_plan(
+    plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int
+) -> dict[tuple[int, int], list[Tree]]:
     """What the registers of the result are in every thread (lane, warp), as a machine would compute them."""
     lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)
     threads = {}
     for lane in range(lanes):
         for warp in range(warps):
-            trees: list[Tree] = [layout.element(register, lane, warp) for register in range(layout.register_count)]
+            trees: list[Tree] = [
+                layout.element(register, lane, warp) for register in range(layout.register_count)
+            ]
             for step in plan.pairs:
                 for left, right in step:
                     trees[left] = (trees[left], trees[right])
@@ -41,7 +51,9 @@ def run_plan(plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int
         for (lane, warp), trees in before.items():
             partner = before[lane ^ step.lanes, warp]
             swap = ordered and parity(lane & step.order)
-            pairs = [(own, partner[register ^ step.registers]) for register, own in enumerate(trees)]
+            pairs = [
+                (own, partner[register ^ step.registers]) for register, own in enumerate(trees)
+            ]
             threads[lane, warp] = [(b, a) if swap else (a, b) for a, b in pairs]
     if not plan.through_memory(not ordered):
         return threads
@@ -71,7 +83,9 @@ def run_plan(plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int
         for (lane, warp), trees in before.items():
             partner = before[lane ^ step.lanes, warp]
             swap = ordered and parity(lane & step.order)
-            threads[lane, warp] = [(b, a) if swap else (a, b) for a, b in zip(trees, partner, strict=True)]
+            threads[lane, warp] = [
+                (b, a) if swap else (a, b) for a, b in zip(trees, partner, strict=True)
+            ]
     return threads
 
 
@@ -83,17 +97,24 @@ def check(layout: LinearLayout, axis: int, *, ordered: bool, most: int = 4) -> R
         for register, tree in enumerate(trees):
             number = plan.result.element(register, lane, warp)
             point = list(coordinates(number, plan.result.shape))
-            expected = sorted(row_major([*point[:axis], i, *point[axis:]], layout.shape) for i in range(layout.shape[axis]))
+            expected = sorted(
+                row_major([*point[:axis], i, *point[axis:]], layout.shape)
+                for i in range(layout.shape[axis])
+            )
             assert sorted(leaves(tree)) == expected
             form = tree if ordered else unordered(tree)
-            assert seen.setdefault(number, form) == form, "threads that hold one element combined it in different orders"
+            assert seen.setdefault(number, form) == form, (
+                "threads that hold one element combined it in different orders"
+            )
     return plan
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_any_layout_combines_every_element_once_and_alike_in_all_threads(seed: int) -> None:
     rng = random.Random(seed)
-    shape = rng.choice([(16,), (64,), (4, 8), (8, 4), (2, 4, 8), (16, 1), (1,), (32, 2), (2, 2, 2, 4)])
+    shape = rng.choice(
+        [(16,), (64,), (4, 8), (8, 4), (2, 4, 8), (16, 1), (1,), (32, 2), (2, 2, 2, 4)]
+    )
     layout = random_layout(rng, shape, rng.choice([4, 8, 16]), rng.choice([1, 2, 4, 16]))
     check(layout, rng.randrange(len(shape)), ordered=bool(seed & 1), most=rng.choice([1, 2, 4]))
 
@@ -151,7 +172,9 @@ def test_lanes_that_hold_registers_of_others_use_memory_only_where_order_counts(
 
 
 def test_a_lane_that_moves_along_and_off_the_axis_meets_another_register() -> None:
-    layout = LinearLayout((2, 2), (2,), (3,), ())  # registers are rows; lane 1 is in the other row and column
+    layout = LinearLayout(
+        (2, 2), (2,), (3,), ()
+    )  # registers are rows; lane 1 is in the other row and column
     plan = check(layout, 1, ordered=True)
     ((step),) = plan.exchanges
     assert (step.lanes, step.registers) == (1, 1)
@@ -176,4 +199,6 @@ def test_functionals(seed: int) -> None:
             reached |= {other ^ vector for other in reached}
     for number in range(len(independent)):
         functional = separator(independent, number, width)
-        assert [parity(vector & functional) for vector in independent] == [int(i == number) for i in range(len(independent))]
+        assert [parity(vector & functional) for vector in independent] == [
+            int(i == number) for i in range(len(independent))
+        ]

@@ -9,7 +9,21 @@ import numpy as np
 import pytest
 
 from tilewright.ir import Builder, Function
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, FloatType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    FloatType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.emulator import EmulatedTarget, run_text
@@ -20,10 +34,27 @@ from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright.simt.target.conversion_plan import SharedMove, WarpMove, plan_conversion
 from tilewright.testing.random_layouts import random_layout
 
-NUMPY = {I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F16: np.uint16, BF16: np.uint16, F32: np.uint32, F64: np.uint64}
+NUMPY = {
+    I1: np.bool_,
+    I8: np.int8,
+    I16: np.int16,
+    I32: np.int32,
+    I64: np.int64,
+    F16: np.uint16,
+    BF16: np.uint16,
+    F32: np.uint32,
+    F64: np.uint64,
+}
 
 
-def convert(a: LinearLayout, b: LinearLayout, element: Type, target: EmulatedTarget, num_warps: int, repeat: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def convert(
+    a: LinearLayout,
+    b: LinearLayout,
+    element: Type,
+    target: EmulatedTarget,
+    num_warps: int,
+    repeat: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
     """Load a tile of random bits in layout ``a``, convert it to ``b`` and store it; ``repeat`` times in a loop. (in, out)."""
     count = int(np.prod(a.shape))
     function = Function("kernel", [PointerType(element), PointerType(element)])
@@ -57,9 +88,18 @@ def convert(a: LinearLayout, b: LinearLayout, element: Type, target: EmulatedTar
     elif element is I1:
         given = rng.integers(0, 2, count).astype(np.bool_)
     else:
-        given = rng.integers(0, 256, count * np.dtype(NUMPY[element]).itemsize, np.uint8).view(NUMPY[element])
+        given = rng.integers(0, 256, count * np.dtype(NUMPY[element]).itemsize, np.uint8).view(
+            NUMPY[element]
+        )
     out = np.zeros_like(given)
-    run_text(text, target, [argument.type for argument in function.arguments], [given, out], (1, 1, 1), num_warps)
+    run_text(
+        text,
+        target,
+        [argument.type for argument in function.arguments],
+        [given, out],
+        (1, 1, 1),
+        num_warps,
+    )
     return given, out
 
 
@@ -95,8 +135,19 @@ def test_within_a_warp_no_shared_memory_is_used(element: Type, seed: int) -> Non
 
 
 @pytest.mark.parametrize("element", [I1, I8, F16, BF16, I16, F32], ids=str)
-@pytest.mark.parametrize("images", [((1, 2, 16, 32), (4, 8)), ((1, 2, 16, 32), (12, 8)), ((2, 1, 17, 32), (5, 8)), ((4, 3, 16, 32), (1, 8))], ids=str)
-def test_narrow_elements_share_words_while_lanes_and_registers_are_exchanged(element: Type, images: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    "images",
+    [
+        ((1, 2, 16, 32), (4, 8)),
+        ((1, 2, 16, 32), (12, 8)),
+        ((2, 1, 17, 32), (5, 8)),
+        ((4, 3, 16, 32), (1, 8)),
+    ],
+    ids=str,
+)
+def test_narrow_elements_share_words_while_lanes_and_registers_are_exchanged(
+    element: Type, images: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
     a, b = LinearLayout((64,), (1, 2, 4, 8), (16, 32), ()), LinearLayout((64,), *images, ())
     given, out = convert(a, b, element, EmulatedTarget(4), 1)
     np.testing.assert_array_equal(given, out)

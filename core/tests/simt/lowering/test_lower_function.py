@@ -15,7 +15,24 @@ import pytest
 
 from tilewright.errors import KernelError
 from tilewright.ir.core import Region, Value
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, IntType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    IntType,
+    TileType,
+    Type,
+)
 from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
 from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
@@ -68,9 +85,22 @@ def test_a_loop_ends_at_the_limits_of_its_type(type_: IntType, constant: bool) -
     kernel = SampleKernel(f"limits/{type_}")
     b = kernel.b
     for bounds in limits(type_):
-        values = [kernel.constant(type_, bound) if constant else kernel.scalar(type_, Draw(array=lambda rng, n, bound=bound: [bound])) for bound in bounds]
-        region = kernel.region((type_, I32, type_), lambda i, count, last: (b.add(count, kernel.constant(I32, 1)), b.add(b.mul(last, last), i)))
-        for result in b.region_op("for", *values, [kernel.constant(I32, 0), kernel.constant(type_, 3)], regions=[region]).results:
+        values = [
+            kernel.constant(type_, bound)
+            if constant
+            else kernel.scalar(type_, Draw(array=lambda rng, n, bound=bound: [bound]))
+            for bound in bounds
+        ]
+        region = kernel.region(
+            (type_, I32, type_),
+            lambda i, count, last: (
+                b.add(count, kernel.constant(I32, 1)),
+                b.add(b.mul(last, last), i),
+            ),
+        )
+        for result in b.region_op(
+            "for", *values, [kernel.constant(I32, 0), kernel.constant(type_, 3)], regions=[region]
+        ).results:
             kernel.store(result)
     sample = kernel.finish()
     arguments = sample.make_arguments(np.random.default_rng(0))
@@ -80,7 +110,11 @@ def test_a_loop_ends_at_the_limits_of_its_type(type_: IntType, constant: bool) -
         last = 3
         for i in range(first, stop, step):
             last = type_.wrap(last * last + i)
-        assert outputs[2 * number : 2 * number + 2] == [len(range(first, stop, step)), last], (first, stop, step)
+        assert outputs[2 * number : 2 * number + 2] == [len(range(first, stop, step)), last], (
+            first,
+            stop,
+            step,
+        )
 
 
 @pytest.mark.parametrize("type_", [I32, U32, I64], ids=str)
@@ -92,11 +126,16 @@ def test_a_loop_whose_step_is_not_positive_does_not_run(type_: IntType) -> None:
         given = kernel.scalar(type_, Draw(array=lambda rng, n, step=step: [step]))
         region = kernel.region((type_, I32), lambda i, count: b.add(count, kernel.constant(I32, 1)))
         bounds = [kernel.constant(type_, 0), kernel.constant(type_, 10), given]
-        kernel.store(b.region_op("for", *bounds, [kernel.constant(I32, 0)], regions=[region]).results[0])
+        kernel.store(
+            b.region_op("for", *bounds, [kernel.constant(I32, 0)], regions=[region]).results[0]
+        )
     sample = kernel.finish()
     arguments = sample.make_arguments(np.random.default_rng(0))
     random_layouts.run(sample.module, arguments, (1, 1, 1), random.Random(0), 1, 4)
-    assert [int(arguments[position][0]) for position in sample.outputs] == [4, *[0] * (len(steps) - 1)]
+    assert [int(arguments[position][0]) for position in sample.outputs] == [
+        4,
+        *[0] * (len(steps) - 1),
+    ]
 
 
 # ---- scans and reductions whose order counts
@@ -120,23 +159,44 @@ def leftmost(kernel: SampleKernel, type_: Type) -> Region:
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize(("shape", "axis"), [((64,), 0), ((4, 16), 1), ((16, 4), 0), ((2, 8, 4), 1), ((128,), 0), ((1, 32), 1), ((8, 1), 1)])
-def test_a_scan_keeps_the_order_of_its_elements(shape: tuple[int, ...], axis: int, reverse: bool) -> None:
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((64,), 0),
+        ((4, 16), 1),
+        ((16, 4), 0),
+        ((2, 8, 4), 1),
+        ((128,), 0),
+        ((1, 32), 1),
+        ((8, 1), 1),
+    ],
+)
+def test_a_scan_keeps_the_order_of_its_elements(
+    shape: tuple[int, ...], axis: int, reverse: bool
+) -> None:
     for seed in range(3):
         kernel = SampleKernel("scan/affine")
         tiles = [kernel.load(U32, shape), kernel.load(U32, shape)]
-        for result in kernel.b.region_op("scan", tiles, regions=[affine(kernel)], axis=axis, reverse=reverse).results:
+        for result in kernel.b.region_op(
+            "scan", tiles, regions=[affine(kernel)], axis=axis, reverse=reverse
+        ).results:
             kernel.store(result)
         check(kernel.finish(), 7 * seed + axis + len(shape))
 
 
-def scan_through_every_kind(registers: Sequence[int], lanes: Sequence[int], warps: Sequence[int], *, reverse: bool) -> None:
+def scan_through_every_kind(
+    registers: Sequence[int], lanes: Sequence[int], warps: Sequence[int], *, reverse: bool
+) -> None:
     """A scan of 256 elements in a layout given by the bits that registers, lanes and warps move."""
-    layout = LinearLayout((256,), *(tuple(1 << bit for bit in bits) for bits in (registers, lanes, warps)))
+    layout = LinearLayout(
+        (256,), *(tuple(1 << bit for bit in bits) for bits in (registers, lanes, warps))
+    )
     assert plan_scan(layout, 0) is not None and scan_layout(layout, 0) is layout
     kernel = SampleKernel("scan/kinds")
     tiles = [kernel.load(U32, (256,)), kernel.load(U32, (256,))]
-    for result in kernel.b.region_op("scan", tiles, regions=[affine(kernel)], axis=0, reverse=reverse).results:
+    for result in kernel.b.region_op(
+        "scan", tiles, regions=[affine(kernel)], axis=0, reverse=reverse
+    ).results:
         kernel.store(result)
     sample = kernel.finish()
 
@@ -144,7 +204,9 @@ def scan_through_every_kind(registers: Sequence[int], lanes: Sequence[int], warp
     run_reference(sample.module, expected, sample.grid)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(random_layouts, "random_layout", lambda *given: layout)
-        random_layouts.run(sample.module, found, sample.grid, random.Random(0), 1 << len(warps), 1 << len(lanes))
+        random_layouts.run(
+            sample.module, found, sample.grid, random.Random(0), 1 << len(warps), 1 << len(lanes)
+        )
     check_outputs(sample, expected, found)
 
 
@@ -163,7 +225,9 @@ def scan_through_every_kind(registers: Sequence[int], lanes: Sequence[int], warp
         ((4, 6, 5, 7), (), (0, 3, 2, 1)),
     ],
 )
-def test_a_scan_through_registers_lanes_and_warps_in_any_order_of_bits(registers: Any, lanes: Any, warps: Any, reverse: bool) -> None:
+def test_a_scan_through_registers_lanes_and_warps_in_any_order_of_bits(
+    registers: Any, lanes: Any, warps: Any, reverse: bool
+) -> None:
     scan_through_every_kind(registers, lanes, warps, reverse=reverse)
 
 
@@ -175,7 +239,11 @@ def test_layouts_that_a_scan_refuses_are_replaced() -> None:
         assert plan_scan(layout, axis) is None
         other = scan_layout(layout, axis)
         assert plan_scan(other, axis) is not None and other.covers
-        assert (other.shape, len(other.lanes), len(other.warps)) == (layout.shape, len(layout.lanes), len(layout.warps))
+        assert (other.shape, len(other.lanes), len(other.warps)) == (
+            layout.shape,
+            len(layout.lanes),
+            len(layout.warps),
+        )
     assert plan_scan(mixed, 0) is None
     kept = blocked((32, 64), (1, 0), 4, 16, 4)
     assert scan_layout(kept, 0) is kept and scan_layout(kept, 1) is kept
@@ -186,18 +254,30 @@ def test_several_operands_of_different_widths_are_scanned_and_reduced(type_: Typ
     for seed in range(3):
         kernel = SampleKernel(f"leftmost/{type_}")
         b, shape = kernel.b, (4, 32)
-        draw = Draw(array=lambda rng, n: rng.integers(0, 2, n) * rng.integers(0, 2, n)) if type_ is not BF16 else Draw(0, 1, integral=True)
-        tiles = [kernel.load(type_, shape, draw), b.cast(kernel.offsets(shape), result=TileType(shape, I64))]
+        draw = (
+            Draw(array=lambda rng, n: rng.integers(0, 2, n) * rng.integers(0, 2, n))
+            if type_ is not BF16
+            else Draw(0, 1, integral=True)
+        )
+        tiles = [
+            kernel.load(type_, shape, draw),
+            b.cast(kernel.offsets(shape), result=TileType(shape, I64)),
+        ]
         for result in b.region_op("scan", tiles, regions=[leftmost(kernel, type_)], axis=1).results:
             kernel.store(result)
 
         def least(x: Value, i: Value, y: Value, j: Value) -> Any:
             """The number that is not zero at the least position: in any order, but written so that swapped operands are not seen to be equal."""
             zero = kernel.constant(type_, 0)
-            better = b.or_(b.cmp(y, zero, predicate="eq"), b.and_(b.cmp(x, zero, predicate="ne"), b.cmp(i, j, predicate="lt")))
+            better = b.or_(
+                b.cmp(y, zero, predicate="eq"),
+                b.and_(b.cmp(x, zero, predicate="ne"), b.cmp(i, j, predicate="lt")),
+            )
             return b.select(better, x, y), b.select(better, i, j)
 
-        for result in b.region_op("reduce", tiles, regions=[kernel.region((type_, I64, type_, I64), least)], axis=1).results[:1]:
+        for result in b.region_op(
+            "reduce", tiles, regions=[kernel.region((type_, I64, type_, I64), least)], axis=1
+        ).results[:1]:
             kernel.store(result)
         check(kernel.finish(), seed)
 
@@ -207,13 +287,22 @@ def test_a_combination_with_control_flow() -> None:
     b = kernel.b
 
     def longer(x: Value, y: Value) -> Value:
-        then, otherwise = kernel.region((), lambda: b.add(y, kernel.constant(I32, 0))), kernel.region((), lambda: x)
-        value: Value = b.region_op("if", b.cmp(x, y, predicate="lt"), regions=[then, otherwise], results=[I32]).result
+        then, otherwise = (
+            kernel.region((), lambda: b.add(y, kernel.constant(I32, 0))),
+            kernel.region((), lambda: x),
+        )
+        value: Value = b.region_op(
+            "if", b.cmp(x, y, predicate="lt"), regions=[then, otherwise], results=[I32]
+        ).result
         return value
 
     tile = kernel.load(I32, (8, 16))
-    kernel.store(b.region_op("reduce", [tile], regions=[kernel.region((I32, I32), longer)], axis=0).result)
-    kernel.store(b.region_op("scan", [tile], regions=[kernel.region((I32, I32), longer)], axis=1).result)
+    kernel.store(
+        b.region_op("reduce", [tile], regions=[kernel.region((I32, I32), longer)], axis=0).result
+    )
+    kernel.store(
+        b.region_op("scan", [tile], regions=[kernel.region((I32, I32), longer)], axis=1).result
+    )
     sample = kernel.finish()
     for seed in range(5):
         check(sample, seed)
@@ -226,22 +315,44 @@ def test_every_thread_has_the_same_bits_of_a_reduction(symmetric: bool) -> None:
         kernel = SampleKernel("reduce/uniform")
         b = kernel.b
         tile = kernel.load(F32 if symmetric else U32, (64,))
-        region = kernel.region((F32, F32), b.add) if symmetric else kernel.region((U32, U32), lambda x, y: b.add(b.mul(x, kernel.constant(U32, 3)), y))
+        region = (
+            kernel.region((F32, F32), b.add)
+            if symmetric
+            else kernel.region((U32, U32), lambda x, y: b.add(b.mul(x, kernel.constant(U32, 3)), y))
+        )
         total = b.region_op("reduce", [tile], regions=[region], axis=0).result
         out = kernel.pointer(total.type, (1,), output=True)
         b.store(out, total)
         b.barrier()
-        b.assert_(b.cmp(b.load(out, volatile=True), total, predicate="eq"), message="another thread has another result")
+        b.assert_(
+            b.cmp(b.load(out, volatile=True), total, predicate="eq"),
+            message="another thread has another result",
+        )
         sample = kernel.finish()
         arguments = sample.make_arguments(np.random.default_rng(seed))
-        random_layouts.run(sample.module, arguments, (1, 1, 1), random.Random(seed), *MACHINES[seed % len(MACHINES)])
+        random_layouts.run(
+            sample.module,
+            arguments,
+            (1, 1, 1),
+            random.Random(seed),
+            *MACHINES[seed % len(MACHINES)],
+        )
 
 
 # ---- exchanges of any type
 
 
 @pytest.mark.parametrize(
-    ("type_", "count", "words"), [("i1", 5, 2), ("i8", 3, 1), ("i16", 3, 2), ("half", 2, 1), ("float", 2, 2), ("double", 1, 2), ("ptr", 1, 2)]
+    ("type_", "count", "words"),
+    [
+        ("i1", 5, 2),
+        ("i8", 3, 1),
+        ("i16", 3, 2),
+        ("half", 2, 1),
+        ("float", 2, 2),
+        ("double", 1, 2),
+        ("ptr", 1, 2),
+    ],
 )
 def test_values_of_any_type_are_exchanged_in_few_words(type_: str, count: int, words: int) -> None:
     module = ModuleWriter("nounwind")
@@ -265,14 +376,24 @@ def test_values_of_any_type_are_exchanged_in_few_words(type_: str, count: int, w
 
 
 def test_prints_are_the_lines_that_every_backend_prints(capfd: pytest.CaptureFixture[str]) -> None:
-    for number, sample in enumerate(sample for sample in samples("print") if sample.name != "print/ptr"):
+    for number, sample in enumerate(
+        sample for sample in samples("print") if sample.name != "print/ptr"
+    ):
         expected: list[str] = []
         arguments = sample.make_arguments(np.random.default_rng(number))
         run_reference(sample.module, arguments, sample.grid, printer=expected.append)
         capfd.readouterr()
-        random_layouts.run(sample.module, arguments, sample.grid, random.Random(number), *MACHINES[number % len(MACHINES)])
+        random_layouts.run(
+            sample.module,
+            arguments,
+            sample.grid,
+            random.Random(number),
+            *MACHINES[number % len(MACHINES)],
+        )
         _flush()
-        assert sorted(capfd.readouterr().out.splitlines()) == sorted("\n".join(expected).splitlines()), sample.name
+        assert sorted(capfd.readouterr().out.splitlines()) == sorted(
+            "\n".join(expected).splitlines()
+        ), sample.name
 
 
 def _flush() -> None:
@@ -282,14 +403,23 @@ def _flush() -> None:
 
 
 @pytest.mark.parametrize(("warps", "lanes"), [(1, 4), (2, 8), (4, 32)])
-def test_prints_of_each_thread_repeat_all_but_tiles(capfd: pytest.CaptureFixture[str], warps: int, lanes: int) -> None:
+def test_prints_of_each_thread_repeat_all_but_tiles(
+    capfd: pytest.CaptureFixture[str], warps: int, lanes: int
+) -> None:
     kernel = SampleKernel("print/each_thread", grid=(1, 2, 1))
     tile = kernel.load(I32, (4,))
     kernel.b.print([tile, kernel.b.constant(value=7, result=I32)], prefix="x: ", each_thread=True)
     kernel.b.print([], prefix="here", each_thread=True)
     _flush()
     capfd.readouterr()
-    random_layouts.run(kernel.finish().module, [np.arange(4, dtype=np.int32)], (1, 2, 1), random.Random(warps), warps, lanes)
+    random_layouts.run(
+        kernel.finish().module,
+        [np.arange(4, dtype=np.int32)],
+        (1, 2, 1),
+        random.Random(warps),
+        warps,
+        lanes,
+    )
     _flush()
     expected: list[str] = []
     for program in ("pid (0, 0, 0)", "pid (0, 1, 0)"):
@@ -303,13 +433,25 @@ def test_percent_signs_and_nan_are_printed_as_they_are(capfd: pytest.CaptureFixt
     kernel.b.print([kernel.load(F32, (4,))], prefix="100%d %s")
     _flush()
     capfd.readouterr()
-    random_layouts.run(kernel.finish().module, [np.array([np.nan, -np.nan, np.inf, -np.inf], np.float32)], (1, 1, 1), random.Random(0), 1, 4)
+    random_layouts.run(
+        kernel.finish().module,
+        [np.array([np.nan, -np.nan, np.inf, -np.inf], np.float32)],
+        (1, 1, 1),
+        random.Random(0),
+        1,
+        4,
+    )
     _flush()
     lines = sorted(capfd.readouterr().out.splitlines())
-    assert lines == [f"pid (0, 0, 0) idx ({i}) 100%d %s: {text}" for i, text in enumerate(("nan", "nan", "inf", "-inf"))]
+    assert lines == [
+        f"pid (0, 0, 0) idx ({i}) 100%d %s: {text}"
+        for i, text in enumerate(("nan", "nan", "inf", "-inf"))
+    ]
 
 
-def test_several_values_and_none_are_printed_as_everywhere(capfd: pytest.CaptureFixture[str]) -> None:
+def test_several_values_and_none_are_printed_as_everywhere(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     kernel = SampleKernel("print/several")
     tile = kernel.load(I32, (2, 16))
     kernel.b.print([tile, kernel.b.constant(value=7, result=I32)], prefix="x: ")
@@ -320,8 +462,14 @@ def test_several_values_and_none_are_printed_as_everywhere(capfd: pytest.Capture
     random_layouts.run(kernel.finish().module, [x], (1, 1, 1), random.Random(1), 1, 4)
     _flush()
     lines = capfd.readouterr().out.splitlines()
-    expected = [f"pid (0, 0, 0) idx ({i}, {j:2}) x: (operand 0) {x[i, j]}" for i in range(2) for j in range(16)]
-    assert sorted(lines) == sorted([*expected, "pid (0, 0, 0) idx () x: (operand 1) 7", "pid (0, 0, 0) 100% done"])
+    expected = [
+        f"pid (0, 0, 0) idx ({i}, {j:2}) x: (operand 0) {x[i, j]}"
+        for i in range(2)
+        for j in range(16)
+    ]
+    assert sorted(lines) == sorted(
+        [*expected, "pid (0, 0, 0) idx () x: (operand 1) 7", "pid (0, 0, 0) 100% done"]
+    )
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -329,7 +477,9 @@ def test_an_assertion_fails_where_its_mask_holds(masked: bool) -> None:
     kernel = SampleKernel("assert")
     b, x = kernel.b, kernel.load(I32, (4, 8))
     mask = b.cmp(x, kernel.constant(x.type, 5), predicate="ne") if masked else None
-    b.assert_(b.cmp(x, kernel.constant(x.type, 5), predicate="lt"), mask=mask, message="x is too great")
+    b.assert_(
+        b.cmp(x, kernel.constant(x.type, 5), predicate="lt"), mask=mask, message="x is too great"
+    )
     module = kernel.finish().module
     values = np.zeros((4, 8), np.int32)
     values[2, 3] = 5
@@ -355,33 +505,61 @@ def test_a_library_function_is_called_for_each_element(shape: tuple[int, ...]) -
     np.testing.assert_allclose(arguments[2], np.hypot(arguments[0], arguments[1]), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("type_", "pack"), [(U8, 4), (I16, 2), (F16, 4), (F32, 1), (I32, 2), (I64, 1), (U8, 1), (I8, 8)], ids=str)
-def test_assembly_gets_packed_operands(type_: Type, pack: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("type_", "pack"),
+    [(U8, 4), (I16, 2), (F16, 4), (F32, 1), (I32, 2), (I64, 1), (U8, 1), (I8, 8)],
+    ids=str,
+)
+def test_assembly_gets_packed_operands(
+    type_: Type, pack: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The assembly of the test adds 1 to each element of its operands: what it gets is checked by what comes out."""
     calls: list[int] = []
 
-    def increment(context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]) -> list[str]:
-        assert (text, constraints) == ("add", "=r,r") and [replace(operand, name="") for operand in operands] == list(results)
+    def increment(
+        context: SimtContext,
+        text: str,
+        constraints: str,
+        results: Sequence[AssemblyOperand],
+        operands: Sequence[AssemblyOperand],
+    ) -> list[str]:
+        assert (text, constraints) == ("add", "=r,r") and [
+            replace(operand, name="") for operand in operands
+        ] == list(results)
         calls.append(len(operands))
         w, found = context.writer, []
         bits = max(8, getattr(type_, "bits", 32))
         for operand in operands:
             kind, name = operand.type, operand.name
             if bits >= 32 or kind != "i32":
-                found.append(w.emit(f"{'fadd' if kind in ('float', 'double') else 'add'} {kind} {name}, {'1.0' if kind in ('float', 'double') else 1}"))
+                found.append(
+                    w.emit(
+                        f"{'fadd' if kind in ('float', 'double') else 'add'} {kind} {name}, {'1.0' if kind in ('float', 'double') else 1}"
+                    )
+                )
                 continue
             vector = f"<{32 // bits} x {'half' if type_ is F16 else f'i{bits}'}>"
             one = "0xH3C00" if type_ is F16 else "1"
             parts = w.emit(f"bitcast i32 {name} to {vector}")
-            added = w.emit(f"{'fadd' if type_ is F16 else 'add'} {vector} {parts}, splat ({'half' if type_ is F16 else f'i{bits}'} {one})")
+            added = w.emit(
+                f"{'fadd' if type_ is F16 else 'add'} {vector} {parts}, splat ({'half' if type_ is F16 else f'i{bits}'} {one})"
+            )
             found.append(w.emit(f"bitcast {vector} {added} to i32"))
         return found
 
-    monkeypatch.setattr(emulator.EmulatedTarget, "assembly", SimpleNamespace(emit=increment, is_uniform=lambda text: False))
+    monkeypatch.setattr(
+        emulator.EmulatedTarget,
+        "assembly",
+        SimpleNamespace(emit=increment, is_uniform=lambda text: False),
+    )
     for shape in ((4, 8), (64,), (2,)):
         kernel = SampleKernel("asm")
         tile = kernel.load(type_, shape, INTEGRAL)
-        kernel.store(kernel.b.inline_asm([tile], assembly="add", constraints="=r, r", pack=pack, result=tile.type))
+        kernel.store(
+            kernel.b.inline_asm(
+                [tile], assembly="add", constraints="=r, r", pack=pack, result=tile.type
+            )
+        )
         sample = kernel.finish()
         arguments = sample.make_arguments(np.random.default_rng(0))
         random_layouts.run(sample.module, arguments, (1, 1, 1), random.Random(3), 1, 4)
@@ -426,24 +604,33 @@ def test_histograms_ignore_what_is_in_no_bin(type_: IntType) -> None:
 
 
 def test_gathers_along_any_axis_with_any_index_type() -> None:
-    for seed, (shape, axis, count, type_) in enumerate((((8, 4), 0, 16, I64), ((8, 4), 1, 2, U8), ((4, 8, 2), 1, 32, I16), ((64,), 0, 4, I8))):
+    for seed, (shape, axis, count, type_) in enumerate(
+        (((8, 4), 0, 16, I64), ((8, 4), 1, 2, U8), ((4, 8, 2), 1, 32, I16), ((64,), 0, 4, I8))
+    ):
         kernel = SampleKernel("gather")
         index = tuple(count if i == axis else extent for i, extent in enumerate(shape))
         x = kernel.load((F64, BF16, I1, U8)[seed], shape)
-        kernel.store(kernel.b.gather(x, kernel.load(type_, index, Draw(0, shape[axis] - 1)), axis=axis))
+        kernel.store(
+            kernel.b.gather(x, kernel.load(type_, index, Draw(0, shape[axis] - 1)), axis=axis)
+        )
         sample = kernel.finish()
         for other in range(3):
             check(sample, seed + 4 * other)
 
 
 def test_exchanges_over_every_distance() -> None:
-    for seed, (shape, axis, type_) in enumerate((((64,), 0, I64), ((8, 16), 1, F32), ((16, 4), 0, F16), ((4, 8, 2), 1, I8), ((128,), 0, I1))):
+    for seed, (shape, axis, type_) in enumerate(
+        (((64,), 0, I64), ((8, 16), 1, F32), ((16, 4), 0, F16), ((4, 8, 2), 1, I8), ((128,), 0, I1))
+    ):
         kernel = SampleKernel("exchange")
         x = kernel.load(type_, shape)
         index = TileType(shape, I32)
         for bit in range(shape[axis].bit_length() - 1):
             for distance in (1 << bit, (2 << bit) - 1):
-                partner = kernel.b.xor(positions(kernel.b, index, axis), kernel.b.splat(kernel.b.constant(value=distance, result=I32), result=index))
+                partner = kernel.b.xor(
+                    positions(kernel.b, index, axis),
+                    kernel.b.splat(kernel.b.constant(value=distance, result=I32), result=index),
+                )
                 exchanged = kernel.b.gather(x, partner, axis=axis)
                 assert xor_distance(exchanged.definition) == distance * math.prod(shape[axis + 1 :])
                 kernel.store(exchanged)
@@ -456,7 +643,10 @@ def test_positions_of_another_axis_are_no_exchange() -> None:
     kernel = SampleKernel("exchange")
     index = TileType((16, 16), I32)
     x = kernel.load(F32, (16, 16))
-    partner = kernel.b.xor(positions(kernel.b, index, 1), kernel.b.splat(kernel.b.constant(value=4, result=I32), result=index))
+    partner = kernel.b.xor(
+        positions(kernel.b, index, 1),
+        kernel.b.splat(kernel.b.constant(value=4, result=I32), result=index),
+    )
     gathered = kernel.b.gather(x, partner, axis=0)
     assert xor_distance(gathered.definition) is None
     kernel.store(gathered)
@@ -468,7 +658,9 @@ def test_positions_that_are_turned_to_another_axis_are_no_exchange() -> None:
     b, row = kernel.b, TileType((1, 16), I32)
     x = kernel.load(F32, (16, 16))
     partner = b.xor(positions(b, row, 1), b.splat(b.constant(value=4, result=I32), result=row))
-    turned = b.broadcast(b.reshape(partner, result=TileType((16, 1), I32)), result=TileType((16, 16), I32))
+    turned = b.broadcast(
+        b.reshape(partner, result=TileType((16, 1), I32)), result=TileType((16, 16), I32)
+    )
     gathered = b.gather(x, turned, axis=1)
     assert xor_distance(gathered.definition) is None
     kernel.store(gathered)

@@ -18,10 +18,36 @@ from tilewright_conformance.op_samples import Sample, check_outputs, samples
 #: Operations whose samples are run, with how many of them are left out after each that is.
 OPERATIONS = {
     **dict.fromkeys(("if", "for", "while", "call", "assume", "hint", "assert"), 1),
-    **dict.fromkeys(("splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split", "gather", "histogram", "map"), 2),
+    **dict.fromkeys(
+        (
+            "splat",
+            "unsplat",
+            "broadcast",
+            "expand_dims",
+            "reshape",
+            "permute",
+            "cat",
+            "join",
+            "split",
+            "gather",
+            "histogram",
+            "map",
+        ),
+        2,
+    ),
     **dict.fromkeys(("arange", "constant", "program_id", "num_programs"), 1),
     **dict.fromkeys(("reduce", "scan"), 2),
-    **dict.fromkeys(("make_descriptor", "descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"), 3),
+    **dict.fromkeys(
+        (
+            "make_descriptor",
+            "descriptor_load",
+            "descriptor_store",
+            "descriptor_reduce",
+            "descriptor_gather",
+            "descriptor_scatter",
+        ),
+        3,
+    ),
     **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_cas", "select", "cast", "add"), 19),
 }
 #: (warps, lanes of a warp)
@@ -34,22 +60,34 @@ LARGEST = 256
 
 def is_fit(module: Module) -> bool:
     """Whether extents are powers of two, and tiles are small."""
-    types = [value.type for operation in module.walk() for value in (*operation.results, *operation.operands)]
+    types = [
+        value.type
+        for operation in module.walk()
+        for value in (*operation.results, *operation.operands)
+    ]
     tiles = [type_ for type_ in types if isinstance(type_, TileType)]
-    return all(extent & (extent - 1) == 0 for tile in tiles for extent in tile.shape) and all(tile.numel <= LARGEST for tile in tiles)
+    return all(extent & (extent - 1) == 0 for tile in tiles for extent in tile.shape) and all(
+        tile.numel <= LARGEST for tile in tiles
+    )
 
 
 def expanded(sample: Sample, arguments: list[Any]) -> list[Any]:
     """Arguments with descriptors as the values they become."""
     found: list[Any] = []
     for declared, argument in zip(sample.arguments, arguments, strict=True):
-        found += [argument.base, *map(int, argument.shape), *map(int, argument.strides)] if declared.kind == "descriptor" else [argument]
+        found += (
+            [argument.base, *map(int, argument.shape), *map(int, argument.strides)]
+            if declared.kind == "descriptor"
+            else [argument]
+        )
     return found
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_samples_in_random_layouts(operation: str) -> None:
-    runnable = [sample for sample in samples(operation) if sample.runnable and is_fit(sample.module)]
+    runnable = [
+        sample for sample in samples(operation) if sample.runnable and is_fit(sample.module)
+    ]
     assert runnable
     for sample in runnable[:: OPERATIONS[operation] + 1]:
         seed = zlib.crc32(sample.name.encode())

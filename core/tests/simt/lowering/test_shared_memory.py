@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 
 from tilewright.ir import Builder, Function, Value
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, FloatType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    FloatType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt import emulator
 from tilewright.simt.dialect.attributes import WARPS as NUM_WARPS
@@ -25,7 +38,16 @@ from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.testing.random_layouts import random_layout
 
 WARPS, LANES = 2, 8
-NUMPY = {I1: np.bool_, I8: np.int8, I32: np.int32, I64: np.int64, F16: np.float16, BF16: np.uint16, F32: np.float32, F64: np.float64}
+NUMPY = {
+    I1: np.bool_,
+    I8: np.int8,
+    I32: np.int32,
+    I64: np.int64,
+    F16: np.float16,
+    BF16: np.uint16,
+    F32: np.float32,
+    F64: np.float64,
+}
 
 
 def any_shared(rng: random.Random, shape: tuple[int, ...], keep: int = 0) -> SharedLayout:
@@ -60,9 +82,13 @@ class Kernel:
         spread = self.put(self.b.splat(base, result=TileType(layout.shape, base.type)), layout)
         return self.put(self.b.addptr(spread, tile), layout)
 
-    def simt(self, name: str, *groups: list[Value], result: Type | None = None, **attributes: Any) -> Value | None:
+    def simt(
+        self, name: str, *groups: list[Value], result: Type | None = None, **attributes: Any
+    ) -> Value | None:
         """An operation of the toolkit; operands by group."""
-        operation = self.b.create(SIMT_TABLE[name], list(groups), attributes, () if result is None else (result,))
+        operation = self.b.create(
+            SIMT_TABLE[name], list(groups), attributes, () if result is None else (result,)
+        )
         return operation.results[0] if operation.results else None
 
     def slot(self, shape: tuple[int, ...], element: Type, shared: SharedLayout) -> Value:
@@ -90,7 +116,14 @@ class Kernel:
         allocate(self.function, self.target)
         insert_barriers(self.function, self.target)
         text = lower_function(self.function, self.target, {})
-        emulator.run_text(text, self.target, [argument.type for argument in self.function.arguments], arguments, (1, 1, 1), WARPS)
+        emulator.run_text(
+            text,
+            self.target,
+            [argument.type for argument in self.function.arguments],
+            arguments,
+            (1, 1, 1),
+            WARPS,
+        )
         return text
 
 
@@ -126,7 +159,9 @@ def test_stores_and_loads_in_any_layout(element: Type, seed: int) -> None:
 @pytest.mark.parametrize("widths", [(4, 8, 16), (16,), (8,)], ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("keep", [0, 2, 4])
-def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, ...], masked: bool, keep: int) -> None:
+def test_asynchronous_copies_into_any_layout(
+    element: Type, widths: tuple[int, ...], masked: bool, keep: int
+) -> None:
     """Whatever cannot be copied in pieces of the machine's widths goes through registers."""
     rng = random.Random(f"{element} {widths} {masked} {keep}")
     shape = (16, 16)
@@ -135,7 +170,11 @@ def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, .
         attributes["divisibility"] = 16
     source, out = kernel.function.arguments
     vector = rng.choice((4, 16))
-    given_to = blocked(shape, (1, 0), vector, LANES, WARPS) if keep else random_layout(rng, shape, LANES, WARPS)
+    given_to = (
+        blocked(shape, (1, 0), vector, LANES, WARPS)
+        if keep
+        else random_layout(rng, shape, LANES, WARPS)
+    )
     found = random_layout(rng, shape, LANES, WARPS)
     shared = any_shared(rng, shape, keep)
     pointer = kernel.pointers(source, given_to)
@@ -143,7 +182,12 @@ def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, .
     limit = 96
     if masked:
         flat = kernel.put(kernel.b.arange(start=0, end=256), given_to.reshape((256,)))
-        bound = kernel.put(kernel.b.splat(kernel.b.constant(value=limit, result=I32), result=TileType((256,), I32)), given_to.reshape((256,)))
+        bound = kernel.put(
+            kernel.b.splat(
+                kernel.b.constant(value=limit, result=I32), result=TileType((256,), I32)
+            ),
+            given_to.reshape((256,)),
+        )
         below = kernel.put(kernel.b.cmp(flat, bound, predicate="lt"), given_to.reshape((256,)))
         mask.append(kernel.put(kernel.b.reshape(below, result=TileType(shape, I1)), given_to))
     slot = kernel.slot(shape, element, shared)
@@ -168,7 +212,9 @@ def test_a_copy_is_as_wide_as_all_three_sides_allow() -> None:
     layout = blocked((16, 16), (1, 0), 8, LANES, WARPS)
     straight = SharedLayout((16, 16), tuple(1 << bit for bit in range(8)))
     swapped = SharedLayout((16, 16), (1, 4, 2, *(1 << bit for bit in range(3, 8))))
-    twisted = SharedLayout((16, 16), (1, 2, 4, *(1 << bit for bit in range(3, 7)), 128 | 2))  # a warp's places begin inside a copy
+    twisted = SharedLayout(
+        (16, 16), (1, 2, 4, *(1 << bit for bit in range(3, 7)), 128 | 2)
+    )  # a warp's places begin inside a copy
     known = AxisInfo((1, 16), (16, 16), (1, 1))
     mask = AxisInfo((1, 1), (1, 1), (1, 4))
     widths = (4, 8, 16)
@@ -186,20 +232,44 @@ def test_products_read_operands_that_lie_anyhow_in_shared_memory(seed: int) -> N
     rng = random.Random(seed)
     m, n, k = (1 << rng.randint(0, 4), 1 << rng.randint(0, 4), 1 << rng.randint(3, 6))
     element, accumulator = rng.choice(((F32, F32), (F16, F32), (F64, F64)))
-    kernel = Kernel([PointerType(element), PointerType(element), PointerType(accumulator), PointerType(accumulator)])
-    plan = fma_plan(kernel.target, Matmul((m, n), k, element, element, accumulator, "ieee", 0, WARPS))
+    kernel = Kernel(
+        [
+            PointerType(element),
+            PointerType(element),
+            PointerType(accumulator),
+            PointerType(accumulator),
+        ]
+    )
+    plan = fma_plan(
+        kernel.target, Matmul((m, n), k, element, element, accumulator, "ieee", 0, WARPS)
+    )
     slots = []
     for shape, pointer in zip(((m, k), (k, n)), kernel.function.arguments, strict=False):
-        layout, shared = random_layout(rng, shape, LANES, WARPS), any_shared(rng, shape, rng.choice((0, 2)))
+        layout, shared = (
+            random_layout(rng, shape, LANES, WARPS),
+            any_shared(rng, shape, rng.choice((0, 2))),
+        )
         slots.append(kernel.slot(shape, element, shared))
-        kernel.simt("simt.store", [slots[-1]], [kernel.put(kernel.b.load(kernel.pointers(pointer, layout)), layout)])
+        kernel.simt(
+            "simt.store",
+            [slots[-1]],
+            [kernel.put(kernel.b.load(kernel.pointers(pointer, layout)), layout)],
+        )
     c = kernel.put(kernel.b.load(kernel.pointers(kernel.function.arguments[2], plan.c)), plan.c)
-    kernel.b.store(kernel.pointers(kernel.function.arguments[3], plan.c), kernel.dot(slots[0], slots[1], c, plan))
+    kernel.b.store(
+        kernel.pointers(kernel.function.arguments[3], plan.c),
+        kernel.dot(slots[0], slots[1], c, plan),
+    )
     values = np.random.default_rng(seed)
-    arrays = [values.integers(-3, 4, shape).astype(NUMPY[kind]) for shape, kind in (((m, k), element), ((k, n), element), ((m, n), accumulator))]
+    arrays = [
+        values.integers(-3, 4, shape).astype(NUMPY[kind])
+        for shape, kind in (((m, k), element), ((k, n), element), ((m, n), accumulator))
+    ]
     out = np.full((m, n), 7, NUMPY[accumulator])
     kernel.run([*arrays, out])
-    np.testing.assert_array_equal(out, arrays[0].astype(np.float64) @ arrays[1].astype(np.float64) + arrays[2])
+    np.testing.assert_array_equal(
+        out, arrays[0].astype(np.float64) @ arrays[1].astype(np.float64) + arrays[2]
+    )
 
 
 def test_a_slot_may_be_written_again_once_a_product_has_read_it() -> None:
@@ -213,8 +283,13 @@ def test_a_slot_may_be_written_again_once_a_product_has_read_it() -> None:
     kernel.simt("simt.store", [slot], [x])
     square = kernel.dot(slot, slot, zero, plan)
     kernel.simt("simt.store", [slot], [kernel.put(kernel.b.add(x, x), layout)])
-    kernel.b.store(kernel.pointers(kernel.function.arguments[1], plan.c), kernel.dot(slot, slot, square, plan))
-    given, out = np.random.default_rng(0).integers(-3, 4, (8, 8)).astype(np.float32), np.zeros((8, 8), np.float32)
+    kernel.b.store(
+        kernel.pointers(kernel.function.arguments[1], plan.c), kernel.dot(slot, slot, square, plan)
+    )
+    given, out = (
+        np.random.default_rng(0).integers(-3, 4, (8, 8)).astype(np.float32),
+        np.zeros((8, 8), np.float32),
+    )
     kernel.run([given, out])
     np.testing.assert_array_equal(out, 5 * given @ given)
     assert sum(operation.name == "barrier" for operation in kernel.function.walk()) == 3

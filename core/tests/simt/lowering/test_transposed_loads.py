@@ -25,7 +25,9 @@ def test_threads_have_rows_that_the_product_has_together(lanes: int, rows: list[
     assert layout.registers == (1, 2, 4, *rows)
     # lanes go on along memory, and every element is in one place
     assert layout.lanes[:4] == (8, 16, 32, 64)
-    assert sorted((*layout.registers, *layout.lanes, *layout.warps)) == [1 << bit for bit in range(13)]
+    assert sorted((*layout.registers, *layout.lanes, *layout.warps)) == [
+        1 << bit for bit in range(13)
+    ]
 
 
 def test_wide_elements_fill_an_access() -> None:
@@ -43,4 +45,8 @@ def test_what_lies_as_the_product_sums_stays() -> None:
 
 def test_the_other_threads_are_as_in_a_plain_layout() -> None:
     plain, layout = blocked((64, 128), (1, 0), 8, 32, 4), turned(access(), 0, READER, 32, 4)
-    assert layout is not None and layout.register_count == plain.register_count and layout.shape == plain.shape
+    assert (
+        layout is not None
+        and layout.register_count == plain.register_count
+        and layout.shape == plain.shape
+    )

@@ -31,7 +31,12 @@ kernel @k(%p: ptr<i32>, %o: ptr<i32>, %m: i1) {
 @pytest.mark.parametrize("warps", [1, 4])
 def test_all_threads_get_the_value(mask: bool, warps: int) -> None:
     out = np.zeros(32, np.int32)
-    emulator.run(parse_module(KERNEL.replace("VOLATILE", "true")), [np.array([100], np.int32), out, mask], num_warps=warps, warp_size=8)
+    emulator.run(
+        parse_module(KERNEL.replace("VOLATILE", "true")),
+        [np.array([100], np.int32), out, mask],
+        num_warps=warps,
+        warp_size=8,
+    )
     np.testing.assert_array_equal(out, np.arange(32) + (100 if mask else 7))
 
 

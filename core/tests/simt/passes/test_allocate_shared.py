@@ -29,7 +29,9 @@ class Placed:
     ``buffer b BYTES[ ALIGNMENT]`` stands for the allocation of a buffer named b, ``use b`` for a read of it; other lines are text.
     """
 
-    def __init__(self, *lines: str, shared_memory: int = 1 << 20, target: EmulatedTarget | None = None) -> None:
+    def __init__(
+        self, *lines: str, shared_memory: int = 1 << 20, target: EmulatedTarget | None = None
+    ) -> None:
         self.target = target or EmulatedTarget(32, shared_memory)
         uses = 0
         body = []
@@ -37,11 +39,16 @@ class Placed:
             words = line.split()
             if words[0] == "use":
                 uses += 1
-                body += [f"%s{uses} = simt.slot %{words[1]}, %zero : slot<4x4xf32, #S0>", f"%v{uses} = simt.load %s{uses} : tile<4x4xf32>"]
+                body += [
+                    f"%s{uses} = simt.slot %{words[1]}, %zero : slot<4x4xf32, #S0>",
+                    f"%v{uses} = simt.load %s{uses} : tile<4x4xf32>",
+                ]
             elif words[0] == "buffer":
                 count = int(words[2]) // 64
                 alignment = f" {{alignment = {words[3]}}}" if len(words) > 3 else ""
-                body.append(f"%{words[1]} = simt.buffer{alignment} : buffer<{count} x 4x4xf32, #S0>")
+                body.append(
+                    f"%{words[1]} = simt.buffer{alignment} : buffer<{count} x 4x4xf32, #S0>"
+                )
             else:
                 body.append(line)
         self.module = read(HEAD + "\n".join(body) + "\nreturn\n}", self.target)
@@ -49,7 +56,11 @@ class Placed:
         self.bytes: int = self.module.kernel.attributes[SHARED_BYTES]
 
     def named(self, name: str) -> Operation:
-        return next(operation for operation in self.module.kernel.walk() if operation.name == "simt.buffer" and operation.results[0].name == name)
+        return next(
+            operation
+            for operation in self.module.kernel.walk()
+            if operation.name == "simt.buffer" and operation.results[0].name == name
+        )
 
     def all(self, name: str) -> list[Operation]:
         return [operation for operation in self.module.kernel.walk() if operation.name == name]
@@ -76,7 +87,9 @@ def test_buffers_that_live_together_are_apart_and_others_share() -> None:
 
 
 def test_offsets_are_aligned_as_asked() -> None:
-    placed = Placed("buffer a 64", "buffer b 192 1024", "buffer c 64 128", "use a", "use b", "use c")
+    placed = Placed(
+        "buffer a 64", "buffer b 192 1024", "buffer c 64 128", "use a", "use b", "use c"
+    )
     assert offset_of(placed.named("b")) % 1024 == 0 and offset_of(placed.named("c")) % 128 == 0
     assert not any(placed.overlap(*pair) for pair in ("ab", "bc", "ac"))
 
@@ -86,7 +99,17 @@ LOOP = "for %zero, %n, %one body(%i: i32) {"
 
 def test_a_buffer_used_in_a_loop_lives_for_all_of_it() -> None:
     # b comes after the last use of a in the body, but the next iteration reads a again
-    placed = Placed("buffer a 256", LOOP, "use a", "buffer b 256", "use b", "yield", "}", "buffer c 256", "use c")
+    placed = Placed(
+        "buffer a 256",
+        LOOP,
+        "use a",
+        "buffer b 256",
+        "use b",
+        "yield",
+        "}",
+        "buffer c 256",
+        "use c",
+    )
     assert not placed.overlap("a", "b")
     assert offset_of(placed.named("c")) == 0
 
@@ -127,12 +150,17 @@ COPY = (
     ("waits", "shared"),
     [
         (["simt.wait tokens=[%t]"], True),
-        (["%u = simt.commit : token<copies>", "simt.wait tokens=[%t]"], False),  # one group may be in flight still
+        (
+            ["%u = simt.commit : token<copies>", "simt.wait tokens=[%t]"],
+            False,
+        ),  # one group may be in flight still
         (["%u = simt.commit : token<copies>", "simt.wait tokens=[%u]"], True),
         ([], False),
     ],
 )
-def test_memory_that_copies_are_in_flight_to_is_not_used_again(waits: list[str], shared: bool) -> None:
+def test_memory_that_copies_are_in_flight_to_is_not_used_again(
+    waits: list[str], shared: bool
+) -> None:
     placed = Placed("buffer a 256", *COPY, *waits, "buffer b 256", "use b")
     assert placed.overlap("a", "b") is shared
 
@@ -148,8 +176,13 @@ PRODUCT = (
 )
 
 
-@pytest.mark.parametrize(("waits", "shared"), [(["%e = simt.wait tokens=[%t], tiles=[%r] : tile<4x4xf32>"], True), ([], False)])
-def test_memory_that_matmuls_in_flight_read_is_not_used_again(waits: list[str], shared: bool) -> None:
+@pytest.mark.parametrize(
+    ("waits", "shared"),
+    [(["%e = simt.wait tokens=[%t], tiles=[%r] : tile<4x4xf32>"], True), ([], False)],
+)
+def test_memory_that_matmuls_in_flight_read_is_not_used_again(
+    waits: list[str], shared: bool
+) -> None:
     placed = Placed(*PRODUCT, *waits, "buffer b 256", "use b")
     assert placed.overlap("x", "b") is shared
 
@@ -164,20 +197,41 @@ WAIT = "%e = simt.wait tokens=[%t], tiles=[%r] : tile<4x4xf32>"
         ([*PRODUCT[:2], LOOP, *PRODUCT[2:], WAIT, "yield", "}"], True),
         ([*PRODUCT[:2], LOOP, *PRODUCT[2:], "yield", "}"], False),
         # on some ways alone
-        ([*PRODUCT, "%q = cmp %n, %one {predicate = lt} : i1", "if %q then {", WAIT, "yield", "} else {", "yield", "}"], False),
+        (
+            [
+                *PRODUCT,
+                "%q = cmp %n, %one {predicate = lt} : i1",
+                "if %q then {",
+                WAIT,
+                "yield",
+                "} else {",
+                "yield",
+                "}",
+            ],
+            False,
+        ),
         ([*PRODUCT, LOOP, WAIT, "yield", "}"], False),
     ],
     ids=["in the loop", "never", "in a branch", "in a loop that may not run"],
 )
-def test_memory_is_used_again_where_every_way_has_waited_for_what_read_it(lines: list[str], shared: bool) -> None:
+def test_memory_is_used_again_where_every_way_has_waited_for_what_read_it(
+    lines: list[str], shared: bool
+) -> None:
     placed = Placed(*lines, "buffer b 256", "use b")
     assert placed.overlap("x", "b") is shared
 
 
 @pytest.mark.parametrize(
-    ("waits", "shared"), [(["simt.wait tokens=[%t]"], True), (["%u = simt.commit : token<stores>", "simt.wait tokens=[%t]"], False), ([], False)]
+    ("waits", "shared"),
+    [
+        (["simt.wait tokens=[%t]"], True),
+        (["%u = simt.commit : token<stores>", "simt.wait tokens=[%t]"], False),
+        ([], False),
+    ],
 )
-def test_memory_that_is_being_copied_to_a_tensor_is_not_used_again(waits: list[str], shared: bool) -> None:
+def test_memory_that_is_being_copied_to_a_tensor_is_not_used_again(
+    waits: list[str], shared: bool
+) -> None:
     start = (
         "%s = simt.slot %a, %zero : slot<4x4xf32, #S0>",
         'simt.block_store_start %s, %d, offsets=[%n, %n] {by = "bulk"}',
@@ -188,10 +242,20 @@ def test_memory_that_is_being_copied_to_a_tensor_is_not_used_again(waits: list[s
 
 
 @pytest.mark.parametrize(("line", "shared"), [("simt.release %ring", True), ("", False)])
-def test_what_parts_share_is_used_again_in_the_part_where_it_was_released(line: str, shared: bool) -> None:
+def test_what_parts_share_is_used_again_in_the_part_where_it_was_released(
+    line: str, shared: bool
+) -> None:
     part = 'simt.part {name = "PART", warps = 4} body {'
     other = [part.replace("PART", "other"), "buffer c 64", "use c", "use ring", "yield", "}"]
-    own = [part.replace("PART", "own"), "use ring", *([line] if line else []), "buffer b 64", "use b", "yield", "}"]
+    own = [
+        part.replace("PART", "own"),
+        "use ring",
+        *([line] if line else []),
+        "buffer b 64",
+        "use b",
+        "yield",
+        "}",
+    ]
     placed = Placed("buffer ring 256", "simt.partition parts {", *own, *other, "yield", "}")
     assert placed.overlap("ring", "b") is shared
     assert not placed.overlap("ring", "c")
@@ -225,7 +289,14 @@ def test_small_scratch_spaces_take_turns() -> None:
 
 def test_barrier_objects_have_a_place_of_their_own_from_begin_to_end() -> None:
     """A copy may arrive, and a part wait, whenever: nothing else is ever there."""
-    lines = ("buffer a 256", "use a", "%m = simt.barriers {count = 1} : barriers<4>", "simt.arrive %m, %zero", "buffer b 256", "use b")
+    lines = (
+        "buffer a 256",
+        "use a",
+        "%m = simt.barriers {count = 1} : barriers<4>",
+        "simt.arrive %m, %zero",
+        "buffer b 256",
+        "use b",
+    )
     target = EmulatedTarget(32)
     target.mbarriers.bytes = 8
     placed = Placed(*lines, target=target)
@@ -238,7 +309,11 @@ def test_barrier_objects_have_a_place_of_their_own_from_begin_to_end() -> None:
 def test_too_much_is_an_error_that_tells_how_much() -> None:
     with pytest.raises(OutOfResources, match="shared memory") as raised:
         Placed("buffer a 40000", "buffer b 30016", "use a", "use b", shared_memory=64 * 1024)
-    assert (raised.value.required, raised.value.limit, raised.value.name) == (40000 + 30016, 64 * 1024, "shared memory")
+    assert (raised.value.required, raised.value.limit, raised.value.name) == (
+        40000 + 30016,
+        64 * 1024,
+        "shared memory",
+    )
 
 
 def test_random_lifetimes_never_overlap() -> None:
@@ -255,7 +330,9 @@ def test_random_lifetimes_never_overlap() -> None:
             else:
                 name = f"b{step}"
                 alignments[name] = rng.choice([16, 128, 1024])
-                lines.append(f"buffer {name} {rng.choice([64, 128, 1024, 4992])} {alignments[name]}")
+                lines.append(
+                    f"buffer {name} {rng.choice([64, 128, 1024, 4992])} {alignments[name]}"
+                )
                 spans[name] = (step, step)
         placed = Placed(*lines, shared_memory=1 << 30)
         names = list(spans)

@@ -45,28 +45,58 @@ def multiply(a, b, c, tiles, steps, FROM: tl.constexpr, DIVIDED: tl.constexpr):
         c.store([tile * 16, 0], acc)
 
 
-def run(kernel: Any, steps: int, target: BulkTarget, tiles: int = 2, stages: int = 3, warps: int = 2, **constants: int) -> list[Operation]:
+def run(
+    kernel: Any,
+    steps: int,
+    target: BulkTarget,
+    tiles: int = 2,
+    stages: int = 3,
+    warps: int = 2,
+    **constants: int,
+) -> list[Operation]:
     rng = np.random.default_rng(steps)
     arrays = [small(rng, 48, 96), small(rng, 16, 96), small(rng, 48, 16)]
     compiled: list[Module] = []
-    differ(kernel, BLOCKS, arrays, [tiles, steps], target, compiled, constants, num_warps=warps, num_stages=stages)
+    differ(
+        kernel,
+        BLOCKS,
+        arrays,
+        [tiles, steps],
+        target,
+        compiled,
+        constants,
+        num_warps=warps,
+        num_stages=stages,
+    )
     return list(kernel_of(compiled[0]).walk())
 
 
 def inside_loops(operations: list[Operation], name: str, depth: int) -> list[Operation]:
-    return [one for one in operations if one.name == name and sum(outer.name == "for" for outer in one.ancestors()) == depth]
+    return [
+        one
+        for one in operations
+        if one.name == name and sum(outer.name == "for" for outer in one.ancestors()) == depth
+    ]
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("steps", [0, 1, 2, 6])
 @pytest.mark.parametrize("start", [False, True])
-def test_sums_stay_in_their_memory_while_a_pipelined_loop_runs(start: bool, steps: int, completion: str) -> None:
+def test_sums_stay_in_their_memory_while_a_pipelined_loop_runs(
+    start: bool, steps: int, completion: str
+) -> None:
     found = run(multiply, steps, machine(completion), FROM=start, DIVIDED=False)
-    assert len(inside_loops(found, "simt.dot_into", 2)) == len(inside_loops(found, "simt.arrive_after", 2)) == 1
+    assert (
+        len(inside_loops(found, "simt.dot_into", 2))
+        == len(inside_loops(found, "simt.arrive_after", 2))
+        == 1
+    )
     assert len(inside_loops(found, "simt.accumulator_load", 1)) == 1
     assert len(inside_loops(found, "simt.accumulator_store", 1)) == start
     awaits = inside_loops(found, "simt.await", 2)
-    assert awaits and all(one.attribute("alone") for one in awaits), "one warp alone goes through the loop"
+    assert awaits and all(one.attribute("alone") for one in awaits), (
+        "one warp alone goes through the loop"
+    )
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
@@ -92,14 +122,25 @@ def of_many_lengths(a, b, c, tiles, steps, DIVIDED: tl.constexpr):
 def test_loops_of_which_some_do_not_run(divided: bool, completion: str) -> None:
     rng = np.random.default_rng(3)
     arrays = [small(rng, 96, 96), small(rng, 16, 96), np.full((96, 16), 7, np.float32)]
-    differ(of_many_lengths, BLOCKS, arrays, [6, 0], machine(completion), constants={"DIVIDED": divided}, num_warps=2, num_stages=3)
+    differ(
+        of_many_lengths,
+        BLOCKS,
+        arrays,
+        [6, 0],
+        machine(completion),
+        constants={"DIVIDED": divided},
+        num_warps=2,
+        num_stages=3,
+    )
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("start", [False, True])
 def test_loops_that_are_not_pipelined(start: bool, completion: str) -> None:
     found = run(multiply, 4, machine(completion), stages=1, FROM=start, DIVIDED=False)
-    assert len(inside_loops(found, "simt.dot_into", 2)) == 1 and not inside_loops(found, "simt.accumulator_load", 2)
+    assert len(inside_loops(found, "simt.dot_into", 2)) == 1 and not inside_loops(
+        found, "simt.accumulator_load", 2
+    )
 
 
 @device_function
@@ -125,7 +166,9 @@ def test_chains_of_products_whose_sums_share_a_place(stages: int, completion: st
     target.tensor_memory = emulator.EmulatedTensorMemory(16)
     found = run(chained, 3, target, stages=stages)
     (memory,) = (one for one in found if one.name == "simt.accumulators")
-    assert memory.attribute("units") == 16 and sum(one.name == "simt.dot_into" for one in found) == 3
+    assert (
+        memory.attribute("units") == 16 and sum(one.name == "simt.dot_into" for one in found) == 3
+    )
 
 
 @device_function
@@ -139,9 +182,15 @@ def in_steps(a, b, c, tiles, steps):
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
-def test_sums_that_the_loop_reads_and_operands_that_threads_put_into_shared_memory(completion: str) -> None:
+def test_sums_that_the_loop_reads_and_operands_that_threads_put_into_shared_memory(
+    completion: str,
+) -> None:
     found = run(in_steps, 4, machine(completion))
-    assert len(inside_loops(found, "simt.accumulator_load", 1)) == len(inside_loops(found, "simt.accumulator_store", 1)) == 1
+    assert (
+        len(inside_loops(found, "simt.accumulator_load", 1))
+        == len(inside_loops(found, "simt.accumulator_store", 1))
+        == 1
+    )
 
 
 @device_function
@@ -158,7 +207,10 @@ def beside_a_sum(a, b, c, tiles, steps):
 @pytest.mark.parametrize("completion", COMPLETIONS)
 def test_operands_that_threads_read_too(completion: str) -> None:
     found = run(beside_a_sum, 5, machine(completion))
-    assert not any(one.attribute("alone") and one.operands[0].type.count > 1 and not one.operand("condition") for one in inside_loops(found, "simt.await", 1))  # type: ignore[attr-defined]
+    assert not any(
+        one.attribute("alone") and one.operands[0].type.count > 1 and not one.operand("condition")
+        for one in inside_loops(found, "simt.await", 1)
+    )  # type: ignore[attr-defined]
     assert not inside_loops(found, "simt.accumulator_load", 1), "the sums stay where they are"
 
 
@@ -182,26 +234,44 @@ def test_loops_whose_copies_are_of_pointers(n: int, completion: str) -> None:
     signature = {**dict.fromkeys("abc", "*fp32"), "n": "i32"}
     function, (loop,), _ = compare(at_pointers, signature, arrays, stages=3, target=target, K=16)
     body = [one.name for one in loop.regions[0]]
-    assert body.index("simt.copy_start") < body.index("simt.dot_into") and body[-2:] == ["simt.await", "yield"], "copies run on beside the product"
-    assert "simt.accumulator_load" not in body and any(one.name == "simt.accumulator_load" for one in function.walk())
+    assert body.index("simt.copy_start") < body.index("simt.dot_into") and body[-2:] == [
+        "simt.await",
+        "yield",
+    ], "copies run on beside the product"
+    assert "simt.accumulator_load" not in body and any(
+        one.name == "simt.accumulator_load" for one in function.walk()
+    )
 
 
 def test_without_the_wait_for_a_slots_product_it_is_filled_too_early() -> None:
     """The machine shows it: a product that is as late as it may reads what was copied for a later one."""
-    blocks = dict.fromkeys("abc", "tensordesc<fp32[16,16]>") | dict.fromkeys(("tiles", "steps"), "i32")
+    blocks = dict.fromkeys("abc", "tensordesc<fp32[16,16]>") | dict.fromkeys(
+        ("tiles", "steps"), "i32"
+    )
     module = compile_function(multiply, blocks, {"FROM": False, "DIVIDED": False})
     run_passes(module)
-    target, options = machine("crossed"), {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": False}
+    target, options = (
+        machine("crossed"),
+        {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": False},
+    )
     given = [argument.type for argument in kernel_of(module).arguments]
     for stage in target.stages(STAGES):
         stage.run(module, target, options)
     function = kernel_of(module)
-    (wait,) = (one for one in function.walk() if one.name == "simt.await" and one.attribute("alone") and one.operand("condition") is not None)
+    (wait,) = (
+        one
+        for one in function.walk()
+        if one.name == "simt.await"
+        and one.attribute("alone")
+        and one.operand("condition") is not None
+    )
     wait.erase()
     rng = np.random.default_rng(1)
     a, b, c = small(rng, 16, 96), small(rng, 16, 96), np.zeros((16, 16), np.float32)
     types = [argument.type for argument in function.arguments]
-    passed = emulator.expanded_arguments(given, types, [*map(emulator.EmulatedDescriptor, (a, b, c)), 1, 6])
+    passed = emulator.expanded_arguments(
+        given, types, [*map(emulator.EmulatedDescriptor, (a, b, c)), 1, 6]
+    )
     text = lower_function(function, target, options)
     with contextlib.suppress(KernelError):  # or a phase that nobody waited for ends twice
         emulator.run_text(text, target, types, passed, (1, 1, 1), 2)
@@ -215,15 +285,26 @@ def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None
     q, k, v = np.random.default_rng(blocks).standard_normal((3, n, HEAD)).astype(np.float32)
     out, module = np.full_like(q, np.nan), attention_module(causal)
     arguments = [*map(emulator.EmulatedDescriptor, (q, k, v)), out, n, BN, n // BM]
-    emulator.run(module, arguments, num_warps=2, target=machine(completion, rows=True), num_stages=3)
+    emulator.run(
+        module, arguments, num_warps=2, target=machine(completion, rows=True), num_stages=3
+    )
     np.testing.assert_allclose(out, exp2_attention(q, k, v, causal), rtol=1e-5, atol=1e-6)
     found = list(kernel_of(module).walk())
-    assert sum(one.name == "simt.part" for one in found) == 2 and sum(one.name == "simt.dot_into" for one in found) == 4 * (1 + causal)
+    assert sum(one.name == "simt.part" for one in found) == 2 and sum(
+        one.name == "simt.dot_into" for one in found
+    ) == 4 * (1 + causal)
     # in the loop both products are started before the first is waited for, and the second is written and read
     starts = inside_loops(found, "simt.dot_into", 2)
-    assert len(starts) == 2 * (1 + causal) == len(inside_loops(found, "simt.accumulator_load", 2)) == 2 * len(inside_loops(found, "simt.accumulator_store", 2))
+    assert (
+        len(starts)
+        == 2 * (1 + causal)
+        == len(inside_loops(found, "simt.accumulator_load", 2))
+        == 2 * len(inside_loops(found, "simt.accumulator_store", 2))
+    )
     body = [one.name for one in starts[0].parent or ()]
-    assert body.index("simt.accumulator_load") > max(place for place, name in enumerate(body) if name == "simt.dot_into")
+    assert body.index("simt.accumulator_load") > max(
+        place for place, name in enumerate(body) if name == "simt.dot_into"
+    )
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
@@ -231,19 +312,40 @@ def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None
 @pytest.mark.parametrize("start", [False, True])
 def test_sums_of_chains_stay_in_their_memory_too(start: bool, n: int, completion: str) -> None:
     rng, head = np.random.default_rng(n), HEAD
-    q, k, g = (rng.integers(-2, 3, (max(extent, 1), head)).astype(np.float32) for extent in (n, 32, n))
+    q, k, g = (
+        rng.integers(-2, 3, (max(extent, 1), head)).astype(np.float32) for extent in (n, 32, n)
+    )
     dk = np.full_like(k, 7)
-    blocks = {name: f"tensordesc<fp32[{extent},{head}]>" for name, extent in (("q", 8), ("k", 16), ("g", 8))}
-    module = build(weighted, {**blocks, "dk": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=head, FROM=start)
-    emulator.run(module, [*map(emulator.EmulatedDescriptor, (q, k, g)), dk, n], (2, 1, 1), num_warps=2, target=machine(completion), num_stages=3)
+    blocks = {
+        name: f"tensordesc<fp32[{extent},{head}]>"
+        for name, extent in (("q", 8), ("k", 16), ("g", 8))
+    }
+    module = build(
+        weighted, {**blocks, "dk": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=head, FROM=start
+    )
+    emulator.run(
+        module,
+        [*map(emulator.EmulatedDescriptor, (q, k, g)), dk, n],
+        (2, 1, 1),
+        num_warps=2,
+        target=machine(completion),
+        num_stages=3,
+    )
     np.testing.assert_array_equal(dk, 7 * start + (k @ q[:n].T) @ g[:n])
     found = list(kernel_of(module).walk())
-    assert sum(one.name == "simt.part" for one in found) == 2 and len(inside_loops(found, "simt.dot_into", 1)) == 2
-    assert len(inside_loops(found, "simt.accumulator_load", 1)) == 1 and not inside_loops(found, "simt.accumulator_store", 1)
+    assert (
+        sum(one.name == "simt.part" for one in found) == 2
+        and len(inside_loops(found, "simt.dot_into", 1)) == 2
+    )
+    assert len(inside_loops(found, "simt.accumulator_load", 1)) == 1 and not inside_loops(
+        found, "simt.accumulator_store", 1
+    )
 
 
 @device_function
-def weighted(q, k, g, dk, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, FROM: tl.constexpr):
+def weighted(
+    q, k, g, dk, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, FROM: tl.constexpr
+):
     column = tl.program_id(0) * BN
     places = dk + (column + tl.arange(0, BN))[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
     keys = k.load([column, 0])
@@ -259,7 +361,10 @@ def test_a_product_that_was_not_written_out_is_named() -> None:
     for stage in STAGES:
         if stage.name != "accumulators":
             stage.run(module, target, options)
-    with pytest.raises(LoweringError, match=r"simt\.dot at .* is to be written out first: its sums are not in registers \(stage accumulators\)"):
+    with pytest.raises(
+        LoweringError,
+        match=r"simt\.dot at .* is to be written out first: its sums are not in registers \(stage accumulators\)",
+    ):
         lower_function(kernel_of(module), target, options)
 
 
@@ -289,8 +394,12 @@ def test_memory_is_not_used_anew_while_a_product_reads_it() -> None:
     """
     module, target = parse_module(text, SIMT_TABLE), machine("late")
     run_stages(module, target, {}, ["allocate"])
-    first, second = (operation for operation in kernel_of(module).walk() if operation.name == "simt.convert")
-    (buffer,) = (operation for operation in kernel_of(module).walk() if operation.name == "simt.buffer")
+    first, second = (
+        operation for operation in kernel_of(module).walk() if operation.name == "simt.convert"
+    )
+    (buffer,) = (
+        operation for operation in kernel_of(module).walk() if operation.name == "simt.buffer"
+    )
     assert offset_of(first) >= offset_of(buffer) + 1024 > offset_of(second)
 
 

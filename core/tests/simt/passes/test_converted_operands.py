@@ -33,7 +33,13 @@ def chain(a, b, out, n, D: tl.constexpr):
 def transposed(a, b, out, n, D: tl.constexpr):
     rows, inner = tl.arange(0, 16), tl.arange(0, D)
     places = rows[:, None] * 16 + rows[None, :]
-    square = tl.dot(tl.load(a + rows[:, None] * D + inner[None, :]), tl.load(b + inner[:, None] * 16 + rows[None, :])) + n
+    square = (
+        tl.dot(
+            tl.load(a + rows[:, None] * D + inner[None, :]),
+            tl.load(b + inner[:, None] * 16 + rows[None, :]),
+        )
+        + n
+    )
     between = tl.dot(tl.load(b + places), tl.load(a + places))
     found = tl.dot(between, tl.trans(square))
     tl.store(out + places, tl.dot(tl.load(b + places), square, found))
@@ -71,12 +77,20 @@ def machine(**given: int) -> MatrixTarget:
 def from_memory(function: Function) -> list[list[bool]]:
     """For each product, in program order, which of its operands it reads from shared memory."""
     products = [operation for operation in function.walk() if operation.name == "simt.dot"]
-    return [[isinstance(operand.type, SlotType) for operand in product.operands[:2]] for product in products]
+    return [
+        [isinstance(operand.type, SlotType) for operand in product.operands[:2]]
+        for product in products
+    ]
 
 
 def arguments(depth: int, n: int) -> list[object]:
     rng = np.random.default_rng(depth)
-    return [small(rng, 16, max(16, depth)), small(rng, max(16, depth), 16), np.full((16, 16), 7, np.float32), n]
+    return [
+        small(rng, 16, max(16, depth)),
+        small(rng, max(16, depth), 16),
+        np.full((16, 16), 7, np.float32),
+        n,
+    ]
 
 
 @pytest.mark.parametrize("n", [0, 5, 16])
@@ -85,13 +99,21 @@ def test_products_read_what_they_would_convert_from_shared_memory(depth: int, n:
     target = machine()
     function, _, _ = compare(chain, TYPES, arguments(depth, n), stages=1, target=target, D=depth)
     assert from_memory(function) == [[False, False], [False, True], [False, True]]
-    assert [operation.name for operation in function.walk() if operation.name in ("simt.buffer", "simt.store")] == ["simt.buffer", "simt.store"]
+    assert [
+        operation.name
+        for operation in function.walk()
+        if operation.name in ("simt.buffer", "simt.store")
+    ] == ["simt.buffer", "simt.store"]
 
 
 def test_a_tile_and_its_transpose_are_one_copy_that_is_written_where_the_tile_is_made() -> None:
     function, _, _ = compare(transposed, TYPES, arguments(16, 3), stages=1, target=machine(), D=16)
     assert from_memory(function) == [[False, False], [False, False], [False, True], [False, True]]
-    names = [operation.name for operation in function.walk() if operation.name in ("simt.store", "simt.view", "simt.dot")]
+    names = [
+        operation.name
+        for operation in function.walk()
+        if operation.name in ("simt.store", "simt.view", "simt.dot")
+    ]
     assert names == ["simt.dot", "simt.store", "simt.dot", "simt.view", "simt.dot", "simt.dot"]
 
 

@@ -18,18 +18,27 @@ Kernel = Callable[..., Module]
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("store %here, %x\n%y = load %here : tile<64xf32>\nstore %other, %y", "SLS"),  # by the threads that wrote
+        (
+            "store %here, %x\n%y = load %here : tile<64xf32>\nstore %other, %y",
+            "SLS",
+        ),  # by the threads that wrote
         ("store %here, %x\n%y = load %there : tile<64xf32>\nstore %other, %y", "S|LS"),
         ("%y = load %there : tile<64xf32>\nstore %here, %y", "L|S"),
         ("%y = load %here : tile<64xf32>\nstore %here, %y", "LS"),
         ("store %here, %x\nstore %there, %x", "S|S"),
         ("store %here, %x\nstore %other, %x", "SS"),
-        ("%y = load %here : tile<64xf32>\n%z = load %there : tile<64xf32>\nstore %other, %y\nstore %other, %z", "LLSS"),
+        (
+            "%y = load %here : tile<64xf32>\n%z = load %there : tile<64xf32>\nstore %other, %y\nstore %other, %z",
+            "LLSS",
+        ),
         ("store %p, %f\n%y = load %p : f32\nstore %q, %y", "S|LS"),  # one thread writes, all read
         ("%y = load %p : f32\nstore %p, %y", "L|S"),
         ("store %p, %f\nstore %p, %f", "SS"),
         ("store %here, %x\nbarrier\n%y = load %there : tile<64xf32>\nstore %other, %y", "S|LS"),
-        ("store %here, %x\n%o = atomic_rmw %lock, %one {kind = add} : i32", "S|A"),  # releases what was written
+        (
+            "store %here, %x\n%o = atomic_rmw %lock, %one {kind = add} : i32",
+            "S|A",
+        ),  # releases what was written
         ("%o = atomic_rmw %lock, %one {kind = add, order = relaxed} : i32\nstore %here, %x", "AS"),
     ],
 )
@@ -44,12 +53,21 @@ ORDER = '%z = inline_asm {assembly = "fence", constraints = "=r", pure = false} 
     ("body", "expected"),
     [
         (f"{ORDER}%y = load %here : tile<64xf32>\nstore %other, %y", "LS"),
-        (f"{ORDER}for %zero, %n, %one body(%i: i32) {{\n%y = load %here : tile<64xf32>\nstore %other, %y\nyield\n}}", "{LS}"),
+        (
+            f"{ORDER}for %zero, %n, %one body(%i: i32) {{\n%y = load %here : tile<64xf32>\nstore %other, %y\nyield\n}}",
+            "{LS}",
+        ),
         (f"store %here, %x\n{ORDER}%y = load %here : tile<64xf32>\nstore %other, %y", "S|LS"),
-        (ORDER.replace("inline_asm", "inline_asm %n").replace("=r", "=r,r") + "%y = load %here : tile<64xf32>\nstore %other, %y", "|LS"),
+        (
+            ORDER.replace("inline_asm", "inline_asm %n").replace("=r", "=r,r")
+            + "%y = load %here : tile<64xf32>\nstore %other, %y",
+            "|LS",
+        ),
     ],
 )
-def test_each_thread_orders_its_own_accesses_by_assembly_without_inputs(body: str, expected: str) -> None:
+def test_each_thread_orders_its_own_accesses_by_assembly_without_inputs(
+    body: str, expected: str
+) -> None:
     assert placed(module_of(body)) == expected
 
 
@@ -57,12 +75,15 @@ def test_threads_that_hold_the_same_elements_wait_for_the_one_that_writes() -> N
     body = "store %here, %x\n%y = load %here : tile<64xf32>\nstore %other, %y"
     assert placed(module_of(body), num_warps=2) == "SLS"
     assert placed(module_of(body), num_warps=4) == "S|LS"
-    assert placed(module_of("%y = load %here : tile<64xf32>\nstore %here, %y"), num_warps=4) == "L|S"
+    assert (
+        placed(module_of("%y = load %here : tile<64xf32>\nstore %here, %y"), num_warps=4) == "L|S"
+    )
 
 
 def test_roots_of_pointers_are_found_through_chains_of_any_length() -> None:
     steps = "".join(
-        f"%p{i + 1} = addptr %{f'p{i}' if i else 'p'}, %one : ptr<f32>\n%q{i + 1} = addptr %{f'q{i}' if i else 'q'}, %one : ptr<f32>\n" for i in range(1500)
+        f"%p{i + 1} = addptr %{f'p{i}' if i else 'p'}, %one : ptr<f32>\n%q{i + 1} = addptr %{f'q{i}' if i else 'q'}, %one : ptr<f32>\n"
+        for i in range(1500)
     )
     assert placed(module_of(f"{steps}store %p1500, %f\n%y = load %q1500 : f32")) == "SL"
     anywhere = "%any = addptr %p, %n : ptr<f32>\n"
@@ -100,7 +121,11 @@ for %zero, %n, %one body(%i: i32) {{
         (64, 2, "{LS}"),  # iterations are apart
         (63, 2, "{|LS}"),  # other threads have the same addresses in the next iteration
         (1, 2, "{|LS}"),
-        (64, 4, "{L|S}"),  # two threads hold an element, and one of them writes; the next iteration reads elsewhere
+        (
+            64,
+            4,
+            "{L|S}",
+        ),  # two threads hold an element, and one of them writes; the next iteration reads elsewhere
         (63, 4, "{|L|S}"),
     ],
 )
@@ -144,7 +169,9 @@ store %other_half, %y
         (64, -32, "LLSS"),
     ],
 )
-def test_parts_of_rows_that_do_not_meet_need_no_barrier(stride: int, distance: int, expected: str) -> None:
+def test_parts_of_rows_that_do_not_meet_need_no_barrier(
+    stride: int, distance: int, expected: str
+) -> None:
     assert placed(module_of(ROWS.format(stride=stride, distance=distance))) == expected
 
 
@@ -158,7 +185,9 @@ def test_parts_of_rows_that_do_not_meet_need_no_barrier(stride: int, distance: i
         ("%strided", "%strided_near", "%all", "L|S"),  # and n * (63 + i)
     ],
 )
-def test_parts_at_distances_that_are_not_known(first: str, second: str, mask: str, expected: str) -> None:
+def test_parts_at_distances_that_are_not_known(
+    first: str, second: str, mask: str, expected: str
+) -> None:
     body = f"""
     %ns = splat %n : tile<64xi32>
     %inside = cmp %a, %ns {{predicate = lt}} : tile<64xi1>
@@ -218,8 +247,12 @@ for %zero, %n, %one body(%j: i32) {{
 """
 
 
-@pytest.mark.parametrize(("step", "expected"), [(64, "{S}{LS}"), (128, "{S}{LS}"), (96, "{S}{LS}"), (32, "{|S}{|LS}")])
-def test_loops_over_one_array_in_which_each_thread_has_its_own_elements(step: int, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "expected"), [(64, "{S}{LS}"), (128, "{S}{LS}"), (96, "{S}{LS}"), (32, "{|S}{|LS}")]
+)
+def test_loops_over_one_array_in_which_each_thread_has_its_own_elements(
+    step: int, expected: str
+) -> None:
     assert placed(module_of(TWICE.format(step=step))) == expected
 
 
@@ -245,7 +278,11 @@ for %zero, %n, %one body(%i: i32) {{
         (128, 64, "{LS}"),
         (-128, 64, "{LS}"),
         (128, 256 + 64, "{LS}"),  # beside what later iterations load
-        (128, 256, "{LS}"),  # what a thread stores, it loads itself in the second iteration after that
+        (
+            128,
+            256,
+            "{LS}",
+        ),  # what a thread stores, it loads itself in the second iteration after that
         (64, 64, "{LS}"),
         (128, 256 + 1, "{|LS}"),
         (128, -256 + 63, "{|LS}"),
@@ -253,7 +290,9 @@ for %zero, %n, %one body(%i: i32) {{
         (0, 32, "{|L|S}"),
     ],
 )
-def test_parts_that_no_iteration_has_in_common_need_no_barrier(step: int, distance: int, expected: str) -> None:
+def test_parts_that_no_iteration_has_in_common_need_no_barrier(
+    step: int, distance: int, expected: str
+) -> None:
     assert placed(module_of(TWO_HALVES.format(step=step, distance=distance))) == expected
 
 
@@ -270,8 +309,13 @@ CARRIED = """
 """
 
 
-@pytest.mark.parametrize(("step", "num_warps", "expected"), [(64, 2, "{LS}"), (32, 2, "{|LS}"), (64, 4, "{L|S}"), (32, 4, "{|L|S}")])
-def test_carried_pointers_that_move_on_do_not_wait(step: int, num_warps: int, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "num_warps", "expected"),
+    [(64, 2, "{LS}"), (32, 2, "{|LS}"), (64, 4, "{L|S}"), (32, 4, "{|L|S}")],
+)
+def test_carried_pointers_that_move_on_do_not_wait(
+    step: int, num_warps: int, expected: str
+) -> None:
     assert placed(module_of(CARRIED.format(step=step)), num_warps=num_warps) == expected
 
 
@@ -306,7 +350,12 @@ def test_what_a_loop_leaves_is_found_by_its_next_iteration_and_after_it() -> Non
 def test_what_was_done_before_a_loop_that_may_not_run_counts_after_it() -> None:
     """Whatever barriers the loop has."""
     loop = "for %zero, %n, %one body(%i: i32) {\nbarrier\nyield\n}"
-    assert placed(module_of(f"store %here, %x\n{loop}\n%y = load %there : tile<64xf32>\nstore %other, %y")) == "S{|}|LS"
+    assert (
+        placed(
+            module_of(f"store %here, %x\n{loop}\n%y = load %there : tile<64xf32>\nstore %other, %y")
+        )
+        == "S{|}|LS"
+    )
 
 
 def test_what_a_while_does_before_its_condition_counts_after_it() -> None:
@@ -342,7 +391,9 @@ def test_memory_is_in_order_on_the_emulator() -> None:
       yield
     }
     """
-    expected, found = (np.random.default_rng(1).standard_normal(65).astype(np.float32) for _ in range(2))
+    expected, found = (
+        np.random.default_rng(1).standard_normal(65).astype(np.float32) for _ in range(2)
+    )
     other = np.zeros(64, np.float32)
     arguments = [other, 20, False, np.zeros(1, np.int32)]
     run_reference(module_of(body), [expected, *arguments], (1, 1, 1))

@@ -21,7 +21,14 @@ from tilewright.simt.passes.inline_and_expand import prepare
 from tilewright_conformance.op_samples import check_outputs, samples
 from tilewright_conformance.op_samples.kernel import INTEGRAL, ZEROS, Draw, Sample, SampleKernel
 
-DESCRIPTORS = ("make_descriptor", "descriptor_extent", "descriptor_stride", "descriptor_load", "descriptor_store", "descriptor_reduce")
+DESCRIPTORS = (
+    "make_descriptor",
+    "descriptor_extent",
+    "descriptor_stride",
+    "descriptor_load",
+    "descriptor_store",
+    "descriptor_reduce",
+)
 EXPANDED = (*DESCRIPTORS, "descriptor_gather", "descriptor_scatter", "dot_scaled", "call")
 BLOCK = DescriptorType((4, 8), F32)
 
@@ -32,14 +39,22 @@ def check(sample: Sample, seed: int = 0) -> Any:
     prepare(module, EmulatedTarget())
     verify(module)
     assert len(module.functions) == 1
-    values = [value for operation in module.walk() for value in (*operation.results, *operation.operands)]
-    assert not any(isinstance(value.type, DescriptorType) for value in (*values, *module.kernel.arguments))
+    values = [
+        value for operation in module.walk() for value in (*operation.results, *operation.operands)
+    ]
+    assert not any(
+        isinstance(value.type, DescriptorType) for value in (*values, *module.kernel.arguments)
+    )
     assert not {operation.name for operation in module.walk()} & set(EXPANDED)
     expected, found = (sample.make_arguments(np.random.default_rng(seed)) for _ in range(2))
     run_reference(sample.module, expected, sample.grid)
     flat: list[Any] = []
     for declared, argument in zip(sample.arguments, found, strict=True):
-        flat += [argument.base, *map(int, argument.shape), *map(int, argument.strides)] if declared.kind == "descriptor" else [argument]
+        flat += (
+            [argument.base, *map(int, argument.shape), *map(int, argument.strides)]
+            if declared.kind == "descriptor"
+            else [argument]
+        )
     run_reference(module, flat, sample.grid)
     check_outputs(sample, expected, found)
     return module.kernel
@@ -52,7 +67,9 @@ def test_samples_mean_the_same(operation: str) -> None:
 
 
 def two(kernel: SampleKernel) -> tuple[Value, Value]:
-    return kernel.descriptor(F32, (8, 16), (4, 8), INTEGRAL), kernel.descriptor(F32, (6, 10), (4, 8), INTEGRAL)
+    return kernel.descriptor(F32, (8, 16), (4, 8), INTEGRAL), kernel.descriptor(
+        F32, (6, 10), (4, 8), INTEGRAL
+    )
 
 
 def zeros(kernel: SampleKernel) -> list[Value]:
@@ -65,12 +82,16 @@ def carried_by_for(kernel: SampleKernel) -> None:
     at = zeros(kernel)
 
     def body(i: Value, first: Value, total: Value, second: Value) -> Any:
-        weight = b.splat(b.cast(b.add(i, kernel.constant(I32, 1)), result=F32), result=BLOCK.block_type)
+        weight = b.splat(
+            b.cast(b.add(i, kernel.constant(I32, 1)), result=F32), result=BLOCK.block_type
+        )
         return second, b.add(total, b.mul(weight, b.descriptor_load(first, at))), first
 
     region = kernel.region((I32, BLOCK, BLOCK.block_type, BLOCK), body)
     bounds = [kernel.constant(I32, value) for value in (0, 3, 1)]
-    loop = b.region_op("for", *bounds, [x, kernel.constant(BLOCK.block_type, 0.0), y], regions=[region])
+    loop = b.region_op(
+        "for", *bounds, [x, kernel.constant(BLOCK.block_type, 0.0), y], regions=[region]
+    )
     kernel.store(loop.results[1])
     kernel.store(b.descriptor_load(loop.results[0], at))
     kernel.store(b.descriptor_extent(loop.results[2], axis=1))
@@ -87,8 +108,13 @@ def carried_by_while(kernel: SampleKernel) -> None:
     def after(first: Value, i: Value, second: Value) -> Any:
         return b.add(i, kernel.constant(I32, 2)), second, first
 
-    regions = [kernel.region((I32, BLOCK, BLOCK), before, "condition"), kernel.region((BLOCK, I32, BLOCK), after)]
-    loop = b.region_op("while", [kernel.constant(I32, 0), x, y], regions=regions, results=[BLOCK, I32, BLOCK])
+    regions = [
+        kernel.region((I32, BLOCK, BLOCK), before, "condition"),
+        kernel.region((BLOCK, I32, BLOCK), after),
+    ]
+    loop = b.region_op(
+        "while", [kernel.constant(I32, 0), x, y], regions=regions, results=[BLOCK, I32, BLOCK]
+    )
     kernel.store(b.descriptor_load(loop.results[0], at))
     kernel.store(loop.results[1])
     kernel.store(b.descriptor_stride(loop.results[2], axis=0))
@@ -96,7 +122,10 @@ def carried_by_while(kernel: SampleKernel) -> None:
 
 def carried_by_if(kernel: SampleKernel) -> None:
     b, (x, y) = kernel.b, two(kernel)
-    regions = [kernel.region((), lambda: (x, b.descriptor_extent(x, axis=0))), kernel.region((), lambda: (y, b.descriptor_extent(y, axis=1)))]
+    regions = [
+        kernel.region((), lambda: (x, b.descriptor_extent(x, axis=0))),
+        kernel.region((), lambda: (y, b.descriptor_extent(y, axis=1))),
+    ]
     chosen = b.region_op("if", kernel.load(I1), regions=regions, results=[BLOCK, I64])
     kernel.store(b.descriptor_load(chosen.results[0], zeros(kernel)))
     kernel.store(chosen.results[1])
@@ -112,10 +141,17 @@ def made_in_a_loop(kernel: SampleKernel) -> None:
 
     def body(i: Value) -> None:
         def made(step: int) -> Callable[[], Value]:
-            return lambda: b.make_descriptor(b.addptr(out, b.mul(i, kernel.constant(I32, step))), extents, strides, result=BLOCK)
+            return lambda: b.make_descriptor(
+                b.addptr(out, b.mul(i, kernel.constant(I32, step))), extents, strides, result=BLOCK
+            )
 
         even = b.cmp(b.and_(i, kernel.constant(I32, 1)), kernel.constant(I32, 0), predicate="eq")
-        chosen = b.region_op("if", even, regions=[kernel.region((), made(32)), kernel.region((), made(16))], results=[BLOCK])
+        chosen = b.region_op(
+            "if",
+            even,
+            regions=[kernel.region((), made(32)), kernel.region((), made(16))],
+            results=[BLOCK],
+        )
         b.descriptor_store(chosen.results[0], [kernel.constant(I32, 0)] * 2, value)
 
     bounds = [kernel.constant(I32, value) for value in (0, 4, 1)]
@@ -126,11 +162,15 @@ def passed_to_a_function(kernel: SampleKernel) -> None:
     from tilewright.ir.core import Function
 
     b, (x, _) = kernel.b, two(kernel)
-    callee = kernel.module.add(Function("read", (BLOCK, I32), (BLOCK.block_type, BLOCK), ("d", "i"), kernel=False))
+    callee = kernel.module.add(
+        Function("read", (BLOCK, I32), (BLOCK.block_type, BLOCK), ("d", "i"), kernel=False)
+    )
     inner = Builder.at_end(callee.body)
     descriptor, start = callee.arguments
     inner.return_([inner.descriptor_load(descriptor, [start, start]), descriptor])
-    tile, same = b.call([x, kernel.constant(I32, 1)], callee="read", results=[BLOCK.block_type, BLOCK])
+    tile, same = b.call(
+        [x, kernel.constant(I32, 1)], callee="read", results=[BLOCK.block_type, BLOCK]
+    )
     kernel.store(tile)
     kernel.store(b.descriptor_load(same, zeros(kernel)))
 
@@ -155,7 +195,11 @@ def test_a_selected_descriptor(condition: bool) -> None:
     module = kernel.finish().module
     prepare(module, EmulatedTarget())
     rng = np.random.default_rng(0)
-    a, c, out = rng.random((8, 16), np.float32), rng.random((6, 10), np.float32), np.zeros((4, 8), np.float32)
+    a, c, out = (
+        rng.random((8, 16), np.float32),
+        rng.random((6, 10), np.float32),
+        np.zeros((4, 8), np.float32),
+    )
     run_reference(module, [a, 8, 16, 16, 1, c, 6, 10, 10, 1, condition, out], (1, 1, 1))
     expected = a[:4, 4:12] if condition else np.pad(c[:4, 4:], ((0, 0), (0, 2)))
     np.testing.assert_array_equal(out, expected)
@@ -165,11 +209,21 @@ def test_arguments_are_base_extents_strides_in_this_order() -> None:
     kernel = SampleKernel("order")
     before = kernel.scalar(I32, Draw(1, 1))
     descriptor = kernel.descriptor(F32, (8, 16), (4, 8))
-    kernel.store(kernel.b.add(before, kernel.b.cast(kernel.b.descriptor_extent(descriptor, axis=1), result=I32)))
+    kernel.store(
+        kernel.b.add(
+            before, kernel.b.cast(kernel.b.descriptor_extent(descriptor, axis=1), result=I32)
+        )
+    )
     expanded = check(kernel.finish())
     texts = [str(argument.type) for argument in expanded.arguments]
     assert texts == ["i32", "ptr<f32>", "i64", "i64", "i64", "i64", "ptr<i32>"]
-    assert [argument.name for argument in expanded.arguments][1:6] == ["d1.base", "d1.extent0", "d1.extent1", "d1.stride0", "d1.stride1"]
+    assert [argument.name for argument in expanded.arguments][1:6] == [
+        "d1.base",
+        "d1.extent0",
+        "d1.extent1",
+        "d1.stride0",
+        "d1.stride1",
+    ]
 
 
 def test_what_the_runtime_says_of_a_descriptor_is_passed_on() -> None:
@@ -179,7 +233,13 @@ def test_what_the_runtime_says_of_a_descriptor_is_passed_on() -> None:
     kernel.function.argument_attributes[0] = {"divisibility": 16, "padding": "nan"}
     module = kernel.finish().module
     prepare(module, EmulatedTarget())
-    assert module.kernel.argument_attributes[:5] == [{"divisibility": 16}, {}, {}, {"divisibility": 8}, {}]
+    assert module.kernel.argument_attributes[:5] == [
+        {"divisibility": 16},
+        {},
+        {},
+        {"divisibility": 8},
+        {},
+    ]
     assert not module.kernel.arguments[4].uses, "the last stride is known to be 1"
 
 
@@ -190,7 +250,13 @@ def test_the_divisibility_of_the_last_extent_is_passed_on() -> None:
     kernel.function.argument_attributes[0] = {"divisibility": 16, "extent_divisibility": 8}
     module = kernel.finish().module
     prepare(module, EmulatedTarget())
-    assert module.kernel.argument_attributes[:5] == [{"divisibility": 16}, {}, {"divisibility": 8}, {"divisibility": 8}, {}]
+    assert module.kernel.argument_attributes[:5] == [
+        {"divisibility": 16},
+        {},
+        {"divisibility": 8},
+        {"divisibility": 8},
+        {},
+    ]
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
@@ -214,21 +280,41 @@ def test_descriptors_of_different_padding_meet(form: str) -> None:
         kernel = SampleKernel("mixed")
         b, base = kernel.b, kernel.pointer(F32, (8, 16))
         numbers = [kernel.constant(I64, 8)] * 2
-        zero, nan = (b.make_descriptor(base, numbers, numbers, padding=padding, result=BLOCK) for padding in ("zero", "nan"))
+        zero, nan = (
+            b.make_descriptor(base, numbers, numbers, padding=padding, result=BLOCK)
+            for padding in ("zero", "nan")
+        )
         flag = kernel.constant(I1, yes)
         if form == "select":
             met = b.select(flag, nan, zero)
         elif form == "if":
-            met = b.region_op("if", flag, regions=[kernel.region((), lambda: nan), kernel.region((), lambda: zero)], results=[BLOCK]).results[0]
+            met = b.region_op(
+                "if",
+                flag,
+                regions=[kernel.region((), lambda: nan), kernel.region((), lambda: zero)],
+                results=[BLOCK],
+            ).results[0]
         elif form == "for":
             bounds = [kernel.constant(I32, number) for number in (0, int(yes), 1)]
-            met = b.region_op("for", *bounds, [zero], regions=[kernel.region((I32, BLOCK), lambda _, carried: nan)], results=[BLOCK]).results[0]
+            met = b.region_op(
+                "for",
+                *bounds,
+                [zero],
+                regions=[kernel.region((I32, BLOCK), lambda _, carried: nan)],
+                results=[BLOCK],
+            ).results[0]
         else:
             regions = [
-                kernel.region((I1, BLOCK), lambda go, carried: (go, kernel.constant(I1, False), carried), terminator="condition"),
+                kernel.region(
+                    (I1, BLOCK),
+                    lambda go, carried: (go, kernel.constant(I1, False), carried),
+                    terminator="condition",
+                ),
                 kernel.region((I1, BLOCK), lambda go, carried: (go, nan)),
             ]
-            met = b.region_op("while", [flag, zero], regions=regions, results=[I1, BLOCK]).results[1]
+            met = b.region_op("while", [flag, zero], regions=regions, results=[I1, BLOCK]).results[
+                1
+            ]
         kernel.store(b.descriptor_load(met, [kernel.constant(I32, 6), kernel.constant(I32, 4)]))
         assert "pads" not in str(check(kernel.finish()))
 
@@ -236,12 +322,16 @@ def test_descriptors_of_different_padding_meet(form: str) -> None:
 class KeepsLoads(EmulatedTarget):
     def __init__(self) -> None:
         super().__init__()
-        self.tma = EmulatedTma(self.record, lambda operation, divisors, width: operation.name == "descriptor_load")
+        self.tma = EmulatedTma(
+            self.record, lambda operation, divisors, width: operation.name == "descriptor_load"
+        )
 
 
 def test_a_target_may_keep_descriptors() -> None:
     kernel = SampleKernel("kept")
-    source, target = (kernel.descriptor(F32, (8, 16), (4, 8), output=output) for output in (False, True))
+    source, target = (
+        kernel.descriptor(F32, (8, 16), (4, 8), output=output) for output in (False, True)
+    )
     tile = kernel.b.descriptor_load(source, [kernel.constant(I32, 0)] * 2)
     kernel.b.descriptor_store(target, [kernel.constant(I32, 4)] * 2, tile)
     module = kernel.finish().module
@@ -256,7 +346,9 @@ def test_a_target_may_keep_descriptors() -> None:
     expected = y.copy()
     expected[4:8, 4:12] = x[:4, :8]
     numbers = (8, 16, 16, 1)
-    run_reference(module, [DescriptorValue(x, (8, 16), (16, 1)), x, *numbers, y, *numbers], (1, 1, 1))
+    run_reference(
+        module, [DescriptorValue(x, (8, 16), (16, 1)), x, *numbers, y, *numbers], (1, 1, 1)
+    )
     np.testing.assert_array_equal(y, expected)
 
 
@@ -273,7 +365,9 @@ def test_what_is_written_by_threads_is_not_read_by_copies() -> None:
 class KeepsPairs(EmulatedTarget):
     def __init__(self) -> None:
         super().__init__()
-        self.matrix = EmulatedMatrix(keeps_scaled=lambda operation: operation.attribute("a_format") == "e2m1")
+        self.matrix = EmulatedMatrix(
+            keeps_scaled=lambda operation: operation.attribute("a_format") == "e2m1"
+        )
 
 
 def test_a_target_may_keep_scaled_products() -> None:
@@ -282,11 +376,23 @@ def test_a_target_may_keep_scaled_products() -> None:
         kernel = SampleKernel("kept")
         a = kernel.load(SCALED_FORMATS[format_], (16, 32 if format_ == "e2m1" else 64))
         b = kernel.load(SCALED_FORMATS["e4m3"], (64, 16))
-        kernel.store(kernel.b.dot_scaled(a, None, b, None, kernel.load(F32, (16, 16), INTEGRAL), a_format=format_, b_format="e4m3"))
+        kernel.store(
+            kernel.b.dot_scaled(
+                a,
+                None,
+                b,
+                None,
+                kernel.load(F32, (16, 16), INTEGRAL),
+                a_format=format_,
+                b_format="e4m3",
+            )
+        )
         module = kernel.finish().module
         prepare(module, KeepsPairs())
         verify(module)
-        assert {operation.name for operation in module.walk()} & {"dot", "dot_scaled"} == {"dot_scaled" if expected else "dot"}
+        assert {operation.name for operation in module.walk()} & {"dot", "dot_scaled"} == {
+            "dot_scaled" if expected else "dot"
+        }
 
 
 @pytest.mark.parametrize(
@@ -302,15 +408,29 @@ def test_a_target_may_keep_scaled_products() -> None:
         (("fp16", "e4m3"), True, "f32"),
     ],
 )
-def test_scaled_products_are_made_in_the_narrowest_exact_type(formats: tuple[str, str], scaled: bool | tuple[bool, bool], expected: str) -> None:
+def test_scaled_products_are_made_in_the_narrowest_exact_type(
+    formats: tuple[str, str], scaled: bool | tuple[bool, bool], expected: str
+) -> None:
     kernel = SampleKernel("narrow")
     operands = []
-    for name, format_, with_scale in zip("ab", formats, scaled if isinstance(scaled, tuple) else (scaled, scaled), strict=True):
+    for name, format_, with_scale in zip(
+        "ab", formats, scaled if isinstance(scaled, tuple) else (scaled, scaled), strict=True
+    ):
         shape = [16, 64] if name == "a" else [64, 16]
         if format_ == "e2m1":
             shape[1 if name == "a" else 0] //= 2
-        operands += [kernel.load(SCALED_FORMATS[format_], tuple(shape)), kernel.load(U8, (16, 2), Draw(126, 128)) if with_scale else None]
-    kernel.store(kernel.b.dot_scaled(*operands, kernel.load(F32, (16, 16), INTEGRAL), a_format=formats[0], b_format=formats[1]))
+        operands += [
+            kernel.load(SCALED_FORMATS[format_], tuple(shape)),
+            kernel.load(U8, (16, 2), Draw(126, 128)) if with_scale else None,
+        ]
+    kernel.store(
+        kernel.b.dot_scaled(
+            *operands,
+            kernel.load(F32, (16, 16), INTEGRAL),
+            a_format=formats[0],
+            b_format=formats[1],
+        )
+    )
     module = kernel.finish().module
     prepare(module, EmulatedTarget())
     dot = next(operation for operation in module.walk() if operation.name == "dot")

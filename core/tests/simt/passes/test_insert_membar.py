@@ -26,8 +26,20 @@ Kernel = Callable[..., Module]
 # ---- kernels
 
 
-@pytest.mark.parametrize(("name", "expected"), [("add", 0), ("add_mixed", 0), ("softmax", 0), ("layer_norm", 0), ("transpose", 0), ("matmul", 1)])
-def test_barriers_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("add", 0),
+        ("add_mixed", 0),
+        ("softmax", 0),
+        ("layer_norm", 0),
+        ("transpose", 0),
+        ("matmul", 1),
+    ],
+)
+def test_barriers_of_classic_kernels(
+    kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: int
+) -> None:
     """Beside those inside reductions and conversions. Of ``matmul``: the loop's second iteration writes what the first may still read."""
     module = kernel(name)
     assign(module.kernel, matrix_target, 4)
@@ -50,7 +62,11 @@ def test_reductions_that_take_turns_need_no_barrier_between_them() -> None:
 
 
 def test_a_reduction_alone_in_a_loop_waits_for_its_own_readers() -> None:
-    loop = "for %zero, %n, %one body(%i: i32) {\n%y = load %here : tile<64xf32>\n" + REDUCE.format(1, "") + "store %q, %r1\nyield\n}"
+    loop = (
+        "for %zero, %n, %one body(%i: i32) {\n%y = load %here : tile<64xf32>\n"
+        + REDUCE.format(1, "")
+        + "store %q, %r1\nyield\n}"
+    )
     assert placed(module_of(loop)) == "{L|RS}"
 
 
@@ -95,14 +111,20 @@ LINES = {
         ("owl", "{ow|l}"),  # nothing is asked of a copy that is ordered
     ],
 )
-def test_copies_are_seen_by_all_after_a_barrier_that_follows_the_wait(order: str, expected: str) -> None:
+def test_copies_are_seen_by_all_after_a_barrier_that_follows_the_wait(
+    order: str, expected: str
+) -> None:
     module = read(RING.format(body="\n".join(LINES[letter] for letter in order)))
     run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
     assert shape_of_barriers(module.kernel.body) == expected
 
 
-@pytest.mark.parametrize(("order", "expected"), [("lsl", "{|lsl}"), ("sl", "{s|l}"), ("ls|", "{ls|}"), ("s|l", "{s|l}")])
-def test_what_an_ordered_store_writes_is_read_in_later_iterations_only(order: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("order", "expected"), [("lsl", "{|lsl}"), ("sl", "{s|l}"), ("ls|", "{ls|}"), ("s|l", "{s|l}")]
+)
+def test_what_an_ordered_store_writes_is_read_in_later_iterations_only(
+    order: str, expected: str
+) -> None:
     lines = [LINES[letter].replace("%x", f"%x{number}") for number, letter in enumerate(order)]
     module = read(RING.format(body="\n".join([*lines, "%next = simt.commit : token<copies>"])))
     run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
@@ -136,7 +158,9 @@ MADE = "%b = simt.barriers 1 : barriers<2>"
         ("", f"{MADE}\n{EXPECT}\n{AWAIT}", "{|}"),  # the objects are made anew
     ],
 )
-def test_bytes_are_announced_when_nobody_waits_for_the_phase_before(before: str, inside: str, expected: str) -> None:
+def test_bytes_are_announced_when_nobody_waits_for_the_phase_before(
+    before: str, inside: str, expected: str
+) -> None:
     text = OBJECTS.format(body=inside).replace("  for ", f"  {before}\n  for ", 1)
     module = read(text)
     run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
@@ -191,11 +215,17 @@ BLOCK_LINES = {
         ("ta", True, "{|spa}|lb"),
         ("t", True, "{p|s}p|lb"),
         ("t|", True, "{sp|}lb"),
-        ("scb", True, "{sCp|b}l|b"),  # all threads meet in a conversion, and nothing is published there
+        (
+            "scb",
+            True,
+            "{sCp|b}l|b",
+        ),  # all threads meet in a conversion, and nothing is published there
         ("scb", False, "{s|Cb}l|b"),  # the scratch space of the iteration before
     ],
 )
-def test_what_threads_write_is_published_before_copies_of_blocks_see_it(order: str, published: bool, expected: str) -> None:
+def test_what_threads_write_is_published_before_copies_of_blocks_see_it(
+    order: str, published: bool, expected: str
+) -> None:
     target = BulkTarget(8)
     target.async_proxy = EmulatedProxy(target.record) if published else None
     module = block_module(order)
@@ -204,7 +234,11 @@ def test_what_threads_write_is_published_before_copies_of_blocks_see_it(order: s
 
 
 def block_module(order: str) -> Module:
-    return parse_module("tilewright.ir 1.0\n" + BLOCKS.format(body="\n".join(BLOCK_LINES[letter] for letter in order)), SIMT_TABLE)
+    return parse_module(
+        "tilewright.ir 1.0\n"
+        + BLOCKS.format(body="\n".join(BLOCK_LINES[letter] for letter in order)),
+        SIMT_TABLE,
+    )
 
 
 @pytest.mark.parametrize("order", ["spw", "ptw"])
@@ -215,7 +249,9 @@ def test_what_a_product_has_read_may_be_written(order: str) -> None:
 @pytest.mark.parametrize("order", ["psw", "tpsw"])
 def test_what_a_product_in_flight_reads_is_not_written(order: str) -> None:
     """No barrier helps there."""
-    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a matmul in flight reads"):
+    with pytest.raises(
+        FlightError, match=r"simt.store at .*: writes what a matmul in flight reads"
+    ):
         run_stages(block_module(order), BulkTarget(8), {"num_warps": 2}, ["allocate", "barriers"])
 
 
@@ -223,7 +259,10 @@ def test_no_barrier_is_put_in_where_halves_of_the_warps_are_a_barrier_apart() ->
     body = "store %here, %x\n%y = load %there : tile<64xf32>\nstore %other, %y\nbarrier\n"
     text = f"tilewright.ir 1.0\nkernel @k({ARGUMENTS}) {{\n{TILE}\nfor %zero, %n, %one body(%i: i32) {{\n{body}SIMT\nyield\n}}\nreturn\n}}"
     assert placed(parse_module(text.replace("SIMT", ""), SIMT_TABLE)) == "{S|LS|}"
-    with pytest.raises(FlightError, match=r"load at .*: a barrier is needed before it, where halves of the warps are a barrier apart"):
+    with pytest.raises(
+        FlightError,
+        match=r"load at .*: a barrier is needed before it, where halves of the warps are a barrier apart",
+    ):
         placed(parse_module(text.replace("SIMT", "simt.phase {matmuls = true}"), SIMT_TABLE))
 
 

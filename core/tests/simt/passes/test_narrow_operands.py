@@ -11,7 +11,20 @@ import pytest
 
 from tilewright.ir import Builder, Function, Module, Value, verify
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.types import BF16, F16, F32, F64, I8, I16, U8, FloatType, IntType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    U8,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.reference.numerics import encode
 from tilewright.simt import emulator
@@ -34,21 +47,42 @@ class Halves(emulator.EmulatedTarget):
 
     def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         served = product.a is product.b and product.a in self._types
-        return (dataclasses.replace(fma_plan(self, product), name=f"matrix {product.a}"),) if served else ()
+        return (
+            (dataclasses.replace(fma_plan(self, product), name=f"matrix {product.a}"),)
+            if served
+            else ()
+        )
 
 
 def addresses(builder: Builder, base: Value, shape: tuple[int, ...]) -> Value:
-    flat = builder.addptr(builder.splat(base, result=TileType((math.prod(shape),), base.type)), builder.arange(start=0, end=math.prod(shape)))
+    flat = builder.addptr(
+        builder.splat(base, result=TileType((math.prod(shape),), base.type)),
+        builder.arange(start=0, end=math.prod(shape)),
+    )
     return builder.reshape(flat, result=TileType(shape, base.type))
 
 
 def widened_product(a: Type, b: Type, precision: str) -> Module:
     """out = f32(a) @ f32(b).T, where ``b`` is turned after it was widened."""
     module = Module()
-    function = module.add(Function("kernel", [PointerType(type_) for type_ in (a, b, F32)], argument_names=["a", "b", "out"]))
+    function = module.add(
+        Function(
+            "kernel",
+            [PointerType(type_) for type_ in (a, b, F32)],
+            argument_names=["a", "b", "out"],
+        )
+    )
     builder = Builder.at_end(function.body)
-    x, y = (builder.load(addresses(builder, base, shape)) for base, shape in zip(function.arguments, ((M, K), (N, K)), strict=False))
-    wide = [tile if tile.type.element is F32 else builder.cast(tile, result=TileType(tile.type.shape, F32)) for tile in (x, y)]
+    x, y = (
+        builder.load(addresses(builder, base, shape))
+        for base, shape in zip(function.arguments, ((M, K), (N, K)), strict=False)
+    )
+    wide = [
+        tile
+        if tile.type.element is F32
+        else builder.cast(tile, result=TileType(tile.type.shape, F32))
+        for tile in (x, y)
+    ]
     zeros = builder.splat(builder.constant(value=0.0, result=F32), result=TileType((M, N), F32))
     total = builder.dot(wide[0], builder.permute(wide[1], order=(1, 0)), zeros, precision=precision)
     builder.store(addresses(builder, function.arguments[2], (M, N)), total)
@@ -75,7 +109,9 @@ EXACT = {
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3", "bf16x6"])
 @pytest.mark.parametrize(("a", "b", "narrow"), EXACT.values(), ids=EXACT)
-def test_exact_operands_are_multiplied_in_16_bits(a: Type, b: Type, narrow: Type, precision: str) -> None:
+def test_exact_operands_are_multiplied_in_16_bits(
+    a: Type, b: Type, narrow: Type, precision: str
+) -> None:
     assert operands_after(widened_product(a, b, precision), Halves(BF16, F16)) == (narrow, narrow)
 
 
@@ -85,7 +121,9 @@ def test_the_product_is_that_of_the_wide_operands(a: Type, b: Type, narrow: Type
 
     def numbers(type_: Type, shape: tuple[int, int]) -> np.ndarray:
         if isinstance(type_, IntType):
-            return rng.integers(0 if type_ is U8 else -128, 256 if type_ is U8 else 128, shape).astype("u1" if type_ is U8 else "i1")
+            return rng.integers(
+                0 if type_ is U8 else -128, 256 if type_ is U8 else 128, shape
+            ).astype("u1" if type_ is U8 else "i1")
         assert isinstance(type_, FloatType)
         return encode(rng.choice([-1.0, 1.0], shape) * 2.0 ** rng.integers(-3, 4, shape), type_)
 
@@ -94,7 +132,14 @@ def test_the_product_is_that_of_the_wide_operands(a: Type, b: Type, narrow: Type
     run_reference(widened_product(a, b, "tf32"), [*arrays, expected], (1, 1, 1))
     module, target = widened_product(a, b, "tf32"), Halves(BF16, F16)
     text = compile_kernel(module, target, OPTIONS)
-    emulator.run_text(text, target, [argument.type for argument in module.kernel.arguments], [*arrays, out], (1, 1, 1), 2)
+    emulator.run_text(
+        text,
+        target,
+        [argument.type for argument in module.kernel.arguments],
+        [*arrays, out],
+        (1, 1, 1),
+        2,
+    )
     np.testing.assert_array_equal(out, expected)
     assert np.abs(out).min() >= 0 and np.isfinite(out).all()
 

@@ -81,7 +81,10 @@ def built(fn: Any) -> Module:
     return module
 
 
-@pytest.mark.parametrize(("fn", "expected"), [(longer, True), *((fn, False) for fn in (shorter, both, alike, other_axis, unknown, talking))])
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [(longer, True), *((fn, False) for fn in (shorter, both, alike, other_axis, unknown, talking))],
+)
 def test_programs_that_run_longer_start_first(fn: Any, expected: bool) -> None:
     assert start_longest_first(built(fn).kernel) is expected
 
@@ -89,4 +92,7 @@ def test_programs_that_run_longer_start_first(fn: Any, expected: bool) -> None:
 def test_each_program_runs_once() -> None:
     out = np.full((3, 5), -1, np.int32)
     emulator.run(built(longer), [out, 7], (5, 3, 1), num_warps=1, target=EmulatedTarget(4))
-    np.testing.assert_array_equal(out, [[row + sum(range(7, 4 * (column + 1) + 7)) for column in range(5)] for row in range(3)])
+    np.testing.assert_array_equal(
+        out,
+        [[row + sum(range(7, 4 * (column + 1) + 7)) for column in range(5)] for row in range(3)],
+    )

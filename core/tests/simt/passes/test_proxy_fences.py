@@ -192,8 +192,12 @@ class _Plain(BulkTarget):
         self.matrix = MatrixInstructions()
 
 
-@pytest.mark.parametrize(("letters", "expected"), [("Ub", "p.|b"), ("sU", "s|p"), ("sUd", "s|p.|b")])
-def test_threads_that_multiply_and_add_read_by_the_generic_proxy(letters: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("letters", "expected"), [("Ub", "p.|b"), ("sU", "s|p"), ("sUd", "s|p.|b")]
+)
+def test_threads_that_multiply_and_add_read_by_the_generic_proxy(
+    letters: str, expected: str
+) -> None:
     target, module = _Plain(8), module_of(letters)
     run_stages(module, target, {"num_warps": 2}, ["barriers"])
     check_proxies(module.kernel, target)
@@ -223,7 +227,10 @@ def test_scratch_space_is_fenced_before_a_copy_to_the_same_bytes() -> None:
     run_stages(module, target, {"num_warps": 2}, ["allocate", "barriers"])
     # mbarriers are made where all threads meet
     names = [operation.name for operation in module.kernel.body]
-    assert names.count("barrier") == 0 and names.index("simt.barriers") == names.index("simt.publish") + 1
+    assert (
+        names.count("barrier") == 0
+        and names.index("simt.barriers") == names.index("simt.publish") + 1
+    )
     check_proxies(module.kernel, target)
 
 
@@ -250,7 +257,10 @@ def test_what_a_product_in_flight_reads_is_not_written(letters: str) -> None:
         ("s|t", "a barrier or an arrival, but no proxy fence before that"),
         ("s.t", "a proxy fence, but no barrier behind that"),
         ("C|b", "a barrier or an arrival, but no proxy fence before that"),
-        ("k|t", "a barrier or an arrival, but no proxy fence before that"),  # threads copy by groups
+        (
+            "k|t",
+            "a barrier or an arrival, but no proxy fence before that",
+        ),  # threads copy by groups
     ],
 )
 def test_a_missing_fence_or_barrier_is_named(letters: str, missing: str) -> None:
@@ -272,6 +282,8 @@ def test_the_error_names_both_operations_bytes_and_remedy() -> None:
         check_proxies(module.kernel, target)
 
 
-@pytest.mark.parametrize("letters", ["l.|b", "l|.|b", "{l.|b}", "pb", "s.|p", "{wfo}", "tb", "C.|b", "k.|t"])
+@pytest.mark.parametrize(
+    "letters", ["l.|b", "l|.|b", "{l.|b}", "pb", "s.|p", "{wfo}", "tb", "C.|b", "k.|t"]
+)
 def test_what_is_in_order_passes_the_check(letters: str) -> None:
     check_proxies(module_of(letters).kernel, BulkTarget(8))

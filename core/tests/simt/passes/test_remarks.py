@@ -22,10 +22,21 @@ from tilewright.simt.report import describe, report
 
 
 def compiled(
-    fn: Any, signature: dict[str, str], *, aligned: tuple[str, ...] = (), copy_widths: tuple[int, ...] = (4, 8, 16), stages: int = 3, **constants: Any
+    fn: Any,
+    signature: dict[str, str],
+    *,
+    aligned: tuple[str, ...] = (),
+    copy_widths: tuple[int, ...] = (4, 8, 16),
+    stages: int = 3,
+    **constants: Any,
 ) -> tuple[str, Function, str]:
     """(LLVM IR, kernel, report) for the emulated machine; arguments named in ``aligned`` are multiples of 16."""
-    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, {name: {"divisibility": 16} for name in aligned})
+    module = compile_function(
+        fn,
+        {**signature, **dict.fromkeys(constants, "constexpr")},
+        constants,
+        {name: {"divisibility": 16} for name in aligned},
+    )
     run_passes(module)
     target = EmulatedTarget(32, copy_widths=copy_widths)
     text = compile_kernel(module, target, {"num_warps": 4, "num_stages": stages})
@@ -60,8 +71,12 @@ def product(a, b, c, K, BLOCK: tl.constexpr, OTHER: tl.constexpr):
     rows, inner = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
     for k in range(0, K, BLOCK):
-        left = tl.load(a + rows[:, None] * K + k + inner[None, :], mask=k + inner[None, :] < K, other=OTHER)
-        right = tl.load(b + (k + inner[:, None]) * BLOCK + rows[None, :], mask=k + inner[:, None] < K, other=0.0)
+        left = tl.load(
+            a + rows[:, None] * K + k + inner[None, :], mask=k + inner[None, :] < K, other=OTHER
+        )
+        right = tl.load(
+            b + (k + inner[:, None]) * BLOCK + rows[None, :], mask=k + inner[:, None] < K, other=0.0
+        )
         total = tl.dot(left, right, total)
     tl.store(c + rows[:, None] * BLOCK + rows[None, :], total)
 
@@ -71,7 +86,9 @@ ALIGNED = ("a", "b", "c", "K")
 
 
 def test_wide_accesses_are_not_noted() -> None:
-    _, kernel, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=1024, stride=1)
+    _, kernel, text = compiled(
+        copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=1024, stride=1
+    )
     assert notes(kernel) == []
     assert "2 accesses of 16 bytes a thread" in text and "nothing left the fast path" in text
 
@@ -79,27 +96,64 @@ def test_wide_accesses_are_not_noted() -> None:
 @pytest.mark.parametrize(
     ("aligned", "stride", "expected"),
     [
-        (("z", "n"), 1, [r"load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 bytes"]),
-        (("x", "z"), 1, [r"load moves 4 bytes .* the mask is not known to be the same for 4 elements", r"store moves 4 bytes .* the mask is not known"]),
-        (("x", "z", "n"), 3, [r"load moves 4 bytes at once instead of 16: no two addresses are known to be consecutive"]),
+        (
+            ("z", "n"),
+            1,
+            [
+                r"load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 bytes"
+            ],
+        ),
+        (
+            ("x", "z"),
+            1,
+            [
+                r"load moves 4 bytes .* the mask is not known to be the same for 4 elements",
+                r"store moves 4 bytes .* the mask is not known",
+            ],
+        ),
+        (
+            ("x", "z", "n"),
+            3,
+            [
+                r"load moves 4 bytes at once instead of 16: no two addresses are known to be consecutive"
+            ],
+        ),
     ],
 )
-def test_narrow_accesses_say_why(aligned: tuple[str, ...], stride: int, expected: list[str]) -> None:
-    _, kernel, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=aligned, BLOCK=1024, stride=stride)
+def test_narrow_accesses_say_why(
+    aligned: tuple[str, ...], stride: int, expected: list[str]
+) -> None:
+    _, kernel, text = compiled(
+        copy, {**COPY, "stride": "constexpr"}, aligned=aligned, BLOCK=1024, stride=stride
+    )
     found = notes(kernel)
     for pattern in expected:
         assert any(re.search(pattern, note) for note in found), found
     assert "left the fast path:" in text and found[0] in text
 
 
-@pytest.mark.parametrize(("stride", "moved"), [(1, ""), (2, "moves 2"), (-1, ""), (8, "moves 8"), (3, "moves 3"), (0, ""), (None, "may move up to 8")])
+@pytest.mark.parametrize(
+    ("stride", "moved"),
+    [
+        (1, ""),
+        (2, "moves 2"),
+        (-1, ""),
+        (8, "moves 8"),
+        (3, "moves 3"),
+        (0, ""),
+        (None, "may move up to 8"),
+    ],
+)
 def test_reports_say_how_much_memory_moves_for_what_is_used(stride: int | None, moved: str) -> None:
     """Numbers of 4 bytes use what their stride leaves of sectors of 32; of a stride that is not known the most is told; one number for all is read once."""
     constants = {} if stride is None else {"stride": stride}
     signature = COPY if stride is None else {**COPY, "stride": "constexpr"}
     _, _, text = compiled(copy, signature, aligned=("x", "z", "n"), BLOCK=1024, **constants)
     (load,) = [line for line in text.splitlines() if "= load" in line]
-    assert load.endswith(f"accesses of {16 if stride == 1 else 4} bytes a thread" + (f", for which memory {moved} times the bytes" if moved else ""))
+    assert load.endswith(
+        f"accesses of {16 if stride == 1 else 4} bytes a thread"
+        + (f", for which memory {moved} times the bytes" if moved else "")
+    )
 
 
 def test_small_tiles_have_no_wider_access() -> None:
@@ -110,14 +164,22 @@ def test_small_tiles_have_no_wider_access() -> None:
 def test_products_and_loops_say_why() -> None:
     _, kernel, text = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0)
     assert [note for note in notes(kernel) if "pipelined" in note] == []
-    assert any(re.match(r"no matrix instruction for tile<32x32xf32> by .*: multiplied and added", note) for note in notes(kernel))
+    assert any(
+        re.match(r"no matrix instruction for tile<32x32xf32> by .*: multiplied and added", note)
+        for note in notes(kernel)
+    )
     assert re.search(r"asynchronous copies \(\S+\) of 16 bytes a thread", text)
     for other in (0.0, 1.0):  # what goes through registers may be filled with anything
-        _, kernel, text = compiled(product, PRODUCT, aligned=ALIGNED, copy_widths=(), BLOCK=32, OTHER=other)
+        _, kernel, text = compiled(
+            product, PRODUCT, aligned=ALIGNED, copy_widths=(), BLOCK=32, OTHER=other
+        )
         assert [note for note in notes(kernel) if "pipelined" in note] == []
         assert "simt.load_start" in text and "asynchronous copies" not in text
     _, kernel, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=1.0)
-    assert any("load is not pipelined: asynchronous copies fill with zeros" in note for note in notes(kernel))
+    assert any(
+        "load is not pipelined: asynchronous copies fill with zeros" in note
+        for note in notes(kernel)
+    )
     _, kernel, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0, stages=1)
     assert [note for note in notes(kernel) if "pipelined" in note] == []
 
@@ -125,7 +187,11 @@ def test_products_and_loops_say_why() -> None:
 def test_narrow_loads_of_products_are_not_pipelined() -> None:
     signature = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "K": "i32"}
     _, kernel, _ = compiled(product, signature, BLOCK=32, OTHER=0.0)
-    assert any("load is not pipelined: it reads 2 bytes at once, and asynchronous copies take 4, 8, 16" in note for note in notes(kernel))
+    assert any(
+        "load is not pipelined: it reads 2 bytes at once, and asynchronous copies take 4, 8, 16"
+        in note
+        for note in notes(kernel)
+    )
 
 
 def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +208,9 @@ def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.Mo
     with pytest.warns(RuntimeWarning) as found:
         compiled(warned, COPY, BLOCK=512)
     for one, name in zip(found, ("load", "store"), strict=True):
-        assert re.search(rf"kernel warned, .*test_remarks\.py:\d+.* {name} moves 4 bytes", str(one.message))
+        assert re.search(
+            rf"kernel warned, .*test_remarks\.py:\d+.* {name} moves 4 bytes", str(one.message)
+        )
     assert found[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -151,18 +219,30 @@ def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.Mo
 
 def test_registers_that_nothing_reads_are_not_written() -> None:
     """Of 64 registers of a tile a thread has 16 masks: one is read of each run of four. Loops carry no others either."""
-    text, _, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=8192, stride=1)
+    text, _, _ = compiled(
+        copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=8192, stride=1
+    )
     assert UNWRITTEN not in text
     assert len(re.findall(r"icmp slt i32 %t\d+, %a2", text)) == 16
-    text, _, _ = compiled(walk, {"x": "*fp32", "z": "*fp32", "n": "i32"}, aligned=("x", "z"), BLOCK=2048)
+    text, _, _ = compiled(
+        walk, {"x": "*fp32", "z": "*fp32", "n": "i32"}, aligned=("x", "z"), BLOCK=2048
+    )
     assert UNWRITTEN not in text
-    assert len(re.findall(r"= phi float ", text)) == 2 * 16  # the sums, at the loop's top and after it
+    assert (
+        len(re.findall(r"= phi float ", text)) == 2 * 16
+    )  # the sums, at the loop's top and after it
     assert len(re.findall(r"= phi ptr ", text)) == 2 * 4  # a pointer for each four
 
 
 def test_layouts_in_words() -> None:
-    assert describe(blocked((64, 64), (1, 0), 4, 32, 4)) == "a thread has 8x4 (4 in a row along axis 1), lanes span 2x16, warps span 4x1"
-    assert describe(replicated((8,), 32, 2)) == "a thread has 8 (8 in a row along axis 0), lanes span 1, warps span 1, each element is in 64 threads"
+    assert (
+        describe(blocked((64, 64), (1, 0), 4, 32, 4))
+        == "a thread has 8x4 (4 in a row along axis 1), lanes span 2x16, warps span 4x1"
+    )
+    assert (
+        describe(replicated((8,), 32, 2))
+        == "a thread has 8 (8 in a row along axis 0), lanes span 1, warps span 1, each element is in 64 threads"
+    )
 
 
 def test_conversions_tell_their_cost() -> None:
@@ -172,7 +252,12 @@ def test_conversions_tell_their_cost() -> None:
         tile = tl.load(x + rows[:, None] * BLOCK + columns[None, :])
         tl.store(z + rows[:, None] * BLOCK + columns[None, :], tl.trans(tile))
 
-    _, kernel, text = compiled(transposed, {"x": "*fp32", "z": "*fp32"}, aligned=("x", "z"), BLOCK=64)
+    _, kernel, text = compiled(
+        transposed, {"x": "*fp32", "z": "*fp32"}, aligned=("x", "z"), BLOCK=64
+    )
     (line,) = [line for line in text.splitlines() if "simt.convert" in line]
-    assert re.search(r"from L\d+; 16384 bytes through 16384 bytes of shared memory; written in \d+ accesses of \d+ bytes a thread, \d+ turns a warp", line)
+    assert re.search(
+        r"from L\d+; 16384 bytes through 16384 bytes of shared memory; written in \d+ accesses of \d+ bytes a thread, \d+ turns a warp",
+        line,
+    )
     assert kernel.attributes[SHARED_BYTES] == 16384

@@ -26,15 +26,28 @@ def swizzled(shape: tuple[int, int], size: int, inner: int) -> SharedLayout:
 
 @pytest.mark.parametrize(
     ("shape", "size", "warps"),
-    [((128, 128), 1, 8), ((128, 256), 1, 8), ((256, 128), 1, 4), ((32, 128), 4, 8), ((64, 64), 4, 4), ((128, 64), 2, 4)],
+    [
+        ((128, 128), 1, 8),
+        ((128, 256), 1, 8),
+        ((256, 128), 1, 4),
+        ((32, 128), 4, 8),
+        ((64, 64), 4, 4),
+        ((128, 64), 2, 4),
+    ],
 )
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_matrix_is_turned_without_conflicts(shape: tuple[int, int], size: int, warps: int, turned: bool) -> None:
+def test_a_matrix_is_turned_without_conflicts(
+    shape: tuple[int, int], size: int, warps: int, turned: bool
+) -> None:
     source, target = swizzled(shape, size, 1), swizzled(shape, size, 0 if turned else 1)
     layout = moving_layout(source, target, size, 32, warps, WIDEST, BANKS)
     assert layout is not None and layout.shape == shape
     # each element is one thread's
-    elements = sorted(layout.element(r, t % 32, t // 32) for t in range(32 * warps) for r in range(layout.register_count))
+    elements = sorted(
+        layout.element(r, t % 32, t // 32)
+        for t in range(32 * warps)
+        for r in range(layout.register_count)
+    )
     assert elements == list(range(shape[0] * shape[1]))
     least = shape[0] * shape[1] * size // warps // (4 * BANKS)
     for side in (source, target):

@@ -50,7 +50,13 @@ def read(a, b, out, n, AXIS: tl.constexpr):
 
 
 def built(fn: Any, axis: int) -> Module:
-    signature = {"a": f"tensordesc<fp32[{M},{K}]>", "b": f"tensordesc<fp32[{K},{M}]>", "out": "*fp32", "n": "i32", "AXIS": "constexpr"}
+    signature = {
+        "a": f"tensordesc<fp32[{M},{K}]>",
+        "b": f"tensordesc<fp32[{K},{M}]>",
+        "out": "*fp32",
+        "n": "i32",
+        "AXIS": "constexpr",
+    }
     module = compile_function(fn, signature, {"AXIS": axis})
     run_passes(module)
     return module
@@ -90,7 +96,15 @@ def test_rows_that_threads_have_whole_are_left() -> None:
 @pytest.mark.parametrize("n", [0, 8, 24])
 def test_sums(fn: Any, axis: int, n: int) -> None:
     rng = np.random.default_rng(n)
-    a, b = (rng.integers(-1, 2, shape).astype(np.float32) for shape in ((M, max(n, K)), (max(n, K), M)))
+    a, b = (
+        rng.integers(-1, 2, shape).astype(np.float32) for shape in ((M, max(n, K)), (max(n, K), M))
+    )
     out = np.full(M, np.nan, np.float32)
-    emulator.run(built(fn, axis), [EmulatedDescriptor(a), EmulatedDescriptor(b), out, n], (1, 1, 1), target=BulkTarget(8), **OPTIONS)
+    emulator.run(
+        built(fn, axis),
+        [EmulatedDescriptor(a), EmulatedDescriptor(b), out, n],
+        (1, 1, 1),
+        target=BulkTarget(8),
+        **OPTIONS,
+    )
     np.testing.assert_array_equal(out, expected(fn, a[:, :n], b[:n], axis))

@@ -121,4 +121,6 @@ kernel @k(%p: ptr<i32>) {
     with pytest.raises(AssertionError, match=r"simt\.part carries no values to the barrier in it"):
         thread_values(body, [place], body.first.results, lambda place, values: values)
     # what begins in the part goes through what is in it
-    assert thread_values(part, [place], body.first.results, lambda place, values: values) == tuple(body.first.results)
+    assert thread_values(part, [place], body.first.results, lambda place, values: values) == tuple(
+        body.first.results
+    )

@@ -52,5 +52,7 @@ def test_what_several_products_read_is_put_there_once(kernel: Any, n: int, m: in
     arrays = [small(rng, 20, 20), small(rng, 16, 16), small(rng, 16, 16)]
     compiled: list[Module] = []
     differ(kernel, BLOCKS, arrays, [n, m], BulkTarget(8), compiled, num_warps=4, num_stages=3)
-    stores = [operation for operation in kernel_of(compiled[0]).walk() if operation.name == "simt.store"]
+    stores = [
+        operation for operation in kernel_of(compiled[0]).walk() if operation.name == "simt.store"
+    ]
     assert len({store.operands[1] for store in stores}) == len(stores) and stores

@@ -14,7 +14,15 @@ from tilewright.simt.passes.inline_and_expand import prepare
 from tilewright.simt.passes.unroll import unroll_short_loops
 
 
-def looped(*, high: int = 12, extent: int = 8, upper: str = "%high", attributes: str = "", loaded: str = "load %at", also: str = "neg %r") -> Module:
+def looped(
+    *,
+    high: int = 12,
+    extent: int = 8,
+    upper: str = "%high",
+    attributes: str = "",
+    loaded: str = "load %at",
+    also: str = "neg %r",
+) -> Module:
     """A sum over 2, 5, 8, ... below ``high``, each times what is in memory."""
     return parse_module(f"""tilewright.ir 1.0
 kernel @k(%p: ptr<i32>, %n: i32) {{

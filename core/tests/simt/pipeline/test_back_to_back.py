@@ -37,37 +37,76 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
         out = np.full_like(q, np.nan)
         module = attention_module(causal)
         arguments = [*map(EmulatedDescriptor, (q, k, v)), out, n, BN, tiles]
-        emulator.run(module, arguments, (programs, 1, 1), num_warps=2, target=BulkTarget(8, rows=True), num_stages=stages, completion=completion, seed=blocks)
+        emulator.run(
+            module,
+            arguments,
+            (programs, 1, 1),
+            num_warps=2,
+            target=BulkTarget(8, rows=True),
+            num_stages=stages,
+            completion=completion,
+            seed=blocks,
+        )
         np.testing.assert_allclose(out, exp2_attention(q, k, v, causal), rtol=1e-5, atol=1e-6)
     loops = 2 if causal else 1
-    assert len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 4 * loops
+    assert (
+        len(operations(module, "simt.part")) == 2
+        and len(operations(module, "simt.dot_start")) == 4 * loops
+    )
     # rings are shared; the queries are copied and not stored again
     assert len(operations(module, "simt.buffer")) == 3 and not operations(module, "simt.store")
     check_in_flight(kernel_of(module))
     tokens = Tokens(kernel_of(module))
-    waits = [wait for wait in operations(module, "simt.wait") if any(token.type.queue == "matmuls" for token in wait.group("tokens"))]
+    waits = [
+        wait
+        for wait in operations(module, "simt.wait")
+        if any(token.type.queue == "matmuls" for token in wait.group("tokens"))
+    ]
     in_flight = [dict(tokens.pending(wait))["matmuls"] for wait in waits]
     assert in_flight == [0, 1, 0, 0] * loops
 
 
 # every two of the three values meet
 @pytest.mark.parametrize(
-    ("n", "rows", "completion"), [(n, bool((row + place) % 2), completion) for row, n in enumerate((0, 8, 16, 40)) for place, completion in enumerate(MODES)]
+    ("n", "rows", "completion"),
+    [
+        (n, bool((row + place) % 2), completion)
+        for row, n in enumerate((0, 8, 16, 40))
+        for place, completion in enumerate(MODES)
+    ],
 )
 def test_gradients(n: int, rows: bool, completion: str) -> None:
     """Two products in each half, whose operands both halves load; numbers are small and whole, so that sums are exact."""
     rng = np.random.default_rng(n)
-    q, k, v, g = (rng.integers(-2, 3, (max(extent, 1), HEAD)).astype(np.float32) for extent in (n, 32, 32, n))
+    q, k, v, g = (
+        rng.integers(-2, 3, (max(extent, 1), HEAD)).astype(np.float32) for extent in (n, 32, 32, n)
+    )
     dk, dv = np.full_like(k, np.nan), np.full_like(v, np.nan)
-    blocks = {name: f"tensordesc<fp32[{extent},{HEAD}]>" for name, extent in (("q", 8), ("k", 16), ("v", 16), ("g", 8))}
-    module = build(gradients, {**blocks, "dk": "*fp32", "dv": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=HEAD)
+    blocks = {
+        name: f"tensordesc<fp32[{extent},{HEAD}]>"
+        for name, extent in (("q", 8), ("k", 16), ("v", 16), ("g", 8))
+    }
+    module = build(
+        gradients, {**blocks, "dk": "*fp32", "dv": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=HEAD
+    )
     arguments = [*map(EmulatedDescriptor, (q, k, v, g)), dk, dv, n]
-    emulator.run(module, arguments, (2, 1, 1), num_warps=2, target=BulkTarget(8, rows=rows), num_stages=3, completion=completion, seed=n)
+    emulator.run(
+        module,
+        arguments,
+        (2, 1, 1),
+        num_warps=2,
+        target=BulkTarget(8, rows=rows),
+        num_stages=3,
+        completion=completion,
+        seed=n,
+    )
     q, g = q[:n], g[:n]
     weights = k @ q.T
     np.testing.assert_array_equal(dv, weights @ g)
     np.testing.assert_array_equal(dk, (weights * (v @ g.T)) @ q)
-    assert len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 8
+    assert (
+        len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 8
+    )
     check_in_flight(kernel_of(module))
 
 
@@ -77,6 +116,13 @@ def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
     out = np.full_like(q, np.nan)
     module, target = attention_module(True), BulkTarget(8, rows=True)
     target.resources = replace(target.resources, shared_memory=3000)
-    emulator.run(module, [*map(EmulatedDescriptor, (q, k, v)), out, 32, BN, 2], (2, 1, 1), num_warps=2, target=target, num_stages=2)
+    emulator.run(
+        module,
+        [*map(EmulatedDescriptor, (q, k, v)), out, 32, BN, 2],
+        (2, 1, 1),
+        num_warps=2,
+        target=target,
+        num_stages=2,
+    )
     np.testing.assert_allclose(out, exp2_attention(q, k, v, True), rtol=1e-5, atol=1e-6)
     assert not operations(module, "simt.part")

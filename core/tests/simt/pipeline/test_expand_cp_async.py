@@ -23,26 +23,52 @@ from tilewright.testing.matrix_target import MatrixTarget
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 7])
 def test_any_number_of_iterations(stages: int, trips: int) -> None:
     rng = np.random.default_rng(trips)
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 128]
+    arguments = [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        np.full((16, 8), 7, np.float32),
+        0,
+        16 * trips,
+        16,
+        128,
+    ]
     kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, BK=16, M=16, N=8)
-    assert len(inside(loop, "simt.copy_start")) == 2 and len(inside(loop, "simt.slot")) == 4 and not inside(loop, "load")
+    assert (
+        len(inside(loop, "simt.copy_start")) == 2
+        and len(inside(loop, "simt.slot")) == 4
+        and not inside(loop, "load")
+    )
     tokens = Tokens(kernel)
     assert tokens.pending(inside(loop, "simt.wait")[0]) == [("copies", stages - 2)]
     assert len(inside(loop, "barrier")) == 1
     # what was started for iterations past the end has arrived before the memory is used for something else
-    assert loop.next is not None and loop.next.name == "simt.wait" and tokens.pending(loop.next) == [("copies", 0)]
+    assert (
+        loop.next is not None
+        and loop.next.name == "simt.wait"
+        and tokens.pending(loop.next) == [("copies", 0)]
+    )
 
 
 @pytest.mark.parametrize("type_", ["i32", "u32", "i64", "u64", "i16"])
-@pytest.mark.parametrize("bounds", [(5, 5, 4), (3, 120, 25), (100, 3, 4), (0, 127, 16), (1, 2, 1)], ids=str)
+@pytest.mark.parametrize(
+    "bounds", [(5, 5, 4), (3, 120, 25), (100, 3, 4), (0, 127, 16), (1, 2, 1)], ids=str
+)
 def test_bounds_and_steps_known_at_run_time(type_: str, bounds: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(0)
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), *bounds, 90]
+    arguments = [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        np.full((16, 8), 7, np.float32),
+        *bounds,
+        90,
+    ]
     signature = {**STEPS, **dict.fromkeys(("first", "last", "step"), type_)}
     compare(steps, signature, arguments, stages=3, BK=4, M=16, N=8)
 
 
-@pytest.mark.parametrize(("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)])
+@pytest.mark.parametrize(
+    ("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)]
+)
 def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
     """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is copied."""
 
@@ -86,10 +112,18 @@ def test_loops_without_products_are_pipelined_where_they_ask(trips: int, same: b
     rng = np.random.default_rng(trips)
     arguments = [small(rng, 16, 64), small(rng, 16), np.full((16, 64), 7, np.float32), 2 * trips, 2]
     signature = {"x": "*fp32", "scales": "*fp32", "out": "*fp32", "n": "i32", "step": "i32"}
-    _, (loop,), _ = compare(scaled_rows, signature, arguments, divisibility=16, D=64, SAME=same, stages=1)
-    assert len(inside(loop, "simt.copy_start")) == (not same) and len(inside(loop, "load")) == 1 + same
+    _, (loop,), _ = compare(
+        scaled_rows, signature, arguments, divisibility=16, D=64, SAME=same, stages=1
+    )
+    assert (
+        len(inside(loop, "simt.copy_start")) == (not same) and len(inside(loop, "load")) == 1 + same
+    )
     if not same:
-        assert len(inside(loop, "simt.slot")) == 2 and loop.next is not None and loop.next.name == "simt.wait"
+        assert (
+            len(inside(loop, "simt.slot")) == 2
+            and loop.next is not None
+            and loop.next.name == "simt.wait"
+        )
 
 
 @device_function
@@ -112,7 +146,13 @@ def test_addresses_that_are_loaded(trips: int) -> None:
     rng = np.random.default_rng(trips)
     table = np.full(8, 2**30, np.int32)
     table[: max(trips, 1)] = rng.permutation(6)[: max(trips, 1)]
-    arguments = [table, small(rng, 6, 16, 16), small(rng, 6, 16, 16), np.full((16, 16), 7, np.float32), trips]
+    arguments = [
+        table,
+        small(rng, 6, 16, 16),
+        small(rng, 6, 16, 16),
+        np.full((16, 16), 7, np.float32),
+        trips,
+    ]
     signature = {"table": "*i32", "pages": "*fp32", "x": "*fp32", "out": "*fp32", "n": "i32"}
     _, (loop,), _ = compare(paged, signature, arguments, stages=3, M=16)
     assert len(inside(loop, "simt.copy_start")) == 2 and len(inside(loop, "load")) == 1
@@ -127,7 +167,9 @@ def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
     table[:trips] = rng.permutation(6)[:trips]
     module = build(far_pages, {"table": "*i32", "pages": "*fp32", "out": "*fp32", "n": "i32"}, M=16)
     target = emulator.EmulatedTarget(LANES)
-    text = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": 4, "enable_fp_fusion": False})
+    text = compile_kernel(
+        module, target, {"num_warps": WARPS, "num_stages": 4, "enable_fp_fusion": False}
+    )
     assert "call void @emulated_copy" in text
     pages, out = small(rng, 6, 16, 16), np.full((16, 16), 7, np.float32)
     types = [argument.type for argument in module.kernel.arguments]
@@ -164,7 +206,12 @@ def nested(a, b, out, n, M: tl.constexpr):
 
 def test_a_pipelined_loop_inside_another() -> None:
     rng = np.random.default_rng(3)
-    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((3, 16, 16), 7, np.float32), 4]
+    arguments = [
+        small(rng, 5, 16, 16),
+        small(rng, 5, 16, 16),
+        np.full((3, 16, 16), 7, np.float32),
+        4,
+    ]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
     _, (outer, loop), _ = compare(nested, signature, arguments, stages=4, M=16)
     assert len(inside(loop, "simt.copy_start")) == 2
@@ -207,7 +254,14 @@ def test_a_loop_that_writes_other_memory_than_it_loads(trips: int, used: bool) -
     """What an atomic operation returns, where the program looks at it, may say that other programs wrote what is loaded next."""
     rng = np.random.default_rng(trips)
     a, b = (small(rng, 5, 16, 16) for _ in range(2))
-    arguments = [a, b, np.full((5, 16, 16), 7, np.float32), np.zeros(16, np.float32), np.full((16, 16), 7, np.float32), trips]
+    arguments = [
+        a,
+        b,
+        np.full((5, 16, 16), 7, np.float32),
+        np.zeros(16, np.float32),
+        np.full((16, 16), 7, np.float32),
+        trips,
+    ]
     signature = {**dict.fromkeys(("a", "b", "kept", "sums", "out"), "*fp32"), "n": "i32"}
     kernel, (loop,), _ = compare(keeping_each, signature, arguments, stages=3, M=16, USED=used)
     assert len(inside(loop, "simt.copy_start")) == (0 if used else 2)
@@ -220,12 +274,16 @@ def staged(a, b, out, n, M: tl.constexpr, STAGES: tl.constexpr):
     total = tl.zeros((M, M), dtype=tl.float32)
     for i in tl.range(n, num_stages=STAGES):
         x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
-        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :], mask=inner[None, :] < 9, other=1.0)
+        y = tl.load(
+            b + i * M * M + rows[:, None] * M + inner[None, :], mask=inner[None, :] < 9, other=1.0
+        )
         total = tl.dot(x, y, total)
     tl.store(out + rows[:, None] * M + inner[None, :], total)
 
 
-def test_a_loop_has_its_own_number_of_stages_and_other_values_than_zero_are_loaded_in_place() -> None:
+def test_a_loop_has_its_own_number_of_stages_and_other_values_than_zero_are_loaded_in_place() -> (
+    None
+):
     rng = np.random.default_rng(3)
     arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((16, 16), 7, np.float32), 5]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
@@ -238,11 +296,25 @@ def test_a_loop_has_its_own_number_of_stages_and_other_values_than_zero_are_load
 
 def test_depth_is_limited_by_shared_memory() -> None:
     rng = np.random.default_rng(3)
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 128, 16, 128]
+    arguments = [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        np.full((16, 8), 7, np.float32),
+        0,
+        128,
+        16,
+        128,
+    ]
     each = (16 * 16 + 16 * 8) * 4
-    for memory, pending in ((3 * each, [("copies", 1)]), (2 * each, [("copies", 0)]), (2 * each - 16, None)):
+    for memory, pending in (
+        (3 * each, [("copies", 1)]),
+        (2 * each, [("copies", 0)]),
+        (2 * each - 16, None),
+    ):
         target = emulator.EmulatedTarget(LANES, shared_memory=max(memory, 1))
-        kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=6, target=target, BK=16, M=16, N=8)
+        kernel, (loop,), _ = compare(
+            steps, STEPS, arguments, stages=6, target=target, BK=16, M=16, N=8
+        )
         waits = inside(loop, "simt.wait")
         assert (Tokens(kernel).pending(waits[0]) if waits else None) == pending
         assert any("shared memory" in text for _, text in notes_of(kernel))
@@ -253,24 +325,42 @@ def test_copies_are_as_wide_as_the_pointers_allow(divisibility: int) -> None:
     rng = np.random.default_rng(3)
     arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((16, 16), 7, np.float32), 5]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
-    _, _, text = compare(staged, signature, arguments, stages=2, divisibility=divisibility, M=16, STAGES=2)
-    sizes = {int(line.rsplit("i64 ", 1)[1].rstrip(")")) for line in text.splitlines() if "call void @emulated_copy" in line}
+    _, _, text = compare(
+        staged, signature, arguments, stages=2, divisibility=divisibility, M=16, STAGES=2
+    )
+    sizes = {
+        int(line.rsplit("i64 ", 1)[1].rstrip(")"))
+        for line in text.splitlines()
+        if "call void @emulated_copy" in line
+    }
     assert max(sizes) == max(4, divisibility)
 
 
 @pytest.mark.parametrize("k_step", [0, 4, 8])
 @pytest.mark.parametrize(("fragments", "wish"), [(True, True), (True, False), (False, False)])
-def test_matrix_instructions_read_their_fragments_from_shared_memory(k_step: int, fragments: bool, wish: bool) -> None:
+def test_matrix_instructions_read_their_fragments_from_shared_memory(
+    k_step: int, fragments: bool, wish: bool
+) -> None:
     rng = np.random.default_rng(3)
     target = MatrixTarget(k_step, fragments, wish)
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 80, 16, 100]
+    arguments = [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        np.full((16, 8), 7, np.float32),
+        0,
+        80,
+        16,
+        100,
+    ]
     _, (loop,), _ = compare(steps, STEPS, arguments, stages=3, target=target, BK=16, M=16, N=8)
     assert len(inside(loop, "simt.copy_start")) == 2 and not inside(loop, "simt.convert")
     calls = 16 // k_step if k_step else 1
     assert len(target.matrix.calls) == calls
     # in steps, the first one's fragments are loaded before the loop, and then in the iteration before
     expected = [0, *range(k_step, 16, k_step), 0] if k_step else [0]
-    assert target.matrix.loads == ([first for first in expected if wish or not first] if fragments else [])
+    assert target.matrix.loads == (
+        [first for first in expected if wish or not first] if fragments else []
+    )
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -282,13 +372,46 @@ def test_a_product_in_steps(stages: int, trips: int, early: bool) -> None:
     rng = np.random.default_rng(3)
     target = MatrixTarget(4, True, True)
     target.resources = replace(target.resources, registers=255 if early else 48)
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 100]
-    kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, target=target, BK=16, M=16, N=8)
-    names = ("simt.fragment", "simt.copy_start", "simt.commit", "simt.wait", "barrier", "simt.dot_step")
-    order = [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
+    arguments = [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        np.full((16, 8), 7, np.float32),
+        0,
+        16 * trips,
+        16,
+        100,
+    ]
+    kernel, (loop,), _ = compare(
+        steps, STEPS, arguments, stages=stages, target=target, BK=16, M=16, N=8
+    )
+    names = (
+        "simt.fragment",
+        "simt.copy_start",
+        "simt.commit",
+        "simt.wait",
+        "barrier",
+        "simt.dot_step",
+    )
+    order = [
+        operation.name.removeprefix("simt.")
+        for operation in loop.regions[0]
+        if operation.name in names
+    ]
     load, product, arrival = ["fragment"] * 2, ["dot_step"], ["wait", "barrier"]
-    middle = [*load, "copy_start", *product, *load, "copy_start", "commit", *product, *load, *product]
-    assert order == ([*middle, *arrival, *load, *product] if early else [*arrival, *load, *middle, *product])
+    middle = [
+        *load,
+        "copy_start",
+        *product,
+        *load,
+        "copy_start",
+        "commit",
+        *product,
+        *load,
+        *product,
+    ]
+    assert order == (
+        [*middle, *arrival, *load, *product] if early else [*arrival, *load, *middle, *product]
+    )
     assert not inside(loop, "dot") and len(inside(loop, "barrier")) == 1
     (wait,) = inside(loop, "simt.wait")
     assert Tokens(kernel).pending(wait) == [("copies", stages - 2)]
@@ -321,6 +444,14 @@ def test_a_product_is_in_steps_only_if_nothing_is_read_after_it(last: int, stepp
     a, b, c = (rng.integers(-1, 2, (4, 16, 16)).astype(np.float32) for _ in range(3))
     arguments = [a, b, c, np.full((16, 16), 7, np.float32), 4]
     signature = {"a": "*fp32", "b": "*fp32", "c": "*fp32", "out": "*fp32", "n": "i32"}
-    _, (loop,), _ = compare(two_products, signature, arguments, stages=3, target=MatrixTarget(4, True, False), LAST=last, M=16)
+    _, (loop,), _ = compare(
+        two_products,
+        signature,
+        arguments,
+        stages=3,
+        target=MatrixTarget(4, True, False),
+        LAST=last,
+        M=16,
+    )
     assert len(inside(loop, "simt.copy_start")) == (3 if last < 2 else 2)
     assert bool(inside(loop, "simt.dot_step")) is stepped

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from looped_kernels import ATTENTION, STEPS, advancing, attending, attention, counting_to, several_readers, steps
+from looped_kernels import (
+    ATTENTION,
+    STEPS,
+    advancing,
+    attending,
+    attention,
+    counting_to,
+    several_readers,
+    steps,
+)
 
 import tilewright.language as tl
 from tilewright.ir.core import Operation
@@ -37,8 +46,22 @@ def plain(lanes: int = LANES, **options: Any) -> emulator.EmulatedTarget:
 
 def order(loop: Operation) -> list[str]:
     """What a pipelined loop does, in order."""
-    names = ("simt.load_start", "simt.keep_order", "barrier", "simt.dot", "simt.dot_step", "simt.wait", "simt.store", "simt.load", "load")
-    return [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
+    names = (
+        "simt.load_start",
+        "simt.keep_order",
+        "barrier",
+        "simt.dot",
+        "simt.dot_step",
+        "simt.wait",
+        "simt.store",
+        "simt.load",
+        "load",
+    )
+    return [
+        operation.name.removeprefix("simt.")
+        for operation in loop.regions[0]
+        if operation.name in names
+    ]
 
 
 SIZES = {"BK": 16, "M": 16, "N": 8}
@@ -48,21 +71,51 @@ FILLS = {"A_FILL": 2.0, "B_FILL": -1.0}
 
 def operands(seed: int, trips: int, K: int = 128) -> list[Any]:
     rng = np.random.default_rng(seed)
-    return [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, K]
+    return [
+        small(rng, 16, 128),
+        small(rng, 128, 8),
+        np.full((16, 8), 7, np.float32),
+        0,
+        16 * trips,
+        16,
+        K,
+    ]
 
 
 @pytest.mark.parametrize("lanes", [LANES, 64])
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("trips", range(8))
 def test_any_number_of_iterations(stages: int, trips: int, lanes: int) -> None:
-    kernel, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=stages, target=plain(lanes), **SIZES, **FILLS)
-    assert order(loop) == ["load_start", "load_start", "barrier", "dot", "wait", "store", "wait", "store"]
+    kernel, (loop,), _ = compare(
+        steps,
+        STEPS,
+        operands(trips, trips, 100),
+        stages=stages,
+        target=plain(lanes),
+        **SIZES,
+        **FILLS,
+    )
+    assert order(loop) == [
+        "load_start",
+        "load_start",
+        "barrier",
+        "dot",
+        "wait",
+        "store",
+        "wait",
+        "store",
+    ]
     tokens, waits = Tokens(kernel), inside(loop, "simt.wait")
     # of both loads, what is further ahead, and of the first the second
-    assert [tokens.pending(wait) for wait in waits] == [[("loads", 2 * (stages - 2) + 1)], [("loads", 2 * (stages - 2))]]
+    assert [tokens.pending(wait) for wait in waits] == [
+        [("loads", 2 * (stages - 2) + 1)],
+        [("loads", 2 * (stages - 2))],
+    ]
 
 
-@pytest.mark.parametrize(("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)])
+@pytest.mark.parametrize(
+    ("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)]
+)
 def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
     """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is loaded."""
 
@@ -76,7 +129,11 @@ def moving_fill(a, out, n, M: tl.constexpr):
     total = tl.zeros((M, M), dtype=tl.float32)
     fill = tl.full((M, M), 1.0, dtype=tl.float32)
     for i in range(n):
-        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :], mask=inner[None, :] < 9 + i, other=fill + i)
+        x = tl.load(
+            a + i * M * M + rows[:, None] * M + inner[None, :],
+            mask=inner[None, :] < 9 + i,
+            other=fill + i,
+        )
         total = tl.dot(x, tl.trans(x), total)
         fill = fill * -1.0
     tl.store(out + rows[:, None] * M + inner[None, :], total)
@@ -84,10 +141,27 @@ def moving_fill(a, out, n, M: tl.constexpr):
 
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("trips", [0, 1, 2, 5])
-def test_what_stands_in_for_masked_elements_may_differ_in_each_iteration(trips: int, stages: int) -> None:
-    arguments = [small(np.random.default_rng(trips), 6, 16, 16), np.full((16, 16), 7, np.float32), trips]
-    _, (loop,), _ = compare(moving_fill, {"a": "*fp32", "out": "*fp32", "n": "i32"}, arguments, stages=stages, target=plain(), M=16)
-    assert len(inside(loop, "simt.load_start")) == 1 and len(inside(loop, "barrier")) == 1 and not inside(loop, "load")
+def test_what_stands_in_for_masked_elements_may_differ_in_each_iteration(
+    trips: int, stages: int
+) -> None:
+    arguments = [
+        small(np.random.default_rng(trips), 6, 16, 16),
+        np.full((16, 16), 7, np.float32),
+        trips,
+    ]
+    _, (loop,), _ = compare(
+        moving_fill,
+        {"a": "*fp32", "out": "*fp32", "n": "i32"},
+        arguments,
+        stages=stages,
+        target=plain(),
+        M=16,
+    )
+    assert (
+        len(inside(loop, "simt.load_start")) == 1
+        and len(inside(loop, "barrier")) == 1
+        and not inside(loop, "load")
+    )
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
@@ -136,7 +210,9 @@ def _paged(trips: int) -> list[Any]:
 @pytest.mark.parametrize("trips", [1, 2, 5])
 def test_addresses_that_are_loaded_in_a_loop_inside_another(trips: int) -> None:
     """The table holds garbage past its end: what would be loaded there is not."""
-    _, (outer, loop), _ = compare(far_pages, FAR_PAGES, _paged(trips), stages=4, target=plain(), M=16)
+    _, (outer, loop), _ = compare(
+        far_pages, FAR_PAGES, _paged(trips), stages=4, target=plain(), M=16
+    )
     assert len(inside(loop, "simt.load_start")) == 1 and len(inside(loop, "load")) == 1
     assert len(inside(outer, "simt.load_start")) == 1 + 3
 
@@ -146,7 +222,9 @@ def far_apart(a, out, n, distance, M: tl.constexpr):
     rows, inner = tl.arange(0, M), tl.arange(0, M)
     total = tl.zeros((M, M), dtype=tl.float32)
     for i in range(n):
-        x = tl.load(a + i * distance + rows[:, None] * M + inner[None, :], mask=inner[None, :] < n + M)
+        x = tl.load(
+            a + i * distance + rows[:, None] * M + inner[None, :], mask=inner[None, :] < n + M
+        )
         y = tl.load(a + i * distance + rows[:, None] * M + inner[None, :])
         total = tl.dot(x, y, total)
     tl.store(out + rows[:, None] * M + inner[None, :], total)
@@ -156,14 +234,19 @@ def far_apart(a, out, n, distance, M: tl.constexpr):
 @pytest.mark.parametrize("trips", [0, 1])
 def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
     """The tiles of a second iteration would be where no memory is: reading there kills the process, so it is another one that runs the kernel."""
-    module, target = build(far_apart, {"a": "*fp32", "out": "*fp32", "n": "i32", "distance": "i64"}, M=16), plain()
+    module, target = (
+        build(far_apart, {"a": "*fp32", "out": "*fp32", "n": "i32", "distance": "i64"}, M=16),
+        plain(),
+    )
     text = compile_kernel(module, target, {**OPTIONS, "num_stages": 4})
     assert any(operation.name == "simt.load_start" for operation in kernel_of(module).walk())
     types = [argument.type for argument in module.kernel.arguments]
     tile = small(np.random.default_rng(0), 16, 16)
     child = os.fork()
     if not child:
-        emulator.run_text(text, target, types, [tile, np.zeros_like(tile), trips, 2**44], (1, 1, 1), WARPS)
+        emulator.run_text(
+            text, target, types, [tile, np.zeros_like(tile), trips, 2**44], (1, 1, 1), WARPS
+        )
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0
@@ -172,10 +255,17 @@ def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
 # ---- decisions
 
 
-def scheduled(target: emulator.EmulatedTarget, stages: int, **sizes: int) -> tuple[Operation, list[str]]:
+def scheduled(
+    target: emulator.EmulatedTarget, stages: int, **sizes: int
+) -> tuple[Operation, list[str]]:
     """The loop of ``steps`` with its schedule, and what is noted."""
     module = build(steps, STEPS, **{**SIZES, **FILLS, **sizes})
-    run_stages(module, target, {**OPTIONS, "num_stages": stages}, ["prepare", "layouts", "select", "schedule"])
+    run_stages(
+        module,
+        target,
+        {**OPTIONS, "num_stages": stages},
+        ["prepare", "layouts", "select", "schedule"],
+    )
     (loop,) = (operation for operation in module.kernel.walk() if operation.name == "for")
     return loop, [text for _, text in notes_of(module.kernel) if "pipelined" in text]
 
@@ -199,7 +289,11 @@ def test_distance_is_limited_by_registers() -> None:
         target.resources = replace(target.resources, registers=registers)
         loop, told = scheduled(target, 6)
         found[registers] = loop.attributes["simt.distance"]
-        assert told == ([] if found[registers] == 5 else [f"pipelined {found[registers] + 1} deep instead of 6, for want of registers"])
+        assert told == (
+            []
+            if found[registers] == 5
+            else [f"pipelined {found[registers] + 1} deep instead of 6, for want of registers"]
+        )
     assert found == {36: 1, 100: 1, 124: 2, 148: 3, 255: 5}
     target.resources = replace(target.resources, registers=124)
     compare(steps, STEPS, operands(1, 5, 70), stages=6, target=target, **SIZES, **FILLS)
@@ -210,7 +304,9 @@ def test_shared_memory_for_two_slots_is_needed() -> None:
     loop, told = scheduled(plain(shared_memory=2 * each), 6)
     assert loop.attributes["simt.slots"] == 2 and not told
     loop, told = scheduled(plain(shared_memory=2 * each - 16), 6)
-    assert "simt.slots" not in loop.attributes and told == ["not pipelined: emulator has no shared memory for two buffers of its loads"]
+    assert "simt.slots" not in loop.attributes and told == [
+        "not pipelined: emulator has no shared memory for two buffers of its loads"
+    ]
 
 
 # ---- few registers
@@ -219,7 +315,10 @@ def test_shared_memory_for_two_slots_is_needed() -> None:
 def crowded(registers: int, k_step: int = 4) -> MatrixTarget:
     """A machine with matrix instructions, without copies of its own."""
     target = MatrixTarget(k_step, fragments=False, wish=False)
-    target.async_copy.mechanisms, target.resources = (), replace(target.resources, registers=registers, few_registers=True)
+    target.async_copy.mechanisms, target.resources = (
+        (),
+        replace(target.resources, registers=registers, few_registers=True),
+    )
     return target
 
 
@@ -229,7 +328,16 @@ STORED = ["keep_order", "wait", "store"]
 
 def in_turn(*first: str, second: list[str]) -> list[str]:
     """The order of a loop with two loads, given what is done while the first is in flight, and while the second is."""
-    return ["load_start", "keep_order", *first, *STORED, "load_start", "keep_order", *second, *STORED]
+    return [
+        "load_start",
+        "keep_order",
+        *first,
+        *STORED,
+        "load_start",
+        "keep_order",
+        *second,
+        *STORED,
+    ]
 
 
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 7])
@@ -238,7 +346,15 @@ def test_loads_are_in_flight_in_turn_where_registers_are_few(k_step: int, trips:
     """Each arrives while half of the product's steps are done; a product of one step is not cut."""
     orders = {}
     for registers in (255, 70):
-        _, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=2, target=crowded(registers, k_step), **SIZES, **FILLS)
+        _, (loop,), _ = compare(
+            steps,
+            STEPS,
+            operands(trips, trips, 100),
+            stages=2,
+            target=crowded(registers, k_step),
+            **SIZES,
+            **FILLS,
+        )
         orders[registers] = order(loop)
     half = ["dot_step"] * (8 // k_step)
     whole = ["load_start", "load_start", "keep_order", "barrier", "dot", *STORED, "wait", "store"]
@@ -259,7 +375,9 @@ MEMORIES = (5120, 5104)
 
 
 @pytest.mark.parametrize("n", [0, 16, 33, 64])
-def test_operands_that_stay_the_same_are_kept_in_shared_memory_where_registers_are_few(n: int) -> None:
+def test_operands_that_stay_the_same_are_kept_in_shared_memory_where_registers_are_few(
+    n: int,
+) -> None:
     found = {}
     for registers in REGISTERS:
         _, (loop,), _ = compare(*attending(n), stages=2, target=crowded(registers), D=16, BLOCK=16)
@@ -269,15 +387,23 @@ def test_operands_that_stay_the_same_are_kept_in_shared_memory_where_registers_a
     assert found == dict(zip(REGISTERS, ((False, False), (True, False), (True, True)), strict=True))
 
 
-def test_operands_that_stay_the_same_are_in_registers_where_there_is_no_shared_memory_for_them() -> None:
+def test_operands_that_stay_the_same_are_in_registers_where_there_is_no_shared_memory_for_them() -> (
+    None
+):
     """Rings of two slots of two tiles of 1 KiB, and 1 KiB of the query."""
     module = build(attention, ATTENTION, D=16, BLOCK=16)
     found = {}
     for memory in MEMORIES:
         copy, target = clone_module(module), crowded(REGISTERS[-1])
         target.resources = replace(target.resources, shared_memory=memory)
-        run_stages(copy, target, {**OPTIONS, "num_stages": 2}, ["prepare", "layouts", "select", "schedule"])
-        found[memory] = [product.attributes.get("simt.kept", ()) for product in copy.kernel.walk() if product.name == "simt.dot"]
+        run_stages(
+            copy, target, {**OPTIONS, "num_stages": 2}, ["prepare", "layouts", "select", "schedule"]
+        )
+        found[memory] = [
+            product.attributes.get("simt.kept", ())
+            for product in copy.kernel.walk()
+            if product.name == "simt.dot"
+        ]
     assert found == dict(zip(MEMORIES, ([(0,), ()], [(), ()]), strict=True))
 
 
@@ -299,7 +425,9 @@ def test_what_is_decided_where_registers_are_few_reads_back() -> None:
 
 
 @device_function
-def strided(a, b, out, n, row, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr, AROUND: tl.constexpr):
+def strided(
+    a, b, out, n, row, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr, AROUND: tl.constexpr
+):
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
     at = a + (rows % 13 if AROUND else rows)[:, None] * row + inner[None, :]
     total = tl.zeros((M, N), dtype=tl.float32)
@@ -319,7 +447,9 @@ def test_a_thread_holds_one_address_of_a_tile_whose_others_follow(around: bool) 
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "row": "i32"}
     target = plain()
     target.resources = replace(target.resources, few_registers=True)
-    kernel, (loop,), text = compare(strided, signature, arguments, stages=2, target=target, BK=16, M=16, N=8, AROUND=around)
+    kernel, (loop,), text = compare(
+        strided, signature, arguments, stages=2, target=target, BK=16, M=16, N=8, AROUND=around
+    )
     of_a, of_b = inside(loop, "simt.load_start")
     found = AddressSteps(kernel, target)
     assert (found.of(of_a) is None) == around and found.of(of_b) is not None
@@ -337,7 +467,18 @@ def test_copies_ahead_follow_by_constants(row: str) -> None:
     if row == "i32":
         arguments, signature, strides = [*arguments, 128], {**signature, "row": "i32"}, {}
     target = emulator.EmulatedTarget(LANES)
-    kernel, (loop,), text = compare(strided, signature, arguments, stages=3, target=target, BK=16, M=16, N=8, AROUND=False, **strides)
+    kernel, (loop,), text = compare(
+        strided,
+        signature,
+        arguments,
+        stages=3,
+        target=target,
+        BK=16,
+        M=16,
+        N=8,
+        AROUND=False,
+        **strides,
+    )
     of_a, of_b = inside(loop, "simt.copy_start")
     found = AddressSteps(kernel, target)
     assert (found.of(of_a) is None) == (row == "i32") and found.of(of_b) is not None
@@ -387,5 +528,11 @@ def test_a_loop_is_written_out() -> None:
     """What is ahead of iteration i: i+1 carried as a tile and its token, i+2 started at the head."""
     module = parse_module(LOOP, SIMT_TABLE)
     run_stages(module, plain(), OPTIONS, ["layouts", "select", "schedule", "expand"])
-    text = re.sub(r", #\w+| \{(?!ordered)[^}\n]*\}| : [^:\n]* body\(.*", "", print_module(module, locations=False))
-    assert [line for line in text.splitlines() if re.search(r"simt\.|yield| for ", line)] == EXPANDED.splitlines()
+    text = re.sub(
+        r", #\w+| \{(?!ordered)[^}\n]*\}| : [^:\n]* body\(.*",
+        "",
+        print_module(module, locations=False),
+    )
+    assert [
+        line for line in text.splitlines() if re.search(r"simt\.|yield| for ", line)
+    ] == EXPANDED.splitlines()

@@ -34,7 +34,9 @@ WORDS = 40
 class Shared(BulkTarget):
     """A machine of which ``programs`` programs may have ``registers`` registers a thread, by their number."""
 
-    def __init__(self, registers: Mapping[int, int], memory: int = 64 * 1024, seed: int = 0) -> None:
+    def __init__(
+        self, registers: Mapping[int, int], memory: int = 64 * 1024, seed: int = 0
+    ) -> None:
         super().__init__(8, rows=True, seed=seed)
         self.resources = replace(self.resources, shared_memory=memory, max_resident=4)
         self.warp_specialization = SharedRegisters(registers)
@@ -50,8 +52,13 @@ class SharedRegisters(WarpSpecialization):
 
 
 def module() -> Module:
-    blocks = {name: f"tensordesc<fp32[{extent},{HEAD}]>" for name, extent in (("q", 8), ("k", 16), ("v", 16), ("g", 8))}
-    return build(gradients, {**blocks, "dk": "*fp32", "dv": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=HEAD)
+    blocks = {
+        name: f"tensordesc<fp32[{extent},{HEAD}]>"
+        for name, extent in (("q", 8), ("k", 16), ("v", 16), ("g", 8))
+    }
+    return build(
+        gradients, {**blocks, "dk": "*fp32", "dv": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=HEAD
+    )
 
 
 STAGES = ["prepare", "warps", "raise", "unseen", "layouts", "sums", "select", "schedule"]
@@ -61,7 +68,13 @@ STAGES = ["prepare", "warps", "raise", "unseen", "layouts", "sums", "select", "s
     ("registers", "memory", "programs", "form", "slots"),
     [
         ({1: 240}, 64 * 1024, 1, CHAIN, 4),
-        ({1: 240, 2: WORDS + 40}, 64 * 1024, 2, CHAIN, 4),  # two programs, and registers for both halves
+        (
+            {1: 240, 2: WORDS + 40},
+            64 * 1024,
+            2,
+            CHAIN,
+            4,
+        ),  # two programs, and registers for both halves
         ({1: 240, 2: WORDS + 10}, 64 * 1024, 2, PARTS, 4),  # for one product after the other
         ({1: 240, 2: WORDS}, 64 * 1024, 1, CHAIN, 4),
         ({1: 240, 2: 200, 3: 200}, 64 * 1024, 3, PARTS, 4),  # one of three computes anyway
@@ -71,23 +84,40 @@ STAGES = ["prepare", "warps", "raise", "unseen", "layouts", "sums", "select", "s
         ({1: WORDS + 10}, 64 * 1024, 1, PARTS, 4),
     ],
 )
-def test_as_many_programs_as_have_room(registers: dict[int, int], memory: int, programs: int, form: str, slots: int) -> None:
+def test_as_many_programs_as_have_room(
+    registers: dict[int, int], memory: int, programs: int, form: str, slots: int
+) -> None:
     made = module()
     run_stages(made, Shared(registers, memory), OPTIONS, STAGES)
     (loop,) = (operation for operation in kernel_of(made).walk() if operation.name == "for")
-    assert (kernel_of(made).attributes.get(PROGRAMS, 1), loop.attributes[FORM], loop.attributes[SLOTS]) == (programs, form, slots)
+    assert (
+        kernel_of(made).attributes.get(PROGRAMS, 1),
+        loop.attributes[FORM],
+        loop.attributes[SLOTS],
+    ) == (programs, form, slots)
 
 
 @pytest.mark.parametrize("registers", [{1: 240}, {1: 240, 2: WORDS + 10}, {1: 240, 2: 200, 3: 200}])
 def test_results_are_those_of_one_program(registers: dict[int, int]) -> None:
     rng = np.random.default_rng(1)
-    q, k, v, g = (rng.integers(-2, 3, (extent, HEAD)).astype(np.float32) for extent in (40, 32, 32, 40))
+    q, k, v, g = (
+        rng.integers(-2, 3, (extent, HEAD)).astype(np.float32) for extent in (40, 32, 32, 40)
+    )
     dk, dv = np.full_like(k, np.nan), np.full_like(v, np.nan)
-    emulator.run(made := module(), [*map(EmulatedDescriptor, (q, k, v, g)), dk, dv, 40], (2, 1, 1), target=Shared(registers), **OPTIONS)
+    emulator.run(
+        made := module(),
+        [*map(EmulatedDescriptor, (q, k, v, g)), dk, dv, 40],
+        (2, 1, 1),
+        target=Shared(registers),
+        **OPTIONS,
+    )
     weights = k @ q.T
     np.testing.assert_array_equal(dv, weights @ g)
     np.testing.assert_array_equal(dk, (weights * (v @ g.T)) @ q)
-    assert {part.attribute("registers") for part in operations(made, "simt.part")} == {8, registers[kernel_of(made).attributes.get(PROGRAMS, 1)]}
+    assert {part.attribute("registers") for part in operations(made, "simt.part")} == {
+        8,
+        registers[kernel_of(made).attributes.get(PROGRAMS, 1)],
+    }
 
 
 # ---- warps
@@ -102,7 +132,10 @@ def product(a, b, c, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 def dot_module(rows: int, columns: int) -> Module:
-    blocks = {name: f"tensordesc<fp32[{shape[0]},{shape[1]}]>" for name, shape in (("a", (rows, 16)), ("b", (16, columns)), ("c", (rows, columns)))}
+    blocks = {
+        name: f"tensordesc<fp32[{shape[0]},{shape[1]}]>"
+        for name, shape in (("a", (rows, 16)), ("b", (16, columns)), ("c", (rows, columns)))
+    }
     return build(product, {**blocks, "n": "i32"}, ROWS=rows, COLUMNS=columns)
 
 
@@ -115,16 +148,22 @@ def dot_module(rows: int, columns: int) -> Module:
         ((64, 64), {"maxnreg": 128}, 2),
     ],
 )
-def test_as_many_warps_as_hold_the_sums(shape: tuple[int, int], options: dict[str, int], warps: int) -> None:
+def test_as_many_warps_as_hold_the_sums(
+    shape: tuple[int, int], options: dict[str, int], warps: int
+) -> None:
     made = dot_module(*shape)
     run_stages(made, BulkTarget(8), {**OPTIONS, **options}, ["prepare", "warps"])
     assert kernel_of(made).attributes[WARPS] == warps
-    assert (warps > OPTIONS["num_warps"]) == any("for want of registers" in text for _, text in notes_of(kernel_of(made)))
+    assert (warps > OPTIONS["num_warps"]) == any(
+        "for want of registers" in text for _, text in notes_of(kernel_of(made))
+    )
 
 
 def test_no_more_warps_than_a_program_may_have() -> None:
     made, target = dot_module(64, 128), BulkTarget(8)
-    target.resources = replace(target.resources, max_threads=8 * (4 + target.warp_specialization.warp_multiple))
+    target.resources = replace(
+        target.resources, max_threads=8 * (4 + target.warp_specialization.warp_multiple)
+    )
     run_stages(made, target, OPTIONS, ["prepare", "warps"])
     assert kernel_of(made).attributes[WARPS] == 4
 
@@ -133,7 +172,13 @@ def test_more_warps_give_the_same_sums() -> None:
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((64, 48), (48, 64)))
     c = np.full((64, 64), np.nan, np.float32)
-    emulator.run(made := dot_module(64, 64), [*map(EmulatedDescriptor, (a, b, c)), 3], (1, 1, 1), target=BulkTarget(8), **OPTIONS)
+    emulator.run(
+        made := dot_module(64, 64),
+        [*map(EmulatedDescriptor, (a, b, c)), 3],
+        (1, 1, 1),
+        target=BulkTarget(8),
+        **OPTIONS,
+    )
     np.testing.assert_array_equal(c, a @ b)
     assert kernel_of(made).attributes[WARPS] >= 4
 
@@ -159,7 +204,9 @@ def test_loads_are_copied_less_far_ahead_where_memory_is_short() -> None:
     before = str(given)
     made, text = compile_fitting(given, Short(8), OPTIONS)
     assert str(given) == before and "define" in text
-    assert [text for _, text in notes_of(kernel_of(made)) if "in place" in text] == ["num_stages=2 in place of 4, for want of shared memory"]
+    assert [text for _, text in notes_of(kernel_of(made)) if "in place" in text] == [
+        "num_stages=2 in place of 4, for want of shared memory"
+    ]
 
 
 def test_what_never_fits_is_said_for_what_was_asked() -> None:

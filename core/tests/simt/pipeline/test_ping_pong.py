@@ -20,18 +20,32 @@ def loop_of(module: Module) -> Operation:
 
 def order(module: Module) -> str:
     """What the loop does: starts copies or loads (c), reads fragments (f), stores (s), waits (w), meets (b), multiplies (m)."""
-    letters = {"simt.copy_start": "c", "simt.load_start": "c", "simt.fragment": "f", "simt.store": "s", "simt.wait": "w", "barrier": "b", "simt.dot_step": "m"}
+    letters = {
+        "simt.copy_start": "c",
+        "simt.load_start": "c",
+        "simt.fragment": "f",
+        "simt.store": "s",
+        "simt.wait": "w",
+        "barrier": "b",
+        "simt.dot_step": "m",
+    }
     return "".join(letters.get(operation.name, "") for operation in loop_of(module).regions[0])
 
 
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("warps", [2, 4])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_matmul_by_turns_with_copies(size: tuple[int, int, int], warps: int, completion: str) -> None:
+def test_matmul_by_turns_with_copies(
+    size: tuple[int, int, int], warps: int, completion: str
+) -> None:
     for stages in (3, 4):
-        target = RunsTarget(8 if warps == 2 else 4, k_step=4, alternating=True, completion=completion)
+        target = RunsTarget(
+            8 if warps == 2 else 4, k_step=4, alternating=True, completion=completion
+        )
         module = run_matmul(size, stages, target, num_warps=warps, completion=completion)
-        assert order(module) == "ccffffwbmmb", "copies of a later iteration, all fragments, the next iteration's copies; then the product alone"
+        assert order(module) == "ccffffwbmmb", (
+            "copies of a later iteration, all fragments, the next iteration's copies; then the product alone"
+        )
         assert len(operations(module, "simt.stagger")) == 2
 
 

@@ -39,14 +39,19 @@ def test_copies_in_groups(kernel: Callable[[int], Run], stages: int, trips: int)
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("kernel", [gathering, chasing])
 def test_loads_through_registers(kernel: Callable[[int], Run], stages: int, trips: int) -> None:
-    loop = expanded(kernel(trips), stages, emulator.EmulatedTarget(LANES, copy_widths=()), D=16, M=16)
+    loop = expanded(
+        kernel(trips), stages, emulator.EmulatedTarget(LANES, copy_widths=()), D=16, M=16
+    )
     assert inside(loop, "simt.load_start")
 
 
 @pytest.mark.parametrize("trips", TRIPS)
 def test_loads_through_few_registers(trips: int) -> None:
     target = MatrixTarget(4, fragments=False, wish=False)
-    target.async_copy.mechanisms, target.resources = (), replace(target.resources, registers=60, few_registers=True)
+    target.async_copy.mechanisms, target.resources = (
+        (),
+        replace(target.resources, registers=60, few_registers=True),
+    )
     loop = expanded(chasing(trips), 2, target, D=16, M=16)
     assert inside(loop, "simt.keep_order")
 
@@ -81,6 +86,12 @@ def scaled_by_numbers(a, b, factors, out, K, BM: tl.constexpr, BN: tl.constexpr,
 
 def test_an_operand_may_be_computed_of_a_number_that_is_loaded() -> None:
     rng = np.random.default_rng(0)
-    arguments = [small(rng, 16, 64), small(rng, 64, 16), small(rng, 4), np.zeros((16, 16), np.float32), 64]
+    arguments = [
+        small(rng, 16, 64),
+        small(rng, 64, 16),
+        small(rng, 4),
+        np.zeros((16, 16), np.float32),
+        64,
+    ]
     signature = {"a": "*fp32", "b": "*fp32", "factors": "*fp32", "out": "*fp32", "K": "i32"}
     compare(scaled_by_numbers, signature, arguments, stages=3, BM=16, BN=16, BK=16)

@@ -117,6 +117,11 @@ def test_parts_run_at_the_same_time_and_share_nothing() -> None:
           %y = simt.convert %x : tile<8x8xf32, #L1>
           yield
     """
-    places = [int(found) for found in re.findall(r"simt.offset = (\d+)", after(text.replace("BODY", body), "allocate", target=TARGET))]
+    places = [
+        int(found)
+        for found in re.findall(
+            r"simt.offset = (\d+)", after(text.replace("BODY", body), "allocate", target=TARGET)
+        )
+    ]
     # all are of 256 bytes
     assert len(places) == 4 and not set(places[:2]) & set(places[2:])

@@ -98,7 +98,9 @@ def test_each_iteration_waits_for_its_copies_and_starts_later_ones() -> None:
 
 
 def test_copies_past_the_last_iteration_are_left_out_whatever_their_mask() -> None:
-    masked = LOOP.replace("%n: i32)", "%n: i32, %m: tile<4x4xi1, #L0>)").replace("load %at {", "load %at, mask=%m {")
+    masked = LOOP.replace("%n: i32)", "%n: i32, %m: tile<4x4xi1, #L0>)").replace(
+        "load %at {", "load %at, mask=%m {"
+    )
     text = after(masked, "expand", target=TARGET)
     masks = re.findall(r"simt.copy_start %\w+, %at, mask=(%\w+)", text)
     assert len(masks) == 2
@@ -108,7 +110,9 @@ def test_copies_past_the_last_iteration_are_left_out_whatever_their_mask() -> No
 
 
 def test_a_loop_without_a_schedule_stays() -> None:
-    text = LOOP.replace(' {simt.form = "groups", simt.slots = 2}', "").replace(' {simt.by = "queue", simt.shared = #S0}', "")
+    text = LOOP.replace(' {simt.form = "groups", simt.slots = 2}', "").replace(
+        ' {simt.by = "queue", simt.shared = #S0}', ""
+    )
     assert after(text, "expand", target=TARGET) == plain(text).replace("\n#S0 = shared<4x4>", "")
 
 

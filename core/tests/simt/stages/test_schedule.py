@@ -37,16 +37,25 @@ def decided(what: str) -> tuple[str, str]:
 
 def not_pipelined(text: str, why: str) -> str:
     """A loop whose load is as if it had not been selected."""
-    return changed(text, (SELECTED, ""), ("    #S0 = shared<4x4>\n", ""), decided(f'simt.notes = ["not pipelined: {why}"]'))
+    return changed(
+        text,
+        (SELECTED, ""),
+        ("    #S0 = shared<4x4>\n", ""),
+        decided(f'simt.notes = ["not pipelined: {why}"]'),
+    )
 
 
 def test_as_many_slots_as_stages() -> None:
-    assert after(LOOP, "schedule", target=TARGET, num_stages=4) == changed(LOOP, decided('simt.form = "groups", simt.slots = 4'))
+    assert after(LOOP, "schedule", target=TARGET, num_stages=4) == changed(
+        LOOP, decided('simt.form = "groups", simt.slots = 4')
+    )
 
 
 def test_fewer_where_memory_is_short() -> None:
     note = "pipelined 2 deep instead of 4, for want of shared memory"
-    assert after(LOOP, "schedule", target=TWO, num_stages=4) == changed(LOOP, decided(f'simt.form = "groups", simt.notes = ["{note}"], simt.slots = 2'))
+    assert after(LOOP, "schedule", target=TWO, num_stages=4) == changed(
+        LOOP, decided(f'simt.form = "groups", simt.notes = ["{note}"], simt.slots = 2')
+    )
 
 
 def test_a_loop_without_memory_for_two_forgets_what_was_selected() -> None:
@@ -56,20 +65,29 @@ def test_a_loop_without_memory_for_two_forgets_what_was_selected() -> None:
 
 def test_a_loop_that_writes_memory_forgets_what_was_selected() -> None:
     text = LOOP.replace("yield %r", "store %at, %r\n        yield %r")
-    assert after(text, "schedule", target=TARGET) == not_pipelined(text, "store in the loop may change what later iterations load")
+    assert after(text, "schedule", target=TARGET) == not_pipelined(
+        text, "store in the loop may change what later iterations load"
+    )
 
 
 #: The same loop, over a kernel's own arguments.
-OF_ARGUMENTS = LOOP.replace("%at: tile<4x4xptr<f32>, #L0>, ", "%from: ptr<f32>, %to: ptr<f32>, ").replace(
-    "      %zero =", "      %at = splat %from : tile<4x4xptr<f32>, #L0>\n      %other = splat %to : tile<4x4xptr<f32>, #L0>\n      %zero ="
+OF_ARGUMENTS = LOOP.replace(
+    "%at: tile<4x4xptr<f32>, #L0>, ", "%from: ptr<f32>, %to: ptr<f32>, "
+).replace(
+    "      %zero =",
+    "      %at = splat %from : tile<4x4xptr<f32>, #L0>\n      %other = splat %to : tile<4x4xptr<f32>, #L0>\n      %zero =",
 )
 
 
 def test_a_loop_that_writes_memory_of_another_argument_is_pipelined() -> None:
     text = OF_ARGUMENTS.replace("yield %r", "store %other, %r\n        yield %r")
-    assert after(text, "schedule", target=TARGET, num_stages=3) == changed(text, decided('simt.form = "groups", simt.slots = 3'))
+    assert after(text, "schedule", target=TARGET, num_stages=3) == changed(
+        text, decided('simt.form = "groups", simt.slots = 3')
+    )
 
 
 def test_a_loop_that_writes_memory_that_it_loads_is_not() -> None:
     text = OF_ARGUMENTS.replace("yield %r", "store %at, %r\n        yield %r")
-    assert after(text, "schedule", target=TARGET) == not_pipelined(text, "store in the loop may change what later iterations load")
+    assert after(text, "schedule", target=TARGET) == not_pipelined(
+        text, "store in the loop may change what later iterations load"
+    )

@@ -47,7 +47,9 @@ def test_a_load_that_feeds_a_product_is_copied() -> None:
 
 
 #: The same without a product, in a loop that asks for stages.
-STREAM = LOOP.replace('%r = simt.dot %x, %x, %t {plan = "multiply and add"} :', "%r = add %x, %t :").replace("inits=[%c] :", "inits=[%c] {num_stages = 3} :")
+STREAM = LOOP.replace(
+    '%r = simt.dot %x, %x, %t {plan = "multiply and add"} :', "%r = add %x, %t :"
+).replace("inits=[%c] :", "inits=[%c] {num_stages = 3} :")
 
 
 def test_a_loop_without_products_asks_for_stages_itself() -> None:
@@ -58,7 +60,10 @@ def test_a_loop_without_products_asks_for_stages_itself() -> None:
 
 def test_a_loop_that_threads_take_differently_stays() -> None:
     """Its copies would need a barrier at which not all threads arrive."""
-    text = STREAM.replace("%zero = constant", '%own = inline_asm {assembly = "mov $0", constraints = "=r"} : i32\n      %zero = constant')
+    text = STREAM.replace(
+        "%zero = constant",
+        '%own = inline_asm {assembly = "mov $0", constraints = "=r"} : i32\n      %zero = constant',
+    )
     text = text.replace("for %zero, %n,", "for %zero, %own,")
     assert after(text, "select", target=TARGET) == plain(text)
 
@@ -84,8 +89,14 @@ def test_loads_that_feed_scaled_products_are_copied_for_who_reads_them() -> None
     """
     found = after(text, "select", target=NARROW)
     assert "#S0 = shared<4x4, 8 1 2 4>" in found, "what the product reads in few turns"
-    assert re.search(r"%x = load %at {simt.by = .*, simt.shared = #S0, simt.width = 1} : tile<4x4xu8, #L0>", found)
-    assert "%0 = simt.convert %x : tile<4x4xu8, #L1>" in found and "%1 = bitcast %0 : tile<4x4xf8e4m3fn, #L1>" in found
+    assert re.search(
+        r"%x = load %at {simt.by = .*, simt.shared = #S0, simt.width = 1} : tile<4x4xu8, #L0>",
+        found,
+    )
+    assert (
+        "%0 = simt.convert %x : tile<4x4xu8, #L1>" in found
+        and "%1 = bitcast %0 : tile<4x4xf8e4m3fn, #L1>" in found
+    )
     assert "dot_scaled %1, %b, %t" in found and "%y" not in found
 
 
@@ -188,5 +199,7 @@ def test_what_is_converted_on_the_way_to_a_product_is_read_without_conflicts() -
     (converted,) = load.results[0].uses
     shared = shared_layout(load)
     for layout in (layout_of(load.results[0]), layout_of(converted.results[0])):
-        count, turns = transactions(layout, shared, 4, target.resources.max_access, target.resources.banks)
+        count, turns = transactions(
+            layout, shared, 4, target.resources.max_access, target.resources.banks
+        )
         assert turns == count * accesses(layout, shared, 4).width

@@ -33,20 +33,32 @@ USES = {
     "stored under a narrower mask": ("store %to, %x, mask=%both", True),
     "stored under another mask": ("store %to, %x, mask=%early", False),
     "stored without a mask": ("store %to, %x", False),
-    "computed with, and stored under the mask": ("%y = mul %x, %x : tile<8xf32>\n %z = exp %y : tile<8xf32>\n store %to, %z, mask=%inside", True),
+    "computed with, and stored under the mask": (
+        "%y = mul %x, %x : tile<8xf32>\n %z = exp %y : tile<8xf32>\n store %to, %z, mask=%inside",
+        True,
+    ),
     "stored twice, once in all lanes": ("store %to, %x, mask=%inside\n store %to, %x", False),
     "replaced by a select": ("%y = select %inside, %x, %zeros : tile<8xf32>\n store %to, %y", True),
-    "what a select puts in": ("%y = select %inside, %zeros, %x : tile<8xf32>\n store %to, %y", False),
+    "what a select puts in": (
+        "%y = select %inside, %zeros, %x : tile<8xf32>\n store %to, %y",
+        False,
+    ),
     "a condition and the mask": (
         "%c = cmp %x, %zeros {predicate = gt} : tile<8xi1>\n %d = and %c, %inside : tile<8xi1>\n store %to, %zeros, mask=%d",
         True,
     ),
-    "a condition": ("%c = cmp %x, %zeros {predicate = gt} : tile<8xi1>\n store %to, %zeros, mask=%c", False),
+    "a condition": (
+        "%c = cmp %x, %zeros {predicate = gt} : tile<8xi1>\n store %to, %zeros, mask=%c",
+        False,
+    ),
     "an address under the mask": (
         "%i = cast %x : tile<8xi32>\n %p = addptr %from, %i : tile<8xptr<f32>>\n %y = load %p, mask=%inside, other=%zeros : tile<8xf32>\n store %to, %y",
         True,
     ),
-    "another load's other": ("%y = load %at, mask=%inside, other=%x : tile<8xf32>\n store %to, %y", False),
+    "another load's other": (
+        "%y = load %at, mask=%inside, other=%x : tile<8xf32>\n store %to, %y",
+        False,
+    ),
     "moved, and stored under the mask moved alike": (
         """%r = expand_dims %x {axis = 0} : tile<1x8xf32>
         %s = broadcast %r : tile<2x8xf32>
@@ -103,11 +115,19 @@ def test_a_mask_of_each_iteration() -> None:
     REST
   }
 """
-    carried, kept = (after(HEAD + text.replace("REST", rest) + TAIL, "unseen") for rest in ("yield %y", "yield %c"))
+    carried, kept = (
+        after(HEAD + text.replace("REST", rest) + TAIL, "unseen")
+        for rest in ("yield %y", "yield %c")
+    )
     assert [UNSEEN in line for line in carried.splitlines() if "%y = load" in line] == [False]
     assert [UNSEEN in line for line in kept.splitlines() if "%y = load" in line] == [True]
 
 
 def test_an_other_is_there_whoever_sees_it() -> None:
-    found = after(HEAD + "%y = load %at, mask=%inside, other=%zeros : tile<8xf32>\n store %to, %y, mask=%inside" + TAIL, "unseen")
+    found = after(
+        HEAD
+        + "%y = load %at, mask=%inside, other=%zeros : tile<8xf32>\n store %to, %y, mask=%inside"
+        + TAIL,
+        "unseen",
+    )
     assert [UNSEEN in line for line in found.splitlines() if "%y = load" in line] == [False]

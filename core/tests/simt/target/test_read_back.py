@@ -70,7 +70,9 @@ class Answers(SimtTarget):
 def test_every_way_to_keep_something_is_found() -> None:
     found = {one.split(":")[0] for one in changes_in(Remembers)}
     methods = {name for name in vars(Remembers) if not name.startswith("_")}
-    assert {one for one in found if one.startswith("Remembers.")} == {f"Remembers.{name}" for name in methods}
+    assert {one for one in found if one.startswith("Remembers.")} == {
+        f"Remembers.{name}" for name in methods
+    }
 
 
 def test_classes_that_a_target_is_derived_from_are_looked_at() -> None:

@@ -11,7 +11,16 @@ from tilewright.testing.target_size import MAX_MEMBERS, oversized, public_member
 from tilewright.testing.toy_targets import BulkTarget, RunsTarget, StagedTarget
 
 
-@pytest.mark.parametrize("target", [EmulatedTarget(), StagedTarget(), RunsTarget(), BulkTarget(units=8), MatrixTarget(0, fragments=False, wish=False)])
+@pytest.mark.parametrize(
+    "target",
+    [
+        EmulatedTarget(),
+        StagedTarget(),
+        RunsTarget(),
+        BulkTarget(units=8),
+        MatrixTarget(0, fragments=False, wish=False),
+    ],
+)
 def test_no_target_and_no_capability_has_many_members(target: SimtTarget) -> None:
     assert not oversized(target)
 
@@ -29,5 +38,14 @@ def test_inherited_declared_and_assigned_members_are_counted() -> None:
 
 
 def test_optional_hardware_is_absent_by_default() -> None:
-    optional = ("tma", "async_proxy", "mbarriers", "tensor_memory", "clusters", "named_barriers", "warp_specialization", "assembly")
+    optional = (
+        "tma",
+        "async_proxy",
+        "mbarriers",
+        "tensor_memory",
+        "clusters",
+        "named_barriers",
+        "warp_specialization",
+        "assembly",
+    )
     assert [name for name in optional if getattr(SimtTarget, name) is not None] == []

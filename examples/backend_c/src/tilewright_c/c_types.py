@@ -37,8 +37,16 @@ def literal(value: float, type_: Type) -> str:
     """A constant, in parentheses."""
     if isinstance(type_, FloatType):
         sign = "-" if math.copysign(1, value) < 0 else ""
-        text = f"{sign}NAN" if math.isnan(value) else f"{sign}INFINITY" if math.isinf(value) else float(value).hex()
+        text = (
+            f"{sign}NAN"
+            if math.isnan(value)
+            else f"{sign}INFINITY"
+            if math.isinf(value)
+            else float(value).hex()
+        )
         return f"(({kept(type_)}){text})"
-    if kind(type_) == "i" and value < 0:  # C has no negative literals, so that the least integer is written in two steps
+    if (
+        kind(type_) == "i" and value < 0
+    ):  # C has no negative literals, so that the least integer is written in two steps
         return f"(({kept(type_)})({int(value) + 1}LL - 1))"
     return f"(({kept(type_)}){int(value)}ULL)"

@@ -10,7 +10,17 @@ arithmetic wraps around because the compiler is told so (``-fwrapv``).
 from __future__ import annotations
 
 from tilewright.ir import Operation
-from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
+from tilewright.ir.types import (
+    F64,
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    bit_width,
+    byte_size,
+    element_type,
+)
 from tilewright_c.c_types import kept, kind
 
 #: operation -> the expression for each kind of the first operand; see ``c_types.kind``
@@ -18,8 +28,16 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "add": {"iuf": "{a} + {b}"},
     "sub": {"iuf": "{a} - {b}"},
     "mul": {"iuf": "{a} * {b}"},
-    "div": {"i": "{b} == 0 ? 0 : {b} == -1 ? -{a} : {a} / {b}", "u": "{b} == 0 ? 0 : {a} / {b}", "f": "{a} / {b}"},
-    "rem": {"i": "{b} == 0 || {b} == -1 ? 0 : {a} % {b}", "u": "{b} == 0 ? 0 : {a} % {b}", "f": "fmod{f}({a}, {b})"},
+    "div": {
+        "i": "{b} == 0 ? 0 : {b} == -1 ? -{a} : {a} / {b}",
+        "u": "{b} == 0 ? 0 : {a} / {b}",
+        "f": "{a} / {b}",
+    },
+    "rem": {
+        "i": "{b} == 0 || {b} == -1 ? 0 : {a} % {b}",
+        "u": "{b} == 0 ? 0 : {a} % {b}",
+        "f": "fmod{f}({a}, {b})",
+    },
     "and": {"iu": "{a} & {b}"},
     "or": {"iu": "{a} | {b}"},
     "xor": {"iu": "{a} ^ {b}"},
@@ -39,7 +57,12 @@ def elementwise(operation: Operation, read: list[str]) -> str:
     """One element of the result; ``read`` has the operands' elements."""
     first = element_type(operation.operands[0].type)
     if operation.name == "cast":
-        return cast(read[0], first, element_type(operation.result.type), operation.attribute("rounding") == "rtz")
+        return cast(
+            read[0],
+            first,
+            element_type(operation.result.type),
+            operation.attribute("rounding") == "rtz",
+        )
     fields = dict(zip("abc", read, strict=False)) | {"f": "" if first is F64 else "f"}
     if isinstance(first, PointerType):
         fields["size"] = str(byte_size(first.pointee))
@@ -47,7 +70,11 @@ def elementwise(operation: Operation, read: list[str]) -> str:
         fields |= {"bits": str(bit_width(first)), "unsigned": f"uint{max(8, bit_width(first))}_t"}
     if operation.name == "cmp":
         fields["predicate"] = _PREDICATES[operation.attribute("predicate")]
-    return next(expression for kinds, expression in EXPRESSIONS[operation.name].items() if kind(first) in kinds).format(**fields)
+    return next(
+        expression
+        for kinds, expression in EXPRESSIONS[operation.name].items()
+        if kind(first) in kinds
+    ).format(**fields)
 
 
 def cast(text: str, source: Type, result: Type, toward_zero: bool) -> str:

@@ -42,7 +42,10 @@ def lower_kernel(function: Function) -> str:
         lines = ["struct scalars scalars, *s = &scalars;", *_statements(parted, function)]
         parts = [f"struct scalars {{ {' '.join(parted.scalars)} }};", *parted.parts]
     tiles = f"struct tiles {{ {' '.join(emitter.tiles)} char end; }};"
-    start, end = ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"], ["free(t);", "return 0;", "}"]
+    start, end = (
+        ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"],
+        ["free(t);", "return 0;", "}"],
+    )
     return HEADERS + CONVERSIONS + indented([tiles, *parts, HEAD, *start, *lines, *end])
 
 
@@ -50,7 +53,9 @@ def _statements(emitter: Emitter, function: Function) -> list[str]:
     """All programs of a grid, one after the other."""
     for position, argument in enumerate(function.arguments):
         emitter.define(argument)
-        emitter.add(f"memcpy(&{emitter.at(argument)}, words + {8 * position}, sizeof {emitter.at(argument)});")
+        emitter.add(
+            f"memcpy(&{emitter.at(argument)}, words + {8 * position}, sizeof {emitter.at(argument)});"
+        )
     emitter.add("int32_t pid[3];")
     for axis in (2, 1, 0):
         emitter.open(f"for (pid[{axis}] = 0; pid[{axis}] < grid[{axis}]; pid[{axis}]++)")
@@ -118,7 +123,11 @@ class Emitter:
 
     def each(self, type_: Type, statement: str) -> None:
         """Run a statement for each element ``i`` of a type."""
-        self.add(f"for (uint32_t i = 0; i < {type_.numel}; i++) {{ {statement} }}" if isinstance(type_, TileType) else statement)
+        self.add(
+            f"for (uint32_t i = 0; i < {type_.numel}; i++) {{ {statement} }}"
+            if isinstance(type_, TileType)
+            else statement
+        )
 
     def assign(self, targets: Sequence[Value], region: Region) -> None:
         """Give the values that a region yields to ``targets``, as if all were read before any is written."""
@@ -172,8 +181,15 @@ class PartedEmitter(Emitter):
     def operation(self, operation: Operation) -> None:
         super().operation(operation)
         if len(self.lines) - self._begin >= LONGEST:
-            name, shared = f"part{len(self.parts)}", "const int32_t *grid, const int32_t *pid, struct tiles *t, struct scalars *s"
-            self.parts += [f"static __attribute__((noinline)) void {name}({shared}) {{", *self.lines[self._begin :], "}"]
+            name, shared = (
+                f"part{len(self.parts)}",
+                "const int32_t *grid, const int32_t *pid, struct tiles *t, struct scalars *s",
+            )
+            self.parts += [
+                f"static __attribute__((noinline)) void {name}({shared}) {{",
+                *self.lines[self._begin :],
+                "}",
+            ]
             self.lines[self._begin :] = [f"{name}(grid, pid, t, s);"]
             self._begin += 1
 
@@ -183,14 +199,19 @@ class PartedEmitter(Emitter):
 
 @lowers(*EXPRESSIONS, "cast")
 def _elementwise(e: Emitter, operation: Operation) -> None:
-    e.define(operation.result, elementwise(operation, [e.at(operand) for operand in operation.operands]))
+    e.define(
+        operation.result, elementwise(operation, [e.at(operand) for operand in operation.operands])
+    )
 
 
 @lowers("bitcast")
 def _bitcast(e: Emitter, operation: Operation) -> None:
     (source,) = operation.operands
     e.define(operation.result)
-    e.each(source.type, f"{{ {kept(source.type)} x = {e.at(source)}; memcpy(&{e.at(operation.result)}, &x, sizeof x); }}")
+    e.each(
+        source.type,
+        f"{{ {kept(source.type)} x = {e.at(source)}; memcpy(&{e.at(operation.result)}, &x, sizeof x); }}",
+    )
 
 
 @lowers("constant")
@@ -200,12 +221,17 @@ def _constant(e: Emitter, operation: Operation) -> None:
 
 @lowers("arange")
 def _arange(e: Emitter, operation: Operation) -> None:
-    e.define(operation.result, f"{literal(operation.attribute('start'), element_type(operation.result.type))} + (int32_t)i")
+    e.define(
+        operation.result,
+        f"{literal(operation.attribute('start'), element_type(operation.result.type))} + (int32_t)i",
+    )
 
 
 @lowers("program_id", "num_programs")
 def _program(e: Emitter, operation: Operation) -> None:
-    e.places[operation.result] = f"{'pid' if operation.name == 'program_id' else 'grid'}[{operation.attribute('axis')}]"
+    e.places[operation.result] = (
+        f"{'pid' if operation.name == 'program_id' else 'grid'}[{operation.attribute('axis')}]"
+    )
 
 
 # ---- shapes
@@ -224,7 +250,9 @@ def strides_of(shape: Sequence[int]) -> list[int]:
 def _strided(e: Emitter, operation: Operation, strides: Sequence[int]) -> None:
     """The result's element at some coordinates is the operand's at their product with ``strides``."""
     shape = shape_of(operation.result.type)
-    coordinates = [f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)]
+    coordinates = [
+        f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)
+    ]
     terms = [f"{at} * {stride}" for at, stride in zip(coordinates, strides, strict=True) if stride]
     e.define(operation.result, e.at(operation.operands[0], " + ".join(terms) or "0"))
 
@@ -232,7 +260,14 @@ def _strided(e: Emitter, operation: Operation, strides: Sequence[int]) -> None:
 @lowers("broadcast")
 def _broadcast(e: Emitter, operation: Operation) -> None:
     shape = shape_of(operation.operands[0].type)
-    _strided(e, operation, [0 if extent == 1 else stride for extent, stride in zip(shape, strides_of(shape), strict=True)])
+    _strided(
+        e,
+        operation,
+        [
+            0 if extent == 1 else stride
+            for extent, stride in zip(shape, strides_of(shape), strict=True)
+        ],
+    )
 
 
 @lowers("permute")
@@ -249,7 +284,11 @@ def _load(e: Emitter, operation: Operation) -> None:
     result, mask, other = operation.result, operation.operand("mask"), operation.operand("other")
     e.define(result)
     to, pointer = e.at(result), e.at(operation.operands[0])
-    read = f"{to} = *(uint8_t *){pointer} != 0;" if element_type(result.type) is I1 else f"memcpy(&{to}, (void *){pointer}, sizeof {to});"
+    read = (
+        f"{to} = *(uint8_t *){pointer} != 0;"
+        if element_type(result.type) is I1
+        else f"memcpy(&{to}, (void *){pointer}, sizeof {to});"
+    )
     if mask is not None:
         read = f"if ({e.at(mask)}) {read} else {to} = {e.at(other) if other is not None else 0};"
     e.each(result.type, read)
@@ -272,12 +311,18 @@ def _nothing(e: Emitter, operation: Operation) -> None:
 
 @lowers("reduce")
 def _reduce(e: Emitter, operation: Operation) -> None:
-    axis, shape, (combine,) = operation.attribute("axis"), shape_of(operation.operands[0].type), operation.regions
+    axis, shape, (combine,) = (
+        operation.attribute("axis"),
+        shape_of(operation.operands[0].type),
+        operation.regions,
+    )
     count, extent, inner = len(operation.operands), shape[axis], math.prod(shape[axis + 1 :])
     lefts, rights = combine.arguments[:count], combine.arguments[count:]
     for result in operation.results:
         e.define(result)
-    e.open(f"for (uint32_t o = 0; o < {math.prod(shape[:axis])}; o++) for (uint32_t n = 0; n < {inner}; n++)")
+    e.open(
+        f"for (uint32_t o = 0; o < {math.prod(shape[:axis])}; o++) for (uint32_t n = 0; n < {inner}; n++)"
+    )
     for left, source in zip(lefts, operation.operands, strict=True):
         e.define(left, e.at(source, f"o * {extent * inner} + n"))
     e.open(f"for (uint32_t k = 1; k < {extent}; k++)")
@@ -298,7 +343,9 @@ def _reduce(e: Emitter, operation: Operation) -> None:
 def _if(e: Emitter, operation: Operation) -> None:
     for result in operation.results:
         e.define(result)
-    for region, head in zip(operation.regions, (f"if ({e.at(operation.operands[0])}) {{", "} else {"), strict=True):
+    for region, head in zip(
+        operation.regions, (f"if ({e.at(operation.operands[0])}) {{", "} else {"), strict=True
+    ):
         e.add(head)
         e.region(region)
         e.assign(operation.results, region)
@@ -307,9 +354,14 @@ def _if(e: Emitter, operation: Operation) -> None:
 
 @lowers("for")
 def _for(e: Emitter, operation: Operation) -> None:
-    (body,), (lower, upper, step) = operation.regions, (e.at(value) for value in operation.operands[:3])
+    (body,), (lower, upper, step) = (
+        operation.regions,
+        (e.at(value) for value in operation.operands[:3]),
+    )
     counter, *carried = body.arguments
-    for argument, result, init in zip(carried, operation.results, operation.group("inits"), strict=True):
+    for argument, result, init in zip(
+        carried, operation.results, operation.group("inits"), strict=True
+    ):
         e.define(result, e.at(init))
         e.places[argument] = e.places[result]
     e.define(counter, lower)

@@ -16,14 +16,31 @@ from typing import Any
 from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import (
+    Capabilities,
+    CodeObject,
+    Device,
+    Launcher,
+    Manifest,
+    Parameter,
+    Target,
+)
 from tilewright.runtime.arguments.argument_words import word_launcher
 from tilewright.runtime.devices.host_memory import HostMemory
 from tilewright_c.c_types import KEPT
 from tilewright_c.lower import SYMBOL, lower_kernel, lowers
 
 #: Every operation of a kernel rounds by itself (no contraction), and signed integers wrap around. More optimisation costs more than it gains here.
-FLAGS = ("-std=gnu11", "-O1", "-w", "-fwrapv", "-fno-fast-math", "-ffp-contract=off", "-shared", "-fPIC")
+FLAGS = (
+    "-std=gnu11",
+    "-O1",
+    "-w",
+    "-fwrapv",
+    "-fno-fast-math",
+    "-ffp-contract=off",
+    "-shared",
+    "-fPIC",
+)
 
 #: Products, which are taken apart: factors of a type -> the types of their sums.
 DOT = {"f16": ("f32",), "bf16": ("f32",), "f32": ("f32",), "f64": ("f64",), "i8": ("i32",)}
@@ -34,7 +51,12 @@ MANIFEST = Manifest(
     summary="an example: portable C, compiled by the system's compiler",
     device_kinds=("cpu",),
     targets=("c11",),
-    capabilities=Capabilities(dtypes=frozenset(KEPT), dot=DOT, power_of_two=False, features=frozenset({"descriptors", "noinline"})),
+    capabilities=Capabilities(
+        dtypes=frozenset(KEPT),
+        dot=DOT,
+        power_of_two=False,
+        features=frozenset({"descriptors", "noinline"}),
+    ),
     lowers=lowers.names,
     computes=frozenset({"f32", "f64"}),
     priority=-10,
@@ -62,7 +84,9 @@ def _compiler_version() -> str:
     compiler = shutil.which("cc")
     if compiler is None:
         return "no compiler"
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+    return subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, check=False
+    ).stdout.partition("\n")[0]
 
 
 # ---- lowering
@@ -76,19 +100,30 @@ def tilewright_lower(module: Module) -> CodeObject:
     emitted = time.perf_counter()
     binary = _compiled(source, module.kernel.name)
     timings = {"emit": (emitted - started) * 1e3, "cc": (time.perf_counter() - emitted) * 1e3}
-    return CodeObject(module.kernel.name, binary, {"tileir": str(module), "c": source}, timings=timings)
+    return CodeObject(
+        module.kernel.name, binary, {"tileir": str(module), "c": source}, timings=timings
+    )
 
 
 def _compiled(source: str, name: str) -> bytes:
     compiler = shutil.which("cc")
     if compiler is None:
-        raise LoweringError("the C backend needs a C compiler called 'cc', and none is on PATH; install one")
+        raise LoweringError(
+            "the C backend needs a C compiler called 'cc', and none is on PATH; install one"
+        )
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         file.write_text(source)
-        done = subprocess.run([compiler, *FLAGS, file, "-lm", "-o", library], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [compiler, *FLAGS, file, "-lm", "-o", library],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
-            raise LoweringError(f"{Path(compiler).name} refused the code of {name}, which is a defect of the C backend:\n{done.stderr}")
+            raise LoweringError(
+                f"{Path(compiler).name} refused the code of {name}, which is a defect of the C backend:\n{done.stderr}"
+            )
         return library.read_bytes()
 
 

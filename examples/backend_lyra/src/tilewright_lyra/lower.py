@@ -30,7 +30,21 @@ def lower(module: Module, options: Mapping[str, Any]) -> CodeObject:
     try:
         lowered, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
-        raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {name} ({configuration_text(options)})") from error
+        raise OutOfResources(
+            error.required,
+            error.limit,
+            f"{error.name} of kernel {name} ({configuration_text(options)})",
+        ) from error
     facts = lowered.kernel.attributes
-    metadata = {"num_warps": facts[WARPS], "shared": facts[SHARED_BYTES], "messages": machine.record.messages}
-    return CodeObject(name, text.encode(), {"tileir": str(module), "simt": print_module(lowered), "llir": text}, metadata, timings)
+    metadata = {
+        "num_warps": facts[WARPS],
+        "shared": facts[SHARED_BYTES],
+        "messages": machine.record.messages,
+    }
+    return CodeObject(
+        name,
+        text.encode(),
+        {"tileir": str(module), "simt": print_module(lowered), "llir": text},
+        metadata,
+        timings,
+    )

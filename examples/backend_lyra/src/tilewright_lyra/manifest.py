@@ -20,4 +20,10 @@ MANIFEST = Manifest(
     priority=-20,
 )
 DEVICE = Device(NAME, "cpu", 0, "Lyra 1 (emulated)")
-TARGET = Target(NAME, "lyra1", warp_size=WARP_SIZE, limits={"shared_memory": SHARED_MEMORY, "threads": MAX_THREADS}, kind="cpu")
+TARGET = Target(
+    NAME,
+    "lyra1",
+    warp_size=WARP_SIZE,
+    limits={"shared_memory": SHARED_MEMORY, "threads": MAX_THREADS},
+    kind="cpu",
+)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import Module
 from tilewright.passes.expand_math import expand_math
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Pass, Target
+from tilewright.plugins.manifest import (
+    CodeObject,
+    Device,
+    Launcher,
+    Manifest,
+    Parameter,
+    Pass,
+    Target,
+)
 from tilewright.runtime.devices.host_memory import HostMemory
 
 if TYPE_CHECKING:

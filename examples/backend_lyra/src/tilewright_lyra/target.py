@@ -28,7 +28,15 @@ class LyraTarget(EmulatedTarget):
 
     def __init__(self) -> None:
         super().__init__(WARP_SIZE, SHARED_MEMORY)
-        self.resources = Resources(WARP_SIZE, MAX_THREADS, SHARED_MEMORY, banks=16, max_access=16, registers=128, register_file=32 * 1024)
+        self.resources = Resources(
+            WARP_SIZE,
+            MAX_THREADS,
+            SHARED_MEMORY,
+            banks=16,
+            max_access=16,
+            registers=128,
+            register_file=32 * 1024,
+        )
         self.async_copy.mechanisms = (COPY,)
         self.matrix = LyraMatrix()
         self.debugging = LyraDebugging(self.record)
@@ -42,5 +50,13 @@ class LyraMatrix(MatrixInstructions):
 
 
 class LyraDebugging(EmulatedDebugging):
-    def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
+    def fail(
+        self,
+        context: SimtContext,
+        message: str,
+        file: str,
+        line: int,
+        function: str,
+        predicate: str,
+    ) -> None:
         super().fail(context, f"device_assert failed: {message}", file, line, function, predicate)

@@ -18,7 +18,9 @@ from tilewright_opencl.prelude import HEADERS
 
 #: The function of every kernel. A grid, the memory of the first work-item, and the address of the arguments, a word of 8 bytes each.
 SYMBOL = "tilewright_kernel"
-HEAD = f"__kernel void {SYMBOL}(uint32_t x, uint32_t y, uint32_t z, uint64_t memory, uint64_t given)"
+HEAD = (
+    f"__kernel void {SYMBOL}(uint32_t x, uint32_t y, uint32_t z, uint64_t memory, uint64_t given)"
+)
 
 lowers: Lowerings[c.Emitter] = Lowerings("opencl", __file__)
 lowers.functions.update(c.lowers.functions)
@@ -47,7 +49,9 @@ def lower_kernel(function: Function) -> tuple[str, int]:
     """OpenCL C of a kernel, all of whose operations are lowered, and the bytes of memory that each work-item needs."""
     e = Emitter()
     for position, argument in enumerate(function.arguments):
-        e.define(argument, _argument(f"((__global const uint64_t *)given)[{position}]", argument.type))
+        e.define(
+            argument, _argument(f"((__global const uint64_t *)given)[{position}]", argument.type)
+        )
     e.open("for (uint64_t p = get_global_id(0); p < (uint64_t)x * y * z; p += get_global_size(0))")
     e.add("const int32_t pid[3] = {p % x, p / x % y, p / x / y}, grid[3] = {x, y, z};")
     e.region(function.body)
@@ -91,7 +95,9 @@ def _store(e: c.Emitter, operation: Operation) -> None:
 def _bitcast(e: c.Emitter, operation: Operation) -> None:
     (source,), result = operation.operands, operation.result
     e.define(result)
-    copied = f"{kept(source.type)} x = {e.at(source)}; {kept(result.type)} y; memcpy(&y, &x, sizeof x);"
+    copied = (
+        f"{kept(source.type)} x = {e.at(source)}; {kept(result.type)} y; memcpy(&y, &x, sizeof x);"
+    )
     e.each(result.type, f"{{ {copied} {e.at(result)} = y; }}")
 
 

@@ -30,7 +30,9 @@ def tilewright_backend() -> Manifest:
         lowers=lowers.names,
         computes=C.computes,
         priority=-15,
-        status="" if importlib.util.find_spec("pyopencl") else "pyopencl is not installed: pip install 'tilewright-opencl[pocl]'",
+        status=""
+        if importlib.util.find_spec("pyopencl")
+        else "pyopencl is not installed: pip install 'tilewright-opencl[pocl]'",
     )
 
 
@@ -39,7 +41,19 @@ def tilewright_devices() -> Sequence[Device]:
     from tilewright_opencl.runtime import processor
 
     found = processor()
-    return [] if found is None else [Device(NAME, "cpu", 0, found.name.strip(), {"units": found.max_compute_units, "platform": found.platform.name})]
+    return (
+        []
+        if found is None
+        else [
+            Device(
+                NAME,
+                "cpu",
+                0,
+                found.name.strip(),
+                {"units": found.max_compute_units, "platform": found.platform.name},
+            )
+        ]
+    )
 
 
 @hookimpl
@@ -47,7 +61,13 @@ def tilewright_target() -> Target:
     from tilewright_opencl.runtime import processor
 
     found = processor()  # a program is for one version of one driver
-    return Target(NAME, "opencl12", cpu=found.name.strip(), features=(found.platform.version, found.driver_version), kind="cpu")
+    return Target(
+        NAME,
+        "opencl12",
+        cpu=found.name.strip(),
+        features=(found.platform.version, found.driver_version),
+        kind="cpu",
+    )
 
 
 @hookimpl
@@ -60,7 +80,13 @@ def tilewright_lower(module: Module) -> CodeObject:
     emitted = time.perf_counter()
     binary = built(module.kernel.name, source)
     timings = {"emit": (emitted - started) * 1e3, "build": (time.perf_counter() - emitted) * 1e3}
-    return CodeObject(module.kernel.name, binary, {"tileir": str(module), "opencl": source}, {"memory": memory}, timings)
+    return CodeObject(
+        module.kernel.name,
+        binary,
+        {"tileir": str(module), "opencl": source},
+        {"memory": memory},
+        timings,
+    )
 
 
 @hookimpl

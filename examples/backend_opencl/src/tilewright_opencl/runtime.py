@@ -33,7 +33,12 @@ def processor() -> Any:
         platforms = cl.get_platforms()
     except cl.Error:  # no platform is installed
         return None
-    devices = [device for platform in platforms for device in platform.get_devices() if device.type & cl.device_type.CPU]
+    devices = [
+        device
+        for platform in platforms
+        for device in platform.get_devices()
+        if device.type & cl.device_type.CPU
+    ]
     return next((device for device in devices if device.double_fp_config), None)
 
 
@@ -66,13 +71,21 @@ def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
     """What starts a kernel: as many work-items as the processor has units, or programs if these are fewer."""
     context, queue = _queue()
     kernel = cl.Kernel(cl.Program(context, [processor()], [code.binary]).build(), SYMBOL)
-    one_at_a_time, units, each = threading.Lock(), processor().max_compute_units, code.metadata["memory"]
+    one_at_a_time, units, each = (
+        threading.Lock(),
+        processor().max_compute_units,
+        code.metadata["memory"],
+    )
 
     def start(grid: tuple[int, int, int], words: bytes, stream: Any) -> None:
         items = min(units, grid[0] * grid[1] * grid[2])
         given, memory = np.frombuffer(words + bytes(8), np.uint64), np.empty(items * each, np.uint8)
         with one_at_a_time:  # arguments belong to the kernel
-            kernel.set_args(*(np.uint32(extent) for extent in grid), np.uint64(memory.ctypes.data), np.uint64(given.ctypes.data))
+            kernel.set_args(
+                *(np.uint32(extent) for extent in grid),
+                np.uint64(memory.ctypes.data),
+                np.uint64(given.ctypes.data),
+            )
             event = cl.enqueue_nd_range_kernel(queue, kernel, (items,), (1,))
         event.wait()
 

@@ -32,7 +32,9 @@ def held(matrix: Array, place: Place, count: int, lanes: int) -> Array:
     return np.ascontiguousarray(elements).view(np.uint8).reshape(lanes, -1).view(np.uint32).T
 
 
-def unheld(words: list[Array], place: Place, dtype: Any, shape: tuple[int, ...], lanes: int) -> Array:
+def unheld(
+    words: list[Array], place: Place, dtype: Any, shape: tuple[int, ...], lanes: int
+) -> Array:
     values = np.ascontiguousarray(np.stack(words, axis=1)).view(dtype)
     out = np.full(shape, 99, np.float64)
     for lane in range(lanes):
@@ -42,11 +44,21 @@ def unheld(words: list[Array], place: Place, dtype: Any, shape: tuple[int, ...],
 
 
 def multiply(
-    target: str, text: str, a: Array, b: Array, c: Array, places: tuple[Place, Place, Place], counts: tuple[int, int, int], lanes: int, kind: Any
+    target: str,
+    text: str,
+    a: Array,
+    b: Array,
+    c: Array,
+    places: tuple[Place, Place, Place],
+    counts: tuple[int, int, int],
+    lanes: int,
+    kind: Any,
 ) -> Array:
     """Run ``text`` with A from v8, B from v24 and C (and D) from v40: D as [block, row, column]; ``places`` are those of A (row, k), B (column, k) and C."""
     inputs = {}
-    for first, matrix, place, count in zip((8, 24, 40), (a, b.swapaxes(1, 2), c), places, counts, strict=True):
+    for first, matrix, place, count in zip(
+        (8, 24, 40), (a, b.swapaxes(1, 2), c), places, counts, strict=True
+    ):
         for i, words in enumerate(held(matrix, place, count, lanes)):
             inputs[first + i] = words
     registers = counts[2] * np.dtype(kind).itemsize // 4
@@ -83,8 +95,12 @@ _MFMA = [
 ]
 
 
-@pytest.mark.parametrize(("target", "name", "size", "depth", "blocks", "count", "kind", "result"), _MFMA)
-def test_mfma(target: str, name: str, size: int, depth: int, blocks: int, count: int, kind: str, result: Any) -> None:
+@pytest.mark.parametrize(
+    ("target", "name", "size", "depth", "blocks", "count", "kind", "result"), _MFMA
+)
+def test_mfma(
+    target: str, name: str, size: int, depth: int, blocks: int, count: int, kind: str, result: Any
+) -> None:
     rng = np.random.default_rng(21)
     a, b = numbers(rng, kind, (blocks, size, depth)), numbers(rng, kind, (blocks, depth, size))
     c = np.asarray(rng.integers(-9, 9, (blocks, size, size))).astype(result)
@@ -96,9 +112,21 @@ def test_mfma(target: str, name: str, size: int, depth: int, blocks: int, count:
     words = count * np.dtype(_TYPES[kind]).itemsize // 4
     elements = blocks * size * size // 64
     last = 40 + elements - 1
-    registers = [f"v[{first}:{first + words - 1}]" if words > 1 else f"v{first}" for first in (8, 24)]
+    registers = [
+        f"v[{first}:{first + words - 1}]" if words > 1 else f"v{first}" for first in (8, 24)
+    ]
     text = f"{name} v[40:{last}], {registers[0]}, {registers[1]}, v[40:{last}]"
-    d = multiply(target, text, a, b, c, (operand, operand, _d32 if size == 32 else _d16), (count, count, elements), 64, result)
+    d = multiply(
+        target,
+        text,
+        a,
+        b,
+        c,
+        (operand, operand, _d32 if size == 32 else _d16),
+        (count, count, elements),
+        64,
+        result,
+    )
     np.testing.assert_array_equal(d, a.astype(np.float64) @ b.astype(np.float64) + c)
 
 
@@ -109,14 +137,30 @@ def test_mfma_with_a_constant_and_accumulation_registers() -> None:
     def operand(lane: int, e: int) -> tuple[int, int, int]:
         return 0, lane % 16, lane // 16 * 4 + e
 
-    text = "v_mfma_f32_16x16x16_f16 a[0:3], v[8:9], v[24:25], 1.0\n" + "\n".join(f"v_accvgpr_read_b32 v{40 + i}, a{i}" for i in range(4))
-    d = multiply("gfx942", text, a, b, np.zeros((1, 16, 16), np.float32), (operand, operand, _d16), (4, 4, 4), 64, np.float32)
+    text = "v_mfma_f32_16x16x16_f16 a[0:3], v[8:9], v[24:25], 1.0\n" + "\n".join(
+        f"v_accvgpr_read_b32 v{40 + i}, a{i}" for i in range(4)
+    )
+    d = multiply(
+        "gfx942",
+        text,
+        a,
+        b,
+        np.zeros((1, 16, 16), np.float32),
+        (operand, operand, _d16),
+        (4, 4, 4),
+        64,
+        np.float32,
+    )
     np.testing.assert_array_equal(d, a.astype(np.float64) @ b.astype(np.float64) + 1)
 
 
 def test_mfma_of_f64() -> None:
     rng = np.random.default_rng(23)
-    a, b, c = (rng.standard_normal((1, 16, 4)), rng.standard_normal((1, 4, 16)), rng.standard_normal((1, 16, 16)))
+    a, b, c = (
+        rng.standard_normal((1, 16, 4)),
+        rng.standard_normal((1, 4, 16)),
+        rng.standard_normal((1, 16, 16)),
+    )
 
     def operand(lane: int, e: int) -> tuple[int, int, int]:
         return 0, lane % 16, lane // 16
@@ -130,8 +174,18 @@ def test_mfma_of_f64() -> None:
 
 
 @pytest.mark.parametrize("size", [16, 32])
-@pytest.mark.parametrize(("kinds", "codes"), [(("fp8", "fp8"), (0, 0)), (("bf8", "fp4"), (1, 4)), (("fp4", "fp4"), (4, 4)), (("fp6", "bf6"), (2, 3))])
-def test_scaled_products_of_narrow_floats(size: int, kinds: tuple[str, str], codes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "codes"),
+    [
+        (("fp8", "fp8"), (0, 0)),
+        (("bf8", "fp4"), (1, 4)),
+        (("fp4", "fp4"), (4, 4)),
+        (("fp6", "bf6"), (2, 3)),
+    ],
+)
+def test_scaled_products_of_narrow_floats(
+    size: int, kinds: tuple[str, str], codes: tuple[int, int]
+) -> None:
     """Lanes hold 32 elements along K; eight-bit ones as two runs of 16, the second half of K later. A byte of each lane scales 32 elements of K."""
     rng = np.random.default_rng(24)
     depth = 2048 // size
@@ -144,7 +198,10 @@ def test_scaled_products_of_narrow_floats(size: int, kinds: tuple[str, str], cod
         "fp4": ml_dtypes.float4_e2m1fn,
     }
     raw = [rng.integers(0, 1 << widths[kind], (size, depth)).astype(np.uint8) for kind in kinds]
-    raw = [np.where(np.isfinite(r.view(types[kind]).astype(np.float32)), r, 1).astype(np.uint8) for r, kind in zip(raw, kinds, strict=True)]
+    raw = [
+        np.where(np.isfinite(r.view(types[kind]).astype(np.float32)), r, 1).astype(np.uint8)
+        for r, kind in zip(raw, kinds, strict=True)
+    ]
     scales = [rng.integers(120, 134, (size, depth // 32)) for _ in range(2)]
     inputs: dict[int, Array] = {}
     for first, codes_of, kind in zip((8, 24), raw, kinds, strict=True):
@@ -152,21 +209,33 @@ def test_scaled_products_of_narrow_floats(size: int, kinds: tuple[str, str], cod
         for lane in range(64):
             row, group, bits = lane % size, lane // size, 0
             for e in range(32):
-                k = e // 16 * (depth // 2) + group * 16 + e % 16 if widths[kind] == 8 else group * 32 + e
+                k = (
+                    e // 16 * (depth // 2) + group * 16 + e % 16
+                    if widths[kind] == 8
+                    else group * 32 + e
+                )
                 bits |= int(codes_of[row, k]) << (widths[kind] * e)
             lines.append([bits >> 32 * i & 0xFFFFFFFF for i in range(widths[kind])])
         for i, words in enumerate(np.array(lines, np.uint32).T):
             inputs[first + i] = words
     for register, values in zip((4, 5), scales, strict=True):  # in byte 1 for A and byte 2 for B
         shift = 8 if register == 4 else 16
-        inputs[register] = np.array([int(values[lane % size, lane // size]) << shift | 0x11000022 for lane in range(64)], np.uint32)
+        inputs[register] = np.array(
+            [int(values[lane % size, lane // size]) << shift | 0x11000022 for lane in range(64)],
+            np.uint32,
+        )
     elements = size * size // 64
-    a_registers, b_registers = (f"v[{first}:{first + widths[kind] - 1}]" for first, kind in zip((8, 24), kinds, strict=True))
+    a_registers, b_registers = (
+        f"v[{first}:{first + widths[kind] - 1}]" for first, kind in zip((8, 24), kinds, strict=True)
+    )
     text = f"v_mfma_scale_f32_{size}x{size}x{depth}_f8f6f4 v[40:{39 + elements}], {a_registers}, {b_registers}, 0, v4, v5"
     text += f" op_sel:[1,0,0] op_sel_hi:[0,1,0] cbsz:{codes[0]} blgp:{codes[1]}"
     out = execute("gfx950", text, inputs, [40 + i for i in range(elements)])
     d = unheld(out, _d32 if size == 32 else _d16, np.float32, (1, size, size), 64)[0]
-    values = [r.view(types[kind]).astype(np.float64) * np.repeat(2.0 ** (s - 127.0), 32, axis=1) for r, kind, s in zip(raw, kinds, scales, strict=True)]
+    values = [
+        r.view(types[kind]).astype(np.float64) * np.repeat(2.0 ** (s - 127.0), 32, axis=1)
+        for r, kind, s in zip(raw, kinds, scales, strict=True)
+    ]
     np.testing.assert_allclose(d, values[0] @ values[1].T, rtol=1e-6, atol=1e-9)
 
 
@@ -175,7 +244,11 @@ def _wmma_place(generation: int, count: int) -> Place:
 
 
 def _wmma_result(generation: int) -> Place:
-    return lambda lane, e: (0, 2 * e + lane // 16 if generation == 11 else lane // 16 * 8 + e, lane % 16)
+    return lambda lane, e: (
+        0,
+        2 * e + lane // 16 if generation == 11 else lane // 16 * 8 + e,
+        lane % 16,
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +276,17 @@ def test_wmma(target: str, name: str, kind: str, result: Any) -> None:
     text = f"{name} v[40:{last}], v[8:{7 + words}], v[24:{23 + words}], v[40:{last}]"
     text += " neg_lo:[1,1,0]" if kind == "i8" else ""
     place = _wmma_place(generation, count)
-    d = multiply(target, text, a, b, c, (place, place, _wmma_result(generation)), (count, count, 8), 32, result)
+    d = multiply(
+        target,
+        text,
+        a,
+        b,
+        c,
+        (place, place, _wmma_result(generation)),
+        (count, count, 8),
+        32,
+        result,
+    )
     np.testing.assert_array_equal(d, a.astype(np.float64) @ b.astype(np.float64) + c)
 
 
@@ -220,20 +303,34 @@ def test_wmma_of_gfx11_writes_one_half_of_f16_results(high: int) -> None:
     for i in range(8):
         inputs[40 + i] = np.full((32, 2), kept).view(np.uint32)[:, 0]
     sel = f" op_sel:[0,0,{high}]" if high else ""
-    out = execute("gfx1100", f"v_wmma_f16_16x16x16_f16 v[40:47], v[8:15], v[24:31], v[40:47]{sel}", inputs, list(range(40, 48)))
+    out = execute(
+        "gfx1100",
+        f"v_wmma_f16_16x16x16_f16 v[40:47], v[8:15], v[24:31], v[40:47]{sel}",
+        inputs,
+        list(range(40, 48)),
+    )
     product = (a.astype(np.float64) @ b.astype(np.float64) + 7)[0]
     for e, words in enumerate(out):
         pair = np.ascontiguousarray(words).view(np.float16).reshape(32, 2)
-        np.testing.assert_array_equal(pair[:, high], [product[2 * e + lane // 16, lane % 16] for lane in range(32)])
+        np.testing.assert_array_equal(
+            pair[:, high], [product[2 * e + lane // 16, lane % 16] for lane in range(32)]
+        )
         np.testing.assert_array_equal(pair[:, 1 - high], np.full(32, kept))
 
 
 def test_operands_of_gfx11_that_are_not_there_twice_are_an_error() -> None:
     inputs = {first + i: np.arange(32, dtype=np.uint32) for first in (8, 24, 40) for i in range(8)}
     with pytest.raises(WaveError, match="upper half"):
-        execute("gfx1100", "v_wmma_f32_16x16x16_f16 v[40:47], v[8:15], v[24:31], v[40:47]", inputs, [40])
+        execute(
+            "gfx1100", "v_wmma_f32_16x16x16_f16 v[40:47], v[8:15], v[24:31], v[40:47]", inputs, [40]
+        )
 
 
 def test_registers_that_do_not_fit_are_an_error() -> None:
     with pytest.raises(WaveError, match="registers"):
-        execute("gfx942", "v_mfma_f32_16x16x16_f16 v[40:43], v[8:10], v[24:25], 0", {8: np.zeros(64, np.uint32)}, [40])
+        execute(
+            "gfx942",
+            "v_mfma_f32_16x16x16_f16 v[40:43], v[8:10], v[24:25], 0",
+            {8: np.zeros(64, np.uint32)},
+            [40],
+        )

@@ -27,7 +27,9 @@ def test_local_memory_in_all_sizes(target: str) -> None:
     width, wait = lanes(target), wait_for_local(target)
     new = width == 32
     read, write = ("ds_load", "ds_store") if new else ("ds_read", "ds_write")
-    two_write, two_read = ("ds_store_2addr_b32", "ds_load_2addr_b32") if new else ("ds_write2_b32", "ds_read2_b32")
+    two_write, two_read = (
+        ("ds_store_2addr_b32", "ds_load_2addr_b32") if new else ("ds_write2_b32", "ds_read2_b32")
+    )
     lane = LANES[width]
     lines = f"""{write}_b128 v1, v[4:7]
 {write}_b16 v1, v2 offset:2
@@ -98,7 +100,9 @@ def test_a_load_that_transposes(bits: int, dtype: type[np.generic]) -> None:
     tiles = np.random.default_rng(0).integers(0, 1 << bits, (4, rows, 16)).astype(dtype)
     given = tiles.reshape(64, rows).view(np.uint32)
     lines = f"ds_write_b64 v1, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b{bits} v[4:5], v1\ns_waitcnt lgkmcnt(0)"
-    out = execute("gfx950", lines, {1: LANES[64] * 8, 2: given[:, 0], 3: given[:, 1]}, [4, 5], lds=512)
+    out = execute(
+        "gfx950", lines, {1: LANES[64] * 8, 2: given[:, 0], 3: given[:, 1]}, [4, 5], lds=512
+    )
     columns = np.stack(out, axis=1).view(dtype).reshape(4, 16, rows)
     np.testing.assert_array_equal(columns, tiles.swapaxes(1, 2))
 
@@ -124,7 +128,16 @@ def test_copies_to_local_memory_of_four_words_a_lane(base: int) -> None:
     """Lane after lane, from M0 on, which reaches all of the memory that the target has."""
     given = {place: WORDS[place - 1] for place in range(1, 5)}
     there = np.stack(list(given.values())).reshape(64, 4)
-    out = np.stack(execute("gfx950", _COPIES.format(base=hex(base), pending=0), given, list(range(4, 12)), lds=base + 2048), axis=1)
+    out = np.stack(
+        execute(
+            "gfx950",
+            _COPIES.format(base=hex(base), pending=0),
+            given,
+            list(range(4, 12)),
+            lds=base + 2048,
+        ),
+        axis=1,
+    )
     np.testing.assert_array_equal(out[:, :4], there)
     np.testing.assert_array_equal(out[:, 4:], there[::-1])
 
@@ -133,7 +146,16 @@ def test_copies_to_local_memory_arrive_in_order_and_late() -> None:
     """What may be under way is not there yet."""
     given = {place: WORDS[place - 1] for place in range(1, 5)}
     there = np.stack(list(given.values())).reshape(64, 4)
-    first, second = np.split(np.stack(execute("gfx950", _COPIES.format(base=0, pending=1), given, list(range(4, 12)), lds=2048), axis=1), 2, axis=1)
+    first, second = np.split(
+        np.stack(
+            execute(
+                "gfx950", _COPIES.format(base=0, pending=1), given, list(range(4, 12)), lds=2048
+            ),
+            axis=1,
+        ),
+        2,
+        axis=1,
+    )
     np.testing.assert_array_equal(first, there)
     assert not np.any(second == there[::-1])
 
@@ -182,12 +204,20 @@ def test_local_atomics_of_lanes_at_one_address(name: str) -> None:
     np.testing.assert_array_equal(after, np.array(memory, np.uint32)[lane % 5])
 
 
-@pytest.mark.parametrize(("target", "line"), [("gfx942", "ds_cmpst_rtn_b32 v10, v1, v4, v5"), ("gfx1201", "ds_cmpstore_rtn_b32 v10, v1, v5, v4")])
+@pytest.mark.parametrize(
+    ("target", "line"),
+    [
+        ("gfx942", "ds_cmpst_rtn_b32 v10, v1, v4, v5"),
+        ("gfx1201", "ds_cmpstore_rtn_b32 v10, v1, v5, v4"),
+    ],
+)
 def test_exchange_on_a_condition(target: str, line: str) -> None:
     """The order of what is compared (v4) and what is new (v5) changed with gfx11."""
     width, wait = lanes(target), wait_for_local(target)
     lane = LANES[width]
-    write, read = ("ds_store_b32", "ds_load_b32") if width == 32 else ("ds_write_b32", "ds_read_b32")
+    write, read = (
+        ("ds_store_b32", "ds_load_b32") if width == 32 else ("ds_write_b32", "ds_read_b32")
+    )
     compared = np.where(lane % 2 == 0, lane + 100, 7).astype(np.uint32)
     out = execute(
         target,
@@ -211,7 +241,9 @@ s_waitcnt lgkmcnt(0)
 ds_read_b64 v[10:11], v1
 s_waitcnt lgkmcnt(0)"""
     zero = np.zeros(64, np.uint32)
-    out = execute("gfx942", lines, {1: zero, 2: zero, 3: zero, 4: reals, 5: halves}, [10, 11], lds=8)
+    out = execute(
+        "gfx942", lines, {1: zero, 2: zero, 3: zero, 4: reals, 5: halves}, [10, 11], lds=8
+    )
     assert out[0].view(np.float32)[0] == 64 * 63 / 2
     total = np.zeros(2, np.float16)
     for pair in np.arange(128, dtype=np.float16).reshape(-1, 2):
@@ -262,7 +294,9 @@ s_mov_b32 exec_lo, -1"""
     np.testing.assert_array_equal(out[0], np.where(on, np.where(on[lane ^ 8], x[lane ^ 8], 0), old))
     np.testing.assert_array_equal(out[1], np.where(on, x[lane ^ 8], old))
     np.testing.assert_array_equal(out[2], np.where(on, np.where(on[lane ^ 7], x[lane ^ 7], 0), old))
-    np.testing.assert_array_equal(out[3], np.where(on & on[lane // 16 * 16 + 3], x[lane // 16 * 16 + 3], old))
+    np.testing.assert_array_equal(
+        out[3], np.where(on & on[lane // 16 * 16 + 3], x[lane // 16 * 16 + 3], old)
+    )
 
 
 def test_rows_are_permuted_and_swapped() -> None:
@@ -276,11 +310,17 @@ v_readlane_b32 s10, v1, 7
 v_readfirstlane_b32 s11, v1
 v_writelane_b32 v6, s10, 30"""
     out = execute("gfx1100", lines, {1: x, 6: x}, [4, 5, "s10", "s11", 6])
-    np.testing.assert_array_equal(out[0], x[lane // 16 * 16 + np.where(lane % 16 < 8, 15 - lane % 16, lane % 16 - 8)])
-    np.testing.assert_array_equal(out[1], x[(lane // 16 ^ 1) * 16 + np.where(lane % 16 < 8, lane % 16, 23 - lane % 16)])
+    np.testing.assert_array_equal(
+        out[0], x[lane // 16 * 16 + np.where(lane % 16 < 8, 15 - lane % 16, lane % 16 - 8)]
+    )
+    np.testing.assert_array_equal(
+        out[1], x[(lane // 16 ^ 1) * 16 + np.where(lane % 16 < 8, lane % 16, 23 - lane % 16)]
+    )
     assert out[2][0] == x[7] and out[3][0] == x[0]
     np.testing.assert_array_equal(out[4], np.where(lane == 30, x[7], x))
-    a, b = execute("gfx950", "v_permlane32_swap_b32 v1, v2\ns_nop 0", {1: WORDS[0], 2: WORDS[1]}, [1, 2])
+    a, b = execute(
+        "gfx950", "v_permlane32_swap_b32 v1, v2\ns_nop 0", {1: WORDS[0], 2: WORDS[1]}, [1, 2]
+    )
     np.testing.assert_array_equal(a, np.append(WORDS[0, :32], WORDS[1, :32]))
     np.testing.assert_array_equal(b, np.append(WORDS[0, 32:], WORDS[1, 32:]))
 
@@ -301,7 +341,9 @@ def test_counts_of_lanes_below() -> None:
     mask = 0xF0F0_1234_8765_4321
     lines = "s_mov_b32 s8, 0x87654321\ns_mov_b32 s9, 0xf0f01234\nv_mbcnt_lo_u32_b32 v4, s8, 0\nv_mbcnt_hi_u32_b32 v4, s9, v4"
     (out,) = execute("gfx942", lines, {}, [4])
-    np.testing.assert_array_equal(out, [(mask & ((1 << lane) - 1)).bit_count() for lane in range(64)])
+    np.testing.assert_array_equal(
+        out, [(mask & ((1 << lane) - 1)).bit_count() for lane in range(64)]
+    )
 
 
 # -- scalars
@@ -382,9 +424,20 @@ _GLOBAL = "v_lshlrev_b32_e32 v9, 2, v0\n"
     [
         (_GLOBAL + "global_load_dword v4, v9, s[4:5]\nv_mov_b32_e32 v5, v4", "reads v4"),
         (_GLOBAL + "global_load_dword v4, v9, s[4:5]\nv_mov_b32_e32 v4, 0", "writes v4"),
-        (_GLOBAL + "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5]\ns_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v5", "reads v5"),
-        ("s_load_dwordx2 s[8:9], s[4:5], 0x0\ns_load_dword s10, s[4:5], 0x8\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s11, s8", "reads s8"),
-        (_GLOBAL + "global_load_dword v4, v9, s[4:5]\ns_waitcnt lgkmcnt(0)\nv_mov_b32_e32 v5, v4", "reads v4"),
+        (
+            _GLOBAL
+            + "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5]\ns_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v5",
+            "reads v5",
+        ),
+        (
+            "s_load_dwordx2 s[8:9], s[4:5], 0x0\ns_load_dword s10, s[4:5], 0x8\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s11, s8",
+            "reads s8",
+        ),
+        (
+            _GLOBAL
+            + "global_load_dword v4, v9, s[4:5]\ns_waitcnt lgkmcnt(0)\nv_mov_b32_e32 v5, v4",
+            "reads v4",
+        ),
     ],
 )
 def test_registers_are_poison_until_their_wait(lines: str, message: str) -> None:
@@ -394,7 +447,8 @@ def test_registers_are_poison_until_their_wait(lines: str, message: str) -> None
 
 def test_a_wait_for_some_lets_the_oldest_through() -> None:
     lines = (
-        _GLOBAL + "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5] offset:256\ns_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v4\ns_waitcnt vmcnt(0)"
+        _GLOBAL
+        + "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5] offset:256\ns_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v4\ns_waitcnt vmcnt(0)"
     )
     out = execute("gfx942", lines, {1: WORDS[0], 2: WORDS[1]}, [6, 5])
     np.testing.assert_array_equal(out[0], WORDS[0])
@@ -455,7 +509,11 @@ def test_unaligned_accesses_where_they_are_allowed() -> None:
 
 
 def _kernel(lines: str, **directives: int) -> str:
-    settings = {"user_sgpr_count": 2, "user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 16} | directives
+    settings = {
+        "user_sgpr_count": 2,
+        "user_sgpr_kernarg_segment_ptr": 1,
+        "kernarg_size": 16,
+    } | directives
     return "\n".join(
         [
             '.amdgcn_target "amdgcn-amd-amdhsa--gfx942"',
@@ -482,13 +540,22 @@ def _kernel(lines: str, **directives: int) -> str:
 )
 def test_launches_that_cannot_be(text: str, options: dict[str, Any], message: str) -> None:
     arena = Arena(1 << 16)
-    given: dict[str, Any] = {"grid": (1, 1, 1), "threads": 128, "arguments": bytes(16), "arena": arena} | options
+    given: dict[str, Any] = {
+        "grid": (1, 1, 1),
+        "threads": 128,
+        "arguments": bytes(16),
+        "arena": arena,
+    } | options
     with pytest.raises(WaveError, match=message):
         run(load(text), "k", **given)
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"), [("s_barrier_wait -1", "has not signalled"), ("s_cbranch_vccz .Lx\ns_barrier_signal -1\ns_barrier_signal -1\n.Lx:", "twice")]
+    ("lines", "message"),
+    [
+        ("s_barrier_wait -1", "has not signalled"),
+        ("s_cbranch_vccz .Lx\ns_barrier_signal -1\ns_barrier_signal -1\n.Lx:", "twice"),
+    ],
 )
 def test_barriers_are_signalled_once_and_then_waited_for(lines: str, message: str) -> None:
     text = _kernel(f"v_cmp_gt_u32_e32 vcc, 64, v0\n{lines}\ns_endpgm")
@@ -497,22 +564,41 @@ def test_barriers_are_signalled_once_and_then_waited_for(lines: str, message: st
 
 
 def test_waves_that_end_are_not_waited_for() -> None:
-    text = _kernel("v_cmp_gt_u32_e32 vcc, 64, v0\ns_cbranch_vccz .Lx\ns_barrier\ns_barrier\n.Lx:\ns_endpgm")
+    text = _kernel(
+        "v_cmp_gt_u32_e32 vcc, 64, v0\ns_cbranch_vccz .Lx\ns_barrier\ns_barrier\n.Lx:\ns_endpgm"
+    )
     for schedule in ("lockstep", "random"):
-        covered = run(load(text), "k", grid=(2, 1, 1), threads=256, arguments=bytes(16), arena=Arena(1 << 16), schedule=schedule)  # type: ignore[arg-type]
+        covered = run(
+            load(text),
+            "k",
+            grid=(2, 1, 1),
+            threads=256,
+            arguments=bytes(16),
+            arena=Arena(1 << 16),
+            schedule=schedule,
+        )  # type: ignore[arg-type]
         assert covered["s_barrier"] == 4 and covered["s_endpgm"] == 8
 
 
 def test_texts_and_names_that_are_not_there() -> None:
     with pytest.raises(WaveError, match="no kernel 'other'"):
-        run(load(_kernel("s_endpgm")), "other", grid=(1, 1, 1), threads=64, arguments=bytes(16), arena=Arena(1 << 16))
+        run(
+            load(_kernel("s_endpgm")),
+            "other",
+            grid=(1, 1, 1),
+            threads=64,
+            arguments=bytes(16),
+            arena=Arena(1 << 16),
+        )
     with pytest.raises(WaveError, match="no target"):
         load("k:\ns_endpgm")
 
 
 def test_coverage_counts_waves() -> None:
     text = _kernel("s_nop 0\nv_mov_b32_e32 v1, v0\ns_endpgm")
-    covered = run(load(text), "k", grid=(3, 2, 1), threads=256, arguments=bytes(16), arena=Arena(1 << 16))
+    covered = run(
+        load(text), "k", grid=(3, 2, 1), threads=256, arguments=bytes(16), arena=Arena(1 << 16)
+    )
     assert covered == {"s_nop": 24, "v_mov_b32": 24, "s_endpgm": 24} and covered.instructions == 72
     assert covered.report().splitlines()[0].split() == ["24", "s_endpgm"]
 

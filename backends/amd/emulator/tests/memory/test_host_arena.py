@@ -22,7 +22,11 @@ def test_an_array_of_the_host_is_accessed_in_place_and_to_its_end() -> None:
     assert arena.gather(at, 4).item() == 7
     arena.scatter(at[0], 4, np.array([[99]], np.uint32))
     assert array[7] == 99
-    for address, size in ((array.ctypes.data - 4, 4), (array.ctypes.data + 32, 4), (array.ctypes.data + 28, 8)):
+    for address, size in (
+        (array.ctypes.data - 4, 4),
+        (array.ctypes.data + 32, 4),
+        (array.ctypes.data + 28, 8),
+    ):
         with pytest.raises(WaveError, match="the nearest part has 32 bytes"):
             offsets(arena, address, size)
 
@@ -46,7 +50,14 @@ def test_memory_that_is_shared_anew_is_no_more_what_it_was() -> None:
     start = block.ctypes.data
     for first, size in ((0, 64), (128, 64), (32, 128)):
         arena.share(start + first, size)
-    for place, held in ((0, False), (28, False), (32, True), (156, True), (160, False), (188, False)):
+    for place, held in (
+        (0, False),
+        (28, False),
+        (32, True),
+        (156, True),
+        (160, False),
+        (188, False),
+    ):
         if held:
             offsets(arena, start + place)
         else:

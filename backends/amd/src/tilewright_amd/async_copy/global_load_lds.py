@@ -43,7 +43,16 @@ _ARITHMETIC: Final = 0x40F
 
 def mechanism(widths: tuple[int, ...]) -> CopyMechanism:
     """Return the copy mechanism for the given widths in bytes per lane."""
-    return CopyMechanism(NAME, GROUPS, widths, start=_start, lanes_side_by_side=True, counted=True, drains=True, around=_around)
+    return CopyMechanism(
+        NAME,
+        GROUPS,
+        widths,
+        start=_start,
+        lanes_side_by_side=True,
+        counted=True,
+        drains=True,
+        around=_around,
+    )
 
 
 def lds_done(w: FunctionWriter) -> None:
@@ -83,8 +92,13 @@ def _start(context: SimtContext, to: str, pointer: str, size: int, predicate: st
     place = memory_access.readable(w, pointer, predicate)
     parameters = [memory_access.GLOBAL, _LOCAL, "i32", "i32", "i32"]
     w.module.declare("llvm.amdgcn.global.load.lds", "void", parameters)
-    operands = ", ".join(f"{type_} {value}" for type_, value in zip(parameters, (place, to, str(size), "0", "0"), strict=True))
-    w.do(f"call void @llvm.amdgcn.global.load.lds({operands}), !alias.scope {_scope(w, 'copies')}, !noalias {_scope(w, 'accesses')}")
+    operands = ", ".join(
+        f"{type_} {value}"
+        for type_, value in zip(parameters, (place, to, str(size), "0", "0"), strict=True)
+    )
+    w.do(
+        f"call void @llvm.amdgcn.global.load.lds({operands}), !alias.scope {_scope(w, 'copies')}, !noalias {_scope(w, 'accesses')}"
+    )
 
 
 def _scope(w: FunctionWriter, name: str) -> str:
@@ -105,7 +119,9 @@ class GcnCopies(AsyncCopies):
     def commit(self, context: SimtContext, queue: str) -> None:
         """Emit nothing: the hardware counts copies one by one."""
 
-    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+    def wait(
+        self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]
+    ) -> list[list[str]]:
         if queue != COPIES.queue:
             return super().wait(context, queue, pending, names)
         context.writer.do(memory_access.KEEP)

@@ -24,6 +24,10 @@ class GcnShared(SharedMemory):
     def metadata(self, w: FunctionWriter) -> str:
         return global_load_lds.aside(w) if kernel_state(w).copies else ""
 
-    def atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+    def atomic_add(
+        self, w: FunctionWriter, pointer: str, value: str, predicate: str | None
+    ) -> None:
         with w.when(predicate or "true"):
-            w.emit(f'atomicrmw add {self.pointer} {pointer}, i32 {value} syncscope("workgroup") monotonic, align 4')
+            w.emit(
+                f'atomicrmw add {self.pointer} {pointer}, i32 {value} syncscope("workgroup") monotonic, align 4'
+            )

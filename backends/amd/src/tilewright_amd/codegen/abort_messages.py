@@ -96,7 +96,9 @@ class _Watch:
     def install(self) -> None:
         """Install the SIGABRT handler, which restores and re-raises to the previous handler."""
         ctypes.c_int32.from_address(self._code.address("owner")).value = os.getpid()
-        signal_handlers.install(_SIGABRT, self._code.address("aborted"), self._code.address("before"))
+        signal_handlers.install(
+            _SIGABRT, self._code.address("aborted"), self._code.address("before")
+        )
 
     def add(self, place: int, lines: Sequence[bytes]) -> None:
         texts = [ctypes.create_string_buffer(line, len(line)) for line in lines]
@@ -121,7 +123,13 @@ def _watch(process: int) -> _Watch | None:
     machine, _, system = (*host_target()[0].split("-"), "", "")[:3]
     if system != "linux" or machine not in _MACHINES:
         return None
-    found = _Watch(load_host_code("abort handler", _IR.replace("MOST", str(MOST)), ("aborted", "kernels", "owner", "before")))
+    found = _Watch(
+        load_host_code(
+            "abort handler",
+            _IR.replace("MOST", str(MOST)),
+            ("aborted", "kernels", "owner", "before"),
+        )
+    )
     found.install()
     return found
 
@@ -134,4 +142,6 @@ def watch(place: int, kernel: str, messages: Sequence[str]) -> None:
     """
     found = _watch(os.getpid())
     if found is not None:
-        found.add(place, [f"\ntilewright: kernel {kernel}: {message}\n".encode() for message in messages])
+        found.add(
+            place, [f"\ntilewright: kernel {kernel}: {message}\n".encode() for message in messages]
+        )

@@ -34,7 +34,9 @@ def _unary(name: str) -> Emitter:
 
 def _exp(w: FunctionWriter, operands: list[str]) -> str:
     """Compute 2**(x * log2 e); rounding the factor costs accuracy in proportion to x."""
-    return _unary("exp2")(w, [w.emit(f"fmul float {operands[0]}, {float_constant('float', 1.4426950408889634)}")])
+    return _unary("exp2")(
+        w, [w.emit(f"fmul float {operands[0]}, {float_constant('float', 1.4426950408889634)}")]
+    )
 
 
 def _divide(w: FunctionWriter, operands: list[str]) -> str:
@@ -43,10 +45,18 @@ def _divide(w: FunctionWriter, operands: list[str]) -> str:
     The division is expanded here: LLVM may merge an inexact ``fdiv`` with an exact one and use the
     inexact result for both.
     """
-    mantissas = [w.call("llvm.amdgcn.frexp.mant.f32", "float", [("float", operand)]) for operand in operands]
-    exponents = [w.call("llvm.amdgcn.frexp.exp.i32.f32", "i32", [("float", operand)]) for operand in operands]
+    mantissas = [
+        w.call("llvm.amdgcn.frexp.mant.f32", "float", [("float", operand)]) for operand in operands
+    ]
+    exponents = [
+        w.call("llvm.amdgcn.frexp.exp.i32.f32", "i32", [("float", operand)]) for operand in operands
+    ]
     quotient = w.emit(f"fmul float {mantissas[0]}, {_unary('rcp')(w, mantissas[1:])}")
-    return w.call("llvm.ldexp.f32.i32", "float", [("float", quotient), ("i32", w.emit(f"sub i32 {exponents[0]}, {exponents[1]}"))])
+    return w.call(
+        "llvm.ldexp.f32.i32",
+        "float",
+        [("float", quotient), ("i32", w.emit(f"sub i32 {exponents[0]}, {exponents[1]}"))],
+    )
 
 
 def _log(w: FunctionWriter, operands: list[str]) -> str:
@@ -54,7 +64,9 @@ def _log(w: FunctionWriter, operands: list[str]) -> str:
 
     LLVM scales subnormal operands, which the instruction flushes to zero.
     """
-    return w.emit(f"fmul float {w.intrinsic('llvm.log2', 'float', [('float', operands[0])])}, {float_constant('float', math.log(2))}")
+    return w.emit(
+        f"fmul float {w.intrinsic('llvm.log2', 'float', [('float', operands[0])])}, {float_constant('float', math.log(2))}"
+    )
 
 
 def _by_reciprocal(w: FunctionWriter, operands: list[str]) -> str:
@@ -64,7 +76,13 @@ def _by_reciprocal(w: FunctionWriter, operands: list[str]) -> str:
 #: Name -> f32 target function for ``math`` relaxed. Each instruction has 1 ULP. exp adds 1.173 |x|,
 #: since it rounds the factor x * log2 e. A quotient has 2.5 ULP, and a logarithm 3.1, including the
 #: rounding of the product. Results below the normal range may be zero.
-RELAXED: dict[str, Emitter] = {"exp2": _unary("exp2"), "exp": _exp, "log": _log, "rsqrt": _unary("rsq"), "div": _divide}
+RELAXED: dict[str, Emitter] = {
+    "exp2": _unary("exp2"),
+    "exp": _exp,
+    "log": _log,
+    "rsqrt": _unary("rsq"),
+    "div": _divide,
+}
 #: Name -> f32 target function for operations marked ``approximate``: 2.5 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
 #: Name -> f32 target function for ``math`` relaxed and operations marked ``fast``: 2.5 ULP where
@@ -85,7 +103,9 @@ def _beside_zero(name: str, operands: list[str], element: Type) -> tuple[str, bo
     Return None for any other operation. LLVM folds such a sum with -x to 0 - x, and folds that to
     -x, which is wrong when x is a zero.
     """
-    zero, minus_zero, one, minus_one = (constant(element, value) for value in (0.0, -0.0, 1.0, -1.0))
+    zero, minus_zero, one, minus_one = (
+        constant(element, value) for value in (0.0, -0.0, 1.0, -1.0)
+    )
     if name == "add" and zero in operands:
         return operands[operands[0] == zero], False
     if name == "sub" and operands[0] == zero:
@@ -118,7 +138,11 @@ def _fma_in_single(w: FunctionWriter, row: Architecture, operands: list[str]) ->
     two bf16 numbers; its error is at most 0.5 + 2**-16 ULP. Correct rounding needs f64 and the
     error of the sum: 24 instructions per element.
     """
-    return computed_upper_half(w, row, w.intrinsic("llvm.fma", "float", [("float", single) for single in _singles(w, operands)]))
+    return computed_upper_half(
+        w,
+        row,
+        w.intrinsic("llvm.fma", "float", [("float", single) for single in _singles(w, operands)]),
+    )
 
 
 def _singles(w: FunctionWriter, operands: list[str]) -> list[str]:
@@ -134,7 +158,14 @@ class GcnArithmetic(Arithmetic):
         self._row, self._relaxed = row, relaxed
         self.native_exp = relaxed
 
-    def operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
+    def operation(
+        self,
+        context: SimtContext,
+        name: str,
+        operands: list[str],
+        element: Type,
+        attributes: Mapping[str, Any],
+    ) -> str | None:
         w = context.writer
         if element is F32:
             if attributes.get("approximate") and name in APPROXIMATE:
@@ -148,7 +179,11 @@ class GcnArithmetic(Arithmetic):
         if self._relaxed and element is BF16 and name == "fma":
             return _fma_in_single(w, self._row, operands)
         if element is BF16 and name in _ROUNDED_ONCE:
-            return computed_upper_half(w, self._row, w.emit(f"{_ROUNDED_ONCE[name]} float {', '.join(_singles(w, operands))}"))
+            return computed_upper_half(
+                w,
+                self._row,
+                w.emit(f"{_ROUNDED_ONCE[name]} float {', '.join(_singles(w, operands))}"),
+            )
         if name == "rem" and isinstance(element, FloatType):
             return float_remainder(w, operands[0], operands[1], element)
         if element is F16:
@@ -156,10 +191,22 @@ class GcnArithmetic(Arithmetic):
                 return w.intrinsic("llvm.fma", "half", [("half", operand) for operand in operands])
             if name in ("min", "max"):
                 propagates = attributes.get("nan") == "propagate"
-                return w.intrinsic(f"llvm.{name}{'imum' if propagates else 'num'}", "half", [("half", operand) for operand in operands])
+                return w.intrinsic(
+                    f"llvm.{name}{'imum' if propagates else 'num'}",
+                    "half",
+                    [("half", operand) for operand in operands],
+                )
         return None
 
-    def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+    def cast(
+        self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str
+    ) -> str | None:
         operation = context.operation
-        limits = float_limits(operation.x) if isinstance(operation, Cast) and isinstance(result, FloatType) and result.bits == 8 else UNLIMITED
-        return machine_cast(context.writer, self._row, operand, source, result, rounding, limits=limits)
+        limits = (
+            float_limits(operation.x)
+            if isinstance(operation, Cast) and isinstance(result, FloatType) and result.bits == 8
+            else UNLIMITED
+        )
+        return machine_cast(
+            context.writer, self._row, operand, source, result, rounding, limits=limits
+        )

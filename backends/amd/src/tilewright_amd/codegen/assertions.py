@@ -49,7 +49,9 @@ def argument(hip: Driver, kernel: str, messages: Sequence[str]) -> OpaqueArgumen
         DriverError: the runtime has no memory of the host for it.
     """
     address = _place(hip, kernel, tuple(messages)).to_bytes(8, "little")
-    return OpaqueArgument(subject="what its assertions tell", inputs=(), size=8, encode=lambda values: address)
+    return OpaqueArgument(
+        subject="what its assertions tell", inputs=(), size=8, encode=lambda values: address
+    )
 
 
 def _place(hip: Driver, kernel: str, messages: tuple[str, ...]) -> int:

@@ -27,7 +27,16 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 }
 
 
-def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str, *, limits: Limits) -> str | None:
+def machine_cast(
+    w: FunctionWriter,
+    row: Architecture,
+    operand: str,
+    source: Type,
+    result: Type,
+    rounding: str,
+    *,
+    limits: Limits,
+) -> str | None:
     """See :meth:`tilewright.simt.target.capabilities.arithmetic.Arithmetic.cast`.
 
     ``limits`` bound an operand that is not NaN.
@@ -86,7 +95,9 @@ def _upper_half(w: FunctionWriter, operand: str) -> str:
     return w.emit(f"trunc i32 {w.emit(f'lshr i32 {chosen}, 16')} to i16")
 
 
-def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatType, limits: Limits) -> str:
+def _narrowed(
+    w: FunctionWriter, row: Architecture, operand: str, result: FloatType, limits: Limits
+) -> str:
     """Convert an f32 number to fp8, rounded to nearest and saturated.
 
     The kernel's state records the rounded number, so that :mod:`.vectors` can convert elements in
@@ -95,7 +106,9 @@ def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatT
     kind = "fp8" if result.mantissa == 3 else "bf8"
     bound = max_finite(result)
     # the instruction turns values out of range into infinity or NaN
-    clamped = operand if -bound <= limits[0] and limits[1] <= bound else _clamped(w, row, operand, bound)
+    clamped = (
+        operand if -bound <= limits[0] and limits[1] <= bound else _clamped(w, row, operand, bound)
+    )
     name = w.emit(f"trunc i32 {narrow_pair(w, kind, clamped, clamped)} to i8")
     kernel_state(w).narrowed[name] = clamped, kind
     return name
@@ -107,14 +120,24 @@ def _clamped(w: FunctionWriter, row: Architecture, operand: str, bound: float) -
     if row.propagates_nan:
         raised = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", minimum)])
         return w.intrinsic("llvm.minimum", "float", [("float", raised), ("float", maximum)])
-    clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), ("float", maximum), ("float", minimum)])
-    return w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
+    clamped = w.call(
+        "llvm.amdgcn.fmed3.f32",
+        "float",
+        [("float", operand), ("float", maximum), ("float", minimum)],
+    )
+    return w.emit(
+        f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}"
+    )
 
 
 def _widened(w: FunctionWriter, operand: str, source: FloatType) -> str:
     """Convert an fp8 number to f32."""
     word = w.emit(f"zext i8 {operand} to i32")
-    return w.call(f"llvm.amdgcn.cvt.f32.{'fp8' if source.mantissa == 3 else 'bf8'}", "float", [("i32", word), ("i32", "0")])
+    return w.call(
+        f"llvm.amdgcn.cvt.f32.{'fp8' if source.mantissa == 3 else 'bf8'}",
+        "float",
+        [("i32", word), ("i32", "0")],
+    )
 
 
 def _half(w: FunctionWriter, operand: str, source: Type) -> str | None:
@@ -131,6 +154,8 @@ def _half(w: FunctionWriter, operand: str, source: Type) -> str | None:
     sign = w.emit(f"shl i16 {w.emit(f'and i16 {wide}, 128')}, 8")
     low = w.emit(f"and i16 {wide}, 127")
     bits = w.emit(f"or disjoint i16 {w.emit(f'shl i16 {low}, 7')}, {sign}")
-    scaled = w.emit(f"fmul half {w.emit(f'bitcast i16 {bits} to half')}, {float_constant('half', 256.0 if source is F8E4M3FN else 128.0)}")
+    scaled = w.emit(
+        f"fmul half {w.emit(f'bitcast i16 {bits} to half')}, {float_constant('half', 256.0 if source is F8E4M3FN else 128.0)}"
+    )
     nan = w.emit(f"icmp eq i16 {low}, 127" if source is F8E4M3FN else f"icmp eq i16 {wide}, 128")
     return w.emit(f"select i1 {nan}, half {float_constant('half', float('nan'))}, half {scaled}")

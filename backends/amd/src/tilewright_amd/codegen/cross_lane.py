@@ -65,7 +65,9 @@ def bpermute(w: FunctionWriter, value: str, lane: str) -> str:
     return w.call("llvm.amdgcn.ds.bpermute", "i32", [("i32", place), ("i32", value)])
 
 
-def exchange(w: FunctionWriter, row: Architecture, value: str, lane: Callable[[], str], mask: int) -> str:
+def exchange(
+    w: FunctionWriter, row: Architecture, value: str, lane: Callable[[], str], mask: int
+) -> str:
     """Read the i32 ``value`` of the lane at this lane's index xor ``mask``.
 
     ``lane`` emits this lane's index.
@@ -82,7 +84,9 @@ def exchange(w: FunctionWriter, row: Architecture, value: str, lane: Callable[[]
         return value
     if mask < 32:
         # the operand holds the xor, or and and masks, applied to the lane index in half a wave
-        return w.call("llvm.amdgcn.ds.swizzle", "i32", [("i32", value), ("i32", str(mask << 10 | 31))])
+        return w.call(
+            "llvm.amdgcn.ds.swizzle", "i32", [("i32", value), ("i32", str(mask << 10 | 31))]
+        )
     return bpermute(w, value, w.emit(f"xor i32 {lane()}, {mask}"))
 
 
@@ -105,14 +109,25 @@ def _row_controls(mask: int) -> list[int]:
 
 
 def _dpp(w: FunctionWriter, value: str, control: int) -> str:
-    operands = [("i32", "poison"), ("i32", value), ("i32", str(control)), ("i32", "15"), ("i32", "15"), ("i1", "true")]
+    operands = [
+        ("i32", "poison"),
+        ("i32", value),
+        ("i32", str(control)),
+        ("i32", "15"),
+        ("i32", "15"),
+        ("i1", "true"),
+    ]
     return w.intrinsic("llvm.amdgcn.update.dpp", "i32", operands)
 
 
 def _other_row(w: FunctionWriter, value: str) -> str:
     """Read the value of the same lane of the other row of a 32-lane wave."""
     select = [("i32", str(0x76543210)), ("i32", str(0xFEDCBA98 - (1 << 32)))]
-    return w.intrinsic("llvm.amdgcn.permlanex16", "i32", [("i32", "poison"), ("i32", value), *select, ("i1", "false"), ("i1", "false")])
+    return w.intrinsic(
+        "llvm.amdgcn.permlanex16",
+        "i32",
+        [("i32", "poison"), ("i32", value), *select, ("i1", "false"), ("i1", "false")],
+    )
 
 
 def _swapped(w: FunctionWriter, value: str, lane: str, rows: int) -> str:
@@ -157,4 +172,8 @@ class GcnLanes(CrossLane):
 
     def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
         """Move a uniform value to scalar registers, for uniform branches and scalar bases."""
-        return w.intrinsic("llvm.amdgcn.readfirstlane", type_, [(type_, value)]) if type_ in _SCALAR else value
+        return (
+            w.intrinsic("llvm.amdgcn.readfirstlane", type_, [(type_, value)])
+            if type_ in _SCALAR
+            else value
+        )

@@ -28,7 +28,9 @@ from tilewright_amd.codegen.vectors import elements, join
 
 #: Atomic scope -> LLVM's ``syncscope``.
 _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
-_ZERO_CONSTANTS: Final = frozenset({"0", "0.0", "false", "null", float_constant("half", 0.0), float_constant("float", 0.0)})
+_ZERO_CONSTANTS: Final = frozenset(
+    {"0", "0.0", "false", "null", float_constant("half", 0.0), float_constant("float", 0.0)}
+)
 
 
 class GcnGlobalMemory(GlobalMemory):
@@ -50,12 +52,18 @@ class GcnGlobalMemory(GlobalMemory):
         stored, size = storage_type(element), storage_size(element) * count
         whole = f"<{count} x {stored}>" if count > 1 else stored
         place = readable(w, pointer, predicate)
-        value = w.emit(f"load {_volatile(access)}{whole}, {GLOBAL} {place}, align {size}{_kept(w, access)}")
+        value = w.emit(
+            f"load {_volatile(access)}{whole}, {GLOBAL} {place}, align {size}{_kept(w, access)}"
+        )
         if predicate is not None and other is not None and not _ZERO_CONSTANTS.issuperset(other):
             given = join(w, stored, [_stored(w, element, name) for name in other])
             value = w.emit(f"select i1 {predicate}, {whole} {value}, {whole} {given}")
         names = elements(w, stored, value, count)
-        return [w.emit(f"icmp ne i8 {name}, 0") for name in names] if register_type(element) == "i1" else names
+        return (
+            [w.emit(f"icmp ne i8 {name}, 0") for name in names]
+            if register_type(element) == "i1"
+            else names
+        )
 
     def store(
         self,
@@ -100,7 +108,11 @@ class GcnGlobalMemory(GlobalMemory):
             register_type(element),
             "bfloat" if element is BF16 else register_type(element),
         )
-        pair = w.emit(f"bitcast <2 x {register}> {join(w, register, values)} to <2 x {kept}>") if kept != register else join(w, register, values)
+        pair = (
+            w.emit(f"bitcast <2 x {register}> {join(w, register, values)} to <2 x {kept}>")
+            if kept != register
+            else join(w, register, values)
+        )
 
         def both(place: str, reach: AtomicAccess) -> str:
             return atomic_sum(w, f"<2 x {kept}>", 4, place, pair, order, reach)
@@ -174,7 +186,11 @@ def _kept(w: FunctionWriter, access: Access) -> str:
     Other hints have no instruction.
     """
     streamed = access.cache in ("cs", "cv") or access.eviction == "first"
-    return f", !nontemporal {w.module.metadata('!{i32 1}')}" if streamed and not access.volatile else ""
+    return (
+        f", !nontemporal {w.module.metadata('!{i32 1}')}"
+        if streamed and not access.volatile
+        else ""
+    )
 
 
 def _stored(w: FunctionWriter, element: Type, name: str) -> str:
@@ -194,7 +210,9 @@ def _where(
     place = global_pointer(w, pointer)
     # float atomics are only valid in memory that is not fine-grained; memory is fine-grained only
     # if its allocation requests it
-    sums = "" if scope == "system" else f", !amdgpu.no.fine.grained.memory {w.module.metadata('!{}')}"
+    sums = (
+        "" if scope == "system" else f", !amdgpu.no.fine.grained.memory {w.module.metadata('!{}')}"
+    )
     reach = AtomicAccess(GLOBAL, _SCOPES[scope], sums)
     if predicate is None:
         return access(place, reach)
@@ -205,4 +223,8 @@ def _where(
     after = w.current
     w.branch(join)
     w.place(join)
-    return w.phi(type_, ((found, after), ("null" if type_ == "ptr" else "zeroinitializer", before))) if found else ""
+    return (
+        w.phi(type_, ((found, after), ("null" if type_ == "ptr" else "zeroinitializer", before)))
+        if found
+        else ""
+    )

@@ -50,11 +50,26 @@ def record_words(function: Function) -> int:
 
     A record has the format, the program ID, the coordinates and the value.
     """
-    ranks = [len(shape_of(value.type)) for operation in function.walk() if isinstance(operation, Print) for value in operation.operands]
-    return 1 + 3 + max(ranks, default=0) + 1 if any(isinstance(operation, Print) for operation in function.walk()) else 0
+    ranks = [
+        len(shape_of(value.type))
+        for operation in function.walk()
+        if isinstance(operation, Print)
+        for value in operation.operands
+    ]
+    return (
+        1 + 3 + max(ranks, default=0) + 1
+        if any(isinstance(operation, Print) for operation in function.walk())
+        else 0
+    )
 
 
-def emit_record(w: FunctionWriter, number: int, words: int, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
+def emit_record(
+    w: FunctionWriter,
+    number: int,
+    words: int,
+    operands: Sequence[tuple[str, str]],
+    predicate: str | None,
+) -> None:
     """Write a record of format ``number`` to a slot of ``words`` words.
 
     The operands are (LLVM type, name) of i32, i64 or double.
@@ -62,13 +77,30 @@ def emit_record(w: FunctionWriter, number: int, words: int, operands: Sequence[t
     assert len(operands) < words
     with w.when(predicate) if predicate is not None else nullcontext():
         header = w.emit(f"inttoptr i64 %{PARAMETER[1]} to ptr addrspace(1)")
-        slot = w.emit(f'atomicrmw add ptr addrspace(1) {header}, i64 1 syncscope("agent") monotonic, align {_WORD}')
-        slots, first = (w.emit(f"load i64, ptr addrspace(1) {_place(w, header, index)}, align {_WORD}") for index in (1, 2))
+        slot = w.emit(
+            f'atomicrmw add ptr addrspace(1) {header}, i64 1 syncscope("agent") monotonic, align {_WORD}'
+        )
+        slots, first = (
+            w.emit(f"load i64, ptr addrspace(1) {_place(w, header, index)}, align {_WORD}")
+            for index in (1, 2)
+        )
         with w.when(w.emit(f"icmp ult i64 {slot}, {slots}")):
-            record = _place(w, w.emit(f"inttoptr i64 {first} to ptr addrspace(1)"), w.emit(f"mul i64 {slot}, {words}"))
+            record = _place(
+                w,
+                w.emit(f"inttoptr i64 {first} to ptr addrspace(1)"),
+                w.emit(f"mul i64 {slot}, {words}"),
+            )
             for index, (type_, name) in enumerate(operands, 1):
-                value = w.emit(f"zext i32 {name} to i64") if type_ == "i32" else w.emit(f"bitcast double {name} to i64") if type_ == "double" else name
-                w.do(f"store i64 {value}, ptr addrspace(1) {_place(w, record, index)}, align {_WORD}")
+                value = (
+                    w.emit(f"zext i32 {name} to i64")
+                    if type_ == "i32"
+                    else w.emit(f"bitcast double {name} to i64")
+                    if type_ == "double"
+                    else name
+                )
+                w.do(
+                    f"store i64 {value}, ptr addrspace(1) {_place(w, record, index)}, align {_WORD}"
+                )
             w.do(f"store atomic i64 {number}, ptr addrspace(1) {record} release, align {_WORD}")
 
 
@@ -90,7 +122,9 @@ def line(form: str, types: Sequence[str], words: Sequence[int]) -> str:
     # Python's formats have no length modifiers
     conversions = re.findall(r"%[0-9]*(?:ll)?([duxf%])", form)
     signed = [conversion == "d" for conversion in conversions if conversion != "%"]
-    values = [_value(type_, word, sign) for type_, word, sign in zip(types, words, signed, strict=True)]
+    values = [
+        _value(type_, word, sign) for type_, word, sign in zip(types, words, signed, strict=True)
+    ]
     return re.sub(r"%([0-9]*)ll", r"%\1", form) % tuple(values)
 
 
@@ -125,7 +159,9 @@ class _Queue:
         with self._lock:
             with beside_captures(hip, self._device):
                 if int(hip(_CAPTURING, stream)):
-                    raise LaunchError(f"kernel {kernel}: it prints, for which its launch waits, and its stream is captured into a graph: take the prints out")
+                    raise LaunchError(
+                        f"kernel {kernel}: it prints, for which its launch waits, and its stream is captured into a graph: take the prints out"
+                    )
                 self._copy(hip.entries.memory_to_device, (0, capacity, self._slots))
             try:
                 yield
@@ -140,10 +176,21 @@ class _Queue:
     def _copy(self, entry: Any, words: tuple[int, ...] = (0, 0, 0)) -> tuple[int, ...]:
         held = (ctypes.c_uint64 * 3)(*words)
         pair = (self.header, ctypes.addressof(held))
-        self._hip(entry, *(pair if entry == self._hip.entries.memory_to_device else reversed(pair)), 3 * _WORD)
+        self._hip(
+            entry,
+            *(pair if entry == self._hip.entries.memory_to_device else reversed(pair)),
+            3 * _WORD,
+        )
         return tuple(held)
 
-    def _write(self, kernel: str, formats: Sequence[tuple[str, Sequence[str]]], size: int, capacity: int, asked: int | None) -> None:
+    def _write(
+        self,
+        kernel: str,
+        formats: Sequence[tuple[str, Sequence[str]]],
+        size: int,
+        capacity: int,
+        asked: int | None,
+    ) -> None:
         """Print the records and clear their slots.
 
         ``asked`` is the number of requested records, or None if it can no longer be read.
@@ -157,9 +204,13 @@ class _Queue:
                 form, types = formats[number - 1]
                 found.append(line(form, types, words[: len(types)]))
         if asked is None and len(found) == capacity:
-            found.append(f"kernel {kernel} failed, and lines of its prints may be lost: {capacity} fit\n")
+            found.append(
+                f"kernel {kernel} failed, and lines of its prints may be lost: {capacity} fit\n"
+            )
         elif asked is not None and asked > len(found):
-            found.append(f"{asked - len(found)} lines that kernel {kernel} printed are lost: {capacity} fit. Print in fewer programs, or fewer elements\n")
+            found.append(
+                f"{asked - len(found)} lines that kernel {kernel} printed are lost: {capacity} fit. Print in fewer programs, or fewer elements\n"
+            )
         sys.stdout.write("".join(found))
         sys.stdout.flush()
 
@@ -180,7 +231,12 @@ def _queue(hip: Driver, device: int) -> _Queue:
 
 def argument(hip: Driver, device: int) -> OpaqueArgument:
     """Return the value of :data:`PARAMETER` for a kernel on a device."""
-    return OpaqueArgument(subject="what it prints", inputs=(), size=_WORD, encode=lambda values: _queue(hip, device).header.to_bytes(_WORD, "little"))
+    return OpaqueArgument(
+        subject="what it prints",
+        inputs=(),
+        size=_WORD,
+        encode=lambda values: _queue(hip, device).header.to_bytes(_WORD, "little"),
+    )
 
 
 def around(hip: Driver, device: int, kernel: str, facts: dict[str, Any]) -> Any:

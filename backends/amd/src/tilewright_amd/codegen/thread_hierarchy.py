@@ -56,7 +56,9 @@ class GcnThreads(ThreadHierarchy):
         # the implicit arguments of a launch begin with the numbers of workgroups
         hidden = w.call("llvm.amdgcn.implicitarg.ptr", "ptr addrspace(4)", [])
         place = w.emit(f"getelementptr i32, ptr addrspace(4) {hidden}, i64 {axis}")
-        return w.emit(f"load i32, ptr addrspace(4) {place}, align 4, !invariant.load {w.module.metadata('!{}')}")
+        return w.emit(
+            f"load i32, ptr addrspace(4) {place}, align 4, !invariant.load {w.module.metadata('!{}')}"
+        )
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         if threads.count == 1:

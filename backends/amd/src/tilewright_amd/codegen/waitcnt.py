@@ -24,7 +24,11 @@ MFMA_MEMORY: Final = 0x0F70
 def wait_for_shared(w: FunctionWriter, row: Architecture) -> None:
     """Wait for the LDS accesses of a wave."""
     if row.matrix == MFMA or row.generation == 3:
-        w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(MFMA_SHARED if row.matrix == MFMA else _RDNA3_SHARED))])
+        w.call(
+            "llvm.amdgcn.s.waitcnt",
+            "void",
+            [("i32", str(MFMA_SHARED if row.matrix == MFMA else _RDNA3_SHARED))],
+        )
     else:
         w.call("llvm.amdgcn.s.wait.dscnt", "void", [("i16", "0")])
 

@@ -18,7 +18,9 @@ from tilewright_amd.host.driver import driver, why_not
 
 def _named(hip: Any, device: int) -> tuple[Any, ...]:
     status, properties = hip.hipGetDeviceProperties(device)
-    name = properties.gcnArchName  # text, or bytes up to the first zero, by the version of the bindings
+    name = (
+        properties.gcnArchName
+    )  # text, or bytes up to the first zero, by the version of the bindings
     return status, name if isinstance(name, str) else bytes(name).partition(b"\0")[0].decode()
 
 
@@ -59,10 +61,17 @@ def target_of_device(device: Device) -> Target:
     name = architecture_name(hip, device.index)
     if name.partition(":")[0] not in ARCHITECTURES:
         called = hip(hip.entries.device_name, hip(hip.entries.device, device.index))
-        raise BackendError(f"there is no code for {called} ({name}); targets are {', '.join(ARCHITECTURES)}")
+        raise BackendError(
+            f"there is no code for {called} ({name}); targets are {', '.join(ARCHITECTURES)}"
+        )
     row = architecture(name)
     lanes = hip.attribute(device.index, "lanes")
     if lanes != row.wave:
-        raise BackendError(f"{device.name} ({name}) runs waves of {lanes} lanes, and code for {row.name} has {row.wave}")
+        raise BackendError(
+            f"{device.name} ({name}) runs waves of {lanes} lanes, and code for {row.name} has {row.wave}"
+        )
     found = target_of(row)
-    return dataclasses.replace(found, limits={**found.limits, "shared_memory": hip.attribute(device.index, "shared_memory")})
+    return dataclasses.replace(
+        found,
+        limits={**found.limits, "shared_memory": hip.attribute(device.index, "shared_memory")},
+    )

@@ -14,7 +14,9 @@ from tilewright_amd.toolchain import runtime_library
 
 def bindings_missing() -> str:
     """Return how to install the missing HIP bindings; empty if they are installed."""
-    return missing_module("rocm.bindings.hip", "rocm-bindings-hip is not installed: pip install tilewright-amd[hip]")
+    return missing_module(
+        "rocm.bindings.hip", "rocm-bindings-hip is not installed: pip install tilewright-amd[hip]"
+    )
 
 
 @functools.cache
@@ -59,7 +61,11 @@ def _use_chosen() -> None:
     find = paths.get_library_path
 
     def found(shortname: str, bundled_location: Path | None = None) -> bytes:
-        return os.fsencode(library_path()) if shortname == "amdhip64" else bytes(find(shortname, bundled_location))
+        return (
+            os.fsencode(library_path())
+            if shortname == "amdhip64"
+            else bytes(find(shortname, bundled_location))
+        )
 
     paths.get_library_path = found
 

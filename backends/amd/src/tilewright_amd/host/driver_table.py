@@ -6,7 +6,17 @@ import ctypes
 from typing import Any
 
 from tilewright.gpu_host.driver import Driver
-from tilewright.gpu_host.table import DriverCall, DriverTable, Entries, Enumeration, Image, LaunchParameters, NativeEntries, Statuses, StreamNames
+from tilewright.gpu_host.table import (
+    DriverCall,
+    DriverTable,
+    Entries,
+    Enumeration,
+    Image,
+    LaunchParameters,
+    NativeEntries,
+    Statuses,
+    StreamNames,
+)
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.architectures import architecture
 from tilewright_amd.codegen import assertions, prints
@@ -19,8 +29,21 @@ KIND = "hip"
 
 
 def _launch(hip: Any, launch: LaunchParameters) -> tuple[Any, ...]:
-    given = (launch.function, *launch.grid, launch.threads, 1, 1, launch.shared, launch.stream, launch.addresses)
-    status: tuple[Any, ...] = hip.hipModuleLaunchCooperativeKernel(*given) if launch.cooperative else hip.hipModuleLaunchKernel(*given, None)
+    given = (
+        launch.function,
+        *launch.grid,
+        launch.threads,
+        1,
+        1,
+        launch.shared,
+        launch.stream,
+        launch.addresses,
+    )
+    status: tuple[Any, ...] = (
+        hip.hipModuleLaunchCooperativeKernel(*given)
+        if launch.cooperative
+        else hip.hipModuleLaunchKernel(*given, None)
+    )
     return status
 
 
@@ -45,7 +68,11 @@ def _pointer_device(hip: Any, address: int) -> tuple[Any, ...]:
     if int(status) == 1:
         return 0, -1
     kinds = hip.hipMemoryType
-    ours = not int(status) and int(found.type) in (int(kinds.hipMemoryTypeDevice), int(kinds.hipMemoryTypeManaged), int(kinds.hipMemoryTypeUnified))
+    ours = not int(status) and int(found.type) in (
+        int(kinds.hipMemoryTypeDevice),
+        int(kinds.hipMemoryTypeManaged),
+        int(kinds.hipMemoryTypeUnified),
+    )
     return status, int(found.device) if ours else -1
 
 
@@ -55,13 +82,19 @@ def _texts(hip: Any, code: int) -> tuple[str, str]:
     except ValueError:  # an error code unknown to the bindings
         return f"HIP error {code}", "unknown"
     _, text = hip.hipGetErrorString(error)
-    return error.name, ctypes.string_at(int(text)).decode(errors="replace") if text is not None else "unknown"
+    return error.name, ctypes.string_at(int(text)).decode(
+        errors="replace"
+    ) if text is not None else "unknown"
 
 
 def image(hip: Driver, device: int, code: CodeObject) -> Image:
     """Return the loadable image of a code object."""
     metadata = code.metadata
-    opaque = [assertions.argument(hip, code.name, metadata["assertions"])] if metadata.get("assertions") else []
+    opaque = (
+        [assertions.argument(hip, code.name, metadata["assertions"])]
+        if metadata.get("assertions")
+        else []
+    )
     said = metadata.get("prints")
     if said:
         opaque.append(prints.argument(hip, device))
@@ -104,7 +137,9 @@ ENTRIES = Entries(
     memory_fill="hipMemsetAsync",
     pointer_device=DriverCall("hipPointerGetAttributes", _pointer_device),
     peer_possible="hipDeviceCanAccessPeer",
-    peer_enable=DriverCall("hipDeviceEnablePeerAccess", lambda hip, device: hip.hipDeviceEnablePeerAccess(device, 0)),
+    peer_enable=DriverCall(
+        "hipDeviceEnablePeerAccess", lambda hip, device: hip.hipDeviceEnablePeerAccess(device, 0)
+    ),
     synchronize="hipDeviceSynchronize",
     event_create="hipEventCreate",
     event_record="hipEventRecord",
@@ -132,16 +167,36 @@ STATUSES = Statuses(
 
 
 #: Operands of the launch functions.
-_OPERANDS = ("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses")
+_OPERANDS = (
+    "function",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "shared",
+    "stream",
+    "addresses",
+)
 
 TABLE = DriverTable(
     backend="amd",
     kind=KIND,
     entries=ENTRIES,
     statuses=STATUSES,
-    native=NativeEntries(launch="hipModuleLaunchKernel", current="hipGetDevice", operands=(*_OPERANDS, "null")),
-    cooperative_native=NativeEntries(launch="hipModuleLaunchCooperativeKernel", current="hipGetDevice", operands=_OPERANDS),
-    streams=StreamNames(torch="cuda", attributes=("cuda_stream", "ptr", "handle"), protocol="__cuda_stream__", libraries="PyTorch, CuPy or hip-python"),
+    native=NativeEntries(
+        launch="hipModuleLaunchKernel", current="hipGetDevice", operands=(*_OPERANDS, "null")
+    ),
+    cooperative_native=NativeEntries(
+        launch="hipModuleLaunchCooperativeKernel", current="hipGetDevice", operands=_OPERANDS
+    ),
+    streams=StreamNames(
+        torch="cuda",
+        attributes=("cuda_stream", "ptr", "handle"),
+        protocol="__cuda_stream__",
+        libraries="PyTorch, CuPy or hip-python",
+    ),
     device_attributes=Enumeration.prefixed(
         "hipDeviceAttribute_t",
         "hipDeviceAttribute",
@@ -155,7 +210,11 @@ TABLE = DriverTable(
         clock_khz="ClockRate",
     ),
     function_attributes=Enumeration.prefixed(
-        "hipFunction_attribute", "HIP_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"
+        "hipFunction_attribute",
+        "HIP_FUNC_ATTRIBUTE_",
+        registers="NUM_REGS",
+        local_bytes="LOCAL_SIZE_BYTES",
+        max_threads="MAX_THREADS_PER_BLOCK",
     ),
     library=library,
     image=image,

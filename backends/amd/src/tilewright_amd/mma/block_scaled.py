@@ -25,10 +25,25 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import element_type
 from tilewright.llvm.emission.registers import register_type
-from tilewright.simt.assign_layouts.scaled_matmul import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
+from tilewright.simt.assign_layouts.scaled_matmul import (
+    GROUP,
+    PER_BYTE,
+    ScaledLayouts,
+    extents,
+    is_known,
+    scaled_interface,
+)
 from tilewright.simt.dialect.attributes import warps_of
 from tilewright.simt.layouts.linear_layout import LinearLayout
-from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, Tiling, layouts, powers, tile, transposed
+from tilewright.simt.layouts.mma_tiling import (
+    Fragment,
+    MatrixShape,
+    Tiling,
+    layouts,
+    powers,
+    tile,
+    transposed,
+)
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright_amd.architectures import MFMA, Architecture
@@ -52,7 +67,11 @@ class Format:
     operand: str
 
 
-FORMATS: Final = {"e4m3": Format(0, "<8 x i32>"), "e5m2": Format(1, "<8 x i32>"), "e2m1": Format(4, "<4 x i32>")}
+FORMATS: Final = {
+    "e4m3": Format(0, "<8 x i32>"),
+    "e5m2": Format(1, "<8 x i32>"),
+    "e2m1": Format(4, "<4 x i32>"),
+}
 #: Rows and columns of the instructions.
 _EXTENTS: Final = (32, 16)
 #: A scale of 1, in each byte of a register.
@@ -88,7 +107,11 @@ def serves(row: Architecture, operation: DotScaled) -> bool:
     Its formats must be known, its scales must cover 32 elements, pairs must lie along K, and the
     instruction must not exceed the matmul.
     """
-    if row.matrix != MFMA or row.generation < 4 or any(not is_known(operation, name) for name in ("a", "b")):
+    if (
+        row.matrix != MFMA
+        or row.generation < 4
+        or any(not is_known(operation, name) for name in ("a", "b"))
+    ):
         return False
     return bool(_fitting(operation))
 
@@ -139,10 +162,16 @@ def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
     run = {1: 16, 2: 16, GROUP: 1}[per_unit]
     own = [*powers(1, run), *([depth // 2] if per_unit == 1 else [])]
     others, along = [run * group for group in powers(1, 64 // extent)], powers(1, extent)
-    a = Fragment(tuple((0, k) for k in own), (*((row, 0) for row in along), *((0, k) for k in others)))
+    a = Fragment(
+        tuple((0, k) for k in own), (*((row, 0) for row in along), *((0, k) for k in others))
+    )
     b = Fragment(tuple((k, 0) for _, k in a.registers), tuple((k, row) for row, k in a.lanes))
     # the result has the layout of all MFMA instructions of this extent
-    c = next(one.shape.c for one in INSTRUCTIONS if one.family == MFMA and one.kind == "f16" and one.shape.m == extent)
+    c = next(
+        one.shape.c
+        for one in INSTRUCTIONS
+        if one.family == MFMA and one.kind == "f16" and one.shape.m == extent
+    )
     return MatrixShape(extent, extent, depth // per_unit, a, b, c)
 
 
@@ -159,19 +188,32 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
     formats = {name: FORMATS[operation.attribute(f"{name}_format")] for name in ("a", "b")}
     # the transposed matmul swaps the operands: the instruction's first operand is the matmul's
     # second
-    left, right = (_vectors(context, operation.operand(name), operation.attribute(f"{name}_format")) for name in ("b", "a"))
+    left, right = (
+        _vectors(context, operation.operand(name), operation.attribute(f"{name}_format"))
+        for name in ("b", "a")
+    )
     scales = [_scales(context, operation.operand(f"{name}_scale")) for name in ("b", "a")]
     names = context.registers[operation.c]
     sums = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
     steps = len(left) // (t.batches * t.repeats_m)
     for x, y, place in t.instructions(steps):
-        operands = [(formats["b"].operand, left[x]), (formats["a"].operand, right[y]), (f"<{held} x float>", sums[place])]
+        operands = [
+            (formats["b"].operand, left[x]),
+            (formats["a"].operand, right[y]),
+            (f"<{held} x float>", sums[place]),
+        ]
         operands += [("i32", str(formats[name].code)) for name in ("b", "a")]
         for side, index in zip(scales, (x, y), strict=True):
-            operands += [("i32", str(index % 4 if side else 0)), ("i32", side[index // 4] if side else _ONE)]
+            operands += [
+                ("i32", str(index % 4 if side else 0)),
+                ("i32", side[index // 4] if side else _ONE),
+            ]
         kinds = [operands[0][0], operands[1][0]]
         sums[place] = w.intrinsic(f"llvm.amdgcn.{plan.name}", f"<{held} x float>", operands, kinds)
-    context.bind(operation.results[0], [name for vector in sums for name in elements(w, "float", vector, held)])
+    context.bind(
+        operation.results[0],
+        [name for vector in sums for name in elements(w, "float", vector, held)],
+    )
 
 
 def _vectors(context: SimtContext, operand: Value | None, format_: str) -> list[str]:
@@ -180,7 +222,12 @@ def _vectors(context: SimtContext, operand: Value | None, format_: str) -> list[
     names, type_ = context.registers[operand], register_type(element_type(operand.type))
     held = 32 // PER_BYTE[format_]
     groups = [names[i : i + held] for i in range(0, len(names), held)]
-    return [context.writer.emit(f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to {FORMATS[format_].operand}") for group in groups]
+    return [
+        context.writer.emit(
+            f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to {FORMATS[format_].operand}"
+        )
+        for group in groups
+    ]
 
 
 def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
@@ -189,7 +236,10 @@ def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
         return ()
     w, names = context.writer, context.registers[scale]
     names = [*names, *["0"] * (-len(names) % 4)]
-    return [w.emit(f"bitcast <4 x i8> {join(w, 'i8', names[i : i + 4])} to i32") for i in range(0, len(names), 4)]
+    return [
+        w.emit(f"bitcast <4 x i8> {join(w, 'i8', names[i : i + 4])} to i32")
+        for i in range(0, len(names), 4)
+    ]
 
 
 INTERFACES: Final = {"dot_scaled": scaled_interface(_lower, _planned)}

@@ -68,13 +68,20 @@ def _mfma_shape(extent: int, elements: int, *, double: bool = False) -> MatrixSh
     groups = 64 // extent
     own, others = powers(1, elements), [elements * group for group in powers(1, groups)]
     along = powers(1, extent)
-    a = Fragment(tuple((0, k) for k in own), (*((row, 0) for row in along), *((0, k) for k in others)))
-    b = Fragment(tuple((k, 0) for k in own), (*((0, column) for column in along), *((k, 0) for k in others)))
+    a = Fragment(
+        tuple((0, k) for k in own), (*((row, 0) for row in along), *((0, k) for k in others))
+    )
+    b = Fragment(
+        tuple((k, 0) for k in own), (*((0, column) for column in along), *((k, 0) for k in others))
+    )
     if double:
         held, spread = [4, 8], [1, 2]
     else:
         held, spread = [1, 2, *powers(4 * groups, extent)], powers(4, 4 * groups)
-    c = Fragment(tuple((row, 0) for row in held), (*((0, column) for column in along), *((row, 0) for row in spread)))
+    c = Fragment(
+        tuple((row, 0) for row in held),
+        (*((0, column) for column in along), *((row, 0) for row in spread)),
+    )
     return MatrixShape(extent, extent, elements * groups, a, b, c)
 
 
@@ -115,13 +122,41 @@ def _all() -> Iterator[Instruction]:
             scale = "scale." if ending == ".f8f6f4" else ""
             name = f"mfma.{scale}{'i32' if accumulator == 'i32' else 'f32'}.{extent}x{extent}x{shape.k}{ending}"
             yield Instruction(name, kind, shape, operand, accumulator, MFMA, generations)
-    yield Instruction("mfma.f64.16x16x4f64", "f64", _mfma_shape(16, 1, double=True), "double", "double", MFMA, (2, 3, 4))
+    yield Instruction(
+        "mfma.f64.16x16x4f64",
+        "f64",
+        _mfma_shape(16, 1, double=True),
+        "double",
+        "double",
+        MFMA,
+        (2, 3, 4),
+    )
     for generation, elements, bytes_ in ((3, 16, 4), (4, 8, 2)):
         shape = _wmma_shape(generation)
-        yield Instruction("wmma.f32.16x16x16.f16", "f16", shape, f"<{elements} x half>", "float", WMMA, (generation,))
-        yield Instruction("wmma.f32.16x16x16.bf16", "bf16", shape, f"<{elements} x i16>", "float", WMMA, (generation,))
-        yield Instruction("wmma.i32.16x16x16.iu8", "i8", shape, f"<{bytes_} x i32>", "i32", WMMA, (generation,))
-    yield Instruction("wmma.f32.16x16x16.{a}.{b}", "fp8", _wmma_shape(4), "<2 x i32>", "float", WMMA, (4,))
+        yield Instruction(
+            "wmma.f32.16x16x16.f16",
+            "f16",
+            shape,
+            f"<{elements} x half>",
+            "float",
+            WMMA,
+            (generation,),
+        )
+        yield Instruction(
+            "wmma.f32.16x16x16.bf16",
+            "bf16",
+            shape,
+            f"<{elements} x i16>",
+            "float",
+            WMMA,
+            (generation,),
+        )
+        yield Instruction(
+            "wmma.i32.16x16x16.iu8", "i8", shape, f"<{bytes_} x i32>", "i32", WMMA, (generation,)
+        )
+    yield Instruction(
+        "wmma.f32.16x16x16.{a}.{b}", "fp8", _wmma_shape(4), "<2 x i32>", "float", WMMA, (4,)
+    )
 
 
 #: All instructions; those of a kind in order of preference.

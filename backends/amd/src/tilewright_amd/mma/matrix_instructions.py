@@ -29,7 +29,9 @@ class GcnPairDot:
 
     def emit(self, w: FunctionWriter, element: Type, x: str, y: str, total: str) -> str:
         pairs = [("<2 x bfloat>", w.emit(f"bitcast i32 {word} to <2 x bfloat>")) for word in (x, y)]
-        return w.call("llvm.amdgcn.fdot2.f32.bf16", "float", [*pairs, ("float", total), ("i1", "false")])
+        return w.call(
+            "llvm.amdgcn.fdot2.f32.bf16", "float", [*pairs, ("float", total), ("i1", "false")]
+        )
 
 
 class GcnMatrix(MatrixInstructions):
@@ -43,7 +45,9 @@ class GcnMatrix(MatrixInstructions):
 
     transposes_in_registers = True
 
-    def __init__(self, row: Architecture, *, extent: int, pack: int, interleaving: int | None) -> None:
+    def __init__(
+        self, row: Architecture, *, extent: int, pack: int, interleaving: int | None
+    ) -> None:
         self._row, self._extent, self._pack, self._interleaving = row, extent, pack, interleaving
         self.ping_pong = GcnPingPong(row)
         self.pair_dot = GcnPairDot(row.pair_products) if row.pair_products else None
@@ -79,11 +83,18 @@ class GcnMatrix(MatrixInstructions):
         if count == 1:
             return names
         groups = [names[i : i + count] for i in range(0, len(names), count)]
-        return [w.emit(f"bitcast <{count} x {type_}> {join(w, type_, group)} to i32") for group in groups]
+        return [
+            w.emit(f"bitcast <{count} x {type_}> {join(w, type_, group)} to i32")
+            for group in groups
+        ]
 
     def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
         count, type_ = self.fragment_word(element)[1], register_type(element)
         if count == 1:
             return words
         vectors = [w.emit(f"bitcast i32 {word} to <{count} x {type_}>") for word in words]
-        return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for vector in vectors for i in range(count)]
+        return [
+            w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}")
+            for vector in vectors
+            for i in range(count)
+        ]

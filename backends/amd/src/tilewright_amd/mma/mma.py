@@ -54,7 +54,9 @@ class Choice:
     split: str = ""
 
 
-def _kinds(row: Architecture, a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[str, tuple[Type, Type], str]]:
+def _kinds(
+    row: Architecture, a: Type, b: Type, accumulator: Type, precision: str
+) -> list[tuple[str, tuple[Type, Type], str]]:
     """Return candidates (kind of instruction, converted types, split), in order of preference."""
     if a is F32:
         return [(kind, (F32, F32), parts) for kind, parts in _PRECISIONS.get(precision, ())]
@@ -82,7 +84,9 @@ def choose(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1) ->
     along K, if the matmul is deep enough.
     """
     m, n = wanted.shape[-2:]
-    for kind, through, parts in _kinds(row, wanted.a, wanted.b, wanted.accumulator, wanted.precision):
+    for kind, through, parts in _kinds(
+        row, wanted.a, wanted.b, wanted.accumulator, wanted.precision
+    ):
         fitting = [
             instruction
             for instruction in INSTRUCTIONS
@@ -92,12 +96,23 @@ def choose(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1) ->
         shared = [one for one in fitting if (m // one.shape.n) * (n // one.shape.m) >= wanted.warps]
         asked = [one for one in fitting if one.shape.m == extent]
         for instruction in (*asked, *shared, *fitting):
-            packs = pack == 2 and instruction.family == MFMA and instruction.kind != "f64" and 2 * instruction.shape.k <= wanted.k
+            packs = (
+                pack == 2
+                and instruction.family == MFMA
+                and instruction.kind != "f64"
+                and 2 * instruction.shape.k <= wanted.k
+            )
             return Choice(instruction.packed() if packs else instruction, through, parts)
     return None
 
 
-def plans(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[list[MatmulPlan], int]:
+def plans(
+    row: Architecture,
+    wanted: Matmul,
+    extent: int = 0,
+    pack: int = 1,
+    interleaving: int | None = None,
+) -> tuple[list[MatmulPlan], int]:
     """Plan a matmul; return the plans and the number of result elements per lane of an instruction.
 
     The first plan minimizes the elements that waves load. If registers are scarce and it differs,
@@ -110,21 +125,49 @@ def plans(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1, int
     # the transposed matmul's columns are the matmul's rows
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     ways = (False, True) if row.few_registers else (False,)
-    tilings = [tile(choice.instruction.shape, turned, wanted.k, wanted.warps, whole_columns=whole) for whole in ways]
-    found = [_plan(row, wanted, choice, tiling, interleaving, whole_rows=number > 0) for number, tiling in enumerate(dict.fromkeys(tilings))]
+    tilings = [
+        tile(choice.instruction.shape, turned, wanted.k, wanted.warps, whole_columns=whole)
+        for whole in ways
+    ]
+    found = [
+        _plan(row, wanted, choice, tiling, interleaving, whole_rows=number > 0)
+        for number, tiling in enumerate(dict.fromkeys(tilings))
+    ]
     return found, choice.instruction.shape.c.elements
 
 
-def _plan(row: Architecture, wanted: Matmul, choice: Choice, tiling: Tiling, interleaving: int | None, *, whole_rows: bool) -> MatmulPlan:
+def _plan(
+    row: Architecture,
+    wanted: Matmul,
+    choice: Choice,
+    tiling: Tiling,
+    interleaving: int | None,
+    *,
+    whole_rows: bool,
+) -> MatmulPlan:
     instruction = choice.instruction
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
-    product = _Product(choice, tiling, (wanted.a, wanted.b), wanted.accumulator, interleaving if row.matrix == MFMA else None)
+    product = _Product(
+        choice,
+        tiling,
+        (wanted.a, wanted.b),
+        wanted.accumulator,
+        interleaving if row.matrix == MFMA else None,
+    )
     # narrower accumulators are rounded once, after all of K
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
     name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
-    found = MatmulPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, whole_rows=whole_rows, k_step=step)
+    found = MatmulPlan(
+        name,
+        transposed(right),
+        transposed(left),
+        transposed(sums),
+        product.emit,
+        whole_rows=whole_rows,
+        k_step=step,
+    )
     return _turning(found, wanted) if row.turns else found
 
 
@@ -133,17 +176,37 @@ def _turning(plan: MatmulPlan, wanted: Matmul) -> MatmulPlan:
     across, loads = [], []
     for position, element in enumerate((wanted.a, wanted.b)):
         layout = plan.operand(position)
-        turned = transposed_loads.turned(layout) if storage_size(element) == transposed_loads.SIZE else None
+        turned = (
+            transposed_loads.turned(layout)
+            if storage_size(element) == transposed_loads.SIZE
+            else None
+        )
         across.append(turned)
-        loads.append(transposed_loads.loader(layout, k_axis(plan, position), plan.k_step, turned, element) if turned is not None else None)
+        loads.append(
+            transposed_loads.loader(layout, k_axis(plan, position), plan.k_step, turned, element)
+            if turned is not None
+            else None
+        )
     return replace(plan, load_a=loads[0], load_b=loads[1], a_turned=across[0], b_turned=across[1])
 
 
 class _Product:
     """The emission of one matmul."""
 
-    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: FloatType | IntType, interleaving: int | None = None) -> None:
-        self.choice, self.tiling, self.elements, self.accumulator = choice, tiling, elements, accumulator
+    def __init__(
+        self,
+        choice: Choice,
+        tiling: Tiling,
+        elements: tuple[Type, Type],
+        accumulator: FloatType | IntType,
+        interleaving: int | None = None,
+    ) -> None:
+        self.choice, self.tiling, self.elements, self.accumulator = (
+            choice,
+            tiling,
+            elements,
+            accumulator,
+        )
         self.interleaving = interleaving
         #: the type of the accumulators
         self.sums_type: Type = F32 if choice.instruction.accumulator == "float" else accumulator
@@ -164,11 +227,18 @@ class _Product:
         held = shape.c.elements
         steps = len(left[0]) // (t.batches * t.repeats_m)
         scalars = [emit_cast(context, name, self.accumulator, self.sums_type, 0) for name in c]
-        sums = [join(w, self.choice.instruction.accumulator, scalars[i : i + held]) for i in range(0, len(scalars), held)]
+        sums = [
+            join(w, self.choice.instruction.accumulator, scalars[i : i + held])
+            for i in range(0, len(scalars), held)
+        ]
         for x, y, place in t.instructions(steps):
             for i, j in products:
                 sums[place] = self._multiply(w, left[i][x], right[j][y], sums[place])
-        found = [name for vector in sums for name in elements(w, self.choice.instruction.accumulator, vector, held)]
+        found = [
+            name
+            for vector in sums
+            for name in elements(w, self.choice.instruction.accumulator, vector, held)
+        ]
         return [emit_cast(context, name, self.sums_type, self.accumulator, 0) for name in found]
 
     def _multiply(self, w: FunctionWriter, a: str, b: str, c: str) -> str:
@@ -176,16 +246,37 @@ class _Product:
         operands = [(instruction.operand, a), (instruction.operand, b), (instruction.sums, c)]
         if instruction.name.endswith(".f8f6f4"):
             # zero scale operands select the instruction without scales
-            formats = [("i32", str(_FORMATS[_fp8_name(type_)])) for type_ in reversed(self.choice.through)]
-            return w.intrinsic(f"llvm.amdgcn.{self.name}", instruction.sums, [*operands, *formats, *[("i32", "0")] * 4], [instruction.operand] * 2)
+            formats = [
+                ("i32", str(_FORMATS[_fp8_name(type_)])) for type_ in reversed(self.choice.through)
+            ]
+            return w.intrinsic(
+                f"llvm.amdgcn.{self.name}",
+                instruction.sums,
+                [*operands, *formats, *[("i32", "0")] * 4],
+                [instruction.operand] * 2,
+            )
         if instruction.family == MFMA:
-            return w.call(f"llvm.amdgcn.{self.name}", instruction.sums, [*operands, ("i32", "0"), ("i32", "0"), ("i32", "0")])
+            return w.call(
+                f"llvm.amdgcn.{self.name}",
+                instruction.sums,
+                [*operands, ("i32", "0"), ("i32", "0"), ("i32", "0")],
+            )
         if instruction.kind == "i8":
-            signs = [("i1", "true" if type_ is I8 else "false") for type_ in (self.choice.through[1], self.choice.through[0])]
+            signs = [
+                ("i1", "true" if type_ is I8 else "false")
+                for type_ in (self.choice.through[1], self.choice.through[0])
+            ]
             operands = [signs[0], operands[0], signs[1], operands[1], operands[2], ("i1", "false")]
-        return w.intrinsic(f"llvm.amdgcn.{self.name}", instruction.sums, operands, [instruction.sums, instruction.operand])
+        return w.intrinsic(
+            f"llvm.amdgcn.{self.name}",
+            instruction.sums,
+            operands,
+            [instruction.sums, instruction.operand],
+        )
 
-    def _vectors(self, context: SimtContext, names: list[str], side: int, parts: int, held: int) -> list[list[str]]:
+    def _vectors(
+        self, context: SimtContext, names: list[str], side: int, parts: int, held: int
+    ) -> list[list[str]]:
         """Return the packed operands of the instructions, for each part of the split elements."""
         w, element, through = context.writer, self.elements[side], self.choice.through[side]
         if self.choice.split:
@@ -199,9 +290,16 @@ class _Product:
             pieces = [split(w, name, parts, narrow, widen) for name in names]
             columns, through = [[piece[part] for piece in pieces] for part in range(parts)], BF16
         else:
-            columns = [names if element is through else [emit_cast(context, name, element, through, 0) for name in names]]
+            columns = [
+                names
+                if element is through
+                else [emit_cast(context, name, element, through, 0) for name in names]
+            ]
         type_ = register_type(through)
-        return [[self._operand(w, type_, column[i : i + held]) for i in range(0, len(column), held)] for column in columns]
+        return [
+            [self._operand(w, type_, column[i : i + held]) for i in range(0, len(column), held)]
+            for column in columns
+        ]
 
     def _operand(self, w: FunctionWriter, type_: str, names: list[str]) -> str:
         """Pack a lane's elements into the instruction's operand type."""

@@ -25,7 +25,12 @@ class GcnPingPong:
         With eight waves, each SIMD of a compute unit runs two, which share its matrix unit and its
         path to LDS.
         """
-        return self._row.matrix == MFMA and self._row.generation >= _FROM and matmul.warps == 8 and min(matmul.shape[-2:]) >= 128
+        return (
+            self._row.matrix == MFMA
+            and self._row.generation >= _FROM
+            and matmul.warps == 8
+            and min(matmul.shape[-2:]) >= 128
+        )
 
     def phase(self, context: SimtContext, *, matmuls: bool) -> None:
         """Raise the priority of a wave that multiplies. LLVM moves nothing across ``s_setprio``."""

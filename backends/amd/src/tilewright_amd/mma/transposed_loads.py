@@ -33,17 +33,26 @@ def turned(layout: LinearLayout) -> LinearLayout | None:
     if len(layout.registers) < 2 or len(layout.lanes) < 4 or not all(layout.lanes[:4]):
         return None
     across, rest = layout.lanes[:4], layout.lanes[4:]
-    return LinearLayout(layout.shape, (*across[:2], *layout.registers[2:]), (*across[2:], *layout.registers[:2], *rest), layout.warps)
+    return LinearLayout(
+        layout.shape,
+        (*across[:2], *layout.registers[2:]),
+        (*across[2:], *layout.registers[:2], *rest),
+        layout.warps,
+    )
 
 
-def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, element: Type) -> Callable[..., list[str] | None]:
+def loader(
+    layout: LinearLayout, axis: int, step: int, across: LinearLayout, element: Type
+) -> Callable[..., list[str] | None]:
     """Return a function that loads an operand in ``layout`` with transposed loads of ``across``.
 
     See :attr:`~tilewright.simt.target.matmul_plan.MatmulPlan.load_a`. The function returns None if
     elements contiguous in LDS lie along K.
     """
 
-    def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
+    def load(
+        context: SimtContext, address: str, shared: SharedLayout, first: int = 0
+    ) -> list[str] | None:
         plan = accesses(across, shared, _COUNT)
         if plan.width != _COUNT or shared.through(across.registers[:2]) != (1, 2):
             return None
@@ -57,9 +66,21 @@ def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, ele
         for place in places(context, address, plan, element):
             start = place.registers[0] & -_COUNT
             if start in needed:
-                at = w.emit(f"getelementptr i8, {pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
-                vector = w.emit(f"call {whole} @{name}({pointer} {at}){context.target.shared.metadata(w)}")
-                found.update(zip(range(start, start + _COUNT), elements(w, type_, vector, _COUNT), strict=True))
+                at = (
+                    w.emit(f"getelementptr i8, {pointer} {place.base}, i32 {place.offset}")
+                    if place.offset
+                    else place.base
+                )
+                vector = w.emit(
+                    f"call {whole} @{name}({pointer} {at}){context.target.shared.metadata(w)}"
+                )
+                found.update(
+                    zip(
+                        range(start, start + _COUNT),
+                        elements(w, type_, vector, _COUNT),
+                        strict=True,
+                    )
+                )
         return [found[register] for register in wanted]
 
     return load

@@ -26,7 +26,17 @@ _EM_AMDGPU: Final = 224
 _ET_REL, _ET_DYN = 1, 3
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE, _PT_PHDR = 1, 2, 4, 6
 _READ, _WRITE, _EXECUTE = 4, 2, 1
-_PROGBITS, _SYMTAB, _STRTAB, _RELA, _HASH, _DYNAMIC, _NOTE, _NOBITS, _DYNSYM = 1, 2, 3, 4, 5, 6, 7, 8, 11
+_PROGBITS, _SYMTAB, _STRTAB, _RELA, _HASH, _DYNAMIC, _NOTE, _NOBITS, _DYNSYM = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    11,
+)
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXECUTE = 1, 2, 4
 _LOCAL, _SECTION_SYMBOL = 0, 3
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
@@ -132,10 +142,16 @@ def _text(table: bytes | bytearray, offset: int) -> str:
 
 def _read(data: bytes) -> _Object:
     if len(data) < _HEADER.size or data[:6] != b"\x7fELF\x02\x01":
-        raise LoweringError("a code object is linked from a relocatable ELF object of 64 bits, which this is not")
-    identity, type_, machine, _, _, _, headers, flags, _, _, _, _, count, names = _HEADER.unpack_from(data)
+        raise LoweringError(
+            "a code object is linked from a relocatable ELF object of 64 bits, which this is not"
+        )
+    identity, type_, machine, _, _, _, headers, flags, _, _, _, _, count, names = (
+        _HEADER.unpack_from(data)
+    )
     if machine != _EM_AMDGPU or type_ != _ET_REL:
-        raise LoweringError(f"a code object is linked from a relocatable object for AMDGPU; this has ELF machine {machine} and type {type_}")
+        raise LoweringError(
+            f"a code object is linked from a relocatable object for AMDGPU; this has ELF machine {machine} and type {type_}"
+        )
     found = _Object(identity[8], flags)
     rows = [_SECTION.unpack_from(data, headers + i * _SECTION.size) for i in range(count)]
 
@@ -144,12 +160,24 @@ def _read(data: bytes) -> _Object:
 
     titles = content(rows[names])
     for row in rows:
-        found.sections.append(_Section(_text(titles, row[0]), row[1], row[2], max(1, row[8]), bytearray(content(row)), row[5], info=row[7]))
+        found.sections.append(
+            _Section(
+                _text(titles, row[0]),
+                row[1],
+                row[2],
+                max(1, row[8]),
+                bytearray(content(row)),
+                row[5],
+                info=row[7],
+            )
+        )
     for row in rows:
         if row[1] == _SYMTAB:
             strings = content(rows[row[6]])
             for name, info, other, section, value, size in _SYMBOL.iter_unpack(content(row)):
-                found.symbols.append(_Symbol(_text(strings, name), info, other, section, value, size))
+                found.symbols.append(
+                    _Symbol(_text(strings, name), info, other, section, value, size)
+                )
         elif row[1] == _RELA and found.sections[row[7]].flags & _SHF_ALLOC:
             for offset, what, addend in _RELOCATION.iter_unpack(content(row)):
                 found.relocations.append((row[7], offset, what & 0xFFFFFFFF, what >> 32, addend))
@@ -195,32 +223,93 @@ class _File:
 
     def __init__(self, source: _Object) -> None:
         self.source = source
-        used = {symbol for _, _, kind, symbol, _ in source.relocations if kind in _KINDS and _KINDS[kind][1]}
+        used = {
+            symbol
+            for _, _, kind, symbol, _ in source.relocations
+            if kind in _KINDS and _KINDS[kind][1]
+        }
         #: symbol index -> its index in the GOT
         self.table = {symbol: place for place, symbol in enumerate(sorted(used))}
-        self.exported = [symbol for symbol in source.symbols if symbol.name and not symbol.is_local and symbol.section != _UNDEFINED]
+        self.exported = [
+            symbol
+            for symbol in source.symbols
+            if symbol.name and not symbol.is_local and symbol.section != _UNDEFINED
+        ]
         self.dynamic: list[tuple[int, int, int]] = []
-        kept = [section for section in source.sections if section.flags & _SHF_ALLOC and section.type not in (0, _RELA)]
+        kept = [
+            section
+            for section in source.sections
+            if section.flags & _SHF_ALLOC and section.type not in (0, _RELA)
+        ]
         self._check()
         names, self._name_places = _strings([symbol.name for symbol in self.exported])
-        moved = sum(1 for section, _, kind, _, _ in source.relocations if kind == 3 and source.sections[section].flags & _SHF_ALLOC) + len(self.table)
+        moved = sum(
+            1
+            for section, _, kind, _, _ in source.relocations
+            if kind == 3 and source.sections[section].flags & _SHF_ALLOC
+        ) + len(self.table)
         symbols = bytearray(_SYMBOL.size * (1 + len(self.exported)))
         table = _hash_table(["", *(symbol.name for symbol in self.exported)])
-        self.dynsym = _Section(".dynsym", _DYNSYM, _SHF_ALLOC, 8, symbols, len(symbols), ".dynstr", 1, _SYMBOL.size)
-        self.hash = _Section(".hash", _HASH, _SHF_ALLOC, 4, bytearray(table), len(table), ".dynsym", 0, 4)
+        self.dynsym = _Section(
+            ".dynsym", _DYNSYM, _SHF_ALLOC, 8, symbols, len(symbols), ".dynstr", 1, _SYMBOL.size
+        )
+        self.hash = _Section(
+            ".hash", _HASH, _SHF_ALLOC, 4, bytearray(table), len(table), ".dynsym", 0, 4
+        )
         self.dynstr = _Section(".dynstr", _STRTAB, _SHF_ALLOC, 1, names, len(names))
-        self.rela = _Section(".rela.dyn", _RELA, _SHF_ALLOC, 8, bytearray(_RELOCATION.size * moved), _RELOCATION.size * moved, ".dynsym", 0, _RELOCATION.size)
-        self.got = _Section(".got", _PROGBITS, _SHF_ALLOC | _SHF_WRITE, 8, bytearray(8 * len(self.table)), 8 * len(self.table))
+        self.rela = _Section(
+            ".rela.dyn",
+            _RELA,
+            _SHF_ALLOC,
+            8,
+            bytearray(_RELOCATION.size * moved),
+            _RELOCATION.size * moved,
+            ".dynsym",
+            0,
+            _RELOCATION.size,
+        )
+        self.got = _Section(
+            ".got",
+            _PROGBITS,
+            _SHF_ALLOC | _SHF_WRITE,
+            8,
+            bytearray(8 * len(self.table)),
+            8 * len(self.table),
+        )
         entries = 16 * (6 + (3 if moved else 0))
-        self.dynamic_section = _Section(".dynamic", _DYNAMIC, _SHF_ALLOC | _SHF_WRITE, 8, bytearray(entries), entries, ".dynstr", 0, 16)
+        self.dynamic_section = _Section(
+            ".dynamic",
+            _DYNAMIC,
+            _SHF_ALLOC | _SHF_WRITE,
+            8,
+            bytearray(entries),
+            entries,
+            ".dynstr",
+            0,
+            16,
+        )
         notes = [section for section in kept if section.type == _NOTE]
-        constant = [section for section in kept if section.type != _NOTE and not section.flags & (_SHF_WRITE | _SHF_EXECUTE)]
+        constant = [
+            section
+            for section in kept
+            if section.type != _NOTE and not section.flags & (_SHF_WRITE | _SHF_EXECUTE)
+        ]
         code = [section for section in kept if section.flags & _SHF_EXECUTE]
         data = [section for section in kept if section.flags & _SHF_WRITE]
         data.sort(key=lambda section: section.type == _NOBITS)
         #: (the segment's permissions, its sections)
         self.segments = [
-            (_READ, [*notes, self.dynsym, self.hash, self.dynstr, *([self.rela] if moved else []), *constant]),
+            (
+                _READ,
+                [
+                    *notes,
+                    self.dynsym,
+                    self.hash,
+                    self.dynstr,
+                    *([self.rela] if moved else []),
+                    *constant,
+                ],
+            ),
             (_READ | _EXECUTE, code),
             (_READ | _WRITE, [*([self.got] if self.table else []), self.dynamic_section, *data]),
         ]
@@ -231,13 +320,19 @@ class _File:
         for _, _, kind, index, _ in self.source.relocations:
             symbol = self.source.symbols[index]
             if kind not in _KINDS:
-                raise LoweringError(f"the object refers to {symbol.name or 'a section'!r} by relocation {kind}, which the linker does not know")
+                raise LoweringError(
+                    f"the object refers to {symbol.name or 'a section'!r} by relocation {kind}, which the linker does not know"
+                )
             if symbol.section == _UNDEFINED:
-                raise LoweringError(f"there is no {symbol.name!r} on the GPU, which the kernel refers to")
+                raise LoweringError(
+                    f"there is no {symbol.name!r} on the GPU, which the kernel refers to"
+                )
 
     def linked(self) -> bytes:
         """Return the linked file."""
-        programs = 1 + len([1 for _, sections in self.segments if sections]) + 1 + (1 if self.notes else 0)
+        programs = (
+            1 + len([1 for _, sections in self.segments if sections]) + 1 + (1 if self.notes else 0)
+        )
         first = _HEADER.size + programs * _PROGRAM.size
         end = self._place(first)
         self._relocate()
@@ -262,7 +357,11 @@ class _File:
 
     def _address(self, index: int) -> int:
         symbol = self.source.symbols[index]
-        return symbol.value if symbol.section == _ABSOLUTE else self.source.sections[symbol.section].address + symbol.value
+        return (
+            symbol.value
+            if symbol.section == _ABSOLUTE
+            else self.source.sections[symbol.section].address + symbol.value
+        )
 
     def _relocate(self) -> None:
         for index, place in self.table.items():
@@ -279,7 +378,9 @@ class _File:
                 self.dynamic.append((place, _RELATIVE64, value))
             fits = dropped or kind not in (4, 6, 7) or -(1 << 31) <= value < 1 << 32
             if not fits:
-                raise LoweringError(f"{self.source.symbols[index].name!r} is too far from what refers to it")
+                raise LoweringError(
+                    f"{self.source.symbols[index].name!r} is too far from what refers to it"
+                )
             written = value >> dropped & ((1 << 8 * size) - 1)
             section.data[offset : offset + size] = written.to_bytes(size, "little")
 
@@ -289,35 +390,89 @@ class _File:
     def _symbol(self, symbol: _Symbol, name: int) -> bytes:
         """Return a symbol table entry."""
         if symbol.section in (_UNDEFINED, _ABSOLUTE):
-            return _SYMBOL.pack(name, symbol.info, symbol.other, symbol.section, symbol.value, symbol.size)
+            return _SYMBOL.pack(
+                name, symbol.info, symbol.other, symbol.section, symbol.value, symbol.size
+            )
         section = self.source.sections[symbol.section]
-        return _SYMBOL.pack(name, symbol.info, symbol.other, self._number(section), section.address + symbol.value, symbol.size)
+        return _SYMBOL.pack(
+            name,
+            symbol.info,
+            symbol.other,
+            self._number(section),
+            section.address + symbol.value,
+            symbol.size,
+        )
 
     def _write_dynamic(self) -> None:
         for i, symbol in enumerate(self.exported):
-            self.dynsym.data[(1 + i) * _SYMBOL.size : (2 + i) * _SYMBOL.size] = self._symbol(symbol, self._name_places[symbol.name])
+            self.dynsym.data[(1 + i) * _SYMBOL.size : (2 + i) * _SYMBOL.size] = self._symbol(
+                symbol, self._name_places[symbol.name]
+            )
         for i, (place, kind, addend) in enumerate(self.dynamic):
             _RELOCATION.pack_into(self.rela.data, i * _RELOCATION.size, place, kind, addend)
-        entries = [(4, self.hash.address), (5, self.dynstr.address), (6, self.dynsym.address), (10, self.dynstr.size), (11, _SYMBOL.size)]
+        entries = [
+            (4, self.hash.address),
+            (5, self.dynstr.address),
+            (6, self.dynsym.address),
+            (10, self.dynstr.size),
+            (11, _SYMBOL.size),
+        ]
         if self.dynamic:
             entries += [(7, self.rela.address), (8, self.rela.size), (9, _RELOCATION.size)]
         for i, entry in enumerate([*entries, (0, 0)]):
             struct.pack_into("<QQ", self.dynamic_section.data, 16 * i, *entry)
 
     def _programs(self, first: int) -> list[bytes]:
-        found = [_PROGRAM.pack(_PT_PHDR, _READ, _HEADER.size, _HEADER.size, _HEADER.size, first - _HEADER.size, first - _HEADER.size, 8)]
+        found = [
+            _PROGRAM.pack(
+                _PT_PHDR,
+                _READ,
+                _HEADER.size,
+                _HEADER.size,
+                _HEADER.size,
+                first - _HEADER.size,
+                first - _HEADER.size,
+                8,
+            )
+        ]
         for number, (flags, sections) in enumerate(self.segments):
             if not sections:
                 continue
             start = 0 if number == 0 else sections[0].address
             ends = [section.address + section.size for section in sections]
-            filled = [section.address + section.size for section in sections if section.type != _NOBITS]
-            found.append(_PROGRAM.pack(_PT_LOAD, flags, start, start, start, max(filled, default=start) - start, max(ends) - start, _PAGE))
+            filled = [
+                section.address + section.size for section in sections if section.type != _NOBITS
+            ]
+            found.append(
+                _PROGRAM.pack(
+                    _PT_LOAD,
+                    flags,
+                    start,
+                    start,
+                    start,
+                    max(filled, default=start) - start,
+                    max(ends) - start,
+                    _PAGE,
+                )
+            )
         dynamic = self.dynamic_section
-        found.append(_PROGRAM.pack(_PT_DYNAMIC, _READ | _WRITE, dynamic.address, dynamic.address, dynamic.address, dynamic.size, dynamic.size, 8))
+        found.append(
+            _PROGRAM.pack(
+                _PT_DYNAMIC,
+                _READ | _WRITE,
+                dynamic.address,
+                dynamic.address,
+                dynamic.address,
+                dynamic.size,
+                dynamic.size,
+                8,
+            )
+        )
         if self.notes:
             start, end = self.notes[0].address, self.notes[-1].address + self.notes[-1].size
-            found.append(_PROGRAM.pack(_PT_NOTE, _READ, start, start, start, end - start, end - start, 4))
+            found.append(
+                _PROGRAM.pack(_PT_NOTE, _READ, start, start, start, end - start, end - start, 4)
+            )
         return found
 
     def _finished(self, out: bytearray, programs: int, first: int) -> bytes:
@@ -334,13 +489,27 @@ class _File:
         ]  # fmt: skip
         listed.sort(key=lambda symbol: not symbol.is_local)
         names, places = _strings([symbol.name for symbol in listed])
-        rows = bytearray(_SYMBOL.size) + b"".join(self._symbol(symbol, places[symbol.name]) for symbol in listed)
+        rows = bytearray(_SYMBOL.size) + b"".join(
+            self._symbol(symbol, places[symbol.name]) for symbol in listed
+        )
         locals_ = 1 + sum(symbol.is_local for symbol in listed)
         tail = [
-            _Section(".symtab", _SYMTAB, 0, 8, bytearray(rows), len(rows), ".strtab", locals_, _SYMBOL.size),
+            _Section(
+                ".symtab",
+                _SYMTAB,
+                0,
+                8,
+                bytearray(rows),
+                len(rows),
+                ".strtab",
+                locals_,
+                _SYMBOL.size,
+            ),
             _Section(".strtab", _STRTAB, 0, 1, names, len(names)),
         ]
-        titles, title_places = _strings([section.name for section in (*self.ordered, *tail)] + [".shstrtab"])
+        titles, title_places = _strings(
+            [section.name for section in (*self.ordered, *tail)] + [".shstrtab"]
+        )
         tail.append(_Section(".shstrtab", _STRTAB, 0, 1, titles, len(titles)))
         everything = [*self.ordered, *tail]
         numbers = {section.name: 1 + i for i, section in enumerate(everything)}
@@ -360,6 +529,8 @@ class _File:
         identity = b"\x7fELF\x02\x01\x01" + bytes([64, self.source.abi]) + bytes(7)
         count = 1 + len(everything)
         sizes = _HEADER.size, _PROGRAM.size, programs, _SECTION.size, count, count - 1
-        out[: _HEADER.size] = _HEADER.pack(identity, _ET_DYN, _EM_AMDGPU, 1, 0, _HEADER.size, headers, self.source.flags, *sizes)
+        out[: _HEADER.size] = _HEADER.pack(
+            identity, _ET_DYN, _EM_AMDGPU, 1, 0, _HEADER.size, headers, self.source.flags, *sizes
+        )
         out[_HEADER.size : first] = b"".join(self._programs(first))
         return bytes(out)

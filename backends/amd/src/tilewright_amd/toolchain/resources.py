@@ -40,7 +40,13 @@ def usage_of(listing: str) -> KernelUsage:
         found = re.search(rf"^\s+(?:- )?\.{name}:\s+(\d+)$", listing, re.M)
         return int(found[1]) if found else 0
 
-    names = "vgpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"
+    names = (
+        "vgpr_count",
+        "sgpr_count",
+        "vgpr_spill_count",
+        "sgpr_spill_count",
+        "private_segment_fixed_size",
+    )
     return KernelUsage(*map(number, names))
 
 
@@ -66,9 +72,17 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     assert isinstance(listing, str)
     found = usage_of(listing)
     threads = architecture(target.arch).wave * int(code.metadata["num_warps"])
-    usage = Usage(found.registers, "the code generator", found.private, 4 * found.spilled, 4 * found.spilled)
+    usage = Usage(
+        found.registers, "the code generator", found.private, 4 * found.spilled, 4 * found.spilled
+    )
     return {
-        **described(processor(target.arch), threads, int(code.metadata["shared"]), target.limits["shared_memory"], usage),
+        **described(
+            processor(target.arch),
+            threads,
+            int(code.metadata["shared"]),
+            target.limits["shared_memory"],
+            usage,
+        ),
         "scalar registers": f"{found.scalars} a wave, and {found.moved} in lanes of vector registers",
         **counted(parse(listing, code.name), effect),
     }

@@ -29,7 +29,15 @@ def missing() -> str:
     return missing_module(_PACKAGE, REMEDY)
 
 
-def generate(bitcode: bytes, forms: Sequence[str], triple: str, cpu: str, features: str, level: int, options: Sequence[str]) -> list[bytes]:
+def generate(
+    bitcode: bytes,
+    forms: Sequence[str],
+    triple: str,
+    cpu: str,
+    features: str,
+    level: int,
+    options: Sequence[str],
+) -> list[bytes]:
     """Generate assembly, object code or both from a module's bitcode.
 
     Raises:
@@ -38,32 +46,53 @@ def generate(bitcode: bytes, forms: Sequence[str], triple: str, cpu: str, featur
     """
     llvm = _Library(_loaded())
     arguments = [b"tilewright", *(option.encode() for option in options)]
-    llvm.call("LLVMParseCommandLineOptions", None, len(arguments), (ctypes.c_char_p * len(arguments))(*arguments), None)
+    llvm.call(
+        "LLVMParseCommandLineOptions",
+        None,
+        len(arguments),
+        (ctypes.c_char_p * len(arguments))(*arguments),
+        None,
+    )
     said: list[str] = []
 
     def diagnosed(address: int, _: int | None) -> None:
         diagnostic = ctypes.c_void_p(address)
         if llvm.call("LLVMGetDiagInfoSeverity", ctypes.c_int, diagnostic) == _ERROR:
-            said.append(llvm.call("LLVMGetDiagInfoDescription", ctypes.c_char_p, diagnostic).decode(errors="replace").strip())
+            said.append(
+                llvm.call("LLVMGetDiagInfoDescription", ctypes.c_char_p, diagnostic)
+                .decode(errors="replace")
+                .strip()
+            )
 
     context = llvm.handle("LLVMContextCreate")
     handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(diagnosed)
     llvm.call("LLVMContextSetDiagnosticHandler", None, context, handler, None)
     machine = _machine(llvm, triple, cpu, features, level)
     module = ctypes.c_void_p()
-    buffer = llvm.handle("LLVMCreateMemoryBufferWithMemoryRangeCopy", bitcode, ctypes.c_size_t(len(bitcode)), b"kernel")
+    buffer = llvm.handle(
+        "LLVMCreateMemoryBufferWithMemoryRangeCopy",
+        bitcode,
+        ctypes.c_size_t(len(bitcode)),
+        b"kernel",
+    )
     if llvm.call("LLVMParseBitcodeInContext2", ctypes.c_int, context, buffer, ctypes.byref(module)):
         raise LoweringError(f"AMD's LLVM does not read what llvmlite's wrote: {'; '.join(said)}")
     llvm.call("LLVMSetTarget", None, module, triple.encode())
-    llvm.call("LLVMSetModuleDataLayout", None, module, llvm.handle("LLVMCreateTargetDataLayout", machine))
+    llvm.call(
+        "LLVMSetModuleDataLayout", None, module, llvm.handle("LLVMCreateTargetDataLayout", machine)
+    )
     made = []
     for form in forms:
         out, reason = ctypes.c_void_p(), ctypes.c_char_p()
         copy = llvm.handle("LLVMCloneModule", module)  # generating code changes a module
         emit = "LLVMTargetMachineEmitToMemoryBuffer"
-        failed = llvm.call(emit, ctypes.c_int, machine, copy, _FORMS[form], ctypes.byref(reason), ctypes.byref(out))
+        failed = llvm.call(
+            emit, ctypes.c_int, machine, copy, _FORMS[form], ctypes.byref(reason), ctypes.byref(out)
+        )
         if failed or said:
-            raise LoweringError("\n".join(dict.fromkeys(said)) or (reason.value or b"").decode(errors="replace"))
+            raise LoweringError(
+                "\n".join(dict.fromkeys(said)) or (reason.value or b"").decode(errors="replace")
+            )
         size = llvm.call("LLVMGetBufferSize", ctypes.c_size_t, out)
         made.append(ctypes.string_at(llvm.handle("LLVMGetBufferStart", out), size))
     return made
@@ -73,9 +102,26 @@ def _machine(llvm: _Library, triple: str, cpu: str, features: str, level: int) -
     for part in ("TargetInfo", "Target", "TargetMC", "AsmPrinter", "AsmParser"):
         llvm.call(f"LLVMInitializeAMDGPU{part}", None)
     target, reason = ctypes.c_void_p(), ctypes.c_char_p()
-    if llvm.call("LLVMGetTargetFromTriple", ctypes.c_int, triple.encode(), ctypes.byref(target), ctypes.byref(reason)):
-        raise LoweringError(f"AMD's LLVM generates no code for {triple!r}: {(reason.value or b'').decode(errors='replace')}")
-    return llvm.handle("LLVMCreateTargetMachine", target, triple.encode(), cpu.encode(), features.encode(), level, _PIC, 0)
+    if llvm.call(
+        "LLVMGetTargetFromTriple",
+        ctypes.c_int,
+        triple.encode(),
+        ctypes.byref(target),
+        ctypes.byref(reason),
+    ):
+        raise LoweringError(
+            f"AMD's LLVM generates no code for {triple!r}: {(reason.value or b'').decode(errors='replace')}"
+        )
+    return llvm.handle(
+        "LLVMCreateTargetMachine",
+        target,
+        triple.encode(),
+        cpu.encode(),
+        features.encode(),
+        level,
+        _PIC,
+        0,
+    )
 
 
 class _Library:
@@ -140,9 +186,32 @@ def empty_library(name: str) -> bytes:
     symbols = header.size + programs * program.size
     table = symbols + 24 + 16  # one null symbol; a hash table of one bucket, one chain
     dynamic = -(-(table + len(names)) // 8) * 8
-    entries = [(14, 1), (4, symbols + 24), (5, table), (6, symbols), (10, len(names)), (11, 24), (0, 0)]
+    entries = [
+        (14, 1),
+        (4, symbols + 24),
+        (5, table),
+        (6, symbols),
+        (10, len(names)),
+        (11, 24),
+        (0, 0),
+    ]
     end = dynamic + 16 * len(entries)
-    out = header.pack(b"\x7fELF\x02\x01\x01" + bytes(9), 3, 62, 1, 0, header.size, 0, 0, header.size, program.size, programs, 64, 0, 0)
+    out = header.pack(
+        b"\x7fELF\x02\x01\x01" + bytes(9),
+        3,
+        62,
+        1,
+        0,
+        header.size,
+        0,
+        0,
+        header.size,
+        program.size,
+        programs,
+        64,
+        0,
+        0,
+    )
     out += program.pack(1, 6, 0, 0, 0, end, end, 4096)
     out += program.pack(2, 6, dynamic, dynamic, dynamic, end - dynamic, end - dynamic, 8)
     out += bytes(24) + struct.pack("<4I", 1, 1, 0, 0) + names

@@ -64,7 +64,9 @@ def candidates() -> Iterator[str]:
     for root in (*named, _ROCM):
         for place in ("lib", "lib64", ""):
             yield from _in_folder(Path(root, place))
-    for root in [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]:
+    for root in [
+        folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder
+    ]:
         yield from _in_folder(Path(root))
     yield from _of_loader(_LOADER_CACHE)
     for root in _SYSTEM:
@@ -97,7 +99,14 @@ def _in_folder(folder: Path) -> Iterator[str]:
         return
     versioned = [path for path in folder.glob(f"{NAME}.*") if path.is_file()]
     if versioned:
-        yield str(max(versioned, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name.partition(NAME)[2])]))
+        yield str(
+            max(
+                versioned,
+                key=lambda path: [
+                    int(part) for part in re.findall(r"\d+", path.name.partition(NAME)[2])
+                ],
+            )
+        )
 
 
 def _of_loader(cache: Path) -> Iterator[str]:

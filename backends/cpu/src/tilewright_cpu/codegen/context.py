@@ -165,7 +165,13 @@ class KernelState:
     """
 
     def __init__(
-        self, module: ModuleWriter, functions: Mapping[str, Function], hardware: Hardware, options: Mapping[str, Any], methods: Methods, symbol: str
+        self,
+        module: ModuleWriter,
+        functions: Mapping[str, Function],
+        hardware: Hardware,
+        options: Mapping[str, Any],
+        methods: Methods,
+        symbol: str,
     ) -> None:
         self.module, self.functions, self.methods = module, functions, methods
         self.symbol = symbol
@@ -191,7 +197,9 @@ class Context(StackSlots):
         program_ids: the position of the running program, i32 operands x, y, z.
     """
 
-    def __init__(self, state: KernelState, writer: FunctionWriter, function: Function, analysis: Analysis) -> None:
+    def __init__(
+        self, state: KernelState, writer: FunctionWriter, function: Function, analysis: Analysis
+    ) -> None:
         super().__init__(writer)
         self.state, self.function, self.analysis = state, function, analysis
         self.operation: Operation | None = None
@@ -237,7 +245,9 @@ class Context(StackSlots):
         # memory
         self._dummy = self._dummy_store = ""
         #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
-        self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = None
+        self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = (
+            None
+        )
 
     # ---- values
 
@@ -246,7 +256,9 @@ class Context(StackSlots):
         try:
             return self.scalars[value]
         except KeyError:
-            raise LoweringError(f"scalar {value!r} is read before it is lowered, in {self.operation!r}") from None
+            raise LoweringError(
+                f"scalar {value!r} is read before it is lowered, in {self.operation!r}"
+            ) from None
 
     def bind_scalar(self, value: Value, name: str) -> None:
         """Bind a scalar result to an LLVM operand."""
@@ -280,7 +292,9 @@ class Context(StackSlots):
         last_use, position = self.analysis.last_use, self.position
         if buffer is None or last_use.get(value, -1) > position or self.is_borrowed(buffer):
             return None
-        operands = [] if operation is None else [self.resolve(operand) for operand in operation.operands]
+        operands = (
+            [] if operation is None else [self.resolve(operand) for operand in operation.operands]
+        )
         if operands.count(value) > 1:
             return None
         for holder in self.holders(buffer):
@@ -288,7 +302,10 @@ class Context(StackSlots):
             # what the operation read of it through this value has been read by now
             if last > position or (last == position and operation is None):
                 return None
-            if any(operand is not value and self.analysis.reaches(operand, holder) for operand in operands):
+            if any(
+                operand is not value and self.analysis.reaches(operand, holder)
+                for operand in operands
+            ):
                 return None
         return buffer
 
@@ -306,7 +323,11 @@ class Context(StackSlots):
 
     def bind_buffer(self, value: Value, buffer: Buffer) -> None:
         """Give a tile result. The buffer lives until the last reader of ``value``."""
-        assert isinstance(value.type, TileType) and value.type.shape == buffer.shape and value.type.element is buffer.element, (value, buffer)
+        assert (
+            isinstance(value.type, TileType)
+            and value.type.shape == buffer.shape
+            and value.type.element is buffer.element
+        ), (value, buffer)
         self.buffers[value] = buffer
         self.holders(buffer).append(value)
         self.reserve(buffer, self.analysis.last_use.get(value, self.position))
@@ -324,7 +345,9 @@ class Context(StackSlots):
         """64 zero bytes that a masked-off lane may read."""
         if not self._dummy:
             self._dummy = self.writer.alloca("i8", 64, 64)
-            self.writer.allocations.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)")
+            self.writer.allocations.append(
+                f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)"
+            )
             self.state.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
         return self._dummy
 
@@ -354,7 +377,9 @@ class Context(StackSlots):
         """A constant operand."""
         return constant(element, value, width)
 
-    def convert(self, name: str, source: Type, result: Type, width: int = 0, rounding: str = "rtne") -> str:
+    def convert(
+        self, name: str, source: Type, result: Type, width: int = 0, rounding: str = "rtne"
+    ) -> str:
         """A number in register form as another number type, by the rules of ``cast``."""
         from tilewright.llvm.emission.casts import emit_cast
 
@@ -368,10 +393,21 @@ class Context(StackSlots):
     def native_exp(self) -> bool:
         return False
 
-    def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
-        return self.state.methods.machine_operation(self, name, operands, width, element, attributes)
+    def machine_operation(
+        self,
+        name: str,
+        operands: list[str],
+        width: int,
+        element: Type,
+        attributes: Mapping[str, Any],
+    ) -> str | None:
+        return self.state.methods.machine_operation(
+            self, name, operands, width, element, attributes
+        )
 
-    def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
+    def machine_cast(
+        self, operand: str, source: Type, result: Type, width: int, rounding: str
+    ) -> str | None:
         return None
 
     def elements_for(self, element: Type) -> int:
@@ -421,7 +457,9 @@ class Context(StackSlots):
             self.limits, self.caching = {}, {}
 
     @contextmanager
-    def scope(self, block: BasicBlock, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
+    def scope(
+        self, block: BasicBlock, assume: frozenset[Value] = frozenset(), *, floor: bool = False
+    ) -> Iterator[int]:
         """Open a scope that starts at ``block``; its depth.
 
         With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is
@@ -497,7 +535,10 @@ class Context(StackSlots):
         """
         self.scopes[-1].block = self.writer.current
         loop = self.writer.begin_loop(lower, upper, step, carried, nonempty=nonempty)
-        with self.scope(loop.preheader, assume, floor=bool(assume)), self.scope(self.writer.current) as depth:
+        with (
+            self.scope(loop.preheader, assume, floor=bool(assume)),
+            self.scope(self.writer.current) as depth,
+        ):
             yield loop, Coordinate(loop.index, depth)
             self.writer.end_loop(loop, loop.next_values)
 
@@ -518,7 +559,11 @@ class Context(StackSlots):
         """
         w = self.writer
         pair = w.emit(f"cmpxchg ptr {self.status}, i32 0, i32 {code} monotonic monotonic, align 4")
-        first, report, leave = w.emit(f"extractvalue {{ i32, i1 }} {pair}, 1"), w.new_block("report"), w.new_block("leave")
+        first, report, leave = (
+            w.emit(f"extractvalue {{ i32, i1 }} {pair}, 1"),
+            w.new_block("report"),
+            w.new_block("leave"),
+        )
         w.branch_if(first, report, leave)
         w.place(report)
         for position, value in enumerate((message, *self.program_ids), start=1):

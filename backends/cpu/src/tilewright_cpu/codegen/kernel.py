@@ -68,7 +68,10 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     hardware = hardware_of(target)
     attributes = ["nounwind", '"no-trapping-math"="true"']
     if hardware.x86:
-        attributes += [f'"prefer-vector-width"="{hardware.vector_bits}"', f'"min-legal-vector-width"="{hardware.vector_bits}"']
+        attributes += [
+            f'"prefer-vector-width"="{hardware.vector_bits}"',
+            f'"min-legal-vector-width"="{hardware.vector_bits}"',
+        ]
     if target.cpu:
         attributes.append(f'"target-cpu"="{target.cpu}"')
     if target.features:
@@ -77,7 +80,11 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     if not hardware.can("half"):
         text.add_global(SOFT_HALF)
     kernel = module.kernel
-    symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
+    symbol = (
+        kernel.name
+        if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii()
+        else "kernel"
+    )
     state = KernelState(text, module.functions, hardware, options, METHODS, symbol)
     if options.get("debug"):
         record_accesses(state, module, FIRST_ARGUMENT)
@@ -87,7 +94,9 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
 
 
 def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
-    writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "memory")])
+    writer = state.module.function(
+        symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "memory")]
+    )
     frame = begin_function(state, writer, function)
     context = frame.context
     if state.options.get("line_info") and function.location is not None:
@@ -96,12 +105,19 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     slot = FIRST_ARGUMENT
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
         slot = _load_argument(context, argument, slot, facts.get("padding") == "nan")
-    used = {operation.axis for operation in context.analysis.start if isinstance(operation, ProgramId)}
-    if state.checks.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
+    used = {
+        operation.axis for operation in context.analysis.start if isinstance(operation, ProgramId)
+    }
+    if state.checks.accesses or any(
+        isinstance(operation, Print | Assert | Call) for operation in context.analysis.start
+    ):
         used = {0, 1, 2}
     _program_loop(context, function, used, grid)
     end_function(frame, "void", "void", memory="%memory")
-    state.cleared_bytes, state.memory_bytes = context.cleared_bytes, context.cleared_bytes + context.arena_bytes
+    state.cleared_bytes, state.memory_bytes = (
+        context.cleared_bytes,
+        context.cleared_bytes + context.arena_bytes,
+    )
 
 
 def _load_argument(context: Context, argument: Value, slot: int, pads_nan: bool) -> int:
@@ -118,7 +134,9 @@ def _load_argument(context: Context, argument: Value, slot: int, pads_nan: bool)
         rank = argument.type.rank
         shape = tuple(load("i64", slot + 1 + axis) for axis in range(rank))
         strides = tuple(load("i64", slot + 1 + rank + axis) for axis in range(rank))
-        context.descriptors[argument] = Descriptor(load("ptr", slot), shape, strides, str(pads_nan).lower())
+        context.descriptors[argument] = Descriptor(
+            load("ptr", slot), shape, strides, str(pads_nan).lower()
+        )
         return slot + 1 + 2 * rank
     if argument.type is I1:
         context.bind_scalar(argument, writer.emit(f"trunc i8 {load('i8', slot)} to i1"))
@@ -127,7 +145,9 @@ def _load_argument(context: Context, argument: Value, slot: int, pads_nan: bool)
     return slot + 1
 
 
-def _program_loop(context: Context, function: Function, used: set[int], grid: Sequence[str]) -> None:
+def _program_loop(
+    context: Context, function: Function, used: set[int], grid: Sequence[str]
+) -> None:
     """The loop over programs: the linear number is divided once, then the coordinates count on."""
     writer = context.writer
     gx, gy, _ = grid

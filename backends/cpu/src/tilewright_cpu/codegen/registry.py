@@ -9,9 +9,37 @@ from tilewright_cpu.codegen.context import Methods
 from tilewright_cpu.codegen.control import calls, control_flow, scalar_region
 from tilewright_cpu.codegen.intrinsics import target_intrinsics
 from tilewright_cpu.codegen.loops import evaluate, materialize
-from tilewright_cpu.codegen.ops import assertions, atomics, debug, descriptors, dot, dot_scaled, histogram, map, memory, rearrange, reduce, scan
+from tilewright_cpu.codegen.ops import (
+    assertions,
+    atomics,
+    debug,
+    descriptors,
+    dot,
+    dot_scaled,
+    histogram,
+    map,
+    memory,
+    rearrange,
+    reduce,
+    scan,
+)
 
-_MODULES: Final = (control_flow, calls, memory, reduce, assertions, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
+_MODULES: Final = (
+    control_flow,
+    calls,
+    memory,
+    reduce,
+    assertions,
+    atomics,
+    debug,
+    descriptors,
+    dot,
+    dot_scaled,
+    histogram,
+    map,
+    rearrange,
+    scan,
+)
 METHODS: Final = Methods(
     materialize.materialize,
     materialize.copy_buffer,

@@ -44,7 +44,13 @@ from tilewright.errors import BackendError
 from tilewright.llvm.codegen.interrupts import uninterrupted
 from tilewright_cpu.status import INTERRUPTED
 from tilewright_cpu.target import available_cores
-from tilewright_cpu.threading.native_pool import COMMON_SYMBOLS, MAX_WORKERS, THREAD_SYMBOLS, pool_ir, supports_threads
+from tilewright_cpu.threading.native_pool import (
+    COMMON_SYMBOLS,
+    MAX_WORKERS,
+    THREAD_SYMBOLS,
+    pool_ir,
+    supports_threads,
+)
 
 MODES = ("auto", "openmp", "native", "python", "serial")
 
@@ -79,7 +85,22 @@ class KernelRecord(ctypes.Structure):
     )
 
 
-_JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "asleep", "polls", "memory", "cleared")
+_JOB_WORDS = (
+    "function",
+    "arguments",
+    "programs",
+    "chunk",
+    "entered",
+    "cycles",
+    "done",
+    "lanes",
+    "lane",
+    "pace",
+    "asleep",
+    "polls",
+    "memory",
+    "cleared",
+)
 
 
 class _Job(ctypes.Structure):
@@ -137,18 +158,28 @@ class Pool:
         self.threads = 1 if mode == "serial" else min(threads, MAX_WORKERS + 1)
         native = supports_threads(machine, system)
         if mode in ("native", "openmp") and not native:
-            raise BackendError(f"TILEWRIGHT_CPU_POOL={mode} needs Linux on x86-64 or aarch64, not {triple}")
+            raise BackendError(
+                f"TILEWRIGHT_CPU_POOL={mode} needs Linux on x86-64 or aarch64, not {triple}"
+            )
         self.mode = mode if mode in ("python", "serial") else "native" if native else "python"
         listening = os.name == "posix" and sys.implementation.name == "cpython"
-        text = pool_ir(machine, threads=native, listening=listening, spin=SPIN, spin_caller=SPIN_CALLER)
+        text = pool_ir(
+            machine, threads=native, listening=listening, spin=SPIN, spin_caller=SPIN_CALLER
+        )
         symbols = (*COMMON_SYMBOLS, *THREAD_SYMBOLS) if native else COMMON_SYMBOLS
         self._object = load_host_code("thread pool", text, symbols)
         address = self._object.address
         self.estimate_address, self.serial_address = address("estimate"), address("serial")
         self.poll_address = address("poll")
-        self.launch_address = 0 if self.mode == "python" else address("launch") if native else self.serial_address
-        self._serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.serial_address)
-        self._estimate = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(self.estimate_address)
+        self.launch_address = (
+            0 if self.mode == "python" else address("launch") if native else self.serial_address
+        )
+        self._serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+            self.serial_address
+        )
+        self._estimate = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(
+            self.estimate_address
+        )
         self._forked = False
         self._native = native
         self.cycles_per_second = _cycles_per_second(machine)
@@ -157,15 +188,22 @@ class Pool:
         self._set("pace", ctypes.c_int64, max(1, int(PACE_SECONDS * self.cycles_per_second)))
         self._listen()
         if native:
-            self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address("launch"))
-            self._forget, self._stop = ctypes.CFUNCTYPE(None)(address("forget")), ctypes.CFUNCTYPE(None)(address("stop"))
+            self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+                address("launch")
+            )
+            self._forget, self._stop = (
+                ctypes.CFUNCTYPE(None)(address("forget")),
+                ctypes.CFUNCTYPE(None)(address("stop")),
+            )
             self._set_workers = ctypes.CFUNCTYPE(None, ctypes.c_int32)(address("set_workers"))
             self._set_workers(self.threads - 1 if self.mode == "native" else 0)
             os.register_at_fork(after_in_child=self._after_fork)
             atexit.register(self.stop)
         self._share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("share_timed"))
         pointers = [ctypes.c_void_p] * 4
-        self._prepare = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64, ctypes.c_int64)(address("prepare"))
+        self._prepare = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64, ctypes.c_int64)(
+            address("prepare")
+        )
         self._executor: ThreadPoolExecutor | None = None
         self._waiting: ThreadPoolExecutor | None = None
         self._resident: ThreadPoolExecutor | None = None
@@ -173,7 +211,12 @@ class Pool:
         if self.mode == "python" and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
-    def _set(self, symbol: str, kind: type[ctypes.c_int64] | type[ctypes.c_int32] | type[ctypes.c_void_p], value: int) -> None:
+    def _set(
+        self,
+        symbol: str,
+        kind: type[ctypes.c_int64] | type[ctypes.c_int32] | type[ctypes.c_void_p],
+        value: int,
+    ) -> None:
         kind.from_address(self._object.address(symbol)).value = value
 
     def run(self, record: int, arguments: int | bytes, programs: int) -> None:
@@ -260,7 +303,9 @@ class Pool:
             return
         shared = _SharedJob(self, record, arguments, programs, threads)
         with shared:
-            futures: list[Future[None]] = [_submit(self._threads(), shared.work) for _ in range(threads - 1)]
+            futures: list[Future[None]] = [
+                _submit(self._threads(), shared.work) for _ in range(threads - 1)
+            ]
             self._share(shared.address)
             for future in futures:
                 # one that has not begun will find nothing left to do
@@ -272,11 +317,15 @@ class Pool:
         each = max(1, 16 * job.cycles // job.done)
         # down soon, up slowly, as the native pool has it
         low, high = sorted((each, kernel.cost))
-        kernel.cost = each if not kernel.cost else max(1, min((3 * low + high) // 4, 2 * kernel.cost))
+        kernel.cost = (
+            each if not kernel.cost else max(1, min((3 * low + high) // 4, 2 * kernel.cost))
+        )
 
     # ---- programs that wait for each other
 
-    def run_waiting(self, record: int, arguments: int | bytes, programs: int, stuck: Callable[[int, int], None]) -> None:
+    def run_waiting(
+        self, record: int, arguments: int | bytes, programs: int, stuck: Callable[[int, int], None]
+    ) -> None:
         """Run programs of a kernel that may wait for each other, up to :data:`RESIDENT` at once.
 
         There are as many threads as for other kernels at first. Where no program begins for
@@ -307,7 +356,10 @@ class Pool:
                     before, since = now, time.monotonic()
                 elif len(running) < most:
                     self._set("crowded", ctypes.c_int64, 1)
-                    running += [_submit(executor, shared.work) for _ in range(min(len(running), most - len(running)))]
+                    running += [
+                        _submit(executor, shared.work)
+                        for _ in range(min(len(running), most - len(running)))
+                    ]
                 elif time.monotonic() - since > STUCK_SECONDS:
                     since = float("inf")
                     stuck(len(running), now)
@@ -391,16 +443,24 @@ class _SharedJob:
         job: the record that the native code reads, at ``address``.
     """
 
-    def __init__(self, pool: Pool, record: int, arguments: int | bytes, programs: int, threads: int) -> None:
+    def __init__(
+        self, pool: Pool, record: int, arguments: int | bytes, programs: int, threads: int
+    ) -> None:
         self.job = _Job()
         self.address = ctypes.addressof(self.job)
         self._pool, self._arguments = pool, arguments
-        self._start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
+        self._start = (
+            arguments
+            if isinstance(arguments, int)
+            else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
+        )
         self._threads, self._lanes = threads, (ctypes.c_int64 * (8 * threads))()
         self._over = False
         self._begun: list[None] = []
         self._ended: list[None] = []
-        pool._prepare(self.address, ctypes.addressof(self._lanes), record, self._start, programs, threads)
+        pool._prepare(
+            self.address, ctypes.addressof(self._lanes), record, self._start, programs, threads
+        )
 
     def work(self) -> None:
         """Run programs until none is left, on the calling thread; none where the job has ended."""
@@ -411,7 +471,10 @@ class _SharedJob:
 
     def left(self) -> int:
         """Return how many programs have not begun."""
-        return sum(max(0, self._lanes[8 * lane + 1] - self._lanes[8 * lane]) for lane in range(self._threads))
+        return sum(
+            max(0, self._lanes[8 * lane + 1] - self._lanes[8 * lane])
+            for lane in range(self._threads)
+        )
 
     def __enter__(self) -> None:
         pass
@@ -420,14 +483,18 @@ class _SharedJob:
         if type_ is not None:
             # what the programs work on does not outlive the launch
             self._over = True
-            ctypes.c_int32.from_address(ctypes.c_uint64.from_address((self._start or 0) + 24).value).value = INTERRUPTED
+            ctypes.c_int32.from_address(
+                ctypes.c_uint64.from_address((self._start or 0) + 24).value
+            ).value = INTERRUPTED
             while len(self._ended) < len(self._begun):
                 time.sleep(1e-4)
 
 
 def _restore_exception(type_: int, value: int | None, traceback: int | None) -> None:
     """Raise what ``PyErr_Fetch`` gave, whose references are taken."""
-    restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(("PyErr_Restore", ctypes.pythonapi))
+    restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+        ("PyErr_Restore", ctypes.pythonapi)
+    )
     restore(type_, value, traceback)
 
 

@@ -75,7 +75,10 @@ def columns_wrapped(x, o, start, n, m, BLOCK: tl.constexpr):
     tl.store(o + 2 * BLOCK + at[:, None] * BLOCK + at[None, :], tl.trans(v))
 
 
-KERNELS = {kernel.__name__: kernel for kernel in (copy_wrapped, softmax_wrapped, store_wrapped, loop_wrapped, columns_wrapped)}
+KERNELS = {
+    kernel.__name__: kernel
+    for kernel in (copy_wrapped, softmax_wrapped, store_wrapped, loop_wrapped, columns_wrapped)
+}
 
 
 class Compiled:
@@ -89,8 +92,13 @@ class Compiled:
         key = (name, block)
         if key not in self.known:
             like = [np.zeros(1, np.float32)] * 2 + [0, 0, 0]
-            modules = [self.module_of(KERNELS[name], like, optimise=optimise, BLOCK=block) for optimise in (False, True)]
-            self.known[key] = [(module, self.compiled(module, {"enable_fp_fusion": False})) for module in modules]
+            modules = [
+                self.module_of(KERNELS[name], like, optimise=optimise, BLOCK=block)
+                for optimise in (False, True)
+            ]
+            self.known[key] = [
+                (module, self.compiled(module, {"enable_fp_fusion": False})) for module in modules
+            ]
         return self.known[key]
 
 
@@ -99,25 +107,46 @@ def kernels(compiled: Any, module_of: Any) -> Compiled:
     return Compiled(compiled, module_of)
 
 
-def arguments_of(name: str, block: int, start: int, n: int, m: int, seed: int) -> tuple[list[Any], list[Any]]:
+def arguments_of(
+    name: str, block: int, start: int, n: int, m: int, seed: int
+) -> tuple[list[Any], list[Any]]:
     """(arguments, the arrays behind them). The data of the kernels that may index below zero start in the middle of an array."""
     if name == "columns_wrapped":
-        data, out = numbers(2 * n * m + 64, seed=seed), np.full(2 * block + block * block, 99.0, np.float32)
+        data, out = (
+            numbers(2 * n * m + 64, seed=seed),
+            np.full(2 * block + block * block, 99.0, np.float32),
+        )
         return [data[n * m + 32 :], out, start, n, m], [data, out]
     data, out = numbers(2 * (n + block), seed=seed), np.full(4 * (n + block), 99.0, np.float32)
     return [data[n:], out[n:], start, n, m], [data, out]
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=250,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(data=st.data())
 def test_random_starts_and_moduli(data: Any, kernels: Compiled, guarded: Any) -> None:
     from tilewright.reference import interpreter
 
     name = data.draw(st.sampled_from(sorted(KERNELS)))
-    block = data.draw(st.sampled_from((2, 16, 32) if name == "columns_wrapped" else (1, 2, 16, 64, 128)))
-    n = data.draw(st.one_of(st.integers(1, 3 * block), st.sampled_from((block, block + 1, 2 * block))))
-    start = data.draw(st.one_of(st.sampled_from((0, n - block, n - block + 1, n - 1, n)), st.integers(0, 4 * n)))
-    m = data.draw(st.integers(1, 12) if name == "loop_wrapped" else st.one_of(st.integers(1, block + 3), st.just(block)))
+    block = data.draw(
+        st.sampled_from((2, 16, 32) if name == "columns_wrapped" else (1, 2, 16, 64, 128))
+    )
+    n = data.draw(
+        st.one_of(st.integers(1, 3 * block), st.sampled_from((block, block + 1, 2 * block)))
+    )
+    start = data.draw(
+        st.one_of(st.sampled_from((0, n - block, n - block + 1, n - 1, n)), st.integers(0, 4 * n))
+    )
+    m = data.draw(
+        st.integers(1, 12)
+        if name == "loop_wrapped"
+        else st.one_of(st.integers(1, block + 3), st.just(block))
+    )
     if name in ("copy_wrapped", "loop_wrapped") and data.draw(st.booleans()):
         start = -start
     if name == "store_wrapped":
@@ -131,7 +160,9 @@ def test_random_starts_and_moduli(data: Any, kernels: Compiled, guarded: Any) ->
         arguments, arrays = arguments_of(name, block, start, n, m, seed)
         kernel(arguments)
         for right, ours in zip(expected, arrays, strict=True):
-            np.testing.assert_allclose(ours, right, rtol=1e-6, atol=1e-6, err_msg=f"{name} {block=} {start=} {n=} {m=}")
+            np.testing.assert_allclose(
+                ours, right, rtol=1e-6, atol=1e-6, err_msg=f"{name} {block=} {start=} {n=} {m=}"
+            )
 
 
 # ---- the fast way is there
@@ -141,26 +172,52 @@ def blocks_of(text: str) -> list[str]:
     return re.split(r"\n(?=[\w.$-]+:)", text)
 
 
-@pytest.mark.parametrize("name", ["copy_wrapped", "loop_wrapped", "columns_wrapped", "softmax_wrapped"])
-def test_loads_are_vectors_in_one_version_and_gathers_in_the_other(name: str, kernels: Compiled) -> None:
+@pytest.mark.parametrize(
+    "name", ["copy_wrapped", "loop_wrapped", "columns_wrapped", "softmax_wrapped"]
+)
+def test_loads_are_vectors_in_one_version_and_gathers_in_the_other(
+    name: str, kernels: Compiled
+) -> None:
     (_, kernel) = kernels(name, 32)[1]
     blocks = blocks_of(kernel.code.stages["llir"])
-    gathers = {number for number, block in enumerate(blocks) if "call <" in block and "@llvm.masked.gather" in block}
-    vectors = {number for number, block in enumerate(blocks) if re.search(r"= (load <\d+ x float>|call <\d+ x float> @llvm.masked.load)", block)} - gathers
+    gathers = {
+        number
+        for number, block in enumerate(blocks)
+        if "call <" in block and "@llvm.masked.gather" in block
+    }
+    vectors = {
+        number
+        for number, block in enumerate(blocks)
+        if re.search(r"= (load <\d+ x float>|call <\d+ x float> @llvm.masked.load)", block)
+    } - gathers
     assert gathers and vectors
 
 
 def test_stores_are_vectors_on_one_way_and_scatters_on_the_other(kernels: Compiled) -> None:
     (_, kernel) = kernels("store_wrapped", 32)[1]
     text = kernel.code.stages["llir"]
-    assert "@llvm.masked.scatter" in text and re.search(r"store <\d+ x float>|@llvm.masked.store.v\d+f32", text)
+    assert "@llvm.masked.scatter" in text and re.search(
+        r"store <\d+ x float>|@llvm.masked.store.v\d+f32", text
+    )
 
 
 # ---- matrix products whose operands wrap
 
 
 @device_function
-def matmul_wrapped(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, MASKED: tl.constexpr, PROMISED: tl.constexpr):
+def matmul_wrapped(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    MASKED: tl.constexpr,
+    PROMISED: tl.constexpr,
+):
     rows = (tl.program_id(0) * BM + tl.arange(0, BM)) % M
     columns = (tl.program_id(1) * BN + tl.arange(0, BN)) % N
     if PROMISED:
@@ -181,16 +238,33 @@ def matmul_wrapped(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.
         bp += BK * N
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    tl.store(c + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 @pytest.mark.parametrize("promised", [False, True])
-@pytest.mark.parametrize("shape", [(64, 64, 32), (37, 50, 29), (5, 7, 16), (32, 33, 17), (65, 31, 64)])
-def test_matmuls_with_rows_and_columns_that_wrap(shape: tuple[int, int, int], promised: bool, kernel_agrees: Check) -> None:
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 32), (37, 50, 29), (5, 7, 16), (32, 33, 17), (65, 31, 64)]
+)
+def test_matmuls_with_rows_and_columns_that_wrap(
+    shape: tuple[int, int, int], promised: bool, kernel_agrees: Check
+) -> None:
     m, n, k = shape
     a, b, c = numbers(m * k), numbers(k * n, seed=1), np.full(m * n, 99.0, np.float32)
     grid = (-(-m // 32), -(-n // 32), 1)
-    found = kernel_agrees(matmul_wrapped, [a, b, c, m, n, k], grid, BM=32, BN=32, BK=16, MASKED=k % 16 != 0, PROMISED=promised)
+    found = kernel_agrees(
+        matmul_wrapped,
+        [a, b, c, m, n, k],
+        grid,
+        BM=32,
+        BN=32,
+        BK=16,
+        MASKED=k % 16 != 0,
+        PROMISED=promised,
+    )
     np.testing.assert_array_equal(found[2].reshape(m, n), a.reshape(m, k) @ b.reshape(k, n))
 
 

@@ -65,13 +65,17 @@ def computed(x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BL
 
 
 @device_function
-def without_other(x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def without_other(
+    x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr
+):
     i = tl.arange(0, BLOCK)
     tl.store(o, _of(tl.load(x + i, mask=i < n), KIND))
 
 
 @device_function
-def where_flagged(x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def where_flagged(
+    x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr
+):
     i = tl.arange(0, BLOCK)
     on = (i < n) & (tl.load(flags + i) != 0)
     v = tl.load(x + i, mask=on, other=OTHER)
@@ -168,7 +172,11 @@ def test_bounds_of_every_form(mask: str, module_of: Any, compiled: Any, tmp_path
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     x = np.random.default_rng(2).integers(1, 100, BLOCK).astype(np.int32)
-    for type_, kind, counts in (("i32", np.int32, COUNTS), ("u32", np.uint32, [0, 1, 37, 2**31 + 5, 2**32 - 7, 2**32 - 100]), ("i64", np.int64, COUNTS)):
+    for type_, kind, counts in (
+        ("i32", np.int32, COUNTS),
+        ("u32", np.uint32, [0, 1, 37, 2**31 + 5, 2**32 - 7, 2**32 - 100]),
+        ("i64", np.int64, COUNTS),
+    ):
         run = compiled(module_of(made.bounded, [x, x, x, 0], {"n": type_}, BLOCK=BLOCK))
         for n in counts:
             y, total = np.zeros(BLOCK, np.int32), np.zeros(1, np.int32)
@@ -181,5 +189,7 @@ def test_bounds_of_every_form(mask: str, module_of: Any, compiled: Any, tmp_path
 
 @pytest.mark.parametrize("number", [0.0, 1.0])
 @pytest.mark.parametrize("other", [0.0, -INF, 3.0])
-def test_masks_of_a_bound_and_of_what_memory_tells(other: float, number: float, check: Check) -> None:
+def test_masks_of_a_bound_and_of_what_memory_tells(
+    other: float, number: float, check: Check
+) -> None:
     check(where_flagged, other, number)

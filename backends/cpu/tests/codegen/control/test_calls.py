@@ -41,7 +41,9 @@ def load_call_use(x, o, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("block", [1, 16, 64])
-def test_a_callee_overwrites_what_the_caller_loaded_before(block: int, kernel_agrees: Check) -> None:
+def test_a_callee_overwrites_what_the_caller_loaded_before(
+    block: int, kernel_agrees: Check
+) -> None:
     kernel_agrees(load_call_use, [numbers(block), np.zeros(2 * block + 2, np.float32)], BLOCK=block)
 
 
@@ -157,7 +159,9 @@ function @grow(%t: tile<48xf32>, %n: i32) -> (tile<48xf32>, tile<48xi1>) {
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
-def test_a_callee_does_not_write_over_the_tiles_it_is_given(n: int, same_as_reference: Check) -> None:
+def test_a_callee_does_not_write_over_the_tiles_it_is_given(
+    n: int, same_as_reference: Check
+) -> None:
     same_as_reference(TILE_ARGUMENTS, [numbers(48), np.zeros(96, np.float32), n])
 
 
@@ -172,7 +176,9 @@ def load_block(d, o, i, j):
 
 @device_function
 def pass_descriptors(x, o, m, n):
-    with_nan = tl.make_tensor_descriptor(x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option="nan")
+    with_nan = tl.make_tensor_descriptor(
+        x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option="nan"
+    )
     with_zero = tl.make_tensor_descriptor(x, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8])
     load_block(with_nan, o, -1, 2)
     load_block(with_zero, o + 32, -1, 2)
@@ -181,12 +187,18 @@ def pass_descriptors(x, o, m, n):
 
 def test_a_callee_pads_as_each_descriptor_says(kernel_agrees: Check) -> None:
     found = kernel_agrees(pass_descriptors, [numbers(40), np.zeros(96, np.float32), 5, 8])
-    assert np.isnan(found[1][:32]).any() and not np.isnan(found[1][32:64]).any() and np.isnan(found[1][64:]).any()
+    assert (
+        np.isnan(found[1][:32]).any()
+        and not np.isnan(found[1][32:64]).any()
+        and np.isnan(found[1][64:]).any()
+    )
 
 
 @device_function(noinline=True)
 def make_descriptor(x, m, n, PADDING: tl.constexpr):
-    return tl.make_tensor_descriptor(x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option=PADDING)
+    return tl.make_tensor_descriptor(
+        x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option=PADDING
+    )
 
 
 @device_function(noinline=True)
@@ -213,9 +225,13 @@ def test_descriptors_as_results(kernel_agrees: Check) -> None:
 @device_function
 def choose_descriptor(x, o, m, n, c):
     if c > 0:
-        d = tl.make_tensor_descriptor(x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option="nan")
+        d = tl.make_tensor_descriptor(
+            x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option="nan"
+        )
     else:
-        d = tl.make_tensor_descriptor(x + 1, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8], padding_option="nan")
+        d = tl.make_tensor_descriptor(
+            x + 1, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8], padding_option="nan"
+        )
     at = tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :]
     tl.store(o + at, d.load([-1, 2]))
 
@@ -227,8 +243,12 @@ def test_descriptors_out_of_branches(c: int, kernel_agrees: Check) -> None:
 
 @device_function
 def carry_descriptors(x, o, m, n, count):
-    d = tl.make_tensor_descriptor(x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option="nan")
-    e = tl.make_tensor_descriptor(x + 1, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8], padding_option="nan")
+    d = tl.make_tensor_descriptor(
+        x, shape=[m, n], strides=[n, 1], block_shape=[4, 8], padding_option="nan"
+    )
+    e = tl.make_tensor_descriptor(
+        x + 1, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8], padding_option="nan"
+    )
     at = tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :]
     for i in range(count):
         tl.store(o + at + i * 32, d.load([-1, 2]))
@@ -236,7 +256,9 @@ def carry_descriptors(x, o, m, n, count):
     i = 0
     while i < count:
         tl.store(o + at + (count + i) * 32, e.load([2, 2]))
-        e = tl.make_tensor_descriptor(x + i, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8], padding_option="nan")
+        e = tl.make_tensor_descriptor(
+            x + i, shape=[m, n - 1], strides=[n, 1], block_shape=[4, 8], padding_option="nan"
+        )
         i += 1
     tl.store(o + at + 2 * count * 32, e.load([2, 2]))
 
@@ -267,4 +289,9 @@ def two_large_frames(x, o, BLOCK: tl.constexpr):
 
 
 def test_callees_with_tiles_beyond_the_stack(kernel_agrees: Check) -> None:
-    kernel_agrees(two_large_frames, [numbers(1 << 17, np.int32), np.zeros(3 << 17, np.int32)], BLOCK=1 << 17, relative=0)
+    kernel_agrees(
+        two_large_frames,
+        [numbers(1 << 17, np.int32), np.zeros(3 << 17, np.int32)],
+        BLOCK=1 << 17,
+        relative=0,
+    )

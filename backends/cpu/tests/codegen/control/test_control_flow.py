@@ -81,8 +81,22 @@ def bounds(o, lower, upper, STEP: tl.constexpr):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, -1, -3])
-@pytest.mark.parametrize(("lower", "upper"), [(0, 10), (10, 0), (-7, 8), (8, -7), (-5, -5), (3, 4), (-(2**31), -(2**31) + 5), (2**31 - 8, 2**31 - 1)])
-def test_bounds_of_either_sign_with_steps(lower: int, upper: int, step: int, kernel_agrees: Check) -> None:
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        (0, 10),
+        (10, 0),
+        (-7, 8),
+        (8, -7),
+        (-5, -5),
+        (3, 4),
+        (-(2**31), -(2**31) + 5),
+        (2**31 - 8, 2**31 - 1),
+    ],
+)
+def test_bounds_of_either_sign_with_steps(
+    lower: int, upper: int, step: int, kernel_agrees: Check
+) -> None:
     if (upper - lower) * step > 2**20:
         pytest.skip("too many turns")
     kernel_agrees(bounds, [np.zeros(3, np.int32), np.int32(lower), np.int32(upper)], STEP=step)
@@ -90,10 +104,21 @@ def test_bounds_of_either_sign_with_steps(lower: int, upper: int, step: int, ker
 
 @pytest.mark.parametrize("name", ["int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("step", [1, 3, 5])
-def test_loops_near_the_limits_of_their_counter_end(name: str, step: int, kernel_agrees: Check) -> None:
+def test_loops_near_the_limits_of_their_counter_end(
+    name: str, step: int, kernel_agrees: Check
+) -> None:
     limits = np.iinfo(name)
-    for lower, upper in ((limits.max - 7, limits.max), (limits.min, limits.min + 4), (limits.max - 1, limits.max), (limits.max, limits.max)):
-        kernel_agrees(bounds, [np.zeros(3, name), np.dtype(name).type(lower), np.dtype(name).type(upper)], STEP=step)
+    for lower, upper in (
+        (limits.max - 7, limits.max),
+        (limits.min, limits.min + 4),
+        (limits.max - 1, limits.max),
+        (limits.max, limits.max),
+    ):
+        kernel_agrees(
+            bounds,
+            [np.zeros(3, name), np.dtype(name).type(lower), np.dtype(name).type(upper)],
+            STEP=step,
+        )
 
 
 @device_function
@@ -115,7 +140,9 @@ def pointers(x, o, n, stride, BLOCK: tl.constexpr):
 @pytest.mark.parametrize("n", [0, 1, 4])
 @pytest.mark.parametrize("stride", [0, 1, 5, 32])
 def test_carried_pointers_and_offsets(n: int, stride: int, kernel_agrees: Check) -> None:
-    kernel_agrees(pointers, [numbers(256, np.int64), np.zeros(32 * 5, np.int64), n, stride], BLOCK=32)
+    kernel_agrees(
+        pointers, [numbers(256, np.int64), np.zeros(32 * 5, np.int64), n, stride], BLOCK=32
+    )
 
 
 @device_function
@@ -198,7 +225,12 @@ def sums_in_loops(x, o, n, m, BLOCK: tl.constexpr):
 @pytest.mark.parametrize(("n", "m"), [(1, 0), (1, 1), (3, 4)])
 @pytest.mark.parametrize("block", [16, 256])
 def test_sums_over_loops(n: int, m: int, block: int, kernel_agrees: Check) -> None:
-    kernel_agrees(sums_in_loops, [numbers(8 * block, np.float32), np.zeros(8, np.float32), n, m], BLOCK=block, relative=1e-5)
+    kernel_agrees(
+        sums_in_loops,
+        [numbers(8 * block, np.float32), np.zeros(8, np.float32), n, m],
+        BLOCK=block,
+        relative=1e-5,
+    )
 
 
 @device_function
@@ -216,22 +248,32 @@ def sums(x, o, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (4, 4), (2, 64), (64, 2), (16, 32)])
-def test_sums_of_negative_zeros_have_their_sign(rows: int, columns: int, module_of: Any, compiled: Any) -> None:
+def test_sums_of_negative_zeros_have_their_sign(
+    rows: int, columns: int, module_of: Any, compiled: Any
+) -> None:
     x, found = np.full((rows, columns), -0.0, np.float32), np.ones(rows + columns + 1, np.float32)
     compiled(module_of(sums, [x, found], ROWS=rows, COLUMNS=columns))([x, found])
     assert (found == 0).all() and np.signbit(found).all()
 
 
 @pytest.mark.parametrize("element", ["fp16", "bf16"])
-def test_sums_of_narrow_floats_are_rounded_once(element: str, module_of: Any, compiled: Any) -> None:
+def test_sums_of_narrow_floats_are_rounded_once(
+    element: str, module_of: Any, compiled: Any
+) -> None:
     """Of sixteenths of what the sum's last bit is worth, each is lost where it is added on its own."""
     least = 2.0**-10 if element == "fp16" else 2.0**-7
     type_ = F16 if element == "fp16" else BF16
     x = np.full((16, 64), least / 16, np.float32)
     x[:, 0] = x[0] = 1
     narrow, found = encode(x, type_), np.zeros(81, numpy_dtype(type_))
-    compiled(module_of(sums, [narrow, found], {"x": f"*{element}", "o": f"*{element}"}, ROWS=16, COLUMNS=64))([narrow, found])
-    exact = np.concatenate([x.sum(1, dtype=np.float64), x.sum(0, dtype=np.float64), [x[0].sum(dtype=np.float64)]])
+    compiled(
+        module_of(
+            sums, [narrow, found], {"x": f"*{element}", "o": f"*{element}"}, ROWS=16, COLUMNS=64
+        )
+    )([narrow, found])
+    exact = np.concatenate(
+        [x.sum(1, dtype=np.float64), x.sum(0, dtype=np.float64), [x[0].sum(dtype=np.float64)]]
+    )
     assert np.array_equal(found, encode(exact.astype(np.float32), type_))
 
 
@@ -262,7 +304,9 @@ def branches(x, o, c, BLOCK: tl.constexpr):
 @pytest.mark.parametrize("c", [-1, 1, 2])
 @pytest.mark.parametrize("block", [1, 16, 64])
 def test_tiles_out_of_branches(c: int, block: int, kernel_agrees: Check) -> None:
-    kernel_agrees(branches, [numbers(block), np.zeros(2 * block + 1, np.int32), np.int32(c)], BLOCK=block)
+    kernel_agrees(
+        branches, [numbers(block), np.zeros(2 * block + 1, np.int32), np.int32(c)], BLOCK=block
+    )
 
 
 @device_function
@@ -284,7 +328,9 @@ def branch_in_loop(x, o, n, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 9])
 def test_branches_that_depend_on_carried_tiles(n: int, kernel_agrees: Check) -> None:
-    kernel_agrees(branch_in_loop, [numbers(32), np.zeros(64, np.float32), n], BLOCK=32, relative=1e-4)
+    kernel_agrees(
+        branch_in_loop, [numbers(32), np.zeros(64, np.float32), n], BLOCK=32, relative=1e-4
+    )
 
 
 @device_function
@@ -383,11 +429,15 @@ kernel @forward(%x: ptr<i32>, %o: ptr<i32>, %n: i32) {
 
 
 @pytest.mark.parametrize("n", [-1, 0, 1, 4])
-def test_a_while_loop_that_hands_on_other_values_than_it_carries(n: int, same_as_reference: Check) -> None:
+def test_a_while_loop_that_hands_on_other_values_than_it_carries(
+    n: int, same_as_reference: Check
+) -> None:
     same_as_reference(WHILE_FORWARDS, [numbers(24), np.zeros(48, np.int32), n])
 
 
-def test_while_loops_ask_whether_to_go_on_and_others_do_not(module_of: Callable[..., Any], compiled: Callable[..., Any]) -> None:
+def test_while_loops_ask_whether_to_go_on_and_others_do_not(
+    module_of: Callable[..., Any], compiled: Callable[..., Any]
+) -> None:
     loops = compiled(module_of(while_swapping, [numbers(64), np.zeros(96, np.int32), 6], BLOCK=32))
     counted = compiled(module_of(swap, [numbers(96), np.zeros(97, np.int32), 3], BLOCK=32))
     text = loops.code.stages["llir"]
@@ -413,7 +463,11 @@ def count_tiles_up(o, n):
     tl.store(o, -1)
 
 
-@pytest.mark.parametrize(("kernel", "first"), [(count_up, FIRST_OF_SCALARS), (count_tiles_up, FIRST)], ids=["scalars", "tiles"])
+@pytest.mark.parametrize(
+    ("kernel", "first"),
+    [(count_up, FIRST_OF_SCALARS), (count_tiles_up, FIRST)],
+    ids=["scalars", "tiles"],
+)
 def test_a_loop_checks_after_as_many_iterations_as_the_check_returned(
     kernel: Any, first: int, module_of: Callable[..., Any], compiled: Callable[..., Any]
 ) -> None:
@@ -426,11 +480,17 @@ def test_a_loop_checks_after_as_many_iterations_as_the_check_returned(
         asked.append(out[0])
         return [5, 1, 40, 0][len(asked) - 1]
 
-    answer = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(poll)
+    answer = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+        poll
+    )
     loaded = load_object(counted.code.binary, [symbol, poll_symbol(symbol)])
-    ctypes.c_void_p.from_address(loaded.address(poll_symbol(symbol))).value = ctypes.cast(answer, ctypes.c_void_p).value
+    ctypes.c_void_p.from_address(loaded.address(poll_symbol(symbol))).value = ctypes.cast(
+        answer, ctypes.c_void_p
+    ).value
     status = np.zeros(STATUS_WORDS, np.int32)
     slots = np.asarray([3, 1, 1, status.ctypes.data, 0, out.ctypes.data, 3000], np.int64)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(loaded.address(symbol))(slots.ctypes.data, 0, 3, None)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        loaded.address(symbol)
+    )(slots.ctypes.data, 0, 3, None)
     assert asked == [first, first + 5, first + 6, first + 46]
     assert out[0] == first + 46  # neither the rest of the program nor the other two

@@ -106,13 +106,21 @@ def longest_function(text: str) -> int:
 
 
 def arguments_for(count: int) -> list[Any]:
-    return [np.random.default_rng(count).random(64, dtype=np.float32), np.zeros(3 * 64 * (count + 1), np.float32), 11]
+    return [
+        np.random.default_rng(count).random(64, dtype=np.float32),
+        np.zeros(3 * 64 * (count + 1), np.float32),
+        11,
+    ]
 
 
 @pytest.mark.parametrize("kernel", [stores, branches, reductions, within, called])
 @pytest.mark.parametrize("longest", [5, 40, LONGEST])
 def test_a_cut_kernel_gives_what_the_reference_gives(
-    kernel: Any, longest: int, monkeypatch: pytest.MonkeyPatch, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]
+    kernel: Any,
+    longest: int,
+    monkeypatch: pytest.MonkeyPatch,
+    module_of: Callable[..., Any],
+    same_as_reference: Callable[..., list[Any]],
 ) -> None:
     made: list[int] = []
 
@@ -122,15 +130,31 @@ def test_a_cut_kernel_gives_what_the_reference_gives(
 
     monkeypatch.setattr(functions, "cut_function", cut)
     arguments = arguments_for(16)
-    same_as_reference(module_of(kernel, arguments, optimise=True, COUNT=16), arguments, (3, 1, 1), relative=1e-5)
+    same_as_reference(
+        module_of(kernel, arguments, optimise=True, COUNT=16), arguments, (3, 1, 1), relative=1e-5
+    )
     assert sum(made) > (3 if longest < LONGEST else 0)
 
 
-def test_a_cut_function_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch, module_of: Callable[..., Any], compiled: Any) -> None:
-    monkeypatch.setattr(functions, "cut_function", functools.partial(cut_function, long=0, longest=40, shortest=1))
+def test_a_cut_function_stops_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch, module_of: Callable[..., Any], compiled: Any
+) -> None:
+    monkeypatch.setattr(
+        functions, "cut_function", functools.partial(cut_function, long=0, longest=40, shortest=1)
+    )
     arguments = [*arguments_for(16)[:2], 0]
-    debugged = Options(target=Target("cpu", "x86-64", kind="cpu", capabilities=CAPABILITIES), debug=True)
-    kernel = compiled(compile_function(called, {"x": "*fp32", "out": "*fp32", "k": "i32", "COUNT": "constexpr"}, {"COUNT": 16}, None, debugged))
+    debugged = Options(
+        target=Target("cpu", "x86-64", kind="cpu", capabilities=CAPABILITIES), debug=True
+    )
+    kernel = compiled(
+        compile_function(
+            called,
+            {"x": "*fp32", "out": "*fp32", "k": "i32", "COUNT": "constexpr"},
+            {"COUNT": 16},
+            None,
+            debugged,
+        )
+    )
     assert re.search(r"call i1 @\S+\.cut\d+\(", kernel.code.stages["llir"])
     kernel(arguments, (1, 1, 1))
     written = arguments[1][: 17 * 64].reshape(17, 64).any(axis=1)
@@ -138,17 +162,27 @@ def test_a_cut_function_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch, mod
     assert list(written) == [number < 9 for number in range(17)]
 
 
-@pytest.mark.parametrize(("kernel", "count"), [(stores, 400), (branches, 250), (reductions, 200), (within, 120)])
-def test_no_function_of_a_long_kernel_is_long(kernel: Any, count: int, module_of: Callable[..., Any]) -> None:
-    text = write_module(module_of(kernel, arguments_for(count), optimise=True, COUNT=count), host(), {}).text
+@pytest.mark.parametrize(
+    ("kernel", "count"), [(stores, 400), (branches, 250), (reductions, 200), (within, 120)]
+)
+def test_no_function_of_a_long_kernel_is_long(
+    kernel: Any, count: int, module_of: Callable[..., Any]
+) -> None:
+    text = write_module(
+        module_of(kernel, arguments_for(count), optimise=True, COUNT=count), host(), {}
+    ).text
     assert text.count("\n") > LONG
     assert longest_function(text) < LONGEST + 500
 
 
-def test_a_short_kernel_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, module_of: Callable[..., Any]) -> None:
+def test_a_short_kernel_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, module_of: Callable[..., Any]
+) -> None:
     module = module_of(branches, arguments_for(8), optimise=True, COUNT=8)
     as_it_is = write_module(module, host(), {}).text
     monkeypatch.setattr(functions, "cut_function", lambda *_: 0)
     assert write_module(module, host(), {}).text == as_it_is
-    monkeypatch.setattr(functions, "cut_function", functools.partial(cut_function, long=0, longest=40, shortest=1))
+    monkeypatch.setattr(
+        functions, "cut_function", functools.partial(cut_function, long=0, longest=40, shortest=1)
+    )
     assert write_module(module, host(), {}).text != as_it_is

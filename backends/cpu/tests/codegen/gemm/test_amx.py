@@ -37,7 +37,12 @@ LEFT_OUT = {"tf32": 2.0**-14, "bf16x3": 2.0**-14, "tf32x3": 2.0**-22, "bf16x6": 
 
 
 #: (M, N, K) and the tiles of a program.
-SHAPES = [((128, 96, 256), (64, 32, 64)), ((77, 130, 201), (32, 64, 128)), ((33, 17, 64), (16, 16, 64)), ((64, 64, 2048), (64, 64, 64))]
+SHAPES = [
+    ((128, 96, 256), (64, 32, 64)),
+    ((77, 130, 201), (32, 64, 128)),
+    ((33, 17, 64), (16, 16, 64)),
+    ((64, 64, 2048), (64, 64, 64)),
+]
 
 
 class TileUnit:
@@ -62,14 +67,29 @@ class TileUnit:
     def check(self) -> None:
         """Fail where a processor would have ended the process, where no product ran, and where a configuration was left."""
         assert self._library.tile_machine_error() == b""
-        products, configurations, releases = (self._library.tile_machine_count(which) for which in range(3))
-        assert products and configurations == releases and not self._library.tile_machine_configured()
+        products, configurations, releases = (
+            self._library.tile_machine_count(which) for which in range(3)
+        )
+        assert (
+            products and configurations == releases and not self._library.tile_machine_configured()
+        )
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: Any) -> ctypes.CDLL:
     made = tmp_path_factory.mktemp("tiles") / "tile_machine.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(made), str(Path(__file__).with_name("amx_emulation.c"))], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(made),
+            str(Path(__file__).with_name("amx_emulation.c")),
+        ],
+        check=True,
+    )
     return ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -109,10 +129,22 @@ def product(
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     for start in range(0, K, BLOCK_K):
         here = start + k
-        a = tl.load(a_ptr + rows[:, None] * sam + here[None, :] * sak, mask=(rows[:, None] < M) & (here[None, :] < K), other=0)
-        b = tl.load(b_ptr + here[:, None] * sbk + columns[None, :] * sbn, mask=(here[:, None] < K) & (columns[None, :] < N), other=0)
+        a = tl.load(
+            a_ptr + rows[:, None] * sam + here[None, :] * sak,
+            mask=(rows[:, None] < M) & (here[None, :] < K),
+            other=0,
+        )
+        b = tl.load(
+            b_ptr + here[:, None] * sbk + columns[None, :] * sbn,
+            mask=(here[:, None] < K) & (columns[None, :] < N),
+            other=0,
+        )
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=SUM)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(
+        c_ptr + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
 
 
 def draw(kind: Any, shape: tuple[int, ...]) -> Any:
@@ -125,13 +157,17 @@ def check(found: Any, a: Any, b: Any, precision: str = "ieee") -> None:
     """Integers exactly; floats by the bound of a sum in f32 of so many products."""
     if a.dtype in FLOATS:
         a, b = a.astype(np.float64), b.astype(np.float64)
-        bound = (np.abs(a) @ np.abs(b)) * (min(a.shape[1], 64) * 2.0**-23 + LEFT_OUT.get(precision, 0.0))
+        bound = (np.abs(a) @ np.abs(b)) * (
+            min(a.shape[1], 64) * 2.0**-23 + LEFT_OUT.get(precision, 0.0)
+        )
         assert (np.abs(found - a @ b) <= bound).all()
     else:
         np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))
 
 
-def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precision: str = "ieee") -> Any:
+def run(
+    a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precision: str = "ieee"
+) -> Any:
     (m, k), n = a.shape, b.shape[1]
     given_a = np.ascontiguousarray(a.T).T if "a" in turned else a
     given_b = np.ascontiguousarray(b.T).T if "b" in turned else b
@@ -149,7 +185,13 @@ def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precisio
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("kind", [bfloat16, np.float16, np.int8, np.uint8])
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES)
-def test_matmuls(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
+def test_matmuls(
+    unit: TileUnit,
+    shape: tuple[int, int, int],
+    blocks: tuple[int, int, int],
+    kind: Any,
+    turned: str,
+) -> None:
     m, n, k = shape
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
     check(run(a, b, blocks, turned), a, b)
@@ -158,7 +200,13 @@ def test_matmuls(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int,
 @pytest.mark.parametrize("turned", ["", "ab"])
 @pytest.mark.parametrize("precision", LEFT_OUT)
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES[:2])
-def test_f32_where_less_is_asked_for(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int, int, int], precision: str, turned: str) -> None:
+def test_f32_where_less_is_asked_for(
+    unit: TileUnit,
+    shape: tuple[int, int, int],
+    blocks: tuple[int, int, int],
+    precision: str,
+    turned: str,
+) -> None:
     m, n, k = shape
     a, b = draw(np.float32, (m, k)), draw(np.float32, (k, n))
     check(run(a, b, blocks, turned, precision), a, b, precision)
@@ -173,7 +221,11 @@ def test_numbers_at_the_ends_of_the_range(unit: TileUnit, kind: Any) -> None:
     b[13, 4], b[15, 5], b[3, 6], b[17, 7] = np.inf, np.nan, 0, -np.inf
     a[4, 17], a[5] = 0, 0
     a[5, 19], b[19] = limits.max, 0.5
-    a[6], a[6, 21], b[21] = 0, limits.smallest_subnormal if kind is np.float16 else limits.tiny * 2.0**30, 2
+    a[6], a[6, 21], b[21] = (
+        0,
+        limits.smallest_subnormal if kind is np.float16 else limits.tiny * 2.0**30,
+        2,
+    )
     if kind is np.float32:
         a.view(np.uint32)[7, 23] = 0x7F800001  # a NaN whose leading bits are those of infinity
     with np.errstate(invalid="ignore"):
@@ -207,8 +259,12 @@ def test_infinities_of_some_programs_and_iterations(unit: TileUnit, precision: s
     assert unit.loads - 2 * finite == 2 * 3 * 2 * 4
 
 
-@pytest.mark.parametrize(("precision", "loads", "products"), [("ieee", 10, 16), ("tf32", 8, 12), ("tf32x3", 16, 24)])
-def test_parts_are_loaded_as_often_as_must_be(unit: TileUnit, precision: str, loads: int, products: int) -> None:
+@pytest.mark.parametrize(
+    ("precision", "loads", "products"), [("ieee", 10, 16), ("tf32", 8, 12), ("tf32x3", 16, 24)]
+)
+def test_parts_are_loaded_as_often_as_must_be(
+    unit: TileUnit, precision: str, loads: int, products: int
+) -> None:
     """Of 32 rows, 32 columns and 32 numbers along K; four more loads are of sums."""
     kind = np.float16 if precision == "ieee" else np.float32
     a, b = draw(kind, (32, 64)), draw(kind, (64, 32))
@@ -248,7 +304,11 @@ def test_packed_before_the_launch(unit: TileUnit, kind: Any) -> None:
     b[5, 70], a[3, 5] = np.inf, -1
     packed.refresh()
     launch()
-    assert c[3, 70] == -np.inf and np.isinf(c[:, 70]).sum() == len(c) and np.isfinite(np.delete(c, 70, 1)).all()
+    assert (
+        c[3, 70] == -np.inf
+        and np.isinf(c[:, 70]).sum() == len(c)
+        and np.isfinite(np.delete(c, 70, 1)).all()
+    )
     b[5, 70] = there
     packed.refresh()
     launch()
@@ -298,7 +358,11 @@ def test_back_to_back_matmuls(unit: TileUnit, length: int, capsys: Any) -> None:
 
 @tw.jit
 def batched(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, B: tl.constexpr, N: tl.constexpr):
-    batch, row, column = tl.arange(0, B)[:, None, None], tl.arange(0, N)[None, :, None], tl.arange(0, N)[None, None, :]
+    batch, row, column = (
+        tl.arange(0, B)[:, None, None],
+        tl.arange(0, N)[None, :, None],
+        tl.arange(0, N)[None, None, :],
+    )
     at = (batch * N + row) * N + column
     tl.store(c_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at)))
 
@@ -313,7 +377,9 @@ def test_batches(unit: TileUnit) -> None:
 def test_what_the_system_refuses_is_not_used(monkeypatch: Any) -> None:
     """A machine whose system does not let the process use its tiles is one without them."""
     text = ",".join(("+avx512f", *FEATURES))
-    monkeypatch.setattr(compilation, "host_target", lambda: ("x86_64-unknown-linux-gnu", "sapphirerapids", text))
+    monkeypatch.setattr(
+        compilation, "host_target", lambda: ("x86_64-unknown-linux-gnu", "sapphirerapids", text)
+    )
     for granted in (False, True):
         monkeypatch.setattr(tilewright_cpu.target, "ask_for_tiles", lambda granted=granted: granted)
         tilewright_cpu.target._host.cache_clear()

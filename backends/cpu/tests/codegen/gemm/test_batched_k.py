@@ -12,7 +12,13 @@ from tilewright_cpu.codegen.gemm.batched_k import IterationQueue, batch_depth
 from tilewright_cpu.codegen.ops import dot
 
 RNG = np.random.default_rng(0)
-SUMS = {"float32": tl.float32, "float16": tl.float32, "float64": tl.float64, "int8": tl.int32, "uint8": tl.int32}
+SUMS = {
+    "float32": tl.float32,
+    "float16": tl.float32,
+    "float64": tl.float64,
+    "int8": tl.int32,
+    "uint8": tl.int32,
+}
 NUMPY = {tl.float16: np.float16, tl.float32: np.float32, tl.float64: np.float64, tl.int32: np.int32}
 #: makes kernels that are compiled anew, whatever is in the cache
 SALTS = itertools.count()
@@ -72,11 +78,15 @@ def product(
         if KIND == "two":
             other = tl.dot(a + a, b, other)
         total = tl.dot(a, b, total)
-        if KIND == "large":  # memory for a while, which is not that of the iterations that wait, whatever that is on this machine
+        if (
+            KIND == "large"
+        ):  # memory for a while, which is not that of the iterations that wait, whatever that is on this machine
             for extent in tl.static_range(2):
                 many = tl.arange(0, 64 << extent)
                 left = (rows[:, None] * 0 + many[None, :] < 128 + start).to(SUM)
-                other = tl.dot(left, (many[:, None] + columns[None, :] * 0 < 128 + start).to(SUM), other)
+                other = tl.dot(
+                    left, (many[:, None] + columns[None, :] * 0 < 128 + start).to(SUM), other
+                )
         if KIND == "read":
             other += total
         if KIND == "stored":
@@ -98,13 +108,27 @@ def multiplied(a, b, block, kind="plain", counts=None, rows=None, transposed=Fal
     some = np.zeros(1, np.int32)
     blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), block, strict=True))
     product[tw.cdiv(m, block[0]), tw.cdiv(n, block[1])](
-        stored, b, c, m, n, k, *strides, some if counts is None else counts, some if rows is None else rows, SUM=sums, KIND=kind, SALT=next(SALTS), **blocks
+        stored,
+        b,
+        c,
+        m,
+        n,
+        k,
+        *strides,
+        some if counts is None else counts,
+        some if rows is None else rows,
+        SUM=sums,
+        KIND=kind,
+        SALT=next(SALTS),
+        **blocks,
     )
     return c
 
 
 def exact(a, b):
-    return a.astype(np.int64 if a.dtype.kind in "iu" else np.float64) @ b.astype(np.int64 if b.dtype.kind in "iu" else np.float64)
+    return a.astype(np.int64 if a.dtype.kind in "iu" else np.float64) @ b.astype(
+        np.int64 if b.dtype.kind in "iu" else np.float64
+    )
 
 
 def is_close(found, wanted):
@@ -114,12 +138,19 @@ def is_close(found, wanted):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kind", SUMS)
 def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, queued, monkeypatch):
-    sizes = ((64, 64, 16), (128, 64, 256)) if transposed else ((64, 64, 0), (64, 64, 16), (61, 70, 259), (64, 2048, 64), (3, 130, 100))
+    sizes = (
+        ((64, 64, 16), (128, 64, 256))
+        if transposed
+        else ((64, 64, 0), (64, 64, 16), (61, 70, 259), (64, 2048, 64), (3, 130, 100))
+    )
     cases = [(size, block) for size in sizes for block in ((64, 64, 16), (32, 32, 8))]
     operands = [(draw(kind, (m, k)), draw(kind, (k, n))) for (m, n, k), _ in cases]
 
     def results():
-        return [multiplied(a, b, block, "whole" if transposed else "plain", transposed=transposed) for (a, b), (_, block) in zip(operands, cases, strict=True)]
+        return [
+            multiplied(a, b, block, "whole" if transposed else "plain", transposed=transposed)
+            for (a, b), (_, block) in zip(operands, cases, strict=True)
+        ]
 
     together = results()
     assert queued
@@ -140,7 +171,11 @@ def test_accumulators_that_are_rounded_in_every_iteration(queued):
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_iterations_with_steps_of_their_own(kind, queued):
-    a, b, counts = draw(kind, (64, 160)), draw(kind, (160, 64)), np.array([16, 3, 16, 0, 16, 16, 16, 1, 16, 15], np.int32)
+    a, b, counts = (
+        draw(kind, (64, 160)),
+        draw(kind, (160, 64)),
+        np.array([16, 3, 16, 0, 16, 16, 16, 1, 16, 15], np.int32),
+    )
     found = multiplied(a, b, (64, 64, 16), "counts", counts=counts)
     assert queued
     kept = np.arange(160) % 16 < np.repeat(counts, 16)
@@ -149,13 +184,20 @@ def test_iterations_with_steps_of_their_own(kind, queued):
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_rows_that_differ_between_iterations(kind):
-    a, b, rows = draw(kind, (64, 96)), draw(kind, (96, 64)), np.array([64, 5, 64, 1, 0, 64], np.int32)
+    a, b, rows = (
+        draw(kind, (64, 96)),
+        draw(kind, (96, 64)),
+        np.array([64, 5, 64, 1, 0, 64], np.int32),
+    )
     found = multiplied(a, b, (64, 64, 16), "rows", rows=rows)
     seen = np.arange(64)[:, None] < np.repeat(rows, 16)[None, :]
     assert is_close(found, exact(a * seen, b))
 
 
-@pytest.mark.parametrize(("kind", "waiting"), [("read", 0), ("stored", 0), ("computed", 0), ("scanned", 0), ("two", 1), ("large", 1)])
+@pytest.mark.parametrize(
+    ("kind", "waiting"),
+    [("read", 0), ("stored", 0), ("computed", 0), ("scanned", 0), ("two", 1), ("large", 1)],
+)
 def test_what_minds_is_added_up_at_once(kind, waiting, queued):
     a, b = draw("float32", (64, 160)), draw("float32", (160, 64))
     found = multiplied(a, b, (64, 64, 16), kind)
@@ -175,7 +217,9 @@ def test_what_minds_is_added_up_at_once(kind, waiting, queued):
 
 
 @tw.jit
-def tile_after_tile(a_ptr, b_ptr, c_ptr, K, sbk, tiles, SALT: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
+def tile_after_tile(
+    a_ptr, b_ptr, c_ptr, K, sbk, tiles, SALT: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr
+):
     """Products of several blocks of rows by one program, which are stored into what the next one reads."""
     at, k = tl.arange(0, N), tl.arange(0, BLOCK)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -189,7 +233,11 @@ def tile_after_tile(a_ptr, b_ptr, c_ptr, K, sbk, tiles, SALT: tl.constexpr, N: t
 
 
 def test_loops_in_loops(queued):
-    a, b, c = draw("float32", (3 * 64, 128)) / 16, draw("float32", (128, 64)), np.full((3 * 64, 64), np.nan, np.float32)
+    a, b, c = (
+        draw("float32", (3 * 64, 128)) / 16,
+        draw("float32", (128, 64)),
+        np.full((3 * 64, 64), np.nan, np.float32),
+    )
     wanted, right = [], b.astype(np.float64)
     for tile in range(3):
         wanted.append(a[64 * tile : 64 * tile + 64] @ right)
@@ -199,7 +247,8 @@ def test_loops_in_loops(queued):
 
 
 @pytest.mark.parametrize(
-    ("steps", "k_groups", "bytes_each", "depth"), [(64, 192, 1 << 10, 3), (64, 64, 1 << 10, 1), (8, 1 << 10, 1 << 10, 16), (8, 64, 1 << 18, 2)]
+    ("steps", "k_groups", "bytes_each", "depth"),
+    [(64, 192, 1 << 10, 3), (64, 64, 1 << 10, 1), (8, 1 << 10, 1 << 10, 16), (8, 64, 1 << 18, 2)],
 )
 def test_batch_depth(steps, k_groups, bytes_each, depth):
     assert batch_depth(steps, k_groups, bytes_each, 1 << 19) == depth

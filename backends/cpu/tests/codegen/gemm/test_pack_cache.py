@@ -33,13 +33,32 @@ def unhurried(tmp_path: Any, monkeypatch: Any) -> Any:
     set_pace(max(1, int(PACE_SECONDS * pool().cycles_per_second)))
 
 
-def run(kernel: Any, programs: int, a: np.ndarray, b: np.ndarray, rows: int, *arguments: Any, **options: Any) -> np.ndarray:
+def run(
+    kernel: Any,
+    programs: int,
+    a: np.ndarray,
+    b: np.ndarray,
+    rows: int,
+    *arguments: Any,
+    **options: Any,
+) -> np.ndarray:
     """The product that a kernel computes, of ``rows`` rows and N columns."""
     salt, threads = next(SALTS), options.pop("num_threads", 1)
     # how long a program takes is not known before the first launch, which runs one at a time
     for here, there in ((a.copy(), b.copy()), (a.copy(), b.copy())):
         c = np.full((rows, N), 77, np.float32)
-        kernel[(programs,)](here, there, c, *arguments, SALT=salt, N=N, DEEP=DEEP, BLOCK=BLOCK, num_threads=threads, **options)
+        kernel[(programs,)](
+            here,
+            there,
+            c,
+            *arguments,
+            SALT=salt,
+            N=N,
+            DEEP=DEEP,
+            BLOCK=BLOCK,
+            num_threads=threads,
+            **options,
+        )
     return c
 
 
@@ -57,9 +76,22 @@ def product_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @tw.jit
-def spoiling(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr):
+def spoiling(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    SALT: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    DEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Stores zeros over all of B at a program's end: a race that shows which programs read B anew."""
-    rows, columns, inner = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, N), tl.arange(0, DEEP)
+    rows, columns, inner = (
+        tl.program_id(0) * BLOCK + tl.arange(0, BLOCK),
+        tl.arange(0, N),
+        tl.arange(0, DEEP),
+    )
     total = tl.zeros((BLOCK, N), dtype=tl.float32)
     for k in range(0, K, DEEP):
         a = tl.load(a_ptr + rows[:, None] * K + (k + inner)[None, :])
@@ -67,7 +99,10 @@ def spoiling(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.con
         total += tl.dot(a, b)
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
     for k in range(0, K, DEEP):
-        tl.store(b_ptr + (k + inner)[:, None] * N + columns[None, :], tl.zeros((DEEP, N), dtype=tl.float16))
+        tl.store(
+            b_ptr + (k + inner)[:, None] * N + columns[None, :],
+            tl.zeros((DEEP, N), dtype=tl.float16),
+        )
 
 
 @pytest.mark.parametrize("pace", [1, 1 << 60], ids=["a call each", "in one call"])
@@ -78,9 +113,23 @@ def test_programs_that_follow_each_other_do_not_pack_again(pace: int) -> None:
 
 
 @tw.jit
-def spoiling_rows(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def spoiling_rows(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    SALT: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    DEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Blocks of rows follow each other faster than those of columns; each program stores zeros over its rows of A at its end."""
-    rows, columns, inner = tl.program_id(0) % ROWS * BLOCK + tl.arange(0, BLOCK), tl.program_id(0) // ROWS * 16 + tl.arange(0, 16), tl.arange(0, DEEP)
+    rows, columns, inner = (
+        tl.program_id(0) % ROWS * BLOCK + tl.arange(0, BLOCK),
+        tl.program_id(0) // ROWS * 16 + tl.arange(0, 16),
+        tl.arange(0, DEEP),
+    )
     total = tl.zeros((BLOCK, 16), dtype=tl.float32)
     for k in range(0, K, DEEP):
         a = tl.load(a_ptr + rows[:, None] * K + (k + inner)[None, :])
@@ -88,7 +137,10 @@ def spoiling_rows(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: t
         total += tl.dot(a, b)
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
     for k in range(0, K, DEEP):
-        tl.store(a_ptr + rows[:, None] * K + (k + inner)[None, :], tl.zeros((BLOCK, DEEP), dtype=tl.float16))
+        tl.store(
+            a_ptr + rows[:, None] * K + (k + inner)[None, :],
+            tl.zeros((BLOCK, DEEP), dtype=tl.float16),
+        )
 
 
 @pytest.mark.parametrize("pace", [1, 1 << 60], ids=["a call each", "in one call"])
@@ -96,7 +148,10 @@ def spoiling_rows(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: t
 def test_programs_of_the_next_columns_do_not_pack_the_same_rows_again(rows: int, pace: int) -> None:
     a, b = draw(rows * BLOCK, K), draw(K, N)
     set_pace(pace)
-    found, exact = run(spoiling_rows, rows * N // 16, a, b, rows * BLOCK, K=K, ROWS=rows), product_of(a, b)
+    found, exact = (
+        run(spoiling_rows, rows * N // 16, a, b, rows * BLOCK, K=K, ROWS=rows),
+        product_of(a, b),
+    )
     check(found[:, :16], exact[:, :16])
     if rows > WAYS:  # each row was replaced before it came again
         exact[:, 16:] = 0
@@ -107,7 +162,9 @@ def test_a_launch_sees_what_was_stored_since_the_last_one() -> None:
     a, b, c, salt = draw(M, K), draw(K, N), np.zeros((M, N), np.float32), next(SALTS)
     set_pace(1)
     for _ in range(4):
-        blocks[(2 * PROGRAMS,)](a, b, c, K, SALT=salt, N=N, DEEP=DEEP, BLOCK=BLOCK, NARROW=32, num_threads=1)
+        blocks[(2 * PROGRAMS,)](
+            a, b, c, K, SALT=salt, N=N, DEEP=DEEP, BLOCK=BLOCK, NARROW=32, num_threads=1
+        )
         check(c, product_of(a, b))
         a[:], b[:] = draw(M, K), draw(K, N)
 
@@ -118,7 +175,9 @@ def test_the_cache_is_freed() -> None:
 
     def launch(times: int) -> Any:
         for _ in range(times):
-            blocks[(2 * PROGRAMS,)](a, b, c, 4 * K, SALT=salt, N=N, DEEP=DEEP, BLOCK=BLOCK, NARROW=32, num_threads=2)
+            blocks[(2 * PROGRAMS,)](
+                a, b, c, 4 * K, SALT=salt, N=N, DEEP=DEEP, BLOCK=BLOCK, NARROW=32, num_threads=2
+            )
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     set_pace(1)
@@ -128,10 +187,24 @@ def test_the_cache_is_freed() -> None:
 
 
 @tw.jit
-def refilled(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr, WHERE: tl.constexpr):
+def refilled(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    SALT: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    DEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WHERE: tl.constexpr,
+):
     """Each program adds one to B before it multiplies by it, before the loop or in it; only one program may be under way."""
     program = tl.program_id(0)
-    rows, columns, inner = program * BLOCK + tl.arange(0, BLOCK), tl.arange(0, N), tl.arange(0, DEEP)
+    rows, columns, inner = (
+        program * BLOCK + tl.arange(0, BLOCK),
+        tl.arange(0, N),
+        tl.arange(0, DEEP),
+    )
     if WHERE == "before":
         for k in range(0, K, DEEP):
             at = b_ptr + (k + inner)[:, None] * N + columns[None, :]
@@ -160,11 +233,25 @@ def test_what_programs_store_in_between_is_seen(where: str) -> None:
 
 
 @tw.jit
-def seen(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr, HOW: tl.constexpr):
+def seen(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    SALT: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    DEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HOW: tl.constexpr,
+):
     """Programs read the same addresses in their own way: those with an odd number B transposed, or every other row of it, or each more columns than the one
     before."""
     program = tl.program_id(0)
-    rows, columns, inner = program * BLOCK + tl.arange(0, BLOCK), tl.arange(0, N), tl.arange(0, DEEP)
+    rows, columns, inner = (
+        program * BLOCK + tl.arange(0, BLOCK),
+        tl.arange(0, N),
+        tl.arange(0, DEEP),
+    )
     turned = HOW == "turned" and program % 2 == 1
     stride_k, stride_n = tl.where(turned, 1, N), tl.where(turned, K, 1)
     if HOW == "apart":
@@ -173,7 +260,11 @@ def seen(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constex
     total = tl.zeros((BLOCK, N), dtype=tl.float32)
     for k in range(0, K, DEEP):
         a = tl.load(a_ptr + rows[:, None] * K + (k + inner)[None, :])
-        b = tl.load(b_ptr + (k + inner)[:, None] * stride_k + columns[None, :] * stride_n, mask=columns[None, :] < there, other=0.0)
+        b = tl.load(
+            b_ptr + (k + inner)[:, None] * stride_k + columns[None, :] * stride_n,
+            mask=columns[None, :] < there,
+            other=0.0,
+        )
         total += tl.dot(a, b)
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
 
@@ -181,21 +272,45 @@ def seen(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constex
 @pytest.mark.parametrize("how", ["turned", "apart", "masked"])
 def test_programs_with_a_view_of_their_own(how: str) -> None:
     a, b = draw(M, K), draw(2 * K if how == "apart" else K, N)
-    others = {"turned": lambda: b.reshape(N, K).T, "apart": lambda: b[::2], "masked": lambda: b[:K].copy()}[how]
+    others = {
+        "turned": lambda: b.reshape(N, K).T,
+        "apart": lambda: b[::2],
+        "masked": lambda: b[:K].copy(),
+    }[how]
     views = [others() if program % 2 else b[:K].copy() for program in range(PROGRAMS)]
     if how == "masked":
         for program, view in enumerate(views):
             view[:, (program + 1) * 16 :] = 0
     check(
         run(seen, PROGRAMS, a, b, M, K=K, HOW=how),
-        np.concatenate([product_of(a[program * BLOCK : (program + 1) * BLOCK], view) for program, view in enumerate(views)]),
+        np.concatenate(
+            [
+                product_of(a[program * BLOCK : (program + 1) * BLOCK], view)
+                for program, view in enumerate(views)
+            ]
+        ),
     )
 
 
 @tw.jit
-def every(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr, OF: tl.constexpr):
+def every(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    SALT: tl.constexpr,
+    K: tl.constexpr,
+    N: tl.constexpr,
+    DEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    OF: tl.constexpr,
+):
     """Programs read an operand from the same address on, those with an odd number every second row of it only."""
-    program, both, columns, inner = tl.program_id(0), tl.arange(0, BLOCK), tl.arange(0, N), tl.arange(0, DEEP)
+    program, both, columns, inner = (
+        tl.program_id(0),
+        tl.arange(0, BLOCK),
+        tl.arange(0, N),
+        tl.arange(0, DEEP),
+    )
     step_a, step_b = 1 + program % 2 * (OF == "a"), 1 + program % 2 * (OF == "b")
     total = tl.zeros((BLOCK, N), dtype=tl.float32)
     for k in range(0, K, DEEP):
@@ -210,20 +325,44 @@ def test_strides_tell_apart_what_begins_at_the_same_address(operand: str) -> Non
     a, b, exact = draw(2 * BLOCK, K), draw(K + DEEP, N), []
     for step in (1, 2, 1, 2):
         here = a[:: step if operand == "a" else 1][:BLOCK]
-        inner = np.concatenate([k + np.arange(DEEP) * (step if operand == "b" else 1) for k in range(0, K, DEEP)])
+        inner = np.concatenate(
+            [k + np.arange(DEEP) * (step if operand == "b" else 1) for k in range(0, K, DEEP)]
+        )
         exact.append(product_of(here, b[inner]))
     check(run(every, 4, a, b, 4 * BLOCK, K=K, OF=operand), np.concatenate(exact))
 
 
 @tw.jit
-def blocks(a_ptr, b_ptr, c_ptr, K, SALT: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr, NARROW: tl.constexpr):
+def blocks(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    K,
+    SALT: tl.constexpr,
+    N: tl.constexpr,
+    DEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NARROW: tl.constexpr,
+):
     """Blocks of columns follow each other faster than those of rows; K is not known."""
     at = tl.program_id(0) % (N // NARROW) * NARROW
-    rows, columns, inner = tl.program_id(0) // (N // NARROW) * BLOCK + tl.arange(0, BLOCK), at + tl.arange(0, NARROW), tl.arange(0, DEEP)
+    rows, columns, inner = (
+        tl.program_id(0) // (N // NARROW) * BLOCK + tl.arange(0, BLOCK),
+        at + tl.arange(0, NARROW),
+        tl.arange(0, DEEP),
+    )
     total = tl.zeros((BLOCK, NARROW), dtype=tl.float32)
     for k in range(0, K, DEEP):
-        a = tl.load(a_ptr + rows[:, None] * K + (k + inner)[None, :], mask=(k + inner)[None, :] < K, other=0.0)
-        b = tl.load(b_ptr + (k + inner)[:, None] * N + columns[None, :], mask=(k + inner)[:, None] < K, other=0.0)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + (k + inner)[None, :],
+            mask=(k + inner)[None, :] < K,
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + (k + inner)[:, None] * N + columns[None, :],
+            mask=(k + inner)[:, None] < K,
+            other=0.0,
+        )
         total += tl.dot(a, b)
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
 

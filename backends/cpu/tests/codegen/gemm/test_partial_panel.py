@@ -15,7 +15,10 @@ from kernels.matmul import matmul
 @pytest.mark.parametrize("rows, depth", [(40, 130), (128, 64), (3, 70)])
 def test_columns_left_over(columns: int, rows: int, depth: int) -> None:
     random = np.random.default_rng(columns)
-    a, b = (random.integers(-8, 8, shape).astype(np.float32) for shape in ((rows, depth), (depth, columns)))
+    a, b = (
+        random.integers(-8, 8, shape).astype(np.float32)
+        for shape in ((rows, depth), (depth, columns))
+    )
     memory = np.full(rows * columns + 128, 7.0, np.float32)
     matmul(a, b, memory[: rows * columns].reshape(rows, columns))
     np.testing.assert_array_equal(memory[: rows * columns], (a @ b).reshape(-1))

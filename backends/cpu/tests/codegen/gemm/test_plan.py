@@ -41,8 +41,15 @@ def hardware(arch: str, bits: int, registers: int = 16, *features: str, **limits
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(m=_EXTENTS, n=_EXTENTS, lanes=st.sampled_from([2, 4, 8, 16]), registers=st.sampled_from([8, 16, 32]))
-def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, lanes: int, registers: int) -> None:
+@given(
+    m=_EXTENTS,
+    n=_EXTENTS,
+    lanes=st.sampled_from([2, 4, 8, 16]),
+    registers=st.sampled_from([8, 16, 32]),
+)
+def test_blocks_cover_every_element_once_and_fit_the_registers(
+    m: int, n: int, lanes: int, registers: int
+) -> None:
     block = choose_block(m, n, lanes, hardware("x86-64", 256, registers))
     assert block.rows * block.vectors + block.vectors + 1 <= registers
     columns: list[int] = []
@@ -54,11 +61,18 @@ def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, l
         assert panel.widths[-1] < 2 * panel.valid  # the smallest that holds them
     assert columns == list(range(n))
     assert packed_columns(split_columns(n, block)) - n < block.lanes
-    rows = [first + number * size + row for first, count, size in split_rows(m, block) for number in range(count) for row in range(size)]
+    rows = [
+        first + number * size + row
+        for first, count, size in split_rows(m, block)
+        for number in range(count)
+        for row in range(size)
+    ]
     assert rows == list(range(m))
 
 
-@pytest.mark.parametrize(("registers", "rows", "vectors"), [(8, 2, 2), (16, 6, 2), (32, 6, 4), (64, 14, 4)])
+@pytest.mark.parametrize(
+    ("registers", "rows", "vectors"), [(8, 2, 2), (16, 6, 2), (32, 6, 4), (64, 14, 4)]
+)
 def test_blocks_follow_from_the_registers(registers: int, rows: int, vectors: int) -> None:
     found = hardware("x86-64", 256, registers)
     assert found.block == (rows, vectors)
@@ -90,7 +104,9 @@ def test_few_columns_or_rows_keep_as_many_accumulators() -> None:
         (I8, I8, ("avx2",), 256, WORD_PAIRS),
     ],
 )
-def test_scheme_by_features(a: object, b: object, features: tuple[str, ...], bits: int, scheme: object) -> None:
+def test_scheme_by_features(
+    a: object, b: object, features: tuple[str, ...], bits: int, scheme: object
+) -> None:
     assert choose_scheme(a, b, hardware("x86-64", bits, 16, *features)) is scheme  # type: ignore[arg-type]
 
 
@@ -105,7 +121,9 @@ def test_scheme_by_features(a: object, b: object, features: tuple[str, ...], bit
         (F64, F64, ("dotprod",), FMA64),
     ],
 )
-def test_arm_has_schemes_of_its_own(a: object, b: object, features: tuple[str, ...], scheme: object) -> None:
+def test_arm_has_schemes_of_its_own(
+    a: object, b: object, features: tuple[str, ...], scheme: object
+) -> None:
     assert choose_scheme(a, b, hardware("aarch64", 128, 32, *features)) is scheme  # type: ignore[arg-type]
 
 
@@ -129,7 +147,9 @@ def test_tiles_by_precision(element: FloatType, precision: str, scheme: object) 
     tiled = hardware("x86-64", 512, 32, *TILES)
     assert choose_scheme(element, element, tiled, (64, 64, 64), precision) is scheme
     assert not choose_scheme(element, element, tiled, (64, 64, 24), precision).tiled
-    assert not choose_scheme(element, element, hardware("x86-64", 512, 32), (64, 64, 64), precision).tiled
+    assert not choose_scheme(
+        element, element, hardware("x86-64", 512, 32), (64, 64, 64), precision
+    ).tiled
 
 
 @pytest.mark.parametrize(("sums", "scheme"), [(F32, HALF_TILES), (F16, FMA32)])
@@ -137,7 +157,15 @@ def test_accumulators_in_f16_are_rounded_as_they_grow(sums: FloatType, scheme: o
     """A unit whose sums are in f32 cannot do that."""
     matrix = Matrix("%p", F16, 64, 64, 64, 1)
     writer: Any = None
-    gemm = Gemm(writer, hardware("x86-64", 512, 32, *TILES), (F16, F16), matrix, matrix, Accumulator("%c", sums, 64, 4, True), writer)
+    gemm = Gemm(
+        writer,
+        hardware("x86-64", 512, 32, *TILES),
+        (F16, F16),
+        matrix,
+        matrix,
+        Accumulator("%c", sums, 64, 4, True),
+        writer,
+    )
     assert gemm.scheme is scheme
 
 

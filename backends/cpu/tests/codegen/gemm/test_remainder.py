@@ -21,7 +21,13 @@ from tilewright_cpu.status import ALIGNMENT
 
 _M, _N, _K = 32, 48, 24
 #: Numbers among which infinities and NaN show whether zero times them was computed.
-_SPECIAL = Draw(array=lambda rng, count: rng.choice(np.array([1.0, -2.0, 3.0, np.inf, np.nan], np.float32), count, p=[0.4, 0.3, 0.27, 0.02, 0.01]))
+_SPECIAL = Draw(
+    array=lambda rng, count: rng.choice(
+        np.array([1.0, -2.0, 3.0, np.inf, np.nan], np.float32),
+        count,
+        p=[0.4, 0.3, 0.27, 0.02, 0.01],
+    )
+)
 
 
 class _Edges:
@@ -41,10 +47,19 @@ class _Edges:
         return value
 
     def along(self, line: Value, axis: int, shape: tuple[int, int]) -> Value:
-        value: Value = self.b.broadcast(self.b.expand_dims(line, axis=1 - axis), result=TileType(shape, element_type(line.type)))
+        value: Value = self.b.broadcast(
+            self.b.expand_dims(line, axis=1 - axis), result=TileType(shape, element_type(line.type))
+        )
         return value
 
-    def load(self, element: Type, lines: tuple[Value, Value], shape: tuple[int, int], draw: Draw, other: float | None = 0.0) -> Value:
+    def load(
+        self,
+        element: Type,
+        lines: tuple[Value, Value],
+        shape: tuple[int, int],
+        draw: Draw,
+        other: float | None = 0.0,
+    ) -> Value:
         mask = self.b.and_(self.along(lines[0], 0, shape), self.along(lines[1], 1, shape))
         pointer = self.kernel.pointers(self.kernel.pointer(element, shape, draw), shape)
         filled = None if other is None else self.kernel.constant(TileType(shape, element), other)
@@ -56,7 +71,11 @@ class _Edges:
         return a, self.load(element, (self.k_of_b, self.columns), (_K, _N), draw, other)
 
     def mask(self, rows: bool, columns: bool) -> Value | None:
-        parts = [self.along(line, axis, (_M, _N)) for axis, (line, wanted) in enumerate(((self.rows, rows), (self.columns, columns))) if wanted]
+        parts = [
+            self.along(line, axis, (_M, _N))
+            for axis, (line, wanted) in enumerate(((self.rows, rows), (self.columns, columns)))
+            if wanted
+        ]
         if not parts:
             return None
         value: Value = parts[0] if len(parts) == 1 else self.b.and_(*parts)
@@ -69,9 +88,15 @@ _BOUNDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("stored", [(False, False), (True, False), (False, True), (True, True)], ids=["unmasked", "rows", "columns", "both"])
+@pytest.mark.parametrize(
+    "stored",
+    [(False, False), (True, False), (False, True), (True, True)],
+    ids=["unmasked", "rows", "columns", "both"],
+)
 @pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
-def test_infinity_in_the_remainder_is_seen_where_it_is_read(bounds: tuple[int, int, int, int], stored: tuple[bool, bool], agree: Callable[..., Any]) -> None:
+def test_infinity_in_the_remainder_is_seen_where_it_is_read(
+    bounds: tuple[int, int, int, int], stored: tuple[bool, bool], agree: Callable[..., Any]
+) -> None:
     edges = _Edges(bounds)
     a, b = edges.operands(F32, _SPECIAL)
     c = edges.kernel.load(F32, (_M, _N), INTEGRAL)
@@ -81,7 +106,9 @@ def test_infinity_in_the_remainder_is_seen_where_it_is_read(bounds: tuple[int, i
 
 @pytest.mark.parametrize("element", [F32, F16, BF16, I8, FloatType("f8e4m3fn")], ids=str)
 @pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
-def test_loop_with_masks_and_masked_store(element: Type, bounds: tuple[int, int, int, int], agree: Callable[..., Any]) -> None:
+def test_loop_with_masks_and_masked_store(
+    element: Type, bounds: tuple[int, int, int, int], agree: Callable[..., Any]
+) -> None:
     """The accumulator starts at zero, is carried, and goes through arithmetic before it is stored."""
     edges = _Edges(bounds)
     b, accumulator = edges.b, I32 if element is I8 else F32
@@ -94,13 +121,17 @@ def test_loop_with_masks_and_masked_store(element: Type, bounds: tuple[int, int,
 
     operands = edges.operands(element, draw)
     region = edges.kernel.region((I32, zero.type), body)
-    total = b.region_op("for", *(edges.kernel.constant(I32, value) for value in (0, 3, 1)), [zero], regions=[region]).result
+    total = b.region_op(
+        "for", *(edges.kernel.constant(I32, value) for value in (0, 3, 1)), [zero], regions=[region]
+    ).result
     edges.kernel.store(b.add(b.mul(total, total), zero), edges.mask(True, True))
     agree(edges.kernel.finish())
 
 
 @pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
-def test_result_that_is_also_summed(bounds: tuple[int, int, int, int], agree: Callable[..., Any]) -> None:
+def test_result_that_is_also_summed(
+    bounds: tuple[int, int, int, int], agree: Callable[..., Any]
+) -> None:
     """A masked store does not hide the rows beyond the edge where another operation reads them."""
     edges = _Edges(bounds)
     a, b = edges.operands(F32, _SPECIAL)
@@ -114,7 +145,10 @@ def test_result_that_is_also_summed(bounds: tuple[int, int, int, int], agree: Ca
 def test_other_that_is_not_zero_counts(agree: Callable[..., Any]) -> None:
     edges = _Edges((20, 30, 10, 10))
     a, b = edges.operands(F32, INTEGRAL, other=2.0)
-    edges.kernel.store(edges.b.dot(a, b, edges.kernel.constant(TileType((_M, _N), F32), 0.0)), edges.mask(True, True))
+    edges.kernel.store(
+        edges.b.dot(a, b, edges.kernel.constant(TileType((_M, _N), F32), 0.0)),
+        edges.mask(True, True),
+    )
     agree(edges.kernel.finish())
 
 
@@ -123,9 +157,14 @@ def test_transposed_and_widened_remainders(agree: Callable[..., Any]) -> None:
         edges = _Edges(bounds)
         b = edges.b
         a = b.permute(edges.load(F16, (edges.k_of_a, edges.rows), (_K, _M), INTEGRAL), order=(1, 0))
-        other = b.permute(edges.load(F16, (edges.columns, edges.k_of_b), (_N, _K), INTEGRAL), order=(1, 0))
+        other = b.permute(
+            edges.load(F16, (edges.columns, edges.k_of_b), (_N, _K), INTEGRAL), order=(1, 0)
+        )
         wide = [b.cast(value, result=TileType(value.type.shape, F32)) for value in (a, other)]
-        edges.kernel.store(b.dot(*wide, edges.kernel.constant(TileType((_M, _N), F32), 0.0)), edges.mask(True, True))
+        edges.kernel.store(
+            b.dot(*wide, edges.kernel.constant(TileType((_M, _N), F32), 0.0)),
+            edges.mask(True, True),
+        )
         agree(edges.kernel.finish())
 
 
@@ -133,24 +172,49 @@ def test_mask_from_memory(agree: Callable[..., Any]) -> None:
     """A mask that is no bound."""
     kernel = SampleKernel("dot")
     pointer = kernel.pointers(kernel.pointer(F32, (_M, _K), INTEGRAL), (_M, _K))
-    a = kernel.b.load(pointer, mask=kernel.load(I1, (_M, _K)), other=kernel.constant(TileType((_M, _K), F32), 0.0))
-    kernel.store(kernel.b.dot(a, kernel.load(F32, (_K, _N), INTEGRAL), kernel.load(F32, (_M, _N), INTEGRAL)))
+    a = kernel.b.load(
+        pointer, mask=kernel.load(I1, (_M, _K)), other=kernel.constant(TileType((_M, _K), F32), 0.0)
+    )
+    kernel.store(
+        kernel.b.dot(a, kernel.load(F32, (_K, _N), INTEGRAL), kernel.load(F32, (_M, _N), INTEGRAL))
+    )
     agree(kernel.finish())
 
 
 @tilewright.jit
 def _masked_product(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-    x = tl.load(a + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
-    y = tl.load(b + inner[:, None] * n + columns[None, :], mask=(inner[:, None] < k) & (columns[None, :] < n), other=0.0)
+    x = tl.load(
+        a + rows[:, None] * k + inner[None, :],
+        mask=(rows[:, None] < m) & (inner[None, :] < k),
+        other=0.0,
+    )
+    y = tl.load(
+        b + inner[:, None] * n + columns[None, :],
+        mask=(inner[:, None] < k) & (columns[None, :] < n),
+        other=0.0,
+    )
     at = rows[:, None] * n + columns[None, :]
     tl.store(out + at, tl.dot(x, y), mask=(rows[:, None] < m) & (columns[None, :] < n))
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 90, 50), (64, 128, 64), (63, 1, 17)])
-def test_operands_that_masks_cut_take_little_code(m: int, n: int, k: int, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]) -> None:
+def test_operands_that_masks_cut_take_little_code(
+    m: int,
+    n: int,
+    k: int,
+    module_of: Callable[..., Any],
+    same_as_reference: Callable[..., list[Any]],
+) -> None:
     rng = np.random.default_rng(m)
-    arguments = [rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32), np.zeros((m, n), np.float32), m, n, k]
+    arguments = [
+        rng.random((m, k), dtype=np.float32),
+        rng.random((k, n), dtype=np.float32),
+        np.zeros((m, n), np.float32),
+        m,
+        n,
+        k,
+    ]
     module = module_of(_masked_product, arguments, optimise=True, M=64, N=128, K=64)
     # for each operand one loop under its mask; on machines without masks the chunk that its bound cuts, of a row inside, and the one of a row outside
     for name, loads in (("x86-64-v4", 2), ("x86-64-v3", 4)):
@@ -162,12 +226,22 @@ def test_operands_that_masks_cut_take_little_code(m: int, n: int, k: int, module
 @pytest.mark.parametrize("element", [np.float32, np.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("columns", [4, 64, 1024])
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 9])
-def test_few_rows_of_a_tile(m: int, columns: int, element: Any, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]) -> None:
+def test_few_rows_of_a_tile(
+    m: int,
+    columns: int,
+    element: Any,
+    module_of: Callable[..., Any],
+    same_as_reference: Callable[..., list[Any]],
+) -> None:
     rng = np.random.default_rng(m)
     n, k = max(columns - 3, 3), 61
     a, b = rng.random((m, k)).astype(element), rng.random((k, n)).astype(element)
     arguments = [a, b, np.full((m, n), 7, element), m, n, k]
-    same_as_reference(module_of(_masked_product, arguments, optimise=True, M=16, N=columns, K=64), arguments, relative=1e-5)
+    same_as_reference(
+        module_of(_masked_product, arguments, optimise=True, M=16, N=columns, K=64),
+        arguments,
+        relative=1e-5,
+    )
 
 
 @pytest.mark.parametrize("element", [F16, BF16, I8, FloatType("f8e4m3fn")], ids=str)
@@ -175,7 +249,10 @@ def test_few_rows_of_a_tile(m: int, columns: int, element: Any, module_of: Calla
 def test_few_rows_of_narrow_elements(rows: int, element: Type, agree: Callable[..., Any]) -> None:
     edges = _Edges((rows, _N, _K, _K))
     a, b = edges.operands(element, Draw(-9, 9) if element is I8 else Draw(-2, 2, integral=True))
-    edges.kernel.store(edges.b.dot(a, b, edges.kernel.load(I32 if element is I8 else F32, (_M, _N), INTEGRAL)), edges.mask(True, True))
+    edges.kernel.store(
+        edges.b.dot(a, b, edges.kernel.load(I32 if element is I8 else F32, (_M, _N), INTEGRAL)),
+        edges.mask(True, True),
+    )
     agree(edges.kernel.finish())
 
 
@@ -189,21 +266,41 @@ def test_tile_of_few_rows(columns: int, agree: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "lanes"), [("x86-64-v3", 8), ("x86-64-v4", 16)])
-def test_few_rows_read_rows_of_b_side_by_side(name: str, lanes: int, module_of: Callable[..., Any]) -> None:
+def test_few_rows_read_rows_of_b_side_by_side(
+    name: str, lanes: int, module_of: Callable[..., Any]
+) -> None:
     """The accumulator goes through memory once for eight rows of B, each of whose lines is prefetched once."""
     arguments = [np.zeros((64, 64), np.float32)] * 3
-    text = write_module(module_of(_masked_product, [*arguments, 1, 64, 64], optimise=True, M=64, N=128, K=64), named_target(name), {}).text
-    loops = [body for body in re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE) if "prefetch" in body and "llvm.fma" in body]
+    text = write_module(
+        module_of(_masked_product, [*arguments, 1, 64, 64], optimise=True, M=64, N=128, K=64),
+        named_target(name),
+        {},
+    ).text
+    loops = [
+        body
+        for body in re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
+        if "prefetch" in body and "llvm.fma" in body
+    ]
     assert len(loops) == 1
     (body,) = loops
     assert body.count("llvm.fma") == 16 and body.count("llvm.prefetch") == 2 * 8 * lanes * 4 // 64
     assert body.count(f"store <{lanes} x float>") == 2
 
 
-def test_addresses_of_rows_are_computed_in_front_of_the_loops_along_them(module_of: Callable[..., Any]) -> None:
+def test_addresses_of_rows_are_computed_in_front_of_the_loops_along_them(
+    module_of: Callable[..., Any],
+) -> None:
     arguments = [np.zeros((64, 64), np.float32)] * 3
-    text = write_module(module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target("x86-64-v4"), {}).text
-    loops = [block for block in re.findall(r"^(loop\d+):\n((?:  .*\n)+)", text, re.MULTILINE) if f"label %{block[0]}," in block[1]]
+    text = write_module(
+        module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64),
+        named_target("x86-64-v4"),
+        {},
+    ).text
+    loops = [
+        block
+        for block in re.findall(r"^(loop\d+):\n((?:  .*\n)+)", text, re.MULTILINE)
+        if f"label %{block[0]}," in block[1]
+    ]
     copies = [body for _, body in loops if "masked.load" in body and "store <16 x float>" in body]
     assert copies and not any(" = mul " in body for body in copies)
 
@@ -214,15 +311,32 @@ def _masked_loop(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.con
     row_inside, column_inside = rows[:, None] < m, columns[None, :] < n
     total = tl.zeros((M, N), tl.float32)
     for start in range(0, k, K):
-        x = tl.load(a + rows[:, None] * k + start + inner[None, :], mask=row_inside & (inner[None, :] < k - start), other=0.0)
-        y = tl.load(b + (start + inner[:, None]) * n + columns[None, :], mask=(inner[:, None] < k - start) & column_inside, other=0.0)
+        x = tl.load(
+            a + rows[:, None] * k + start + inner[None, :],
+            mask=row_inside & (inner[None, :] < k - start),
+            other=0.0,
+        )
+        y = tl.load(
+            b + (start + inner[:, None]) * n + columns[None, :],
+            mask=(inner[:, None] < k - start) & column_inside,
+            other=0.0,
+        )
         total = tl.dot(x, y, total)
     tl.store(out + rows[:, None] * n + columns[None, :], total, mask=row_inside & column_inside)
 
 
-@pytest.mark.parametrize(("m", "n", "k", "kibibytes"), [(100, 2, 66, 80), (100, 100, 2, 80), (2, 2, 66, 16), (2, 100, 3, 16)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "kibibytes"),
+    [(100, 2, 66, 80), (100, 100, 2, 80), (2, 2, 66, 16), (2, 100, 3, 16)],
+)
 def test_memory_of_the_remainder_is_not_written(
-    m: int, n: int, k: int, kibibytes: int, module_of: Callable[..., Any], compiled: Any, monkeypatch: pytest.MonkeyPatch
+    m: int,
+    n: int,
+    k: int,
+    kibibytes: int,
+    module_of: Callable[..., Any],
+    compiled: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither of the accumulator, which nobody sees there, nor of copies and packed panels of operands, which nobody multiplies."""
     monkeypatch.setattr(stack_slots, "STACK_LIMIT", 0)
@@ -235,7 +349,9 @@ def test_memory_of_the_remainder_is_not_written(
     memory = np.full(size + ALIGNMENT, 0xA5, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     memory[start : start + cleared] = 0
-    kernel._function(kernel.pack(arguments, (1, 1, 1)).ctypes.data, 0, 1, memory.ctypes.data + start)
+    kernel._function(
+        kernel.pack(arguments, (1, 1, 1)).ctypes.data, 0, 1, memory.ctypes.data + start
+    )
     np.testing.assert_array_equal(out, a @ b)
     assert np.count_nonzero(memory[start + cleared :] != 0xA5) <= kibibytes << 10
 
@@ -243,44 +359,95 @@ def test_memory_of_the_remainder_is_not_written(
 def test_columns_left_over_have_tall_blocks(module_of: Callable[..., Any]) -> None:
     """As many rows as registers hold: a step along K waits for the one before it in each sum."""
     arguments = [np.zeros((64, 64), np.float32)] * 3
-    text = write_module(module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target("x86-64-v3"), {}).text
+    text = write_module(
+        module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64),
+        named_target("x86-64-v3"),
+        {},
+    ).text
     loops = re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
-    assert any(body.count("llvm.fma") == 12 and body.count("load <8 x float>") == 1 for body in loops)
+    assert any(
+        body.count("llvm.fma") == 12 and body.count("load <8 x float>") == 1 for body in loops
+    )
 
 
 @tilewright.jit
 def _transposed_product(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-    x = tl.load(a + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
-    y = tl.load(b + inner[:, None] + columns[None, :] * k, mask=(inner[:, None] < k) & (columns[None, :] < n), other=0.0)
-    tl.store(out + rows[:, None] * n + columns[None, :], tl.dot(x, y), mask=(rows[:, None] < m) & (columns[None, :] < n))
+    x = tl.load(
+        a + rows[:, None] * k + inner[None, :],
+        mask=(rows[:, None] < m) & (inner[None, :] < k),
+        other=0.0,
+    )
+    y = tl.load(
+        b + inner[:, None] + columns[None, :] * k,
+        mask=(inner[:, None] < k) & (columns[None, :] < n),
+        other=0.0,
+    )
+    tl.store(
+        out + rows[:, None] * n + columns[None, :],
+        tl.dot(x, y),
+        mask=(rows[:, None] < m) & (columns[None, :] < n),
+    )
 
 
 @pytest.mark.parametrize("element", [np.float32, np.float64, np.float16], ids=["f32", "f64", "f16"])
 @pytest.mark.parametrize(("n", "k"), [(61, 41), (64, 64), (3, 64), (64, 5)])
 @pytest.mark.parametrize("m", [1, 3, 8, 9, 16])
 def test_masked_columns_that_are_contiguous(
-    m: int, n: int, k: int, element: Any, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]
+    m: int,
+    n: int,
+    k: int,
+    element: Any,
+    module_of: Callable[..., Any],
+    same_as_reference: Callable[..., list[Any]],
 ) -> None:
     rng = np.random.default_rng(m)
     result = np.full((m, n), 7, np.float64 if element is np.float64 else np.float32)
-    arguments = [rng.random((m, k)).astype(element), rng.random((n, k)).astype(element), result, m, n, k]
-    same_as_reference(module_of(_transposed_product, arguments, optimise=True, M=16, N=64, K=64), arguments, relative=1e-5)
+    arguments = [
+        rng.random((m, k)).astype(element),
+        rng.random((n, k)).astype(element),
+        result,
+        m,
+        n,
+        k,
+    ]
+    same_as_reference(
+        module_of(_transposed_product, arguments, optimise=True, M=16, N=64, K=64),
+        arguments,
+        relative=1e-5,
+    )
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 48), (8, 11)])
-def test_tile_of_few_rows_and_contiguous_columns(rows: int, columns: int, agree: Callable[..., Any]) -> None:
+def test_tile_of_few_rows_and_contiguous_columns(
+    rows: int, columns: int, agree: Callable[..., Any]
+) -> None:
     kernel = SampleKernel("dot")
     a, b = kernel.load(BF16, (rows, 64), INTEGRAL), kernel.load(BF16, (columns, 64), INTEGRAL)
-    kernel.store(kernel.b.dot(a, kernel.b.permute(b, order=(1, 0)), kernel.load(F32, (rows, columns), INTEGRAL)))
+    kernel.store(
+        kernel.b.dot(
+            a, kernel.b.permute(b, order=(1, 0)), kernel.load(F32, (rows, columns), INTEGRAL)
+        )
+    )
     agree(kernel.finish())
 
 
 @pytest.mark.parametrize(("name", "lanes"), [("x86-64-v3", 8), ("x86-64-v4", 16)])
-def test_contiguous_columns_are_read_and_copied_along_k(name: str, lanes: int, module_of: Callable[..., Any]) -> None:
+def test_contiguous_columns_are_read_and_copied_along_k(
+    name: str, lanes: int, module_of: Callable[..., Any]
+) -> None:
     """Where a mask cuts a tile its copy lies as the tile does, and few rows multiply vectors along K, with no transposition."""
     arguments = [np.zeros((64, 64), np.float32)] * 3
-    text = write_module(module_of(_transposed_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target(name), {}).text
+    text = write_module(
+        module_of(_transposed_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64),
+        named_target(name),
+        {},
+    ).text
     assert "masked.scatter" not in text and "masked.gather" not in text
     loops = re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
-    assert any(body.count("llvm.fma") == 8 and body.count(f"load <{lanes} x float>") == 9 and "shuffle" not in body for body in loops)
+    assert any(
+        body.count("llvm.fma") == 8
+        and body.count(f"load <{lanes} x float>") == 9
+        and "shuffle" not in body
+        for body in loops
+    )

@@ -79,7 +79,10 @@ def test_every_piece_meets_the_next_without_a_step_back() -> None:
 
 
 def test_special_values() -> None:
-    x = np.asarray([math.inf, -math.inf, 0.0, -0.0, math.nan, 50.0, -50.0, 3.93, -3.93, 1e-45, -1e-45], np.float32)
+    x = np.asarray(
+        [math.inf, -math.inf, 0.0, -0.0, math.nan, 50.0, -50.0, 3.93, -3.93, 1e-45, -1e-45],
+        np.float32,
+    )
     x = np.concatenate([x, np.asarray([0x7F800001, 0xFFC12345], np.uint32).view(np.float32)])
     found = erf(x)
     expected = exact(x).astype(np.float32)

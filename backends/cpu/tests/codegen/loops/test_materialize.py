@@ -34,17 +34,28 @@ _IN_A_LOOP = "  %zero = constant 0 : i32\n  %one = constant 1 : i32\n  for %zero
 
 def _analysed(read: str) -> tuple[Analysis, dict[str, Value]]:
     function = parse_module(_TEXT.format(read=read)).kernel
-    return Analysis(function, 64), {value.name: value for operation in function.walk() for value in operation.results}
+    return Analysis(function, 64), {
+        value.name: value for operation in function.walk() for value in operation.results
+    }
 
 
 def test_the_first_loop_nest_writes_tiles_for_later_ones() -> None:
     analysis, values = _analysed(_ONCE)
-    assert analysis.written_by_first_nest(values["e"]) is values["narrow"] and not analysis.is_kept_at_once(values["e"])
-    assert analysis.written_by_first_nest(values["narrow"]) is None and analysis.written_by_first_nest(values["v"]) is None
+    assert analysis.written_by_first_nest(values["e"]) is values[
+        "narrow"
+    ] and not analysis.is_kept_at_once(values["e"])
+    assert (
+        analysis.written_by_first_nest(values["narrow"]) is None
+        and analysis.written_by_first_nest(values["v"]) is None
+    )
 
 
-@pytest.mark.parametrize(("alone", "kept"), [("e", False), ("narrow", False), ("v", True), ("to", True)])
-def test_a_tile_that_is_materialized_alone_is_kept_by_no_loop_nest_nor_is_the_wider_one(alone: str, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("alone", "kept"), [("e", False), ("narrow", False), ("v", True), ("to", True)]
+)
+def test_a_tile_that_is_materialized_alone_is_kept_by_no_loop_nest_nor_is_the_wider_one(
+    alone: str, kept: bool
+) -> None:
     analysis, values = _analysed(_ONCE)
     analysis.drop_kept(values[alone])
     assert analysis.written_by_first_nest(values["e"]) is (values["narrow"] if kept else None)

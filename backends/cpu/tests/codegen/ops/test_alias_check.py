@@ -71,7 +71,9 @@ def masked_twice(x, y, z, n, WHOLE_FIRST: tl.constexpr, ROWS: tl.constexpr, COLU
 
 @pytest.mark.parametrize("whole_first", [False, True])
 @pytest.mark.parametrize("shifts", [(0, 400, 1), (0, 0, 3), (3, -8, 43)])
-def test_loads_through_the_same_pointers_with_masks_of_their_own(shifts: tuple[int, ...], whole_first: bool) -> None:
+def test_loads_through_the_same_pointers_with_masks_of_their_own(
+    shifts: tuple[int, ...], whole_first: bool
+) -> None:
     """Each load has a copy of its own: what a mask leaves out is another value in the other one."""
     agrees(masked_twice, "float32", *shifts, n=95, WHOLE_FIRST=whole_first, ROWS=8, COLUMNS=32)
 

@@ -8,7 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I16, I32, I64, U16, U32, U64, FloatType, IntType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I16,
+    I32,
+    I64,
+    U16,
+    U32,
+    U64,
+    FloatType,
+    IntType,
+    TileType,
+    Type,
+)
 from tilewright.reference.numerics import decode
 from tilewright.testing.threads import side_by_side
 from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, SPECIAL, Draw, SampleKernel
@@ -30,7 +46,9 @@ def _draw(kind: str, element: Type) -> Draw:
 
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 @pytest.mark.parametrize(("kind", "element"), _KINDS, ids=str)
-def test_tile_with_shared_addresses_and_mask(kind: str, element: Type, order: str, agree: Callable[..., Any]) -> None:
+def test_tile_with_shared_addresses_and_mask(
+    kind: str, element: Type, order: str, agree: Callable[..., Any]
+) -> None:
     """Lanes that share an address follow each other in lane order, and each gives back what it found."""
     kernel = SampleKernel("atomic_rmw")
     b, shape = kernel.b, (5, 9)
@@ -38,7 +56,9 @@ def test_tile_with_shared_addresses_and_mask(kind: str, element: Type, order: st
     places = kernel.load(I32, shape, Draw(0, 7))
     pointers = b.addptr(b.splat(base, result=TileType(shape, base.type)), places)
     mask = kernel.load(I1, shape) if order in ("relaxed", "acq_rel") else None
-    old = b.atomic_rmw(pointers, kernel.load(element, shape, _draw(kind, element)), mask, kind=kind, order=order)
+    old = b.atomic_rmw(
+        pointers, kernel.load(element, shape, _draw(kind, element)), mask, kind=kind, order=order
+    )
     if mask is not None:
         old = b.select(mask, old, kernel.constant(old.type, 0))
     kernel.store(old)
@@ -58,7 +78,9 @@ def test_scalar(kind: str, element: Type, agree: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("scope", ["program", "device", "system"])
 def test_scopes(scope: str, agree: Callable[..., Any]) -> None:
     kernel = SampleKernel("atomic_rmw", grid=(4, 1, 1))
-    kernel.b.atomic_rmw(kernel.pointer(I64, (1,), output=True), kernel.constant(I64, 3), kind="add", scope=scope)
+    kernel.b.atomic_rmw(
+        kernel.pointer(I64, (1,), output=True), kernel.constant(I64, 3), kind="add", scope=scope
+    )
     agree(kernel.finish())
 
 
@@ -66,26 +88,50 @@ def test_scopes(scope: str, agree: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 def test_compare_and_swap(element: Type, order: str, agree: Callable[..., Any]) -> None:
     """About half of the lanes find what they compare with; floats compare as bits, so NaN is found."""
-    values = Draw(array=lambda rng, count: rng.integers(0, 2, count)) if isinstance(element, IntType) else _few_floats(element)
+    values = (
+        Draw(array=lambda rng, count: rng.integers(0, 2, count))
+        if isinstance(element, IntType)
+        else _few_floats(element)
+    )
     for shape in ((), (40,), (3, 7)):
         kernel = SampleKernel("atomic_cas")
         b = kernel.b
         base = kernel.pointer(element, (6,), values, output=True)
         if shape:
-            pointers = b.addptr(b.splat(base, result=TileType(shape, base.type)), kernel.load(I32, shape, Draw(0, 5)))
+            pointers = b.addptr(
+                b.splat(base, result=TileType(shape, base.type)),
+                kernel.load(I32, shape, Draw(0, 5)),
+            )
         else:
             pointers = base
-        kernel.store(b.atomic_cas(pointers, kernel.load(element, shape, values), kernel.load(element, shape, values), order=order))
+        kernel.store(
+            b.atomic_cas(
+                pointers,
+                kernel.load(element, shape, values),
+                kernel.load(element, shape, values),
+                order=order,
+            )
+        )
         agree(kernel.finish())
 
 
 def _few_floats(element: Type) -> Draw:
-    bits = {16: [0x0000, 0x8000, 0x7FC0], 32: [0x00000000, 0x80000000, 0x7FC00000], 64: [0, 1 << 63, 0x7FF8 << 48]}
+    bits = {
+        16: [0x0000, 0x8000, 0x7FC0],
+        32: [0x00000000, 0x80000000, 0x7FC00000],
+        64: [0, 1 << 63, 0x7FF8 << 48],
+    }
     assert isinstance(element, FloatType)
     dtype = np.dtype(f"u{element.bits // 8}")
     choices = np.array(bits[element.bits], dtype)
     return Draw(
-        array=lambda rng, count: rng.choice(choices, count).view(np.float16 if element is F16 else np.uint16 if element is BF16 else f"f{element.bits // 8}")
+        array=lambda rng, count: rng.choice(choices, count).view(
+            np.float16
+            if element is F16
+            else np.uint16
+            if element is BF16
+            else f"f{element.bits // 8}"
+        )
     )
 
 
@@ -97,7 +143,15 @@ def test_unread_result(agree: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "element", "total"), [("add", F32, 20000.0), ("add", F16, 2048.0), ("add", BF16, 256.0), ("add", I64, 20000), ("max", F32, 19999.0)], ids=str
+    ("kind", "element", "total"),
+    [
+        ("add", F32, 20000.0),
+        ("add", F16, 2048.0),
+        ("add", BF16, 256.0),
+        ("add", I64, 20000),
+        ("max", F32, 19999.0),
+    ],
+    ids=str,
 )
 def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled: Any) -> None:
     """20000 programs on four threads. Narrow floats stop growing where one is half a unit in the last place: at 2048 (f16) and 256 (bf16)."""
@@ -109,7 +163,16 @@ def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled
     b.atomic_rmw(base, number, kind=kind)
     sample = kernel.finish()
     run = compiled(sample.module)
-    memory = np.zeros(1, np.uint16 if element is BF16 else np.float16 if element is F16 else np.int64 if element is I64 else np.float32)
+    memory = np.zeros(
+        1,
+        np.uint16
+        if element is BF16
+        else np.float16
+        if element is F16
+        else np.int64
+        if element is I64
+        else np.float32,
+    )
     programs, threads = 20000, 4
     slots = run.pack([memory], (programs, 1, 1))
     step = programs // threads

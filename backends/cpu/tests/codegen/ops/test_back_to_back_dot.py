@@ -15,7 +15,9 @@ N = 64
 
 
 @tw.jit
-def weighted(x_ptr, v_ptr, out_ptr, sums_ptr, SALT: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr):
+def weighted(
+    x_ptr, v_ptr, out_ptr, sums_ptr, SALT: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr
+):
     """Products of exp2(x), rounded, with v, and its sums: taken before, or after, or both from what is rounded."""
     rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     at = rows * N + columns
@@ -42,14 +44,19 @@ def weighted(x_ptr, v_ptr, out_ptr, sums_ptr, SALT: tl.constexpr, N: tl.constexp
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_a_tile_whose_later_readers_read_it_rounded(kind: str, order: str) -> None:
     element = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
-    x, v = RNG.standard_normal((N, N)).astype(np.float32), RNG.standard_normal((N, N)).astype(element)
+    x, v = (
+        RNG.standard_normal((N, N)).astype(np.float32),
+        RNG.standard_normal((N, N)).astype(element),
+    )
     out, sums = np.full((N, N), 77, np.float32), np.full(N, 77, np.float32)
     weighted[(1,)](x, v, out, sums, SALT=next(SALTS), N=N, ORDER=order)
     weights = np.exp2(x.astype(np.float64))
     narrow = weights.astype(np.float32).astype(element).astype(np.float64)
     exact = {"sum twice": weights + weights**2, "both": weights + narrow}.get(order, weights).sum(1)
     np.testing.assert_allclose(sums, exact, rtol=1e-5 if order != "both" else 1e-3)
-    np.testing.assert_allclose(out, narrow @ v.astype(np.float64), atol=2e-2 if kind == "float16" else 0.2)
+    np.testing.assert_allclose(
+        out, narrow @ v.astype(np.float64), atol=2e-2 if kind == "float16" else 0.2
+    )
 
 
 @tw.jit
@@ -87,7 +94,11 @@ def rounded(x_ptr, v_ptr, out_ptr, narrow_ptr, SALT: tl.constexpr, N: tl.constex
 def test_an_operand_of_a_matmul_that_is_stored_too_keeps_its_subnormal_numbers() -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     x = (RNG.standard_normal((N, N)) * 1e-39).astype(np.float32)
-    v, out, narrow = np.ones((N, N), bfloat16), np.full((N, N), 77, np.float32), np.full((N, N), 77, bfloat16)
+    v, out, narrow = (
+        np.ones((N, N), bfloat16),
+        np.full((N, N), 77, np.float32),
+        np.full((N, N), 77, bfloat16),
+    )
     rounded[(1,)](x, v, out, narrow, SALT=next(SALTS), N=N)
     assert np.abs(out).max() < 1e-36
     assert (narrow == x.astype(bfloat16)).all() and (narrow != 0).any()
@@ -104,13 +115,20 @@ def rescaled(a_ptr, b_ptr, c_ptr, K, SALT: tl.constexpr, N: tl.constexpr, OWN: t
         if OWN:
             total = tl.dot(total, b, total * half[:, None], input_precision="ieee")
         else:
-            total = tl.dot(tl.load(a_ptr + rows * N + columns), b, total * half[:, None], input_precision="ieee")
+            total = tl.dot(
+                tl.load(a_ptr + rows * N + columns),
+                b,
+                total * half[:, None],
+                input_precision="ieee",
+            )
     tl.store(c_ptr + rows * N + columns, total)
 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_an_accumulator_that_is_scaled_before_a_matmul_is_added(own: bool) -> None:
-    a, b, c = (RNG.standard_normal(shape).astype(np.float32) / 8 for shape in ((N, N), (3, N, N), (N, N)))
+    a, b, c = (
+        RNG.standard_normal(shape).astype(np.float32) / 8 for shape in ((N, N), (3, N, N), (N, N))
+    )
     exact = c.astype(np.float64)
     for each in b.astype(np.float64):
         exact = (exact if own else a.astype(np.float64)) @ each + exact / 2

@@ -11,15 +11,42 @@ import numpy as np
 import pytest
 
 from tilewright.errors import LoweringError
-from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I1, I8, I16, I32, I64, INTEGERS, U8, U32, U64, FloatType, TileType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    FLOATS,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    INTEGERS,
+    U8,
+    U32,
+    U64,
+    FloatType,
+    TileType,
+    Type,
+)
 from tilewright_conformance.op_samples.kernel import ANY, SPECIAL, Draw, SampleKernel
 from tilewright_cpu.codegen.ops.debug import PRINT_SYMBOL
 from tilewright_cpu.status import ASSERTION_FAILED
 
-_X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the assembly is that of x86")
+_X86 = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="the assembly is that of x86"
+)
 
 _PRINT = ctypes.CFUNCTYPE(
-    None, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_int32] * 3, ctypes.POINTER(ctypes.c_int64), ctypes.c_int32, ctypes.c_uint64, ctypes.c_int32
+    None,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    *[ctypes.c_int32] * 3,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_int32,
+    ctypes.c_uint64,
+    ctypes.c_int32,
 )
 Call = tuple[str, str, tuple[int, int, int], tuple[int, ...], int, bool]
 
@@ -28,8 +55,27 @@ def _printed(compiled: Any, sample: Any, arguments: list[Any]) -> list[Call]:
     """The calls a launch makes to the print function."""
     calls: list[Call] = []
 
-    def note(prefix: bytes, element: bytes, x: int, y: int, z: int, index: Any, rank: int, bits: int, hexadecimal: int) -> None:
-        calls.append((prefix.decode(), element.decode(), (x, y, z), tuple(index[:rank]) if rank else (), bits, bool(hexadecimal)))
+    def note(
+        prefix: bytes,
+        element: bytes,
+        x: int,
+        y: int,
+        z: int,
+        index: Any,
+        rank: int,
+        bits: int,
+        hexadecimal: int,
+    ) -> None:
+        calls.append(
+            (
+                prefix.decode(),
+                element.decode(),
+                (x, y, z),
+                tuple(index[:rank]) if rank else (),
+                bits,
+                bool(hexadecimal),
+            )
+        )
 
     callback = _PRINT(note)
     address = ctypes.cast(callback, ctypes.c_void_p).value
@@ -39,7 +85,9 @@ def _printed(compiled: Any, sample: Any, arguments: list[Any]) -> list[Call]:
 
 @pytest.mark.parametrize("element", [*INTEGERS, *FLOATS], ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4)], ids=str)
-def test_print_gives_every_element_once_in_order(element: Type, shape: tuple[int, ...], compiled: Any) -> None:
+def test_print_gives_every_element_once_in_order(
+    element: Type, shape: tuple[int, ...], compiled: Any
+) -> None:
     kernel = SampleKernel("print", grid=(2, 1, 2))
     value = kernel.load(element, shape)
     kernel.b.print([value], prefix='a "b" \\ c', hex=element is U32)
@@ -47,7 +95,11 @@ def test_print_gives_every_element_once_in_order(element: Type, shape: tuple[int
     arguments = sample.make_arguments(np.random.default_rng(0))
     calls = _printed(compiled, sample, arguments)
     flat = arguments[0].ravel()
-    raw = flat.astype(np.int64).view(np.uint64) if flat.dtype.kind in "bui" else flat.view(f"u{flat.itemsize}").astype(np.uint64)
+    raw = (
+        flat.astype(np.int64).view(np.uint64)
+        if flat.dtype.kind in "bui"
+        else flat.view(f"u{flat.itemsize}").astype(np.uint64)
+    )
     head = f'idx ({", ".join(f"%{len(str(extent - 1))}d" for extent in shape)}) a "b" \\ c: '
     expected = []
     for x, z in ((0, 0), (1, 0), (0, 1), (1, 1)):
@@ -125,14 +177,20 @@ def test_llvm_is_told_what_is_assumed(compiled: Any) -> None:
 
 @_X86
 @pytest.mark.parametrize("shape", [(), (1,), (37,), (4, 6)], ids=str)
-@pytest.mark.parametrize(("element", "suffix"), [(I32, "l"), (U32, "l"), (I64, "q"), (U64, "q")], ids=str)
-def test_assembly_on_words(element: Type, suffix: str, shape: tuple[int, ...], compiled: Any, guarded: Any) -> None:
+@pytest.mark.parametrize(
+    ("element", "suffix"), [(I32, "l"), (U32, "l"), (I64, "q"), (U64, "q")], ids=str
+)
+def test_assembly_on_words(
+    element: Type, suffix: str, shape: tuple[int, ...], compiled: Any, guarded: Any
+) -> None:
     kernel = SampleKernel("inline_asm")
     x, y = (kernel.load(element, shape) for _ in range(2))
     text = f'mov{suffix} $1, $0\n\tadd{suffix} $2, $0 # "sum"'
     kernel.store(kernel.b.inline_asm([x, y], assembly=text, constraints="=&r, r, r", result=x.type))
     sample = kernel.finish()
-    a, b, out = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
+    a, b, out = guarded(
+        compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid
+    )
     assert np.array_equal(out, a + b)
 
 
@@ -142,17 +200,36 @@ def test_assembly_on_floats_in_vector_registers(compiled: Any, guarded: Any) -> 
         kernel = SampleKernel("inline_asm")
         x, y = (kernel.load(element, (19,)) for _ in range(2))
         text = f"mov{'aps' if element is F32 else 'apd'} $1, $0; mul{suffix} $2, $0"
-        kernel.store(kernel.b.inline_asm([x, y], assembly=text, constraints="=&x,x,x", result=x.type))
+        kernel.store(
+            kernel.b.inline_asm([x, y], assembly=text, constraints="=&x,x,x", result=x.type)
+        )
         sample = kernel.finish()
-        a, b, out = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
+        a, b, out = guarded(
+            compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid
+        )
         assert np.array_equal(out, a * b)
 
 
 @_X86
 @pytest.mark.parametrize(
-    ("element", "pack"), [(I8, 4), (U8, 4), (U8, 2), (U8, 1), (I16, 2), (F16, 2), (BF16, 2), (FloatType("f8e5m2"), 4), (I8, 8), (I32, 2)], ids=str
+    ("element", "pack"),
+    [
+        (I8, 4),
+        (U8, 4),
+        (U8, 2),
+        (U8, 1),
+        (I16, 2),
+        (F16, 2),
+        (BF16, 2),
+        (FloatType("f8e5m2"), 4),
+        (I8, 8),
+        (I32, 2),
+    ],
+    ids=str,
 )
-def test_narrow_elements_share_an_operand(element: Type, pack: int, compiled: Any, guarded: Any) -> None:
+def test_narrow_elements_share_an_operand(
+    element: Type, pack: int, compiled: Any, guarded: Any
+) -> None:
     """All bits flipped, 32 at a time; the count is no multiple of the pack."""
     for count in (4 * pack, 4 * pack + 1, 1):
         kernel = SampleKernel("inline_asm")
@@ -160,9 +237,15 @@ def test_narrow_elements_share_an_operand(element: Type, pack: int, compiled: An
         operands = max(1, pack * x.type.element.bits // 32)
         text = "; ".join(f"movl ${operands + i}, ${i}; notl ${i}" for i in range(operands))
         constraints = ",".join(["=&r"] * operands + ["r"] * operands)
-        kernel.store(kernel.b.inline_asm([x], assembly=text, constraints=constraints, pack=pack, result=x.type))
+        kernel.store(
+            kernel.b.inline_asm(
+                [x], assembly=text, constraints=constraints, pack=pack, result=x.type
+            )
+        )
         sample = kernel.finish()
-        a, out = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
+        a, out = guarded(
+            compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid
+        )
         assert np.array_equal(out.view(f"u{out.itemsize}"), ~a.view(f"u{a.itemsize}"))
 
 
@@ -171,11 +254,17 @@ def test_assembly_with_several_results_and_without_inputs(compiled: Any, guarded
     kernel = SampleKernel("inline_asm")
     x = kernel.load(I32, (10,))
     results = [x.type, TileType((10,), I64)]
-    for value in kernel.b.inline_asm([x], assembly="movl $2, $0; movslq $2, $1", constraints="=&r,=&r,r", results=results):
+    for value in kernel.b.inline_asm(
+        [x], assembly="movl $2, $0; movslq $2, $1", constraints="=&r,=&r,r", results=results
+    ):
         kernel.store(value)
-    kernel.store(kernel.b.inline_asm([], assembly="movl $$42, $0", constraints="=r", pure=False, result=I32))
+    kernel.store(
+        kernel.b.inline_asm([], assembly="movl $$42, $0", constraints="=r", pure=False, result=I32)
+    )
     sample = kernel.finish()
-    a, same, wide, number = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
+    a, same, wide, number = guarded(
+        compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid
+    )
     assert np.array_equal(same, a) and np.array_equal(wide, a.astype(np.int64)) and number[0] == 42
 
 
@@ -183,13 +272,19 @@ def test_assembly_with_several_results_and_without_inputs(compiled: Any, guarded
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (4, 8)], ids=str)
-@pytest.mark.parametrize(("element", "symbol"), [(F32, "hypotf"), (F64, "hypot"), (F64, "atan2")], ids=str)
-def test_function_of_two_floats(element: Type, symbol: str, shape: tuple[int, ...], compiled: Any, guarded: Any) -> None:
+@pytest.mark.parametrize(
+    ("element", "symbol"), [(F32, "hypotf"), (F64, "hypot"), (F64, "atan2")], ids=str
+)
+def test_function_of_two_floats(
+    element: Type, symbol: str, shape: tuple[int, ...], compiled: Any, guarded: Any
+) -> None:
     kernel = SampleKernel("extern")
     x, y = kernel.load(element, shape, ANY), kernel.load(element, shape, SPECIAL)
     kernel.store(kernel.b.extern([x, y], symbol=symbol, library="m", result=x.type))
     sample = kernel.finish()
-    a, b, out = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
+    a, b, out = guarded(
+        compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid
+    )
     with np.errstate(all="ignore"):
         expected = {"hypotf": np.hypot, "hypot": np.hypot, "atan2": np.arctan2}[symbol](a, b)
     np.testing.assert_allclose(out, expected, rtol=1e-6 if element is F32 else 1e-14)
@@ -199,15 +294,27 @@ def test_function_of_a_float_and_an_integer(compiled: Any, guarded: Any) -> None
     kernel = SampleKernel("extern")
     x, n = kernel.load(F64, (9,)), kernel.load(I32, (9,), Draw(-5, 5))
     kernel.store(kernel.b.extern([x, n], symbol="ldexp", result=x.type))
-    kernel.store(kernel.b.extern([kernel.load(I32, (7,), Draw(-100, 100))], symbol="abs", result=TileType((7,), I32)))
+    kernel.store(
+        kernel.b.extern(
+            [kernel.load(I32, (7,), Draw(-100, 100))], symbol="abs", result=TileType((7,), I32)
+        )
+    )
     sample = kernel.finish()
-    arguments = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
+    arguments = guarded(
+        compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid
+    )
     assert np.array_equal(arguments[2], np.ldexp(arguments[0], arguments[1]))
-    assert np.array_equal(arguments[4], np.abs(arguments[3])) or np.array_equal(arguments[3], np.abs(arguments[4]))
+    assert np.array_equal(arguments[4], np.abs(arguments[3])) or np.array_equal(
+        arguments[3], np.abs(arguments[4])
+    )
 
 
 def test_missing_function_is_named(compiled: Any) -> None:
     kernel = SampleKernel("extern")
-    kernel.store(kernel.b.extern([kernel.load(F32, ())], symbol="tilewright_has_no_such_function", result=F32))
+    kernel.store(
+        kernel.b.extern(
+            [kernel.load(F32, ())], symbol="tilewright_has_no_such_function", result=F32
+        )
+    )
     with pytest.raises(LoweringError):
         compiled(kernel.finish().module)

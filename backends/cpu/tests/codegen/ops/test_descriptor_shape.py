@@ -50,7 +50,9 @@ def through_pointers(source, x, out):
     for start in range(0, columns, source.block_shape[1]):
         j = start + tl.arange(0, source.block_shape[1])
         inside = (i < rows)[:, None] & (j < columns)[None, :]
-        loaded = tl.load(x + i[:, None] * source.strides[0] + j[None, :] * source.strides[1], mask=inside)
+        loaded = tl.load(
+            x + i[:, None] * source.strides[0] + j[None, :] * source.strides[1], mask=inside
+        )
         tl.store(out + i[:, None] * columns + j[None, :], loaded, mask=inside)
 
 
@@ -67,7 +69,9 @@ BACKENDS = ("reference", "cpu")
 SHAPES = [(7, 13, 16), (1, 1, 4), (37, 61, 64), (64, 40, 40)]
 
 
-def array(shape: tuple[int, ...], library: str, poison: bool = False) -> tuple[np.ndarray[Any, Any], Any]:
+def array(
+    shape: tuple[int, ...], library: str, poison: bool = False
+) -> tuple[np.ndarray[Any, Any], Any]:
     """Memory, aligned, as NumPy's array and as the library's."""
     size = int(np.prod(shape))
     raw = np.full(size + 4, np.nan, np.float32)
@@ -99,7 +103,9 @@ def test_numbers(shape: tuple[int, ...], library: str, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(("m", "n", "pitch"), SHAPES)
-def test_a_function_that_is_not_inlined(m: int, n: int, pitch: int, library: str, backend: str) -> None:
+def test_a_function_that_is_not_inlined(
+    m: int, n: int, pitch: int, library: str, backend: str
+) -> None:
     values, base = array((m, pitch), library)
     expected = values[:, :n].sum(axis=1, dtype=np.float64)
     for kernel, arguments in (
@@ -116,10 +122,14 @@ def test_a_function_that_is_not_inlined(m: int, n: int, pitch: int, library: str
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(("m", "n", "pitch"), SHAPES)
-def test_pointer_arithmetic_with_strides(m: int, n: int, pitch: int, library: str, backend: str) -> None:
+def test_pointer_arithmetic_with_strides(
+    m: int, n: int, pitch: int, library: str, backend: str
+) -> None:
     values, base = array((m, pitch), library)
     kept, out = array((m * n + 3,), library, poison=True)
-    compiled = through_pointers[(tw.cdiv(m, 4),)](TensorDescriptor(base, (m, n), (pitch, 1), [4, 8]), base, out, backend=backend)
+    compiled = through_pointers[(tw.cdiv(m, 4),)](
+        TensorDescriptor(base, (m, n), (pitch, 1), [4, 8]), base, out, backend=backend
+    )
     assert np.array_equal(kept[: m * n].reshape(m, n), values[:, :n])
     assert np.isnan(kept[m * n :]).all()
     assert [parameter.stored for parameter in compiled.parameters] == [False, False, True]
@@ -131,7 +141,10 @@ def test_descriptors_in_a_tuple(m: int, n: int, pitch: int, backend: str) -> Non
     values, base = array((m, pitch), "numpy")
     kept, target = array((m, pitch + 8), "numpy", poison=True)
     out = np.zeros(1, np.int64)
-    pair = TensorDescriptor(base, (m, n), (pitch, 1), [4, 8]), TensorDescriptor(target, (m, n), (pitch + 8, 1), [4, 8])
+    pair = (
+        TensorDescriptor(base, (m, n), (pitch, 1), [4, 8]),
+        TensorDescriptor(target, (m, n), (pitch + 8, 1), [4, 8]),
+    )
     in_a_tuple[(1,)](pair, out, backend=backend)
     assert np.array_equal(kept[:, :n], values[:, :n] * 3)
     assert np.isnan(kept[:, n:]).all()
@@ -141,5 +154,8 @@ def test_descriptors_in_a_tuple(m: int, n: int, pitch: int, backend: str) -> Non
 def test_extents_fit_what_kernels_read_them_as() -> None:
     base = array((4,), "numpy")[1]
     assert TensorDescriptor(base, (2**31 - 1,), (1,), [4]).shape == [2**31 - 1]
-    with pytest.raises(ValueError, match=r"extents must be below 2\*\*31, not \[2147483648\]; describe the tensor with more dimensions"):
+    with pytest.raises(
+        ValueError,
+        match=r"extents must be below 2\*\*31, not \[2147483648\]; describe the tensor with more dimensions",
+    ):
         TensorDescriptor(base, (2**31,), (1,), [4])

@@ -19,7 +19,19 @@ ELEMENTS = {
 
 
 @tw.jit
-def product(a, sa, b, sb, c, FA: tl.constexpr, FB: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BOTH: tl.constexpr):
+def product(
+    a,
+    sa,
+    b,
+    sb,
+    c,
+    FA: tl.constexpr,
+    FB: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BOTH: tl.constexpr,
+):
     i, j, g = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K // 32)
     ka: tl.constexpr = K // 2 if FA == "e2m1" else K
     kb: tl.constexpr = K // 2 if FB == "e2m1" else K
@@ -36,13 +48,28 @@ def elements(format_, rows, seed):
     return np.random.default_rng(seed).choice(ELEMENTS[format_], (rows, columns))
 
 
-@pytest.mark.parametrize(("left", "right"), [("e4m3", "e4m3"), ("e5m2", "e2m1"), ("e2m1", "e4m3"), ("bf16", "e4m3"), ("e5m2", "bf16"), ("fp16", "e2m1")])
-@pytest.mark.parametrize("exponents", [(127, 127), (254, 1), (1, 254), (0, 254), (240, 20), (0, 0), (255, 127)])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("e4m3", "e4m3"),
+        ("e5m2", "e2m1"),
+        ("e2m1", "e4m3"),
+        ("bf16", "e4m3"),
+        ("e5m2", "bf16"),
+        ("fp16", "e2m1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "exponents", [(127, 127), (254, 1), (1, 254), (0, 254), (240, 20), (0, 0), (255, 127)]
+)
 def test_scales_of_any_size_give_the_products_of_the_reference(left, right, exponents):
     a, b = elements(left, M, 0), elements(right, N, 1)
     rng = np.random.default_rng(2)
     both = right not in ("bf16", "fp16")
-    sa, sb = (np.clip(e + rng.integers(-1, 2, (rows, K // GROUP)), 0, 255).astype(np.uint8) for e, rows in zip(exponents, (M, N), strict=True))
+    sa, sb = (
+        np.clip(e + rng.integers(-1, 2, (rows, K // GROUP)), 0, 255).astype(np.uint8)
+        for e, rows in zip(exponents, (M, N), strict=True)
+    )
     found, wanted = np.ones((M, N), np.float32), np.ones((M, N), np.float32)
     for backend, c in (("cpu", found), ("reference", wanted)):
         product[(1,)](a, sa, b, sb, c, left, right, M, N, K, both, backend=backend)

@@ -133,7 +133,10 @@ def test_softmax_of_every_length_in_place(n: int, same_as_reference: Check) -> N
     apart = same_as_reference(SOFTMAX, [x, np.zeros_like(x), n], (3, 1, 1), relative=1e-6)
     from tilewright.ir.parser import parse_module
 
-    inplace = parse_module("tilewright.ir 1.0\n" + SOFTMAX.replace("%o: ptr<f32>, ", "").replace("addptr %o,", "addptr %x,"))
+    inplace = parse_module(
+        "tilewright.ir 1.0\n"
+        + SOFTMAX.replace("%o: ptr<f32>, ", "").replace("addptr %o,", "addptr %x,")
+    )
     found = same_as_reference(inplace, [x, n], (3, 1, 1), relative=1e-6)
     np.testing.assert_array_equal(found[0], apart[1])
 
@@ -169,13 +172,19 @@ kernel @move(%x: ptr<i32>, %y: ptr<i32>) {{
 
 
 def test_reversal_in_place(same_as_reference: Check) -> None:
-    text = copy_text("  %j = sub %last, %i : tile<64xi32>\n  %q = addptr %xs, %j : tile<64xptr<i32>>", "  store %q, %v")
+    text = copy_text(
+        "  %j = sub %last, %i : tile<64xi32>\n  %q = addptr %xs, %j : tile<64xptr<i32>>",
+        "  store %q, %v",
+    )
     found = same_as_reference(text, [numbers(64), numbers(64, seed=1)])
     np.testing.assert_array_equal(found[0], numbers(64)[::-1])
 
 
 def test_a_shift_in_place_reads_everything_first(same_as_reference: Check) -> None:
-    text = copy_text("  %j = add %i, %one : tile<64xi32>\n  %q = addptr %xs, %j : tile<64xptr<i32>>", "  store %q, %v")
+    text = copy_text(
+        "  %j = add %i, %one : tile<64xi32>\n  %q = addptr %xs, %j : tile<64xptr<i32>>",
+        "  store %q, %v",
+    )
     found = same_as_reference(text, [numbers(80), numbers(64, seed=1)])
     np.testing.assert_array_equal(found[0][1:65], numbers(80)[:64])
 
@@ -189,7 +198,9 @@ def test_a_load_is_not_moved_past_a_store_that_may_alias(same_as_reference: Chec
     same_as_reference(text, [numbers(64), numbers(64, seed=1)])
     from tilewright.ir.parser import parse_module
 
-    both = parse_module("tilewright.ir 1.0\n" + text.replace(", %y: ptr<i32>", "").replace("splat %y", "splat %x"))
+    both = parse_module(
+        "tilewright.ir 1.0\n" + text.replace(", %y: ptr<i32>", "").replace("splat %y", "splat %x")
+    )
     found = same_as_reference(both, [numbers(64)])
     np.testing.assert_array_equal(found[0], numbers(64)[::-1])
 
@@ -415,7 +426,9 @@ kernel @wrap(%x: ptr<i32>, %y: ptr<i32>, %start: i32, %n: i32) {
     promised = "%h = hint %m {contiguity = [32]} : tile<32xi32>"
     for hint in (plain, promised):
         for start, n in ((0, 32), (0, 100), (68, 100), (69, 100), (90, 100), (3, 5), (-7, 64)):
-            same_as_reference(text.replace("HINT", hint), [numbers(1000), numbers(256, seed=1), max(start, 0), n])
+            same_as_reference(
+                text.replace("HINT", hint), [numbers(1000), numbers(256, seed=1), max(start, 0), n]
+            )
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 16, 33])
@@ -443,7 +456,10 @@ kernel @flags(%x: ptr<i1>, %y: ptr<i1>, %n: i32) {
 
 
 def test_a_volatile_load_is_read_where_it_stands(same_as_reference: Check) -> None:
-    text = copy_text("", "  %u = load %p {volatile = true} : tile<64xi32>\n  store %p, %one\n  %q = addptr %ys, %i : tile<64xptr<i32>>\n  store %q, %u")
+    text = copy_text(
+        "",
+        "  %u = load %p {volatile = true} : tile<64xi32>\n  store %p, %one\n  %q = addptr %ys, %i : tile<64xptr<i32>>\n  store %q, %u",
+    )
     same_as_reference(text, [numbers(64), numbers(64, seed=1)])
 
 
@@ -467,7 +483,15 @@ kernel @divide(%x: ptr<T>, %y: ptr<T>, %n: i32) {
 }
 """
     rng = np.random.default_rng(0)
-    for name, dtype in (("i8", np.int8), ("i16", np.int16), ("i32", np.int32), ("i64", np.int64), ("u8", np.uint8), ("u32", np.uint32), ("u64", np.uint64)):
+    for name, dtype in (
+        ("i8", np.int8),
+        ("i16", np.int16),
+        ("i32", np.int32),
+        ("i64", np.int64),
+        ("u8", np.uint8),
+        ("u32", np.uint32),
+        ("u64", np.uint64),
+    ):
         information = np.iinfo(dtype)
         x = rng.integers(information.min, information.max, 40, dtype, endpoint=True)
         y = rng.integers(information.min, information.max, 40, dtype, endpoint=True)
@@ -490,7 +514,9 @@ def repeated(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(4, 16), (64, 2), (16, 128)])
-def test_lanes_of_one_address_all_see_what_was_there_before(rows: int, columns: int, module_of: Any, compiled: Any) -> None:
+def test_lanes_of_one_address_all_see_what_was_there_before(
+    rows: int, columns: int, module_of: Any, compiled: Any
+) -> None:
     x = numbers(columns + 1, np.int32)
     found = x.copy()
     compiled(module_of(repeated, [x], ROWS=rows, COLUMNS=columns))([found])
@@ -516,7 +542,11 @@ def test_scalars_that_are_left_out_are_not_read(module_of: Any, compiled: Any) -
 def test_a_scalar_truth_is_any_byte_but_zero(compiled: Any) -> None:
     from tilewright.ir.parser import parse_module
 
-    run = compiled(parse_module("tilewright.ir 1.0\nkernel @k(%x: ptr<i1>, %o: ptr<i8>) {\n%a = load %x : i1\n%b = cast %a : i8\nstore %o, %b\nreturn\n}"))
+    run = compiled(
+        parse_module(
+            "tilewright.ir 1.0\nkernel @k(%x: ptr<i1>, %o: ptr<i8>) {\n%a = load %x : i1\n%b = cast %a : i8\nstore %o, %b\nreturn\n}"
+        )
+    )
     for byte in (0, 1, 2, 254, 255):
         found = np.full(1, 9, np.int8)
         run([np.array([byte], np.uint8), found])

@@ -14,7 +14,9 @@ SALTS = itertools.count()
 
 
 @tw.jit
-def extremes(x_ptr, low_ptr, high_ptr, N: tl.constexpr, PROPAGATE: tl.constexpr, SALT: tl.constexpr):
+def extremes(
+    x_ptr, low_ptr, high_ptr, N: tl.constexpr, PROPAGATE: tl.constexpr, SALT: tl.constexpr
+):
     x = tl.load(x_ptr + tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :])
     if PROPAGATE:
         low, high = tl.reduce(x, 1, _lower), tl.reduce(x, 1, _higher)

@@ -65,12 +65,24 @@ def products(a: Any, b: Any) -> list[Any]:
 def fits(results: Callable[..., list[Any]], dtype: Any, x: np.ndarray, scalar: int) -> bool:
     """Whether all results of all elements are numbers of a type, in whole numbers of any size."""
     info, b = np.iinfo(dtype), int(scalar)
-    return all(info.min <= int(number) <= info.max for a in np.unique(x) for number in results(int(a), b))
+    return all(
+        info.min <= int(number) <= info.max for a in np.unique(x) for number in results(int(a), b)
+    )
 
 
-def reported(kernel: Any, x: np.ndarray, scalar: int, extents: tuple[int, int], out: np.ndarray) -> bool:
+def reported(
+    kernel: Any, x: np.ndarray, scalar: int, extents: tuple[int, int], out: np.ndarray
+) -> bool:
     try:
-        kernel[(1,)](x, np.array([scalar], x.dtype), out, ROWS=extents[0], COLUMNS=extents[1], backend="cpu", debug=True)
+        kernel[(1,)](
+            x,
+            np.array([scalar], x.dtype),
+            out,
+            ROWS=extents[0],
+            COLUMNS=extents[1],
+            backend="cpu",
+            debug=True,
+        )
     except KernelError as error:
         assert "overflow detected" in str(error)
         return True
@@ -91,20 +103,56 @@ CASES = [
 
 
 @pytest.mark.parametrize("extents", EXTENTS)
-@pytest.mark.parametrize(("kernel", "results", "dtype", "result", "scalar", "edge"), CASES, ids=lambda case: getattr(case, "__name__", str(case)))
-def test_one_element_that_overflows_is_reported(kernel: Any, results: Any, dtype: Any, result: Any, scalar: int, edge: int, extents: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "results", "dtype", "result", "scalar", "edge"),
+    CASES,
+    ids=lambda case: getattr(case, "__name__", str(case)),
+)
+def test_one_element_that_overflows_is_reported(
+    kernel: Any,
+    results: Any,
+    dtype: Any,
+    result: Any,
+    scalar: int,
+    edge: int,
+    extents: tuple[int, int],
+) -> None:
     """Elements about where a result begins to overflow, at the first and the last place and between, among small ones."""
     info, random, seen = np.iinfo(dtype), np.random.default_rng(edge), set()
-    numbers = {edge - 1, edge, edge + 1, -edge, 1 - edge, -edge - 1, info.max, info.min, 1 << (info.bits // 2), 0, 1, 2, 3, 6, 9}
+    numbers = {
+        edge - 1,
+        edge,
+        edge + 1,
+        -edge,
+        1 - edge,
+        -edge - 1,
+        info.max,
+        info.min,
+        1 << (info.bits // 2),
+        0,
+        1,
+        2,
+        3,
+        6,
+        9,
+    }
     for number in sorted(n for n in numbers if info.min <= n <= info.max):
-        for place in {0, extents[0] * extents[1] - 1, int(random.integers(extents[0] * extents[1]))}:
+        for place in {
+            0,
+            extents[0] * extents[1] - 1,
+            int(random.integers(extents[0] * extents[1])),
+        }:
             x, out = np.full(extents, 3, dtype), np.zeros(extents, result)
             x.flat[place] = number
             wild = not fits(results, result, x, scalar)
             assert reported(kernel, x, scalar, extents, out) == wild, (number, place)
             seen.add(wild)
             if not wild:
-                exact = np.array([results(int(a), int(scalar))[-1] for a in x.flat], object).astype(result).reshape(extents)
+                exact = (
+                    np.array([results(int(a), int(scalar))[-1] for a in x.flat], object)
+                    .astype(result)
+                    .reshape(extents)
+                )
                 assert np.array_equal(out, exact)
     assert seen == {False, True}
 
@@ -123,7 +171,9 @@ def test_elements_that_fit_where_their_ranges_do_not(extents: tuple[int, int]) -
     x.flat[::2], y.flat[1::2] = 40000, 1200
 
     def run() -> None:
-        products_of_two[(1,)](x, y, out, ROWS=extents[0], COLUMNS=extents[1], backend="cpu", debug=True)
+        products_of_two[(1,)](
+            x, y, out, ROWS=extents[0], COLUMNS=extents[1], backend="cpu", debug=True
+        )
 
     run()
     assert np.array_equal(out, x * y * y * x * y)
@@ -146,7 +196,9 @@ def test_a_difference_reaches_from_minimum_less_maximum() -> None:
         x[0, 20], y[0, 20] = far, far
         if overflows:
             with pytest.raises(KernelError, match="overflow"):
-                cubes_of_differences[(1,)](x, y, out, ROWS=1, COLUMNS=1024, backend="cpu", debug=True)
+                cubes_of_differences[(1,)](
+                    x, y, out, ROWS=1, COLUMNS=1024, backend="cpu", debug=True
+                )
         else:
             cubes_of_differences[(1,)](x, y, out, ROWS=1, COLUMNS=1024, backend="cpu", debug=True)
             assert np.array_equal(out, (x - y) ** 3)
@@ -179,8 +231,14 @@ def test_a_product_that_may_wrap_has_no_range() -> None:
     """2**31 and a little more is less than the least number when it wraps around and 5000 is taken from it, and would not be if it did not."""
     for number, wild in ((46340, False), (46341, True)):
         x, (y, out) = np.full((1, 1024), number, np.int32), np.zeros((2, 1, 1024), np.int32)
-        with pytest.raises(KernelError, match="overflow detected for operation sub") if wild else nullcontext():
-            behind_a_product_that_wraps[(1,)](x, y, out, ROWS=1, COLUMNS=1024, backend="cpu", debug=True)
+        with (
+            pytest.raises(KernelError, match="overflow detected for operation sub")
+            if wild
+            else nullcontext()
+        ):
+            behind_a_product_that_wraps[(1,)](
+                x, y, out, ROWS=1, COLUMNS=1024, backend="cpu", debug=True
+            )
 
 
 @tw.jit

@@ -151,7 +151,10 @@ def multiplies(x, y, start, n, BLOCK: tl.constexpr):
 @device_function
 def transposes(x, y, start, n, BLOCK: tl.constexpr):
     i, j = tl.arange(0, BLOCK // 4), tl.arange(0, 4)
-    tl.store(y + j[:, None] * (BLOCK // 4) + i[None, :], tl.trans(tl.load(x + start + i[:, None] * 4 + j[None, :])))  # here: x
+    tl.store(
+        y + j[:, None] * (BLOCK // 4) + i[None, :],
+        tl.trans(tl.load(x + start + i[:, None] * 4 + j[None, :])),
+    )  # here: x
 
 
 KERNELS = [
@@ -177,7 +180,9 @@ def checked(module_of: Any, compiled: Any) -> Callable[..., Any]:
     def get(kernel: Any, block: int = BLOCK, optimise: bool = True) -> Any:
         key = (kernel.__name__, block, optimise)
         if key not in known:
-            module = module_of(kernel, [numbers(COUNT), numbers(COUNT), 0, block], optimise=optimise, BLOCK=block)
+            module = module_of(
+                kernel, [numbers(COUNT), numbers(COUNT), 0, block], optimise=optimise, BLOCK=block
+            )
             known[key] = compiled(module, {"debug": True})
         return known[key]
 
@@ -186,10 +191,21 @@ def checked(module_of: Any, compiled: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("optimise", [False, True], ids=["as-written", "optimised"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_an_access_outside_is_reported_and_not_done(kernel: Any, optimise: bool, checked: Any, guarded: Any) -> None:
+def test_an_access_outside_is_reported_and_not_done(
+    kernel: Any, optimise: bool, checked: Any, guarded: Any
+) -> None:
     run = checked(kernel, optimise=optimise)
     line, names = place_of(kernel)
-    for start, inside in ((0, True), (LAST, True), (-1, False), (LAST + 1, False), (-BLOCK, False), (COUNT, False), (1 << 28, False), (-(1 << 28), False)):
+    for start, inside in (
+        (0, True),
+        (LAST, True),
+        (-1, False),
+        (LAST + 1, False),
+        (-BLOCK, False),
+        (COUNT, False),
+        (1 << 28, False),
+        (-(1 << 28), False),
+    ):
         x, y = numbers(COUNT, seed=1), np.full(COUNT, 99.0, np.float32)
         x_after, y_after, *_ = guarded(run, [x, y, start, BLOCK], (1, 1, 1))
         code, message, *program = run.status[:5]
@@ -200,18 +216,28 @@ def test_an_access_outside_is_reported_and_not_done(kernel: Any, optimise: bool,
             continue
         text = run.code.metadata["asserts"][message]
         assert code == OUT_OF_BOUNDS and program == [0, 0, 0]
-        assert re.fullmatch(rf"\w+ outside the memory of argument {names} at .*test_bounds\.py:{line}:\d+.*", text), text
+        assert re.fullmatch(
+            rf"\w+ outside the memory of argument {names} at .*test_bounds\.py:{line}:\d+.*", text
+        ), text
 
 
 @pytest.mark.parametrize("block", [16, 64, 1024, 1 << 14])
-@pytest.mark.parametrize("kernel", [masked_by_bound, masked_otherwise, loads, stores], ids=lambda kernel: kernel.__name__)
-def test_exactly_what_is_accessed_is_checked(kernel: Any, block: int, checked: Any, guarded: Any) -> None:
+@pytest.mark.parametrize(
+    "kernel", [masked_by_bound, masked_otherwise, loads, stores], ids=lambda kernel: kernel.__name__
+)
+def test_exactly_what_is_accessed_is_checked(
+    kernel: Any, block: int, checked: Any, guarded: Any
+) -> None:
     """Any block, start and bound: told if and only if a lane that is on is outside."""
     run, random = checked(kernel, block), np.random.default_rng(block)
     size = 2 * block + 7
     for _ in range(40):
         n = int(random.integers(0, 2 * block + 3))
-        start = int(random.choice([0, -1, size - n, size - n + 1, size - 2 * block, random.integers(-block, size)]))
+        start = int(
+            random.choice(
+                [0, -1, size - n, size - n + 1, size - 2 * block, random.integers(-block, size)]
+            )
+        )
         lanes = np.arange(2 * block if kernel in (masked_by_bound, masked_otherwise) else block)
         if kernel is masked_by_bound:
             lanes = lanes[lanes < n]
@@ -231,7 +257,14 @@ def unaligned(x, y, start, n, BLOCK: tl.constexpr):
 
 def test_parts_of_elements_are_outside_too(checked: Any, guarded: Any) -> None:
     run = checked(unaligned)
-    for start, wild in ((0, False), (-1, True), (-3, True), (4 * LAST, False), (4 * LAST + 1, True), (4 * LAST + 3, True)):
+    for start, wild in (
+        (0, False),
+        (-1, True),
+        (-3, True),
+        (4 * LAST, False),
+        (4 * LAST + 1, True),
+        (4 * LAST + 3, True),
+    ):
         guarded(run, [numbers(COUNT), numbers(COUNT), start, 0], (1, 1, 1))
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, start
 
@@ -250,12 +283,17 @@ def block_of(tensor, out_ptr):
     tl.store(out_ptr + tl.arange(0, 16), tl.reshape(tensor.load([0, 0]), (16,)))
 
 
-def test_a_launch_raises_with_kernel_line_argument_and_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_raises_with_kernel_line_argument_and_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     out = np.zeros(1000, np.float32)
     line = next(number for number, text in enumerate(SOURCE, 1) if text.endswith("# here too"))
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
     rows[(3,)](out, 1000, BLOCK=256, backend="cpu")
-    with pytest.raises(KernelError, match=rf"kernel rows: store outside the memory of argument 'out_ptr' at .*:{line}:4 .*program \(3, 0, 0\)"):
+    with pytest.raises(
+        KernelError,
+        match=rf"kernel rows: store outside the memory of argument 'out_ptr' at .*:{line}:4 .*program \(3, 0, 0\)",
+    ):
         rows[(4,)](out, 1000, BLOCK=256, backend="cpu")
 
 
@@ -282,7 +320,11 @@ def test_a_descriptor_is_checked_against_the_memory_of_its_base() -> None:
 
 def test_without_debug_there_is_nothing_of_it(module_of: Any, compiled: Any) -> None:
     code = compiled(module_of(loads, [numbers(COUNT), numbers(COUNT), 0, 0], BLOCK=BLOCK)).code
-    assert "bounds" not in code.metadata and not code.metadata["asserts"] and "ptrtoint" not in code.stages["llir"]
+    assert (
+        "bounds" not in code.metadata
+        and not code.metadata["asserts"]
+        and "ptrtoint" not in code.stages["llir"]
+    )
 
 
 def test_programs_of_c_are_not_checked(module_of: Any, compiled: Any) -> None:
@@ -290,7 +332,18 @@ def test_programs_of_c_are_not_checked(module_of: Any, compiled: Any) -> None:
     from tilewright_cpu.export import export
     from tilewright_cpu.target import host
 
-    code = compiled(module_of(loads, [numbers(COUNT), numbers(COUNT), 0, 0], BLOCK=BLOCK), {"debug": True}).code
-    parameters = [Parameter("x", "ptr<f32>"), Parameter("y", "ptr<f32>"), Parameter("start", "i32"), Parameter("n", "i32")]
+    code = compiled(
+        module_of(loads, [numbers(COUNT), numbers(COUNT), 0, 0], BLOCK=BLOCK), {"debug": True}
+    ).code
+    parameters = [
+        Parameter("x", "ptr<f32>"),
+        Parameter("y", "ptr<f32>"),
+        Parameter("start", "i32"),
+        Parameter("n", "i32"),
+    ]
     text = export("loads", code, parameters, host()).files["loads_launch.c"].decode()
-    assert "uint64_t words[13]" in text and "words[10] = INT64_MAX;" in text and "words[12] = INT64_MAX;" in text
+    assert (
+        "uint64_t words[13]" in text
+        and "words[10] = INT64_MAX;" in text
+        and "words[12] = INT64_MAX;" in text
+    )

@@ -35,11 +35,16 @@ def stores(y, flags, start, rows, columns, down, right, ROWS: tl.constexpr, COLU
 def loads(y, flags, start, rows, columns, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     on = (i < rows) & (j < columns) & (tl.load(flags + i * COLUMNS + j) != 0)
-    tl.store(flags + i * COLUMNS + j, tl.load(y + start + i * down + j * right, mask=on, other=0.0).to(tl.int8))
+    tl.store(
+        flags + i * COLUMNS + j,
+        tl.load(y + start + i * down + j * right, mask=on, other=0.0).to(tl.int8),
+    )
 
 
 @device_function
-def stores_rows(y, flags, start, rows, columns, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def stores_rows(
+    y, flags, start, rows, columns, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     tl.store(y + start + i * down + j, 1.0, mask=(i < rows) & (j < columns))
 
@@ -48,7 +53,10 @@ def stores_rows(y, flags, start, rows, columns, down, right, ROWS: tl.constexpr,
 def reduces(y, flags, start, rows, columns, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     on = (i < rows) & (j < columns) & (tl.load(flags + i * COLUMNS + j) != 0)
-    tl.store(flags + tl.arange(0, ROWS), tl.sum(tl.load(y + start + i * down + j * right, mask=on, other=0.0), axis=1).to(tl.int8))
+    tl.store(
+        flags + tl.arange(0, ROWS),
+        tl.sum(tl.load(y + start + i * down + j * right, mask=on, other=0.0), axis=1).to(tl.int8),
+    )
 
 
 KERNELS = [stores, loads, stores_rows, reduces]
@@ -62,13 +70,17 @@ def checked(module_of: Any, compiled: Any) -> Any:
         key = (kernel.__name__, rows, columns)
         if key not in known:
             arguments = [np.zeros(4, np.float32), np.zeros(4, np.int8), 0, 0, 0, 0, 0]
-            known[key] = compiled(module_of(kernel, arguments, ROWS=rows, COLUMNS=columns), {"debug": True})
+            known[key] = compiled(
+                module_of(kernel, arguments, ROWS=rows, COLUMNS=columns), {"debug": True}
+            )
         return known[key]
 
     return get
 
 
-def offsets(kernel: Any, flags: np.ndarray, rows: int, columns: int, down: int, right: int) -> np.ndarray:
+def offsets(
+    kernel: Any, flags: np.ndarray, rows: int, columns: int, down: int, right: int
+) -> np.ndarray:
     """The offsets, from the start, of the lanes that are on."""
     i, j = np.indices(flags.shape, np.int64)
     on = (i < rows) & (j < columns)
@@ -79,22 +91,43 @@ def offsets(kernel: Any, flags: np.ndarray, rows: int, columns: int, down: int, 
 
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_reports_if_and_only_if_an_active_lane_is_outside(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
+def test_reports_if_and_only_if_an_active_lane_is_outside(
+    kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any
+) -> None:
     run, random, height, width = checked(kernel, *extents), np.random.default_rng(7), *extents
     reported = 0
     for turn in range(60):
         flags = (random.random(extents) < random.choice([0.0, 0.02, 0.5, 1.0])).astype(np.int8)
         flags[random.integers(height), random.integers(width)] = 1
-        rows, columns = (int(random.choice([0, 1, extent - 1, extent, extent + 5])) for extent in extents)
-        down, right = int(random.choice([0, width, width + 3, -width, 1 - 2 * width])), int(random.choice([1, 1, 2, -1, 0, -3]))
+        rows, columns = (
+            int(random.choice([0, 1, extent - 1, extent, extent + 5])) for extent in extents
+        )
+        down, right = (
+            int(random.choice([0, width, width + 3, -width, 1 - 2 * width])),
+            int(random.choice([1, 1, 2, -1, 0, -3])),
+        )
         reached = offsets(kernel, flags, rows, columns, down, right)
         low, high = (int(reached.min()), int(reached.max())) if reached.size else (0, 0)
         size = high - low + 1 + int(random.integers(3))
         # the lanes fill the array to the last element, lie one beside it, or far away
-        start = -low + int(random.choice([0, size - 1 - (high - low), -1, size - (high - low), 1 << 20, -(1 << 20)]))
+        start = -low + int(
+            random.choice(
+                [0, size - 1 - (high - low), -1, size - (high - low), 1 << 20, -(1 << 20)]
+            )
+        )
         wild = bool(reached.size) and (start + low < 0 or start + high >= size)
-        y, *_ = guarded(run, [np.zeros(size, np.float32), flags, start, rows, columns, down, right], (1, 1, 1))
-        assert (run.status[0] == OUT_OF_BOUNDS) == wild, (turn, start, size, rows, columns, down, right)
+        y, *_ = guarded(
+            run, [np.zeros(size, np.float32), flags, start, rows, columns, down, right], (1, 1, 1)
+        )
+        assert (run.status[0] == OUT_OF_BOUNDS) == wild, (
+            turn,
+            start,
+            size,
+            rows,
+            columns,
+            down,
+            right,
+        )
         reported += wild
         if kernel in (stores, stores_rows) and not wild:
             assert np.array_equal(np.flatnonzero(y), np.unique(reached + start))
@@ -106,19 +139,57 @@ def test_reports_if_and_only_if_an_active_lane_is_outside(kernel: Any, extents: 
 def test_one_lane(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
     """The lane alone, on or off, that is outside: the first and the last of the tile, of a row, and of a column."""
     run, (height, width) = checked(kernel, *extents), extents
-    for row, column in {(0, 0), (height - 1, width - 1), (0, width - 1), (height - 1, 0), (height // 2, width // 2)}:
+    for row, column in {
+        (0, 0),
+        (height - 1, width - 1),
+        (0, width - 1),
+        (height - 1, 0),
+        (height // 2, width // 2),
+    }:
         flags = np.zeros(extents, np.int8)
         flags[row, column] = 1
         at = row * width + column
-        for size, start, wild in ((1, -at, False), (1, 1 - at, True), (1, -1 - at, True), (7, 6 - at, False), (7, 7 - at, True)):
-            guarded(run, [np.zeros(size, np.float32), flags, start, height, width, width, 1], (1, 1, 1))
+        for size, start, wild in (
+            (1, -at, False),
+            (1, 1 - at, True),
+            (1, -1 - at, True),
+            (7, 6 - at, False),
+            (7, 7 - at, True),
+        ):
+            guarded(
+                run, [np.zeros(size, np.float32), flags, start, height, width, width, 1], (1, 1, 1)
+            )
             assert (run.status[0] == OUT_OF_BOUNDS) == wild, (row, column, start)
         # all lanes but this one: it is where the array ends, or begins
         if (row, column) in ((0, 0), (height - 1, width - 1)) and height * width > 1:
             start = -1 if (row, column) == (0, 0) else 0
-            guarded(run, [np.zeros(height * width - 1, np.float32), 1 - flags, start, height, width, width, 1], (1, 1, 1))
+            guarded(
+                run,
+                [
+                    np.zeros(height * width - 1, np.float32),
+                    1 - flags,
+                    start,
+                    height,
+                    width,
+                    width,
+                    1,
+                ],
+                (1, 1, 1),
+            )
             assert run.status[0] == 0
-            guarded(run, [np.zeros(height * width - 1, np.float32), np.ones_like(flags), start, height, width, width, 1], (1, 1, 1))
+            guarded(
+                run,
+                [
+                    np.zeros(height * width - 1, np.float32),
+                    np.ones_like(flags),
+                    start,
+                    height,
+                    width,
+                    width,
+                    1,
+                ],
+                (1, 1, 1),
+            )
             assert run.status[0] == OUT_OF_BOUNDS
 
 
@@ -126,7 +197,13 @@ def test_one_lane(kernel: Any, extents: tuple[int, int], checked: Any, guarded: 
 def test_an_array_of_no_elements(kernel: Any, checked: Any, guarded: Any) -> None:
     run, flags = checked(kernel), np.ones((ROWS, COLUMNS), np.int8)
     empty = np.zeros(0, np.float32)
-    for rows, columns, wild in ((0, COLUMNS, False), (ROWS, 0, False), (1, 1, True), (ROWS, COLUMNS, True), (-5, 3, False)):
+    for rows, columns, wild in (
+        (0, COLUMNS, False),
+        (ROWS, 0, False),
+        (1, 1, True),
+        (ROWS, COLUMNS, True),
+        (-5, 3, False),
+    ):
         guarded(run, [empty, flags.copy(), 0, rows, columns, COLUMNS, 1], (1, 1, 1))
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, (rows, columns)
 
@@ -154,9 +231,18 @@ def wrapping_bound(y, start, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 def test_bounds_that_overflow(module_of: Any, compiled: Any, guarded: Any) -> None:
     """Rows beyond those that a bound admits, which it admits again where what it compares wraps around."""
-    run = compiled(module_of(wrapping_bound, [np.zeros(4, np.float32), 0, 0], ROWS=16, COLUMNS=4), {"debug": True})
+    run = compiled(
+        module_of(wrapping_bound, [np.zeros(4, np.float32), 0, 0], ROWS=16, COLUMNS=4),
+        {"debug": True},
+    )
     limit = 2**31 - 1
-    for start, n, wild in ((0, 8, False), (0, 9, True), (limit - 15, limit - 7, False), (limit - 15, limit - 6, True), (limit - 7, limit, True)):
+    for start, n, wild in (
+        (0, 8, False),
+        (0, 9, True),
+        (limit - 15, limit - 7, False),
+        (limit - 15, limit - 6, True),
+        (limit - 7, limit, True),
+    ):
         guarded(run, [np.zeros(8 * 4, np.float32), start, n], (1, 1, 1))
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, (start, n)
 
@@ -168,11 +254,21 @@ def bound_in_two_parts(y, a, b, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(y + i * COLUMNS + j, 1.0, mask=(row < n) & (j < COLUMNS))
 
 
-def test_bounds_whose_overflows_cancel_at_the_ends(module_of: Any, compiled: Any, guarded: Any) -> None:
-    run = compiled(module_of(bound_in_two_parts, [np.zeros(4, np.float32), 0, 0, 0], ROWS=16, COLUMNS=4), {"debug": True})
+def test_bounds_whose_overflows_cancel_at_the_ends(
+    module_of: Any, compiled: Any, guarded: Any
+) -> None:
+    run = compiled(
+        module_of(bound_in_two_parts, [np.zeros(4, np.float32), 0, 0, 0], ROWS=16, COLUMNS=4),
+        {"debug": True},
+    )
     y, last = np.zeros(8 * 4, np.float32), 2**31 - 1
     # of row 9 one part has wrapped around, and the bound admits it
-    for a, b, n, wild in ((0, 0, 8, False), (0, 0, 9, True), (last - 8, 8 - last, 8, True), (last - 20, 20 - last, 8, False)):
+    for a, b, n, wild in (
+        (0, 0, 8, False),
+        (0, 0, 9, True),
+        (last - 8, 8 - last, 8, True),
+        (last - 20, 20 - last, 8, False),
+    ):
         guarded(run, [y, a, b, n], (1, 1, 1))
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, (a, b, n)
 
@@ -180,7 +276,9 @@ def test_bounds_whose_overflows_cancel_at_the_ends(module_of: Any, compiled: Any
 @device_function
 def in_two_parts(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    tl.store(y + (a + i * step) + (b - i * step) + j, 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0)
+    tl.store(
+        y + (a + i * step) + (b - i * step) + j, 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0
+    )
 
 
 @device_function
@@ -193,16 +291,32 @@ def in_two_widened_parts(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.c
 @device_function
 def in_parts_across_axes(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    tl.store(y + (a + i * step + j) + (b - i * step), 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0)
+    tl.store(
+        y + (a + i * step + j) + (b - i * step), 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0
+    )
 
 
-@pytest.mark.parametrize("kernel", [in_two_parts, in_two_widened_parts, in_parts_across_axes], ids=lambda kernel: kernel.__name__)
-def test_parts_whose_overflows_cancel_at_the_corners(kernel: Any, module_of: Any, compiled: Any, guarded: Any) -> None:
+@pytest.mark.parametrize(
+    "kernel",
+    [in_two_parts, in_two_widened_parts, in_parts_across_axes],
+    ids=lambda kernel: kernel.__name__,
+)
+def test_parts_whose_overflows_cancel_at_the_corners(
+    kernel: Any, module_of: Any, compiled: Any, guarded: Any
+) -> None:
     """Rows between the first and the last one are far outside: of two parts of their addresses one has wrapped around, in the last rows both have."""
     flags = np.ones((16, 4), np.int8)
-    run = compiled(module_of(kernel, [np.zeros(4, np.float32), flags, 0, 0, 0], ROWS=16, COLUMNS=4), {"debug": True})
+    run = compiled(
+        module_of(kernel, [np.zeros(4, np.float32), flags, 0, 0, 0], ROWS=16, COLUMNS=4),
+        {"debug": True},
+    )
     y, last = np.zeros(16, np.float32), 2**31 - 1
-    for rows, a, b, wild in ((16, 0, 0, False), (16, last - 4, 6 - last, True), (16, last, -last, True), (5, last - 4, 6 - last, False)):
+    for rows, a, b, wild in (
+        (16, 0, 0, False),
+        (16, last - 4, 6 - last, True),
+        (16, last, -last, True),
+        (5, last - 4, 6 - last, False),
+    ):
         flags[:rows], flags[rows:] = 1, 0
         guarded(run, [y, flags.copy(), a, b, 1], (1, 1, 1))
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, (rows, a, b)
@@ -211,18 +325,28 @@ def test_parts_whose_overflows_cancel_at_the_corners(kernel: Any, module_of: Any
 @device_function
 def strided(x, y, rows, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    tl.store(y + i * COLUMNS + j, tl.load(x + i.to(tl.int64) * down + j.to(tl.int64) * right, mask=i < rows, other=0.0))
+    tl.store(
+        y + i * COLUMNS + j,
+        tl.load(x + i.to(tl.int64) * down + j.to(tl.int64) * right, mask=i < rows, other=0.0),
+    )
 
 
-@pytest.mark.parametrize("far", [2**59, -(2**59), 2**61, -(2**61), 2**62, -(2**62), 2**63 - 1, -(2**63), 2**58, 2**60])
+@pytest.mark.parametrize(
+    "far", [2**59, -(2**59), 2**61, -(2**61), 2**62, -(2**62), 2**63 - 1, -(2**63), 2**58, 2**60]
+)
 def test_strides_of_any_size(far: int, module_of: Any, compiled: Any, guarded: Any) -> None:
     """Rows so far from each other that their distances overflow: some of them come back to where the first one is."""
     x, y = np.arange(16, dtype=np.float32), np.zeros(16 * 4, np.float32)
-    run = compiled(module_of(strided, [x, y, 0, 0, 0], {"down": "i64", "right": "i64"}, ROWS=16, COLUMNS=4), {"debug": True})
+    run = compiled(
+        module_of(strided, [x, y, 0, 0, 0], {"down": "i64", "right": "i64"}, ROWS=16, COLUMNS=4),
+        {"debug": True},
+    )
     for rows in (1, 2, 9, 16):
         guarded(run, [x, y, rows, far, 1], (1, 1, 1))
         # in bytes, and modulo 2**64
-        assert (run.status[0] == OUT_OF_BOUNDS) == any((row * far * 4) % 2**64 for row in range(rows)), rows
+        assert (run.status[0] == OUT_OF_BOUNDS) == any(
+            (row * far * 4) % 2**64 for row in range(rows)
+        ), rows
     guarded(run, [x, y, 16, 0, 1], (1, 1, 1))
     assert run.status[0] == 0
 
@@ -234,9 +358,13 @@ def looks_up(x, y, rows, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(y + i[:, None] * COLUMNS + j[None, :], tl.load(x + at, mask=at >= 0, other=-1.0))
 
 
-def test_rows_that_are_looked_up_are_checked_one_by_one(module_of: Any, compiled: Any, guarded: Any) -> None:
+def test_rows_that_are_looked_up_are_checked_one_by_one(
+    module_of: Any, compiled: Any, guarded: Any
+) -> None:
     x, y = np.arange(40, dtype=np.float32), np.zeros(8 * 4, np.float32)
-    run = compiled(module_of(looks_up, [x, y, np.zeros(8, np.int32), 0], ROWS=8, COLUMNS=4), {"debug": True})
+    run = compiled(
+        module_of(looks_up, [x, y, np.zeros(8, np.int32), 0], ROWS=8, COLUMNS=4), {"debug": True}
+    )
     for wild in (-1, 10, 9, 0):
         for row in range(8):
             rows = np.arange(8, dtype=np.int32)
@@ -244,7 +372,9 @@ def test_rows_that_are_looked_up_are_checked_one_by_one(module_of: Any, compiled
             found = guarded(run, [x, y, rows, 4], (1, 1, 1))[1]
             assert (run.status[0] == OUT_OF_BOUNDS) == (wild == 10), (wild, row)
             if wild != 10:
-                assert np.array_equal(found.reshape(8, 4)[row], [-1] * 4 if wild < 0 else x[4 * wild : 4 * wild + 4])
+                assert np.array_equal(
+                    found.reshape(8, 4)[row], [-1] * 4 if wild < 0 else x[4 * wild : 4 * wild + 4]
+                )
 
 
 @device_function
@@ -284,7 +414,14 @@ def copies_where_flagged(x, y, flags, start, BLOCK: tl.constexpr):
 @device_function
 def gathers_columns(x, y, flags, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    tl.store(y + i * COLUMNS + j, tl.load(x + j.to(tl.int64) * ROWS + i + start, mask=tl.load(flags + i * COLUMNS + j) != 0, other=0.0))
+    tl.store(
+        y + i * COLUMNS + j,
+        tl.load(
+            x + j.to(tl.int64) * ROWS + i + start,
+            mask=tl.load(flags + i * COLUMNS + j) != 0,
+            other=0.0,
+        ),
+    )
 
 
 @device_function
@@ -292,7 +429,11 @@ def goes_on(x, y, flags, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     for turn in range(2):
         at = (start + turn * ROWS // 2 + i) * COLUMNS + j
-        tl.store(y + at, 2.0 * tl.load(x + at, mask=(i < ROWS // 2) & (tl.load(flags + i * COLUMNS + j) != 0)), mask=i < ROWS // 2)
+        tl.store(
+            y + at,
+            2.0 * tl.load(x + at, mask=(i < ROWS // 2) & (tl.load(flags + i * COLUMNS + j) != 0)),
+            mask=i < ROWS // 2,
+        )
 
 
 @pytest.fixture
@@ -300,26 +441,43 @@ def exact_checks_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code that is compiled now takes every lane for outside that is looked at on its own, or among those of its row; a single row may be looked at as one."""
     from tilewright_cpu.codegen.sanitizer import bounds
 
-    monkeypatch.setattr(bounds, "_inside", lambda context, operation, number, size, width=0: "zeroinitializer" if width else "false")
+    monkeypatch.setattr(
+        bounds,
+        "_inside",
+        lambda context, operation, number, size, width=0: "zeroinitializer" if width else "false",
+    )
     before = bounds._Row._before
 
     def bytes_before(row: bounds._Row) -> str:
-        return before(row) if len(row.first) == 1 and bounds.is_span(row.context, row.operation) else str(-(2**62))
+        return (
+            before(row)
+            if len(row.first) == 1 and bounds.is_span(row.context, row.operation)
+            else str(-(2**62))
+        )
 
     monkeypatch.setattr(bounds._Row, "_before", bytes_before)
 
 
 #: Single rows are looked at as a whole, without corners; so is the one sum of a reduction.
-_WITH_CORNERS = [(kernel, extents) for kernel in KERNELS for extents in EXTENTS if 1 not in extents or kernel in (stores, loads)]
+_WITH_CORNERS = [
+    (kernel, extents)
+    for kernel in KERNELS
+    for extents in EXTENTS
+    if 1 not in extents or kernel in (stores, loads)
+]
 
 
-@pytest.mark.parametrize(("kernel", "extents"), _WITH_CORNERS, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    ("kernel", "extents"), _WITH_CORNERS, ids=lambda value: getattr(value, "__name__", None)
+)
 def test_whole_tiles_that_are_inside_are_looked_at_by_their_corners_alone(
     kernel: Any, extents: tuple[int, int], module_of: Any, compiled: Any, exact_checks_tell: None
 ) -> None:
     height, width = extents
     y, flags = np.zeros(height * width, np.float32), np.ones(extents, np.int8)
-    run = compiled(module_of(kernel, [y, flags, 0, 0, 0, 0, 0], ROWS=height, COLUMNS=width), {"debug": True})
+    run = compiled(
+        module_of(kernel, [y, flags, 0, 0, 0, 0, 0], ROWS=height, COLUMNS=width), {"debug": True}
+    )
     # rows of a store that a bound leaves out are passed over; those of what is read and kept are written as at an edge
     for rows in (height, max(1, height - 1)) if kernel in (stores, stores_rows) else (height,):
         for columns in (width, max(1, width - 1)):
@@ -327,17 +485,28 @@ def test_whole_tiles_that_are_inside_are_looked_at_by_their_corners_alone(
             assert run.status[0] == 0, (rows, columns)
     flags[-1, -1] = 0
     run([y[:-1].copy(), flags, 0, height, width, width, 1])
-    assert run.status[0] == OUT_OF_BOUNDS  # a corner that nothing touches is not inside: every lane is looked at
+    assert (
+        run.status[0] == OUT_OF_BOUNDS
+    )  # a corner that nothing touches is not inside: every lane is looked at
 
 
-@pytest.mark.parametrize("kernel", [copies_where_flagged, gathers_columns, goes_on], ids=lambda kernel: kernel.__name__)
-def test_accesses_of_many_forms_are_looked_at_by_their_corners_alone(kernel: Any, module_of: Any, compiled: Any, exact_checks_tell: None) -> None:
+@pytest.mark.parametrize(
+    "kernel", [copies_where_flagged, gathers_columns, goes_on], ids=lambda kernel: kernel.__name__
+)
+def test_accesses_of_many_forms_are_looked_at_by_their_corners_alone(
+    kernel: Any, module_of: Any, compiled: Any, exact_checks_tell: None
+) -> None:
     constants = {"BLOCK": 64} if kernel is copies_where_flagged else {"ROWS": 8, "COLUMNS": 8}
     x, y, flags = np.arange(64, dtype=np.float32), np.zeros(64, np.float32), np.ones(64, np.int8)
     run = compiled(module_of(kernel, [x, y, flags, 0], **constants), {"debug": True})
     run([x, y, flags, 0])
     assert run.status[0] == 0
-    assert np.array_equal(y, {copies_where_flagged: x, gathers_columns: x.reshape(8, 8).T.ravel(), goes_on: 2 * x}[kernel])
+    assert np.array_equal(
+        y,
+        {copies_where_flagged: x, gathers_columns: x.reshape(8, 8).T.ravel(), goes_on: 2 * x}[
+            kernel
+        ],
+    )
     run([x, y, flags, 1])
     assert run.status[0] == OUT_OF_BOUNDS
 
@@ -371,13 +540,21 @@ def asserted_at_ends(x, y, start, n, BLOCK: tl.constexpr):
     tl.store(y + i, a)
 
 
-@pytest.mark.parametrize("kernel", [asserted_in_a_branch, asserted_in_a_loop, asserted_at_ends], ids=lambda kernel: kernel.__name__)
+@pytest.mark.parametrize(
+    "kernel",
+    [asserted_in_a_branch, asserted_in_a_loop, asserted_at_ends],
+    ids=lambda kernel: kernel.__name__,
+)
 def test_what_an_assertion_has_read_is_checked_once(kernel: Any) -> None:
     x, y = np.zeros(64, np.int32), np.zeros(64, np.int32)
     for n in (0, 1, 2, 5):
         for start in (0, 1, -1, 64):
             wild = start != 0 and (kernel is not asserted_in_a_loop or n > 1)
-            with pytest.raises(KernelError, match="load outside the memory of argument 'x'") if wild else nullcontext():
+            with (
+                pytest.raises(KernelError, match="load outside the memory of argument 'x'")
+                if wild
+                else nullcontext()
+            ):
                 kernel[(1,)](x, y, start, n, BLOCK=64, backend="cpu", debug=True)
 
 
@@ -398,7 +575,11 @@ def page_end() -> Any:
         end = whole.ctypes.data + pages * mmap.PAGESIZE
         assert libc.mprotect(ctypes.c_void_p(end), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
         held.append((memory, whole, end))
-        copy = whole[pages * mmap.PAGESIZE - array.nbytes : pages * mmap.PAGESIZE].view(array.dtype).reshape(array.shape)
+        copy = (
+            whole[pages * mmap.PAGESIZE - array.nbytes : pages * mmap.PAGESIZE]
+            .view(array.dtype)
+            .reshape(array.shape)
+        )
         copy[...] = array
         return copy
 
@@ -409,12 +590,20 @@ def page_end() -> Any:
 
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_arrays_at_the_end_of_a_page(kernel: Any, extents: tuple[int, int], checked: Any, page_end: Any) -> None:
+def test_arrays_at_the_end_of_a_page(
+    kernel: Any, extents: tuple[int, int], checked: Any, page_end: Any
+) -> None:
     """Whole tiles and cut ones, inside to the last byte, one element beyond, and with lanes that are off far beyond."""
     run, (height, width) = checked(kernel, *extents), extents
     y = page_end(np.zeros(height * width, np.float32))
     ones = np.ones(extents, np.int8)
-    for rows, columns, start in ((height, width, 0), (height, width, 1), (max(1, height - 1), width, 0), (height, max(1, width - 1), 1), (height, width, 5000)):
+    for rows, columns, start in (
+        (height, width, 0),
+        (height, width, 1),
+        (max(1, height - 1), width, 0),
+        (height, max(1, width - 1), 1),
+        (height, width, 5000),
+    ):
         wild = start + (rows - 1) * width + columns > height * width
         run([y, page_end(ones), start, rows, columns, width, 1])
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, (rows, columns, start)
@@ -429,24 +618,46 @@ def test_arrays_at_the_end_of_a_page(kernel: Any, extents: tuple[int, int], chec
 
 
 @tw.jit
-def scale(x_ptr, flag_ptr, out_ptr, rows, columns, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def scale(
+    x_ptr, flag_ptr, out_ptr, rows, columns, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     i, j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     on = (i < rows) & (j < columns)
-    x = tl.load(x_ptr + i * down + j * right, mask=on & (tl.load(flag_ptr + i * columns + j, mask=on, other=0) != 0), other=0.0)  # here: scale
+    x = tl.load(
+        x_ptr + i * down + j * right,
+        mask=on & (tl.load(flag_ptr + i * columns + j, mask=on, other=0) != 0),
+        other=0.0,
+    )  # here: scale
     tl.store(out_ptr + i * columns + j, 2.0 * x, mask=on)
 
 
-@pytest.mark.parametrize("view", [np.s_[:, :], np.s_[::2, ::3], np.s_[::-1, :], np.s_[:, ::-1], np.s_[::-2, ::-1], np.s_[5:, 2:]])
+@pytest.mark.parametrize(
+    "view",
+    [
+        np.s_[:, :],
+        np.s_[::2, ::3],
+        np.s_[::-1, :],
+        np.s_[:, ::-1],
+        np.s_[::-2, ::-1],
+        np.s_[5:, 2:],
+    ],
+)
 def test_views_reach_their_elements_and_no_others(view: Any) -> None:
     whole = np.random.default_rng(3).standard_normal((37, 29)).astype(np.float32)
     x = whole[view]
     rows, columns = x.shape
     flags, out = np.ones(x.shape, np.int8), np.zeros(x.shape, np.float32)
     down, right = (step // 4 for step in x.strides)
-    line = next(number for number, text in enumerate(open(__file__).read().splitlines(), 1) if text.endswith("# here: scale"))  # noqa: SIM115
+    line = next(
+        number
+        for number, text in enumerate(open(__file__).read().splitlines(), 1)  # noqa: SIM115
+        if text.endswith("# here: scale")
+    )
 
     def run(down: int, flags: np.ndarray) -> None:
-        scale[(tw.cdiv(rows, 8),)](x, flags, out, rows, columns, down, right, ROWS=8, COLUMNS=32, backend="cpu", debug=True)
+        scale[(tw.cdiv(rows, 8),)](
+            x, flags, out, rows, columns, down, right, ROWS=8, COLUMNS=32, backend="cpu", debug=True
+        )
 
     run(down, flags)
     assert np.array_equal(out, 2 * x)
@@ -457,5 +668,8 @@ def test_views_reach_their_elements_and_no_others(view: Any) -> None:
     run(far, flags)
     assert np.array_equal(out[0], 2 * x[0]) and not out[1:].any()
     flags[rows - 1] = 1
-    with pytest.raises(KernelError, match=rf"kernel scale: load outside the memory of argument 'x_ptr' at .*:{line}:\d+.*program \({(rows - 1) // 8}, 0, 0\)"):
+    with pytest.raises(
+        KernelError,
+        match=rf"kernel scale: load outside the memory of argument 'x_ptr' at .*:{line}:\d+.*program \({(rows - 1) // 8}, 0, 0\)",
+    ):
         run(far, flags)

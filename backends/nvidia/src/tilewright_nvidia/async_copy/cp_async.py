@@ -9,7 +9,9 @@ from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 
 
-def _cp_async(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+def _cp_async(
+    context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None
+) -> None:
     w = context.writer
     operands = [("ptr addrspace(3)", shared), ("ptr", pointer)]
     source = ""
@@ -17,7 +19,9 @@ def _cp_async(context: SimtContext, shared: str, pointer: str, size: int, predic
         operands.append(("i1", w.emit(f"xor i1 {predicate}, true")))
         source = ", $2"
     kind = "cg" if size == 16 else "ca"
-    call_asm(w, f"cp.async.{kind}.shared.global [$0], [$1], {size}{source};", (), operands, memory=True)
+    call_asm(
+        w, f"cp.async.{kind}.shared.global [$0], [$1], {size}{source};", (), operands, memory=True
+    )
 
 
 #: Copies of a few elements by each thread, from compute capability 8.0 on.

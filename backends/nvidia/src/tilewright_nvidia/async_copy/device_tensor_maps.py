@@ -29,7 +29,19 @@ _PROCESSORS: Final = (144, 192)
 #: The maximum number of slots per SM, whose allocation bits fill one word.
 _BITS: Final = 32
 #: TMA element type -> ``.elemtype`` of the map.
-_TYPES: Final = {"u8": 0, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 9, "bf16": 10, "tf32": 11}
+_TYPES: Final = {
+    "u8": 0,
+    "u16": 1,
+    "u32": 2,
+    "i32": 3,
+    "u64": 4,
+    "i64": 5,
+    "f16": 6,
+    "f32": 7,
+    "f64": 9,
+    "bf16": 10,
+    "tf32": 11,
+}
 #: Swizzle width in bytes -> ``.swizzle_mode``.
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 _SHARED: Final = "ptr addrspace(3)"
@@ -120,7 +132,9 @@ class DeviceMapEmission:
             self._known[made, map_] = len(memory.made)
             memory.made.append((made, map_))
 
-    def name(self, w: FunctionWriter, made: ops.MakeDescriptor, descriptor: str, map_: DeviceTensorMap) -> str:
+    def name(
+        self, w: FunctionWriter, made: ops.MakeDescriptor, descriptor: str, map_: DeviceTensorMap
+    ) -> str:
         """Return the address of a map, given the slot's address."""
         place = BYTES * self._known[made, map_]
         return w.emit(f"getelementptr i8, ptr {descriptor}, i64 {place}") if place else descriptor
@@ -135,16 +149,30 @@ class DeviceMapEmission:
     def begin(self, module: ModuleWriter, threads: int, machine: Architecture) -> None:
         """Declare the slots: as many as CTAs of ``threads`` threads fit a device."""
         self._processors = _PROCESSORS[machine.capability >= 100]
-        self._programs = max(1, min(_BITS, machine.blocks, machine.threads // threads, machine.shared_total // max(1, self._shared)))
+        self._programs = max(
+            1,
+            min(
+                _BITS,
+                machine.blocks,
+                machine.threads // threads,
+                machine.shared_total // max(1, self._shared),
+            ),
+        )
         nothing: dict[str, str] = {}
         for memory in self._memories.values():
             count = self._processors * self._programs
-            module.add_global(f"{_places(memory)} = internal addrspace(1) global [{count * memory.bytes} x i8] zeroinitializer, align {BYTES}")
-            module.add_global(f"{_words(memory)} = internal addrspace(1) global [{self._processors} x i32] zeroinitializer, align 4")
+            module.add_global(
+                f"{_places(memory)} = internal addrspace(1) global [{count * memory.bytes} x i8] zeroinitializer, align {BYTES}"
+            )
+            module.add_global(
+                f"{_words(memory)} = internal addrspace(1) global [{self._processors} x i32] zeroinitializer, align 4"
+            )
             for made, map_ in memory.made:
                 name, bits, size = _nothing(made, map_)
                 count = ALIGNMENT * 8 // size
-                nothing[name] = f"{name} = internal addrspace(1) global [{count} x i{size}] [{', '.join([f'i{size} {bits}'] * count)}], align {ALIGNMENT}"
+                nothing[name] = (
+                    f"{name} = internal addrspace(1) global [{count} x i{size}] [{', '.join([f'i{size} {bits}'] * count)}], align {ALIGNMENT}"
+                )
         for text in nothing.values():
             module.add_global(text)
 
@@ -156,7 +184,9 @@ class DeviceMapEmission:
         w.place(then)
         mask = (1 << self._programs) - 1
         text = _TAKE.format(processors=self._processors, programs=self._programs, mask=mask)
-        (number,) = call_asm(w, text, ["i32"], [(_GLOBAL, _words(self._memories[operation]))], memory=True)
+        (number,) = call_asm(
+            w, text, ["i32"], [(_GLOBAL, _words(self._memories[operation]))], memory=True
+        )
         w.branch(join)
         w.place(join)
         return context.target.lanes.shuffle(w, w.phi("i32", ((number, then), ("0", before))), "0")
@@ -166,26 +196,54 @@ class DeviceMapEmission:
         w, definition = context.writer, memory.definition
         assert definition is not None
         with w.when(context.is_first_thread()):
-            which, bit = (w.emit(f"{operation} i32 {number}, {self._programs}") for operation in ("udiv", "urem"))
-            word = w.emit(f"getelementptr i32, {_GLOBAL} {_words(self._memories[definition])}, i32 {which}")
+            which, bit = (
+                w.emit(f"{operation} i32 {number}, {self._programs}")
+                for operation in ("udiv", "urem")
+            )
+            word = w.emit(
+                f"getelementptr i32, {_GLOBAL} {_words(self._memories[definition])}, i32 {which}"
+            )
             others = w.emit(f"xor i32 {w.emit(f'shl i32 1, {bit}')}, -1")
-            call_asm(w, "red.release.gpu.global.and.b32 [$0], $1;", (), [(_GLOBAL, word), ("i32", others)], memory=True)
+            call_asm(
+                w,
+                "red.release.gpu.global.and.b32 [$0], $1;",
+                (),
+                [(_GLOBAL, word), ("i32", others)],
+                memory=True,
+            )
 
     # ---- maps
 
-    def make(self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor) -> str:
+    def make(
+        self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor
+    ) -> str:
         """Build the maps of a descriptor; return their slot's address."""
         w, memory = context.writer, self._memory(operation)
         distance = w.emit(f"mul i64 {w.emit(f'zext i32 {made.memory} to i64')}, {memory.bytes}")
-        place = w.emit(f"getelementptr i8, ptr addrspacecast ({_GLOBAL} {_places(memory)} to ptr), i64 {distance}")
+        place = w.emit(
+            f"getelementptr i8, ptr addrspacecast ({_GLOBAL} {_places(memory)} to ptr), i64 {distance}"
+        )
         with w.when(_is_first_warp(context)):
             for number, (owner, map_) in enumerate(memory.made):
                 if owner is operation:
                     to = w.emit(f"getelementptr i8, ptr {place}, i64 {BYTES * number}")
-                    self._make(context, operation, made, map_, w.emit(f"addrspacecast ptr {to} to {_GLOBAL}"))
+                    self._make(
+                        context,
+                        operation,
+                        made,
+                        map_,
+                        w.emit(f"addrspacecast ptr {to} to {_GLOBAL}"),
+                    )
         return place
 
-    def _make(self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: DeviceTensorMap, to: str) -> None:
+    def _make(
+        self,
+        context: SimtContext,
+        operation: ops.MakeDescriptor,
+        made: MadeDescriptor,
+        map_: DeviceTensorMap,
+        to: str,
+    ) -> None:
         w, warp = context.writer, context.target
         own = w.emit(f"getelementptr i32, {_SHARED} {made.shared}, i32 {context.lane}")
         # fields that are not set below stay zero
@@ -206,10 +264,18 @@ class DeviceMapEmission:
             for (made, _), number in self._known.items():
                 if made is operation:
                     place = w.emit(f"getelementptr i8, ptr {address}, i64 {BYTES * number}")
-                    call_asm(w, f"fence.proxy.tensormap::generic.acquire.gpu [$0], {BYTES};", (), [("ptr", place)], memory=True)
+                    call_asm(
+                        w,
+                        f"fence.proxy.tensormap::generic.acquire.gpu [$0], {BYTES};",
+                        (),
+                        [("ptr", place)],
+                        memory=True,
+                    )
 
 
-def _fill(w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: DeviceTensorMap) -> None:
+def _fill(
+    w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: DeviceTensorMap
+) -> None:
     """Set all fields of a map.
 
     TMA accepts no empty tensor. The map of an empty tensor describes a single element that holds
@@ -222,17 +288,31 @@ def _fill(w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor
     for extent in made.extents:
         empty = w.emit(f"or i1 {empty}, {w.emit(f'icmp slt i64 {extent}, 1')}")
     base = w.emit(f"ptrtoint ptr {made.base} to i64")
-    base = w.emit(f"select i1 {empty}, i64 ptrtoint ({_GLOBAL} {_nothing(operation, map_)[0]} to i64), i64 {base}")
+    base = w.emit(
+        f"select i1 {empty}, i64 ptrtoint ({_GLOBAL} {_nothing(operation, map_)[0]} to i64), i64 {base}"
+    )
     _replace(w, made.shared, "global_address", "b64", base)
     _replace(w, made.shared, "rank", "b32", rank - 1)
     for number, axis in enumerate(reversed(range(rank))):
         extent = w.emit(f"trunc i64 {made.extents[axis]} to i32")
         _replace(w, made.shared, f"box_dim {number}", "b32", str(map_.box[axis]))
-        _replace(w, made.shared, f"global_dim {number}", "b32", w.emit(f"select i1 {empty}, i32 1, i32 {extent}"))
+        _replace(
+            w,
+            made.shared,
+            f"global_dim {number}",
+            "b32",
+            w.emit(f"select i1 {empty}, i32 1, i32 {extent}"),
+        )
         _replace(w, made.shared, f"element_stride {number}", "b32", "1")
         if number:
             # the stride of this axis; the map has no stride for the innermost axis
-            _replace(w, made.shared, f"global_stride {number - 1}", "b64", w.emit(f"mul i64 {made.strides[axis]}, {size}"))
+            _replace(
+                w,
+                made.shared,
+                f"global_stride {number - 1}",
+                "b64",
+                w.emit(f"mul i64 {made.strides[axis]}, {size}"),
+            )
     _replace(w, made.shared, "elemtype", "b32", _TYPES[map_.element])
     _replace(w, made.shared, "interleave_layout", "b32", 0)
     _replace(w, made.shared, "swizzle_mode", "b32", _SWIZZLES[map_.span])
@@ -246,9 +326,19 @@ def _replace(w: FunctionWriter, shared: str, what: str, type_: str, value: str |
     """
     name, *number = what.split()
     place = f" {number[0]}," if number else ""
-    operands = [(_SHARED, shared)] if isinstance(value, int) else [(_SHARED, shared), ("i64" if type_ == "b64" else "i32", value)]
+    operands = (
+        [(_SHARED, shared)]
+        if isinstance(value, int)
+        else [(_SHARED, shared), ("i64" if type_ == "b64" else "i32", value)]
+    )
     given = str(value) if isinstance(value, int) else "$1"
-    call_asm(w, f"tensormap.replace.tile.{name}.shared::cta.b1024.{type_} [$0],{place} {given};", (), operands, memory=True)
+    call_asm(
+        w,
+        f"tensormap.replace.tile.{name}.shared::cta.b1024.{type_} [$0],{place} {given};",
+        (),
+        operands,
+        memory=True,
+    )
 
 
 def _is_first_warp(context: SimtContext) -> str:

@@ -55,7 +55,9 @@ def can_copy(operation: LoadIm2col, divisibility: int) -> bool:
     type_ = operation.descriptor.type
     assert isinstance(type_, DescriptorType)
     channels, size = type_.block_shape[-1], storage_size(type_.element)
-    return divisibility % ALIGNMENT == 0 and channels <= MOST_BOX and channels * size % ALIGNMENT == 0
+    return (
+        divisibility % ALIGNMENT == 0 and channels <= MOST_BOX and channels * size % ALIGNMENT == 0
+    )
 
 
 def _require(operation: LoadIm2col, target: SimtTarget, *, there: bool) -> None:
@@ -77,15 +79,28 @@ def _bytes(operation: LoadIm2col) -> int:
 
 def _scratch(operation: LoadIm2col, target: SimtTarget) -> int:
     """Return the bytes of scratch for the tile, its alignment and the mbarrier."""
-    return _PLACE + -(-_bytes(operation) // PtxMbarriers.bytes) * PtxMbarriers.bytes + PtxMbarriers.bytes
+    return (
+        _PLACE
+        + -(-_bytes(operation) // PtxMbarriers.bytes) * PtxMbarriers.bytes
+        + PtxMbarriers.bytes
+    )
 
 
 def _lower(context: SimtContext, operation: LoadIm2col) -> None:
-    w, size, name = context.writer, _bytes(operation), kernel_state(context.writer).maps.im2col(operation)
+    w, size, name = (
+        context.writer,
+        _bytes(operation),
+        kernel_state(context.writer).maps.im2col(operation),
+    )
     place = -offset_of(operation) % _PLACE
     tile = context.scratch(operation, place)
-    barrier = context.scratch(operation, place + -(-size // PtxMbarriers.bytes) * PtxMbarriers.bytes)
-    at, window = ([_narrowed(context, value, to) for value in reversed(values)] for values, to in ((operation.offsets, "i32"), (operation.window, "i16")))
+    barrier = context.scratch(
+        operation, place + -(-size // PtxMbarriers.bytes) * PtxMbarriers.bytes
+    )
+    at, window = (
+        [_narrowed(context, value, to) for value in reversed(values)]
+        for values, to in ((operation.offsets, "i32"), (operation.window, "i16"))
+    )
     # order the threads' earlier accesses of this memory before TMA's writes
     PtxAsyncProxy().fence(w, everywhere=False)
     context.barrier()
@@ -98,14 +113,23 @@ def _lower(context: SimtContext, operation: LoadIm2col) -> None:
     context.barrier()
     barriers.wait(context, barrier, "false")
     shape, element = _tile(operation).shape, element_type(operation.results[0].type)
-    registers = read_tile(context, tile, context.layout(operation.results[0]), SharedLayout.row_major(shape), element)
+    registers = read_tile(
+        context, tile, context.layout(operation.results[0]), SharedLayout.row_major(shape), element
+    )
     context.barrier()
     with w.when(context.is_first_thread()):
         call_asm(w, "mbarrier.inval.shared::cta.b64 [$0];", (), [(_SHARED, barrier)], memory=True)
     context.bind(operation.results[0], registers)
 
 
-def start(context: SimtContext, shared: str, tensor_map: str, barrier: str, at: list[str], window: list[str]) -> None:
+def start(
+    context: SimtContext,
+    shared: str,
+    tensor_map: str,
+    barrier: str,
+    at: list[str],
+    window: list[str],
+) -> None:
     """Start a copy, from one thread.
 
     Args:
@@ -117,7 +141,13 @@ def start(context: SimtContext, shared: str, tensor_map: str, barrier: str, at: 
     coordinates = ", ".join(f"${3 + i}" for i in range(len(at)))
     moved = ", ".join(f"${3 + len(at) + i}" for i in range(len(window)))
     text = f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [$0], [$1, {{{coordinates}}}], [$2], {{{moved}}};"
-    operands = [(_SHARED, shared), ("ptr", tensor_map), (_SHARED, barrier), *(("i32", one) for one in at), *(("i16", one) for one in window)]
+    operands = [
+        (_SHARED, shared),
+        ("ptr", tensor_map),
+        (_SHARED, barrier),
+        *(("i32", one) for one in at),
+        *(("i16", one) for one in window),
+    ]
     call_asm(context.writer, text, (), operands, memory=True)
 
 

@@ -56,7 +56,9 @@ class PtxMbarriers(Mbarriers):
         ``try_wait`` suspends the thread for a limited time before it returns.
         """
         text = "{\n.reg .pred %ended;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %ended, [$0], $1;\n@!%ended bra again;\n}"
-        parity = {"true": "1", "false": "0"}.get(phase) or context.writer.emit(f"zext i1 {phase} to i32")
+        parity = {"true": "1", "false": "0"}.get(phase) or context.writer.emit(
+            f"zext i1 {phase} to i32"
+        )
         call_asm(
             context.writer,
             text,

@@ -124,7 +124,11 @@ def swizzle_atoms_of(shared: SharedLayout, size: int) -> SwizzleAtoms | None:
             slabs = SwizzleAtoms(inner, span)
             if swizzled_layout(shared.shape, size, slabs) == shared:
                 return slabs
-    return SwizzleAtoms(len(shared.shape) - 1, 0) if shared == SharedLayout.row_major(shared.shape) else None
+    return (
+        SwizzleAtoms(len(shared.shape) - 1, 0)
+        if shared == SharedLayout.row_major(shared.shape)
+        else None
+    )
 
 
 def widest_swizzle_atoms(shape: tuple[int, ...], size: int, inner: int) -> SharedLayout | None:

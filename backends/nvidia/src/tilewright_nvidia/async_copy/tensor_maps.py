@@ -14,9 +14,30 @@ from typing import Any, Final
 
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.expressions import Expression, checked, plain, with_words, word, words_of
-from tilewright.gpu_host.table import STRUCTURE, IntegerArrayOperand, IntegerOperand, NativeCall, OpaqueArgument, Precondition
+from tilewright.gpu_host.table import (
+    STRUCTURE,
+    IntegerArrayOperand,
+    IntegerOperand,
+    NativeCall,
+    OpaqueArgument,
+    Precondition,
+)
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    FloatType,
+    IntType,
+    Type,
+)
 from tilewright.llvm.emission.registers import storage_size
 
 #: Bytes of a tensor map.
@@ -31,7 +52,18 @@ _MOST_EXTENT, _MOST_STRIDE = 1 << 32, 1 << 40
 ROUNDED: Final = "tf32"
 #: Element type -> ``CUtensorMapDataType``; TMA copies other types as unsigned integers of the same
 #: size.
-_TYPES: Final[dict[Type, int]] = {U8: 0, U16: 1, U32: 2, I32: 3, U64: 4, I64: 5, F16: 6, F32: 7, F64: 8, BF16: 9}
+_TYPES: Final[dict[Type, int]] = {
+    U8: 0,
+    U16: 1,
+    U32: 2,
+    I32: 3,
+    U64: 4,
+    I64: 5,
+    F16: 6,
+    F32: 7,
+    F64: 8,
+    BF16: 9,
+}
 #: ``CU_TENSOR_MAP_DATA_TYPE_TFLOAT32``
 _ROUNDED_FLOATS: Final = 11
 _PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
@@ -41,7 +73,12 @@ _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 _LINES_OF_128: Final = 2
 _TILED, _PIXELS = "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"
 #: The enumerations that the encoding function takes last, in order.
-_BEHIND: Final = ("CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill")
+_BEHIND: Final = (
+    "CUtensorMapInterleave",
+    "CUtensorMapSwizzle",
+    "CUtensorMapL2promotion",
+    "CUtensorMapFloatOOBfill",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +127,20 @@ class TensorMap:
     pixel_box: PixelBox | None = None
 
     @classmethod
-    def of_descriptor(cls, argument: int, element: str, box: tuple[int, ...], span: int, nan: bool, pixel_box: PixelBox | None = None) -> TensorMap:
+    def of_descriptor(
+        cls,
+        argument: int,
+        element: str,
+        box: tuple[int, ...],
+        span: int,
+        nan: bool,
+        pixel_box: PixelBox | None = None,
+    ) -> TensorMap:
         """Return the map of a descriptor that is an argument of the kernel."""
         rank = len(box)
-        extents, strides = (tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank))
+        extents, strides = (
+            tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank)
+        )
         return cls(word(argument), extents, strides, element, box, span, nan, pixel_box=pixel_box)
 
     def with_words(self, replacement: Callable[[int, int], Expression]) -> TensorMap:
@@ -102,13 +149,24 @@ class TensorMap:
         def replaced(*expressions: Expression) -> tuple[Expression, ...]:
             return tuple(with_words(expression, replacement) for expression in expressions)
 
-        return replace(self, address=replaced(self.address)[0], extents=replaced(*self.extents), strides=replaced(*self.strides))
+        return replace(
+            self,
+            address=replaced(self.address)[0],
+            extents=replaced(*self.extents),
+            strides=replaced(*self.strides),
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return the map as plain data, for a code object's metadata."""
-        found = {name: plain(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        found = {
+            name: plain(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
         if self.pixel_box is not None:
-            found["pixel_box"] = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.pixel_box).items()}
+            found["pixel_box"] = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in asdict(self.pixel_box).items()
+            }
         return found
 
     @classmethod
@@ -116,8 +174,22 @@ class TensorMap:
         """Restore a map from the result of :meth:`facts`."""
         extents, strides = (tuple(map(checked, facts[name])) for name in ("extents", "strides"))
         pixels = facts["pixel_box"]
-        box = PixelBox(tuple(pixels["lower"]), tuple(pixels["upper"]), pixels["pixels"]) if pixels else None
-        return cls(checked(facts["address"]), extents, strides, facts["element"], tuple(facts["box"]), facts["span"], facts["nan"], facts["implied"], box)
+        box = (
+            PixelBox(tuple(pixels["lower"]), tuple(pixels["upper"]), pixels["pixels"])
+            if pixels
+            else None
+        )
+        return cls(
+            checked(facts["address"]),
+            extents,
+            strides,
+            facts["element"],
+            tuple(facts["box"]),
+            facts["span"],
+            facts["nan"],
+            facts["implied"],
+            box,
+        )
 
 
 def fills_with_nan(element: Type) -> bool:
@@ -142,11 +214,31 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
     *steps, last = wanted.strides
     steps = [("mul", step, size) for step in steps]
     rows = Precondition(last, 1, 1, 1, "the elements of a row must be side by side, its stride 1")
-    start = Precondition(wanted.address, 0, 2**63 - 1, ALIGNMENT, f"the address must be a multiple of {ALIGNMENT}")
-    strides = [Precondition(step, 0, _MOST_STRIDE - 1, ALIGNMENT, f"strides must be multiples of {ALIGNMENT} bytes from 0 to below 2**40") for step in steps]
-    extents = [Precondition(extent, 1, _MOST_EXTENT, 1, "extents must be from 1 to 2**32") for extent in wanted.extents]
-    arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
-    what = f"the memory at addresses made of arguments {arguments}" if wanted.implied else f"the tensor of argument {arguments}"
+    start = Precondition(
+        wanted.address, 0, 2**63 - 1, ALIGNMENT, f"the address must be a multiple of {ALIGNMENT}"
+    )
+    strides = [
+        Precondition(
+            step,
+            0,
+            _MOST_STRIDE - 1,
+            ALIGNMENT,
+            f"strides must be multiples of {ALIGNMENT} bytes from 0 to below 2**40",
+        )
+        for step in steps
+    ]
+    extents = [
+        Precondition(extent, 1, _MOST_EXTENT, 1, "extents must be from 1 to 2**32")
+        for extent in wanted.extents
+    ]
+    arguments = ", ".join(
+        str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)})
+    )
+    what = (
+        f"the memory at addresses made of arguments {arguments}"
+        if wanted.implied
+        else f"the tensor of argument {arguments}"
+    )
     facts = _facts(wanted)
     # a map of rank 1 has no strides, but the driver still reads from the pointer to them
     told = IntegerArrayOperand("i64", tuple(reversed(steps)) or (ALIGNMENT,))
@@ -165,7 +257,12 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
                 IntegerOperand("i64", wanted.address),
                 IntegerArrayOperand("i64", wanted.extents[::-1]),
                 told,
-                *(IntegerArrayOperand("i32", one) if isinstance(one, tuple) else IntegerOperand("i32", one) for one in _box(wanted)),
+                *(
+                    IntegerArrayOperand("i32", one)
+                    if isinstance(one, tuple)
+                    else IntegerOperand("i32", one)
+                    for one in _box(wanted)
+                ),
                 IntegerArrayOperand("i32", (1,) * len(wanted.box)),
                 *(IntegerOperand("i32", facts[name]) for name in _BEHIND),
             ),
@@ -179,13 +276,19 @@ def _box(wanted: TensorMap) -> tuple[tuple[int, ...] | int, ...]:
     In im2col mode these are the corners of the bounding box, the channels and the pixels per copy.
     """
     pixels = wanted.pixel_box
-    return (wanted.box[::-1],) if pixels is None else (pixels.lower[::-1], pixels.upper[::-1], wanted.box[-1], pixels.pixels)
+    return (
+        (wanted.box[::-1],)
+        if pixels is None
+        else (pixels.lower[::-1], pixels.upper[::-1], wanted.box[-1], pixels.pixels)
+    )
 
 
 def _facts(wanted: TensorMap) -> dict[str, int]:
     """Return the value of each of the driver's enumerations for a map."""
     return {
-        "CUtensorMapDataType": _ROUNDED_FLOATS if wanted.element == ROUNDED else _TYPES[engine_type(element_of(wanted))],
+        "CUtensorMapDataType": _ROUNDED_FLOATS
+        if wanted.element == ROUNDED
+        else _TYPES[engine_type(element_of(wanted))],
         "CUtensorMapInterleave": 0,
         "CUtensorMapSwizzle": _SWIZZLES[wanted.span],
         "CUtensorMapL2promotion": _LINES_OF_128,
@@ -193,7 +296,9 @@ def _facts(wanted: TensorMap) -> dict[str, int]:
     }
 
 
-def _encoded(cuda: Driver, wanted: TensorMap, facts: Mapping[str, int], values: tuple[int, ...]) -> bytes:
+def _encoded(
+    cuda: Driver, wanted: TensorMap, facts: Mapping[str, int], values: tuple[int, ...]
+) -> bytes:
     b, rank = cuda.bindings, len(wanted.box)
     address, extents, steps = values[0], values[1 : 1 + rank], values[1 + rank :] or (ALIGNMENT,)
     made = cuda(
@@ -203,7 +308,11 @@ def _encoded(cuda: Driver, wanted: TensorMap, facts: Mapping[str, int], values: 
         address,
         [b.cuuint64_t(extent) for extent in reversed(extents)],
         [b.cuuint64_t(step) for step in reversed(steps)],
-        *(_box(wanted) if wanted.pixel_box else ([b.cuuint32_t(extent) for extent in reversed(wanted.box)],)),
+        *(
+            _box(wanted)
+            if wanted.pixel_box
+            else ([b.cuuint32_t(extent) for extent in reversed(wanted.box)],)
+        ),
         [b.cuuint32_t(1) for _ in wanted.box],
         *(getattr(b, name)(facts[name]) for name in _BEHIND),
     )

@@ -22,8 +22,26 @@ from typing import Final
 from tilewright.errors import LoweringError
 from tilewright.gpu_host.expressions import Expression
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, MakeDescriptor
-from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
+from tilewright.ir.ops.memory import (
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    MakeDescriptor,
+)
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    I32,
+    I64,
+    U32,
+    U64,
+    DescriptorType,
+    FloatType,
+    TileType,
+    Type,
+)
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import CLUSTER, function_of
@@ -35,14 +53,35 @@ from tilewright.simt.dialect.types import slot_type
 from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities import tma as capability
-from tilewright.simt.target.copy_mechanism import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, CopyMechanism
+from tilewright.simt.target.copy_mechanism import (
+    BARRIER,
+    ROW_COPIES,
+    BlockAccess,
+    BlockCopy,
+    CopyMechanism,
+)
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.simt.target.simt_target import required
 from tilewright_nvidia.async_copy import im2col
 from tilewright_nvidia.async_copy.device_tensor_maps import DeviceMapEmission, DeviceTensorMap
 from tilewright_nvidia.async_copy.launch_expressions import expressions_of
-from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzle_atoms_of, swizzled_layout
-from tilewright_nvidia.async_copy.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, PixelBox, TensorMap, engine_type, fills_with_nan
+from tilewright_nvidia.async_copy.swizzle_atoms import (
+    SPANS,
+    SwizzleAtoms,
+    swizzle_atoms_of,
+    swizzled_layout,
+)
+from tilewright_nvidia.async_copy.tensor_maps import (
+    ALIGNMENT,
+    BYTES,
+    MOST_AXES,
+    MOST_BOX,
+    ROUNDED,
+    PixelBox,
+    TensorMap,
+    engine_type,
+    fills_with_nan,
+)
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import kernel_state
 from tilewright_nvidia.operations import LoadIm2col
@@ -52,7 +91,9 @@ NAME: Final = "tma"
 SLOT_ALIGNMENT: Final = 1024
 #: Reduction -> element types that TMA supports for it.
 _INTEGERS: Final = frozenset({U32, I32, U64, I64})
-_REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(("min", "max", "and", "or", "xor"), _INTEGERS)
+_REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(
+    ("min", "max", "and", "or", "xor"), _INTEGERS
+)
 _Copy = ops.BlockCopy | ops.RowCopy
 _LOADS: Final = (ops.BlockLoadStart, ops.RowsLoadStart)
 #: Rows of a gather4 or scatter4 instruction, and the alignment in bytes of their shared memory.
@@ -85,7 +126,12 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
     """
     shape, size = shared.shape, storage_size(element)
     slabs = swizzle_atoms_of(shared, size)
-    if slabs is None or slabs.inner != len(shape) - 1 or len(shape) > MOST_AXES or shape[-1] * size % ALIGNMENT:
+    if (
+        slabs is None
+        or slabs.inner != len(shape) - 1
+        or len(shape) > MOST_AXES
+        or shape[-1] * size % ALIGNMENT
+    ):
         return None
     if math.prod(shape) * size % SLOT_ALIGNMENT:
         return None
@@ -101,8 +147,14 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
         if whole:
             box[axis] = min(shape[axis], MOST_BOX)
             whole = box[axis] == shape[axis]
-    points = itertools.product(*(range(0, extent, step) for extent, step in zip(shape, box, strict=True)))
-    return Boxes(tuple(box), slabs.span, tuple((size * shared.offset(row_major(point, shared.shape)), point) for point in points))
+    points = itertools.product(
+        *(range(0, extent, step) for extent, step in zip(shape, box, strict=True))
+    )
+    return Boxes(
+        tuple(box),
+        slabs.span,
+        tuple((size * shared.offset(row_major(point, shared.shape)), point) for point in points),
+    )
 
 
 def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
@@ -112,8 +164,16 @@ def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
     """
     size, rows = storage_size(element), shared.shape[0] // parts
     step = shared.offset(row_major((rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size
-    along = [shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size for number in range(parts)]
-    return step if step % SLOT_ALIGNMENT == 0 and along == [number * step for number in range(parts)] else None
+    along = [
+        shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape))
+        * size
+        for number in range(parts)
+    ]
+    return (
+        step
+        if step % SLOT_ALIGNMENT == 0 and along == [number * step for number in range(parts)]
+        else None
+    )
 
 
 def shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
@@ -137,7 +197,10 @@ def row_boxes(shared: SharedLayout, element: Type) -> Boxes | None:
     points = [(row, column) for row in range(0, rows, _FOUR) for column in range(0, columns, width)]
     # rows of a slab are consecutive; the swizzle depends on the address in shared memory, not on
     # the row's index in the box
-    starts = ((size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column)) for row, column in points)
+    starts = (
+        (size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column))
+        for row, column in points
+    )
     return Boxes((1, width), whole.span, tuple(starts))
 
 
@@ -151,8 +214,16 @@ def _boxes_of(copy: _Copy) -> Boxes:
     if isinstance(copy, ops.RowCopy):
         found = row_boxes(type_.layout, type_.element)
     else:
-        found = boxes(type_.layout, type_.element, function_of(copy).attributes[CLUSTER] if isinstance(copy, ops.BlockLoadStart) and copy.to_all else 1)
-    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+        found = boxes(
+            type_.layout,
+            type_.element,
+            function_of(copy).attributes[CLUSTER]
+            if isinstance(copy, ops.BlockLoadStart) and copy.to_all
+            else 1,
+        )
+    assert found is not None, (
+        f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+    )
     return found
 
 
@@ -166,7 +237,10 @@ def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
     A swizzle of 32 bytes is only for tiles without a wider one: TMA writes one row of an atom at a
     time, whatever its width.
     """
-    found = (swizzled_layout(shape, storage_size(element), SwizzleAtoms(len(shape) - 1, span)) for span in SPANS)
+    found = (
+        swizzled_layout(shape, storage_size(element), SwizzleAtoms(len(shape) - 1, span))
+        for span in SPANS
+    )
     fitting = [layout for layout in found if layout is not None and can_fill(layout, element)]
     return fitting[:-1] if len(fitting) == len(SPANS) else fitting
 
@@ -184,11 +258,20 @@ def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
     divisor, padding = _known(descriptor)
-    if isinstance(operation, DescriptorReduce) and type_.element not in _REDUCED.get(operation.kind, ()):
+    if isinstance(operation, DescriptorReduce) and type_.element not in _REDUCED.get(
+        operation.kind, ()
+    ):
         return False
-    if padding == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
+    if (
+        padding == "nan"
+        and isinstance(type_.element, FloatType)
+        and not fills_with_nan(type_.element)
+    ):
         return False
-    if not isinstance(operation, DescriptorLoad | DescriptorGather) and width * storage_size(type_.element) % ALIGNMENT:
+    if (
+        not isinstance(operation, DescriptorLoad | DescriptorGather)
+        and width * storage_size(type_.element) % ALIGNMENT
+    ):
         return False
     place = math.gcd(divisor, divisors[-1] * storage_size(type_.element))
     if isinstance(operation, ROW_COPIES):
@@ -196,7 +279,9 @@ def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
     return reaches(type_, place)
 
 
-def _reaches_rows(operation: DescriptorGather | DescriptorScatter, type_: DescriptorType, divisor: int) -> bool:
+def _reaches_rows(
+    operation: DescriptorGather | DescriptorScatter, type_: DescriptorType, divisor: int
+) -> bool:
     """Return whether TMA can gather or scatter rows by their indices.
 
     The indices must have 32 bits. Their number must be a multiple of four, and the rows must fill
@@ -205,7 +290,11 @@ def _reaches_rows(operation: DescriptorGather | DescriptorScatter, type_: Descri
     rows = operation.rows
     assert isinstance(rows.type, TileType)
     shape = rows.type.shape[0], type_.block_shape[1]
-    return rows.type.element is I32 and divisor % ALIGNMENT == 0 and can_fill_rows(SharedLayout.row_major(shape), type_.element)
+    return (
+        rows.type.element is I32
+        and divisor % ALIGNMENT == 0
+        and can_fill_rows(SharedLayout.row_major(shape), type_.element)
+    )
 
 
 def _known(descriptor: Value) -> tuple[int, str]:
@@ -226,7 +315,11 @@ def reaches(block: DescriptorType, divisor: int) -> bool:
     ``divisor`` divides the tensor's address and strides, and the blocks' offsets in a row, in
     bytes.
     """
-    return divisor % ALIGNMENT == 0 and block.rank <= MOST_AXES and can_fill(SharedLayout.row_major(block.block_shape), block.element)
+    return (
+        divisor % ALIGNMENT == 0
+        and block.rank <= MOST_AXES
+        and can_fill(SharedLayout.row_major(block.block_shape), block.element)
+    )
 
 
 class TensorMaps:
@@ -252,20 +345,44 @@ class TensorMaps:
                 self.descriptors.add(f"a{number}")
                 padding = function.argument_attributes[number].get("padding", "zero")
                 nan = padding == "nan" and fills_with_nan(argument.type.element)
-                self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
-                self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
+                self._want(
+                    argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan
+                )
+                self._want_pixels(
+                    argument,
+                    function.argument_attributes[number].get("divisibility", 1),
+                    functools.partial(TensorMap.of_descriptor, number),
+                )
         #: the device-side maps
         self.made = DeviceMapEmission(function)
-        for made in [operation for operation in function.walk() if isinstance(operation, tensor_maps.MakeDescriptor)]:
+        for made in [
+            operation
+            for operation in function.walk()
+            if isinstance(operation, tensor_maps.MakeDescriptor)
+        ]:
             for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
                 self.made.want(made, _made_map(copy))
         known: dict[tuple[tuple[Expression, ...], ...], str] = {}
-        for tensor in [operation for operation in function.walk() if isinstance(operation, tensor_maps.Tensor)]:
-            address, extents, strides = (expressions_of(values, function) for values in ([tensor.base], tensor.shape, tensor.strides))
-            name = self.tensors[tensor] = known.setdefault((address, extents, strides), f"tensor{len(known)}")
-            self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
+        for tensor in [
+            operation for operation in function.walk() if isinstance(operation, tensor_maps.Tensor)
+        ]:
+            address, extents, strides = (
+                expressions_of(values, function)
+                for values in ([tensor.base], tensor.shape, tensor.strides)
+            )
+            name = self.tensors[tensor] = known.setdefault(
+                (address, extents, strides), f"tensor{len(known)}"
+            )
+            self._want(
+                tensor.result,
+                name,
+                functools.partial(_implied, address[0], extents, strides),
+                nan=False,
+            )
 
-    def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
+    def _want(
+        self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool
+    ) -> None:
         for copy in [user for user in descriptor.uses if isinstance(user, _Copy)]:
             found, element = _boxes_of(copy), _engine_element(copy)
             key = stands_for, found.shape, found.span, element
@@ -274,14 +391,25 @@ class TensorMaps:
                 self._names[key] = f"%{name}"
                 self.wanted.append((name, made(element, found.shape, found.span, nan)))
 
-    def _want_pixels(self, descriptor: Value, divisibility: int, made: Callable[..., TensorMap]) -> None:
+    def _want_pixels(
+        self, descriptor: Value, divisibility: int, made: Callable[..., TensorMap]
+    ) -> None:
         known: dict[PixelBox, str] = {}
-        for load in [user for user in descriptor.uses if isinstance(user, LoadIm2col) and im2col.can_copy(user, divisibility)]:
+        for load in [
+            user
+            for user in descriptor.uses
+            if isinstance(user, LoadIm2col) and im2col.can_copy(user, divisibility)
+        ]:
             type_, box = descriptor.type, PixelBox(load.lower, load.upper, load.pixels)
             assert isinstance(type_, DescriptorType)
             if box not in known:
                 known[box] = f"%map{len(self.wanted)}"
-                self.wanted.append((known[box][1:], made(str(type_.element), type_.block_shape, 0, nan=False, pixel_box=box)))
+                self.wanted.append(
+                    (
+                        known[box][1:],
+                        made(str(type_.element), type_.block_shape, 0, nan=False, pixel_box=box),
+                    )
+                )
             self._pixels[load] = known[box]
 
     def im2col(self, load: LoadIm2col) -> str:
@@ -302,14 +430,23 @@ class TensorMaps:
         assert isinstance(context.operation, _Copy)
         made = context.operation.descriptor.definition
         if isinstance(made, tensor_maps.MakeDescriptor):
-            return self.made.name(context.writer, made, copy.descriptor, _made_map(context.operation))
-        return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
+            return self.made.name(
+                context.writer, made, copy.descriptor, _made_map(context.operation)
+            )
+        return self._names[
+            copy.descriptor, found.shape, found.span, _engine_element(context.operation)
+        ]
 
 
 def _made_map(copy: _Copy) -> DeviceTensorMap:
     """Return the device-side map that a copy needs."""
     type_, found, element = slot_type(copy.slot), _boxes_of(copy), _engine_element(copy)
-    return DeviceTensorMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, not isinstance(copy, _LOADS))
+    return DeviceTensorMap(
+        element if element == ROUNDED else str(engine_type(type_.element)),
+        found.shape,
+        found.span,
+        not isinstance(copy, _LOADS),
+    )
 
 
 def _engine_element(copy: _Copy) -> str:
@@ -327,7 +464,12 @@ def _feeds_tf32_alone(slot: Value) -> bool:
     definition = slot.definition
     if not isinstance(definition, Slot):
         return False
-    readers = [user for one in definition.buffer.uses if isinstance(one, Slot) for user in one.results[0].uses]
+    readers = [
+        user
+        for one in definition.buffer.uses
+        if isinstance(one, Slot)
+        for user in one.results[0].uses
+    ]
     found = False
     while readers:
         reader = readers.pop()
@@ -341,7 +483,13 @@ def _feeds_tf32_alone(slot: Value) -> bool:
 
 
 def _implied(
-    address: Expression, extents: tuple[Expression, ...], strides: tuple[Expression, ...], element: str, box: tuple[int, ...], span: int, nan: bool
+    address: Expression,
+    extents: tuple[Expression, ...],
+    strides: tuple[Expression, ...],
+    element: str,
+    box: tuple[int, ...],
+    span: int,
+    nan: bool,
 ) -> TensorMap:
     return TensorMap(address, extents, strides, element, box, span, nan, implied=True)
 
@@ -353,21 +501,45 @@ def mechanism(*, rows: bool) -> CopyMechanism:
         w = context.writer
         for address, name, point in _pieces(context, copy):
             axes = ", ".join(f"${3 + axis}" for axis in range(len(point)))
-            operands = [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)]
-            how = "2d.shared::cta.global.tile::gather4" if copy.rows else f"{len(point)}d.shared::cluster.global"
+            operands = [
+                (_SHARED, address),
+                ("ptr", name),
+                (_SHARED, copy.barrier),
+                *(("i32", at) for at in point),
+            ]
+            how = (
+                "2d.shared::cta.global.tile::gather4"
+                if copy.rows
+                else f"{len(point)}d.shared::cluster.global"
+            )
             what, to = f"[$0], [$1, {{{axes}}}], [$2]", ""
             if copy.parts > 1:
                 what, to = f"{what}, ${len(operands)}", ".multicast::cluster"
                 operands.append(("i16", str((1 << copy.parts) - 1)))
-            call_asm(w, f"cp.async.bulk.tensor.{how}.mbarrier::complete_tx::bytes{to} {what};", (), operands, memory=True)
+            call_asm(
+                w,
+                f"cp.async.bulk.tensor.{how}.mbarrier::complete_tx::bytes{to} {what};",
+                (),
+                operands,
+                memory=True,
+            )
 
     def store(context: SimtContext, copy: BlockCopy) -> None:
-        w, how = context.writer, ".tile::scatter4" if copy.rows else f".{copy.reduction}" if copy.reduction else ""
+        w, how = (
+            context.writer,
+            ".tile::scatter4" if copy.rows else f".{copy.reduction}" if copy.reduction else "",
+        )
         for address, name, point in _pieces(context, copy):
             axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
             rank = 2 if copy.rows else len(point)
             text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
-            call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
+            call_asm(
+                w,
+                text,
+                (),
+                [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)],
+                memory=True,
+            )
 
     return CopyMechanism(
         NAME,
@@ -391,21 +563,47 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
     w = context.writer
     assert isinstance(context.operation, _Copy)
     found = _boxes_of(context.operation)
-    pieces, name, numbers = [], kernel_state(context.writer).maps.name(context, copy, found), dict[int, list[str]]()
+    pieces, name, numbers = (
+        [],
+        kernel_state(context.writer).maps.name(context, copy, found),
+        dict[int, list[str]](),
+    )
     first, offsets = copy.shared, copy.offsets
     if copy.parts > 1:  # this CTA's part
-        rank, step = required(context.target.clusters, context.target, "clusters").rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
-        first = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}")
-        offsets = (w.emit(f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"), *offsets[1:])
+        rank, step = (
+            required(context.target.clusters, context.target, "clusters").rank(w),
+            _part_bytes(copy.layout, copy.element, copy.parts),
+        )
+        first = w.emit(
+            f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}"
+        )
+        offsets = (
+            w.emit(
+                f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"
+            ),
+            *offsets[1:],
+        )
     for offset, point in found.starts:
         address = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {offset}") if offset else first
         if copy.rows:
             row, column = point
             if row not in numbers:
                 numbers[row] = _four(w, copy.rows, row)
-            pieces.append((address, name, [w.emit(f"add i32 {offsets[0]}, {column}") if column else offsets[0], *numbers[row]]))
+            pieces.append(
+                (
+                    address,
+                    name,
+                    [
+                        w.emit(f"add i32 {offsets[0]}, {column}") if column else offsets[0],
+                        *numbers[row],
+                    ],
+                )
+            )
             continue
-        at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(offsets, point, strict=True)]
+        at = [
+            w.emit(f"add i32 {start}, {step}") if step else start
+            for start, step in zip(offsets, point, strict=True)
+        ]
         pieces.append((address, name, at[::-1]))
     return pieces
 
@@ -427,7 +625,13 @@ def wait(context: SimtContext, pending: int, *, written: bool) -> None:
 
     With ``written``, wait for the completion of their writes instead.
     """
-    call_asm(context.writer, f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};", (), (), memory=True)
+    call_asm(
+        context.writer,
+        f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};",
+        (),
+        (),
+        memory=True,
+    )
 
 
 class PtxDeviceMaps(capability.DeviceTensorMaps):
@@ -438,13 +642,22 @@ class PtxDeviceMaps(capability.DeviceTensorMaps):
     def allocate(self, context: SimtContext, operation: tensor_maps.Descriptors) -> str:
         return kernel_state(context.writer).maps.made.take(context, operation)
 
-    def make(self, context: SimtContext, operation: tensor_maps.MakeDescriptor, made: capability.MadeDescriptor) -> str:
+    def make(
+        self,
+        context: SimtContext,
+        operation: tensor_maps.MakeDescriptor,
+        made: capability.MadeDescriptor,
+    ) -> str:
         return kernel_state(context.writer).maps.made.make(context, operation, made)
 
-    def show(self, context: SimtContext, operation: tensor_maps.ShowDescriptor, descriptor: str) -> None:
+    def show(
+        self, context: SimtContext, operation: tensor_maps.ShowDescriptor, descriptor: str
+    ) -> None:
         kernel_state(context.writer).maps.made.show(context, operation.descriptor, descriptor)
 
-    def free(self, context: SimtContext, operation: tensor_maps.FreeDescriptors, memory: str) -> None:
+    def free(
+        self, context: SimtContext, operation: tensor_maps.FreeDescriptors, memory: str
+    ) -> None:
         kernel_state(context.writer).maps.made.give_back(context, operation.memory, memory)
 
 
@@ -459,7 +672,14 @@ class PtxTma(capability.Tma):
 
     device_maps = PtxDeviceMaps()
 
-    def __init__(self, plans: Callable[[Matmul], Sequence[MatmulPlan]], *, blocks: bool, gathers: bool, scatters: bool) -> None:
+    def __init__(
+        self,
+        plans: Callable[[Matmul], Sequence[MatmulPlan]],
+        *,
+        blocks: bool,
+        gathers: bool,
+        scatters: bool,
+    ) -> None:
         self._plans, self._blocks, self._gathers, self._scatters = plans, blocks, gathers, scatters
 
     def keeps(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:

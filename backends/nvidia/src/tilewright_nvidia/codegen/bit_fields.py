@@ -31,7 +31,10 @@ class _Format:
     step: int
 
 
-_FORMATS: Final[dict[Type, _Format]] = {F32: _Format("float", 23, 0x4B000000, 16), F16: _Format("half", 10, 0x6400, 8)}
+_FORMATS: Final[dict[Type, _Format]] = {
+    F32: _Format("float", 23, 0x4B000000, 16),
+    F16: _Format("half", 10, 0x6400, 8),
+}
 #: of the widest format
 _MANTISSA: Final = 23
 
@@ -81,12 +84,23 @@ class BitFields:
             return None
         offset = known.offset + (number if name == "add" else -number)
         most = 1 << _MANTISSA
-        return replace(known, offset=offset) if (-most if element is I32 else 0) <= offset <= most else None
+        return (
+            replace(known, offset=offset)
+            if (-most if element is I32 else 0) <= offset <= most
+            else None
+        )
 
-    def converted(self, w: FunctionWriter, words: PackedRegisters, name: str, result: Type) -> str | None:
+    def converted(
+        self, w: FunctionWriter, words: PackedRegisters, name: str, result: Type
+    ) -> str | None:
         """Convert a bit field to f32 or f16; None if it is unknown or the result inexact."""
         field, to = self._fields.get(name), _FORMATS[result]
-        if field is None or not field.mask or field.mask >> to.mantissa or abs(field.offset) > 1 << to.mantissa:
+        if (
+            field is None
+            or not field.mask
+            or field.mask >> to.mantissa
+            or abs(field.offset) > 1 << to.mantissa
+        ):
             return None
         word, at, bits = field.word, field.shift, field.mask.bit_length()
         if at + bits > to.mantissa:
@@ -101,7 +115,9 @@ class BitFields:
         if not at:
             return w.emit(f"fadd {to.type_} {number}, {unit}")
         scale = float_constant(to.type_, 0.5**at)
-        return w.intrinsic("llvm.fma", to.type_, [(to.type_, name) for name in (number, scale, unit)])
+        return w.intrinsic(
+            "llvm.fma", to.type_, [(to.type_, name) for name in (number, scale, unit)]
+        )
 
     @staticmethod
     def _shifted(w: FunctionWriter, words: PackedRegisters, word: str, by: int) -> str:

@@ -13,7 +13,11 @@ ALL_LANES: Final = "-1"
 #: (reduction, type) -> LLVM's name of the ``redux.sync``.
 _REDUCTIONS: Final[dict[tuple[str, Type], str]] = {
     **{(kind, element): kind for kind in ("add", "and", "or", "xor") for element in (I32, U32)},
-    **{(kind, element): prefix + kind for kind in ("min", "max") for element, prefix in ((I32, ""), (U32, "u"))},
+    **{
+        (kind, element): prefix + kind
+        for kind in ("min", "max")
+        for element, prefix in ((I32, ""), (U32, "u"))
+    },
 }
 
 
@@ -44,4 +48,8 @@ class PtxLanes(CrossLane):
 
     def reduce(self, w: FunctionWriter, kind: str, value: str, element: Type) -> str | None:
         name = _REDUCTIONS.get((kind, element)) if self._capability >= 80 else None
-        return w.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", value), ("i32", ALL_LANES)]) if name else None
+        return (
+            w.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", value), ("i32", ALL_LANES)])
+            if name
+            else None
+        )

@@ -42,12 +42,20 @@ class PtxArithmetic(Arithmetic):
         field = state.bit_fields.emit(context.writer, name, operands, element)
         if field is not None:
             return field
-        packed = half_operation(context, state.words, name, operands, element, attributes) if self._capability >= 80 else None
+        packed = (
+            half_operation(context, state.words, name, operands, element, attributes)
+            if self._capability >= 80
+            else None
+        )
         if packed is not None:
             return packed
-        return arithmetic.element_operation(context.writer, self._capability, self._relaxed, name, operands, element, attributes)
+        return arithmetic.element_operation(
+            context.writer, self._capability, self._relaxed, name, operands, element, attributes
+        )
 
-    def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+    def cast(
+        self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str
+    ) -> str | None:
         words = words_in(context.writer)
         if source in (I32, U32) and result in (F32, F16, BF16):
             fields, w = kernel_state(context.writer).bit_fields, context.writer
@@ -58,14 +66,31 @@ class PtxArithmetic(Arithmetic):
             return field
         if source is U32 and result is U16:
             return words.half(context.writer, operand)
-        if source in (I8, U8) and result in (F32, F16, BF16) and self._capability >= 80 and operand.startswith("%"):
-            narrow = words.narrow_float(context.writer, operand, register_type(result), signed=source is I8) if result is not F32 else None
+        if (
+            source in (I8, U8)
+            and result in (F32, F16, BF16)
+            and self._capability >= 80
+            and operand.startswith("%")
+        ):
+            narrow = (
+                words.narrow_float(
+                    context.writer, operand, register_type(result), signed=source is I8
+                )
+                if result is not F32
+                else None
+            )
             if narrow is not None:
                 return narrow
             single = words.byte(context.writer, operand, signed=source is I8)
             return single if result is F32 else emit_cast(context, single, F32, result, 0)
-        pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self._capability >= 90 else None
-        name = casts.machine_cast(words, context.writer, self._capability, operand, source, result, rounding)
+        pair = (
+            _PAIRS.get(result)
+            if source is F32 and rounding == "rtne" and self._capability >= 90
+            else None
+        )
+        name = casts.machine_cast(
+            words, context.writer, self._capability, operand, source, result, rounding
+        )
         if pair is not None:
             name = name or context.writer.emit(f"fptrunc float {operand} to half")
             words.round(name, operand, pair)

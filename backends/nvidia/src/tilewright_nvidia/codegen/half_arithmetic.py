@@ -50,11 +50,19 @@ def half_operation(
     if not words.is_written(w, key):
         vector = f"<2 x {type_}>"
         both = [w.emit(f"bitcast i32 {word} to {vector}") for word in packed]
-        words.write(w, key, w.emit(f"bitcast {vector} {_computed(w, name, both, vector, attributes, contract)} to i32"))
+        words.write(
+            w,
+            key,
+            w.emit(
+                f"bitcast {vector} {_computed(w, name, both, vector, attributes, contract)} to i32"
+            ),
+        )
     return words.unpack(w, words.written(w, key), "i32", register)[at]
 
 
-def _join_neighbours(context: SimtContext, words: PackedRegisters, name: str, register: str) -> None:
+def _join_neighbours(
+    context: SimtContext, words: PackedRegisters, name: str, register: str
+) -> None:
     """Pack a tile operation's operands in the order of a thread's elements.
 
     This does nothing if the packed registers of another operand have another order.
@@ -66,7 +74,11 @@ def _join_neighbours(context: SimtContext, words: PackedRegisters, name: str, re
     if words.is_written(w, key):
         return
     words.write(w, key, "")
-    tiles = [names for operand in operation.operands if len(names := context.registers.get(operand, ())) > 1 and UNWRITTEN not in names]
+    tiles = [
+        names
+        for operand in operation.operands
+        if len(names := context.registers.get(operand, ())) > 1 and UNWRITTEN not in names
+    ]
     if all(words.follow_registers(w, names) for names in tiles):
         for names in tiles:
             words.join(w, names, register)
@@ -77,10 +89,19 @@ def _single(w: FunctionWriter, name: str, operands: Sequence[str], contract: str
     if name not in _ARITHMETIC:
         return None
     singles = [w.emit(f"bitcast i16 {operand} to bfloat") for operand in operands]
-    return w.emit(f"bitcast bfloat {w.emit(f'{_ARITHMETIC[name]}{contract} bfloat {singles[0]}, {singles[1]}')} to i16")
+    return w.emit(
+        f"bitcast bfloat {w.emit(f'{_ARITHMETIC[name]}{contract} bfloat {singles[0]}, {singles[1]}')} to i16"
+    )
 
 
-def _computed(w: FunctionWriter, name: str, operands: Sequence[str], vector: str, attributes: Mapping[str, Any], contract: str) -> str:
+def _computed(
+    w: FunctionWriter,
+    name: str,
+    operands: Sequence[str],
+    vector: str,
+    attributes: Mapping[str, Any],
+    contract: str,
+) -> str:
     if name in _ARITHMETIC:
         return w.emit(f"{_ARITHMETIC[name]}{contract} {vector} {operands[0]}, {operands[1]}")
     if name == "neg":
@@ -88,7 +109,9 @@ def _computed(w: FunctionWriter, name: str, operands: Sequence[str], vector: str
     typed = [(vector, operand) for operand in operands]
     if name == "fma":
         return w.intrinsic("llvm.fma", vector, typed)
-    return w.intrinsic(f"llvm.{name}{'imum' if attributes.get('nan') == 'propagate' else 'num'}", vector, typed)
+    return w.intrinsic(
+        f"llvm.{name}{'imum' if attributes.get('nan') == 'propagate' else 'num'}", vector, typed
+    )
 
 
 __all__ = ["half_operation"]

@@ -7,9 +7,27 @@ from collections.abc import Sequence
 from tilewright.llvm.emission.writer import FunctionWriter
 
 #: LLVM type of a register -> its letter in constraints.
-LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d", "ptr": "l", "ptr addrspace(1)": "l", "ptr addrspace(3)": "r"}
+LETTERS = {
+    "i1": "b",
+    "i16": "h",
+    "i32": "r",
+    "i64": "l",
+    "float": "f",
+    "double": "d",
+    "ptr": "l",
+    "ptr addrspace(1)": "l",
+    "ptr addrspace(3)": "r",
+}
 #: Letter of a constraint of assembly that a kernel brings -> LLVM type of its registers.
-ASSEMBLY_REGISTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double", "b": "i1", "c": "i8"}
+ASSEMBLY_REGISTERS = {
+    "h": "i16",
+    "r": "i32",
+    "l": "i64",
+    "f": "float",
+    "d": "double",
+    "b": "i1",
+    "c": "i8",
+}
 
 
 def call_asm(
@@ -40,8 +58,12 @@ def call_asm(
     constraints += [str(i) for i in range(len(initial))]
     if memory:
         constraints.append("~{memory}")
-    listed = [f"{type_} {name}" for type_, name in operands] + [f"{type_} {name}" for type_, name in zip(results, initial, strict=False)]
-    kind = "void" if not results else results[0] if len(results) == 1 else f"{{{', '.join(results)}}}"
+    listed = [f"{type_} {name}" for type_, name in operands] + [
+        f"{type_} {name}" for type_, name in zip(results, initial, strict=False)
+    ]
+    kind = (
+        "void" if not results else results[0] if len(results) == 1 else f"{{{', '.join(results)}}}"
+    )
     quoted = text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
     call = f'call {kind} asm {"sideeffect " if effects else ""}"{quoted}", "{",".join(constraints)}"({", ".join(listed)}){" convergent" if convergent else ""}'
     if not results:

@@ -28,7 +28,9 @@ class PtxAssembly(InlineAssembly):
             context.writer.module,
             context.operation.location if context.operation is not None else None,
         )
-        return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, results, operands, marks)
+        return emit_inline_asm(
+            context.writer, ASSEMBLY_REGISTERS, text, constraints, results, operands, marks
+        )
 
     def is_uniform(self, text: str) -> bool:
         return is_uniform(text)

@@ -81,7 +81,9 @@ class PtxGlobalMemory(Atomics):
             operands.append(("i1", predicate))
         call_asm(w, f"{guard}{mnemonic} [$0], {listed(1, number)}{policy};", (), operands)
 
-    def _mnemonic(self, w: FunctionWriter, name: str, access: Access, memory: str, number: int) -> tuple[str, list[tuple[str, str]]]:
+    def _mnemonic(
+        self, w: FunctionWriter, name: str, access: Access, memory: str, number: int
+    ) -> tuple[str, list[tuple[str, str]]]:
         """Return the mnemonic and the cache policy operand, if there is one."""
         vector = f".v{number}" if number > 1 else ""
         if access.volatile:
@@ -111,24 +113,33 @@ class PtxGlobalMemory(Atomics):
                 )
         return policies[key]
 
-    def _unpack(self, w: FunctionWriter, found: list[str], element: Type, register: str, count: int) -> list[str]:
+    def _unpack(
+        self, w: FunctionWriter, found: list[str], element: Type, register: str, count: int
+    ) -> list[str]:
         type_ = storage_type(element)
         if BITS[type_] == 8 and count == 1:
             names = [w.emit(f"trunc i16 {found[0]} to i8")]
         else:
-            names = [name for word in found for name in words_in(w).unpack(w, word, register, type_)]
+            names = [
+                name for word in found for name in words_in(w).unpack(w, word, register, type_)
+            ]
         if register_type(element) == "i1":
             return [w.emit(f"icmp ne i8 {name}, 0") for name in names]
         return names
 
-    def _pack(self, w: FunctionWriter, values: Sequence[str], element: Type, register: str, number: int) -> list[str]:
+    def _pack(
+        self, w: FunctionWriter, values: Sequence[str], element: Type, register: str, number: int
+    ) -> list[str]:
         type_ = storage_type(element)
         if register_type(element) == "i1":
             values = [_byte(w, value) for value in values]
         if BITS[type_] == 8 and len(values) == 1:
             return [w.emit(f"zext i8 {values[0]} to i16")]
         each = len(values) // number
-        return [words_in(w).pack(w, values[i * each : (i + 1) * each], type_, register) for i in range(number)]
+        return [
+            words_in(w).pack(w, values[i * each : (i + 1) * each], type_, register)
+            for i in range(number)
+        ]
 
 
 def _byte(w: FunctionWriter, value: str) -> str:

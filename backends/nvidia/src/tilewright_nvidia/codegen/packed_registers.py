@@ -54,7 +54,13 @@ class PackedRegisters:
         if pair == "bf16x2":
             # a pair is rounded at four times the rate of one number: with zero below it, the
             # register is the f32
-            (word,) = call_asm(w, "cvt.rn.bf16x2.f32 $0, $1, $2;", ["i32"], [("float", number), ("float", "0.0")], effects=False)
+            (word,) = call_asm(
+                w,
+                "cvt.rn.bf16x2.f32 $0, $1, $2;",
+                ["i32"],
+                [("float", number), ("float", "0.0")],
+                effects=False,
+            )
             return w.emit(f"bitcast i32 {word} to float")
         word, word_type, at = self._sources.get(name, ("", "", 0))
         if word_type != "i32":
@@ -68,10 +74,17 @@ class PackedRegisters:
             return [word]
         count = BITS[word_type] // BITS[type_]
         if count == 1:
-            names = [w.emit(f"{'inttoptr' if type_ == 'ptr' else 'bitcast'} {word_type} {word} to {type_}")]
+            names = [
+                w.emit(
+                    f"{'inttoptr' if type_ == 'ptr' else 'bitcast'} {word_type} {word} to {type_}"
+                )
+            ]
         else:
             vector = w.emit(f"bitcast {word_type} {word} to <{count} x {type_}>")
-            names = [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
+            names = [
+                w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}")
+                for i in range(count)
+            ]
         for i, name in enumerate(names):
             self._sources[name] = (word, word_type, i)
         return names
@@ -88,25 +101,43 @@ class PackedRegisters:
         rounded = [self._rounded[name] for name in names if name in self._rounded]
         if len(names) == len(rounded) == 2 and word_type == "i32":
             (low, pair), (high, _) = rounded
-            return call_asm(w, f"cvt.rn.{pair}.f32 $0, $1, $2;", ["i32"], [("float", high), ("float", low)], effects=False)[0]
+            return call_asm(
+                w,
+                f"cvt.rn.{pair}.f32 $0, $1, $2;",
+                ["i32"],
+                [("float", high), ("float", low)],
+                effects=False,
+            )[0]
         if len(names) > 1 and all(name in self._rounded_bytes for name in names):
             return self._bytes_word(w, [self._rounded_bytes[name] for name in names], word_type)
         if len(names) == 1:
-            return w.emit(f"{'ptrtoint' if type_ == 'ptr' else 'bitcast'} {type_} {names[0]} to {word_type}")
+            return w.emit(
+                f"{'ptrtoint' if type_ == 'ptr' else 'bitcast'} {type_} {names[0]} to {word_type}"
+            )
         vector_type = f"<{len(names)} x {type_}>"
         if all(name[0] != "%" for name in names):
-            return w.emit(f"bitcast {vector_type} <{', '.join(f'{type_} {name}' for name in names)}> to {word_type}")
+            return w.emit(
+                f"bitcast {vector_type} <{', '.join(f'{type_} {name}' for name in names)}> to {word_type}"
+            )
         vector = "poison"
         for i, name in enumerate(names):
             vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
         return w.emit(f"bitcast {vector_type} {vector} to {word_type}")
 
-    def _bytes_word(self, w: FunctionWriter, rounded: Sequence[tuple[str, str]], word_type: str) -> str:
+    def _bytes_word(
+        self, w: FunctionWriter, rounded: Sequence[tuple[str, str]], word_type: str
+    ) -> str:
         """Round two or four f32 numbers to 8 bits in pairs, and pack them."""
         kind = rounded[0][1]
         pairs = []
         for (low, _), (high, _) in zip(rounded[::2], rounded[1::2], strict=True):
-            pairs += call_asm(w, f"cvt.rn.satfinite.{kind}.f32 $0, $1, $2;", ["i16"], [("float", high), ("float", low)], effects=False)
+            pairs += call_asm(
+                w,
+                f"cvt.rn.satfinite.{kind}.f32 $0, $1, $2;",
+                ["i16"],
+                [("float", high), ("float", low)],
+                effects=False,
+            )
         return self.pack(w, pairs, "i16", word_type)
 
     def shifted(self, w: FunctionWriter, word: str) -> str:
@@ -137,10 +168,17 @@ class PackedRegisters:
             else:
                 moved = w.emit(f"lshr {word_type} {word}, {16 * (i // 2)}") if i > 1 else word
                 pair = moved if word_type == "i16" else w.emit(f"trunc {word_type} {moved} to i16")
-            (wide,) = call_asm(w, f"cvt.rn.f16x2.{kind} $0, $1;", ["i32"], [("i16", pair)], effects=False)
+            (wide,) = call_asm(
+                w, f"cvt.rn.f16x2.{kind} $0, $1;", ["i32"], [("i16", pair)], effects=False
+            )
             if type_ != "half":
-                singles = [("float", w.emit(f"fpext half {half} to float")) for half in self.unpack(w, wide, "i32", "half")]
-                (wide,) = call_asm(w, "cvt.rn.bf16x2.f32 $0, $2, $1;", ["i32"], singles, effects=False)
+                singles = [
+                    ("float", w.emit(f"fpext half {half} to float"))
+                    for half in self.unpack(w, wide, "i32", "half")
+                ]
+                (wide,) = call_asm(
+                    w, "cvt.rn.bf16x2.f32 $0, $2, $1;", ["i32"], singles, effects=False
+                )
             self._written[key] = wide
         return self.unpack(w, self._written[key], "i32", type_)[i % 2]
 
@@ -159,17 +197,31 @@ class PackedRegisters:
         if signed:
             key = word, "signs"
             if not self.is_written(w, key):
-                self.write(w, key, w.emit(f"xor i32 {word}, {0x80808080 - (1 << 32) if word_type != 'i8' else 0x80}"))
+                self.write(
+                    w,
+                    key,
+                    w.emit(
+                        f"xor i32 {word}, {0x80808080 - (1 << 32) if word_type != 'i8' else 0x80}"
+                    ),
+                )
             word = self.written(w, key)
         if word_type == "i8":
             bits = w.emit(f"or i32 {word}, {0x4B000000}")
         else:
-            bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))])
-        return w.emit(f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}")
+            bits = w.call(
+                "llvm.nvvm.prmt",
+                "i32",
+                [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))],
+            )
+        return w.emit(
+            f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}"
+        )
 
     def permute(self, w: FunctionWriter, word: str, selector: int) -> str:
         """Permute a register's bytes with ``prmt``, and record the permutation for conversions."""
-        name = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", word), ("i32", str(selector))])
+        name = w.call(
+            "llvm.nvvm.prmt", "i32", [("i32", word), ("i32", word), ("i32", str(selector))]
+        )
         self._permuted[name] = word, selector
         return name
 
@@ -188,7 +240,13 @@ class PackedRegisters:
             if word_type == "i16":
                 source = w.emit(f"zext i16 {word} to i32")
             low, high = (selector >> 4 * (i // 2 * 2 + place) & 3 for place in range(2))
-            self.write(w, key, (self._half_pair if type_ == "half" else self._bf16_pair)(w, source, low, high, signed))
+            self.write(
+                w,
+                key,
+                (self._half_pair if type_ == "half" else self._bf16_pair)(
+                    w, source, low, high, signed
+                ),
+            )
         return self.unpack(w, self.written(w, key), "i32", type_)[i % 2]
 
     @staticmethod
@@ -198,9 +256,15 @@ class PackedRegisters:
         if (low, high) == (0, 2):
             bits = masked(w, word, 0x00FF00FF, 0x64006400)
         else:
-            bits = w.call("llvm.nvvm.prmt", "i32", [("i32", str(0x64646464)), ("i32", word), ("i32", str(0x0404 | low | high << 8))])
+            bits = w.call(
+                "llvm.nvvm.prmt",
+                "i32",
+                [("i32", str(0x64646464)), ("i32", word), ("i32", str(0x0404 | low | high << 8))],
+            )
         least = float_constant("half", 1152.0 if signed else 1024.0)
-        number = w.emit(f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, half {least}>")
+        number = w.emit(
+            f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, half {least}>"
+        )
         return w.emit(f"bitcast <2 x half> {number} to i32")
 
     @staticmethod
@@ -212,17 +276,31 @@ class PackedRegisters:
         if (low, high) == (1, 3):
             word = w.emit(f"lshr i32 {word}, 8")
         elif (low, high) != (0, 2):
-            word = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", "0"), ("i32", str(0x4040 | low | high << 8))])
+            word = w.call(
+                "llvm.nvvm.prmt",
+                "i32",
+                [("i32", word), ("i32", "0"), ("i32", str(0x4040 | low | high << 8))],
+            )
         bits = masked(w, word, 0x007F007F, 0x43004300)
         # -128 or -256
         least = masked(w, word, 0x00800080, 0xC300C300, complement=not signed)
         one, add = str(0x3F803F80), "fma.rn.bf16x2 $0, $1, $2, $3;"
-        (number,) = call_asm(w, add, ["i32"], [("i32", bits), ("i32", one), ("i32", least)], effects=False)
+        (number,) = call_asm(
+            w, add, ["i32"], [("i32", bits), ("i32", one), ("i32", least)], effects=False
+        )
         if not signed:
-            (number,) = call_asm(w, add, ["i32"], [("i32", number), ("i32", one), ("i32", str(0x43004300))], effects=False)
+            (number,) = call_asm(
+                w,
+                add,
+                ["i32"],
+                [("i32", number), ("i32", one), ("i32", str(0x43004300))],
+                effects=False,
+            )
         return number
 
-    def pair(self, w: FunctionWriter, names: Sequence[str], type_: str) -> tuple[int, list[str]] | None:
+    def pair(
+        self, w: FunctionWriter, names: Sequence[str], type_: str
+    ) -> tuple[int, list[str]] | None:
         """Return (half of a register, registers with each of the 16-bit elements in that half).
 
         An element that is not in such a half, such as a common factor, is broadcast to both halves
@@ -241,7 +319,9 @@ class PackedRegisters:
     def follow_registers(self, w: FunctionWriter, names: Sequence[str]) -> bool:
         """Return whether the first two elements are one register's halves in order, or of none."""
         first, second = (self._place(w, name) for name in names[:2])
-        return (first is None and second is None) or (first is not None and second == (*first[:2], 1) and first[2] == 0)
+        return (first is None and second is None) or (
+            first is not None and second == (*first[:2], 1) and first[2] == 0
+        )
 
     def _place(self, w: FunctionWriter, name: str) -> tuple[str, str, int] | None:
         return self._sources.get(name) or self._joined.get((w.current, name))
@@ -277,10 +357,14 @@ class PackedRegisters:
             return self.written(w, key)
         if name in self._rounded:
             number, pair = self._rounded[name]
-            (word,) = call_asm(w, f"cvt.rn.{pair}.f32 $0, $1, $1;", ["i32"], [("float", number)], effects=False)
+            (word,) = call_asm(
+                w, f"cvt.rn.{pair}.f32 $0, $1, $1;", ["i32"], [("float", number)], effects=False
+            )
         else:
             half = w.emit(f"insertelement <2 x {type_}> poison, {type_} {name}, i32 0")
-            word = w.emit(f"bitcast <2 x {type_}> {w.emit(f'insertelement <2 x {type_}> {half}, {type_} {name}, i32 1')} to i32")
+            word = w.emit(
+                f"bitcast <2 x {type_}> {w.emit(f'insertelement <2 x {type_}> {half}, {type_} {name}, i32 1')} to i32"
+            )
         self.write(w, key, word)
         return word
 
@@ -299,5 +383,14 @@ def masked(w: FunctionWriter, word: str, mask: int, bits: int, *, complement: bo
     For LLVM's ``or`` of an ``and``, ptxas would load the mask each time. In ``lop3`` it makes the
     second operand an immediate and keeps the third one in a register.
     """
-    operands = [("i32", word), *(("i32", str(number - (number >> 31 << 32))) for number in (mask, bits))]
-    return call_asm(w, f"lop3.b32 $0, $1, $2, $3, {'0xAE' if complement else '0xEA'};", ["i32"], operands, effects=False)[0]
+    operands = [
+        ("i32", word),
+        *(("i32", str(number - (number >> 31 << 32))) for number in (mask, bits)),
+    ]
+    return call_asm(
+        w,
+        f"lop3.b32 $0, $1, $2, $3, {'0xAE' if complement else '0xEA'};",
+        ["i32"],
+        operands,
+        effects=False,
+    )[0]

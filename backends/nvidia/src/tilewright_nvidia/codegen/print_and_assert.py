@@ -52,7 +52,9 @@ class PtxDebugging(Debugging):
         w.module.declare("__assertfail", "void", ("ptr", "ptr", "i32", "ptr", "i64"))
         texts = [w.module.string(text.encode()) for text in (message, file, function)]
         with w.when(predicate, likely=False):
-            w.do(f"call void @__assertfail(ptr {texts[0]}, ptr {texts[1]}, i32 {line}, ptr {texts[2]}, i64 1)")
+            w.do(
+                f"call void @__assertfail(ptr {texts[0]}, ptr {texts[1]}, i32 {line}, ptr {texts[2]}, i64 1)"
+            )
 
     def clock(self, w: FunctionWriter) -> str:
         (now,) = call_asm(w, "mov.u64 $0, %globaltimer;", ["i64"], [])

@@ -20,7 +20,9 @@ class PtxShared(SharedMemory):
     def base(self, w: FunctionWriter) -> str:
         return f"@{SHARED_SYMBOL}"
 
-    def atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+    def atomic_add(
+        self, w: FunctionWriter, pointer: str, value: str, predicate: str | None
+    ) -> None:
         operands = [(self.pointer, pointer), ("i32", value)]
         guard = ""
         if predicate is not None:

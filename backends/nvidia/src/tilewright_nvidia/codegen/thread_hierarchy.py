@@ -27,16 +27,22 @@ class PtxThreads(ThreadHierarchy):
         return shuffle(w, number, "0") if state.uniform_warps else number
 
     def program_id(self, w: FunctionWriter, axis: int) -> str:
-        return special_register(w, f"{'cluster' if kernel_state(w).cluster > 1 else 'cta'}id.{'xyz'[axis]}")
+        return special_register(
+            w, f"{'cluster' if kernel_state(w).cluster > 1 else 'cta'}id.{'xyz'[axis]}"
+        )
 
     def num_programs(self, w: FunctionWriter, axis: int) -> str:
-        return special_register(w, f"n{'cluster' if kernel_state(w).cluster > 1 else 'cta'}id.{'xyz'[axis]}")
+        return special_register(
+            w, f"n{'cluster' if kernel_state(w).cluster > 1 else 'cta'}id.{'xyz'[axis]}"
+        )
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         if threads.count == 1:
             self.warp_barrier(w)
         elif threads.parts > 1:
-            assert threads.number + 1 < NAMED_BARRIERS, "a program has no more barriers than the hardware"
+            assert threads.number + 1 < NAMED_BARRIERS, (
+                "a program has no more barriers than the hardware"
+            )
             call_asm(
                 w,
                 f"barrier.cta.sync.aligned {threads.number + 1}, {32 * threads.count};",

@@ -37,13 +37,23 @@ def is_uniform(text: str) -> bool:
     It may use its own registers, and special registers that all threads of a CTA share.
     """
     text = _COMMENT.sub(" ", text)
-    own = {name.partition("<")[0].strip() for names in _DECLARED.findall(text) for name in names.split(",")}
+    own = {
+        name.partition("<")[0].strip()
+        for names in _DECLARED.findall(text)
+        for name in names.split(",")
+    }
     for name in re.findall(r"%([\w$]+)", text):
-        if name not in _OF_ALL_THREADS and not any(re.fullmatch(rf"%?{re.escape(one.removeprefix('%'))}\d*", name) for one in own):
+        if name not in _OF_ALL_THREADS and not any(
+            re.fullmatch(rf"%?{re.escape(one.removeprefix('%'))}\d*", name) for one in own
+        ):
             return False
     for statement in re.split(r"[;{}]", text):
         instruction = _PREFIX.sub("", statement.strip())
-        if instruction and not instruction.startswith(".reg") and re.split(r"[.\s]", instruction)[0] not in _ARITHMETIC:
+        if (
+            instruction
+            and not instruction.startswith(".reg")
+            and re.split(r"[.\s]", instruction)[0] not in _ARITHMETIC
+        ):
             return False
     return True
 

@@ -40,7 +40,9 @@ def assembled(code: CodeObject, target: Target) -> bytes | None:
     """
     if code.metadata.get("format") == "cubin":
         return None
-    linked = link_here(code.binary, target, f"{code.name} ({code.metadata.get('configuration', '')})")
+    linked = link_here(
+        code.binary, target, f"{code.name} ({code.metadata.get('configuration', '')})"
+    )
     if linked is not None and not linked.binary.startswith(code.binary):
         return linked.binary
     return assemble(code.binary, target.arch).binary

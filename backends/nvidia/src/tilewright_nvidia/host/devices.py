@@ -10,7 +10,14 @@ from tilewright.errors import BackendError
 from tilewright.gpu_host.devices import listed
 from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device, Target
-from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, capability_of, ptx_of_driver, target_of
+from tilewright_nvidia.architectures import (
+    ARCHITECTURES,
+    Architecture,
+    architecture_of,
+    capability_of,
+    ptx_of_driver,
+    target_of,
+)
 from tilewright_nvidia.host.driver import driver
 from tilewright_nvidia.toolchain.installation import driver_version, version_text, why_not
 
@@ -28,7 +35,11 @@ def _facts(cuda: Driver, index: int) -> Mapping[str, Any] | None:
     if row is None:
         return None
     capability = capability_of(cuda, index)
-    return {"arch": row.name, "compute_capability": f"{capability // 10}.{capability % 10}", "driver": f"CUDA {version_text(driver_version())}"}
+    return {
+        "arch": row.name,
+        "compute_capability": f"{capability // 10}.{capability % 10}",
+        "driver": f"CUDA {version_text(driver_version())}",
+    }
 
 
 def _architecture(cuda: Driver, index: int) -> Architecture | None:
@@ -53,7 +64,9 @@ def target_of_device(device: Device) -> Target:
     row = _architecture(cuda, device.index)
     if row is None:
         capability, driven = capability_of(cuda, device.index), version_text(driver_version())
-        raise BackendError(f"there is no code for {device.name}, of compute capability {capability // 10}.{capability % 10}, by a driver for CUDA {driven}")
+        raise BackendError(
+            f"there is no code for {device.name}, of compute capability {capability // 10}.{capability % 10}, by a driver for CUDA {driven}"
+        )
     found = target_of(row, driver_version())
     limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "shared_memory")}
     return dataclasses.replace(found, limits=limits)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from tilewright.gpu_host.table import DriverCall, DriverTable, Entries, Enumeration, LaunchParameters, NativeEntries, Statuses, StreamNames
+from tilewright.gpu_host.table import (
+    DriverCall,
+    DriverTable,
+    Entries,
+    Enumeration,
+    LaunchParameters,
+    NativeEntries,
+    Statuses,
+    StreamNames,
+)
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.host.image import KIND, image
 from tilewright_nvidia.toolchain.installation import library
@@ -15,7 +24,11 @@ from tilewright_nvidia.toolchain.linking import says_lines
 class LaunchAttribute(ctypes.Structure):
     """CUlaunchAttribute."""
 
-    _fields_ = (("number", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_uint8 * 64))
+    _fields_ = (
+        ("number", ctypes.c_int32),
+        ("padding", ctypes.c_int32),
+        ("value", ctypes.c_uint8 * 64),
+    )
 
 
 class LaunchConfig(ctypes.Structure):
@@ -39,17 +52,27 @@ def _config(cuda: Any, launch: LaunchParameters) -> Any:
     config.hStream = cuda.CUstream(launch.stream)
     config.numAttrs = 0
     if launch.attributes:
-        config.attrs, config.numAttrs = [_attribute(cuda, given.number, given.member, *given.value) for given in launch.attributes], len(launch.attributes)
+        config.attrs, config.numAttrs = (
+            [
+                _attribute(cuda, given.number, given.member, *given.value)
+                for given in launch.attributes
+            ],
+            len(launch.attributes),
+        )
     return config
 
 
 def _launch(cuda: Any, launch: LaunchParameters) -> tuple[Any, ...]:
-    status: tuple[Any, ...] = cuda.cuLaunchKernelEx(_config(cuda, launch), cuda.CUfunction(launch.function), launch.addresses, 0)
+    status: tuple[Any, ...] = cuda.cuLaunchKernelEx(
+        _config(cuda, launch), cuda.CUfunction(launch.function), launch.addresses, 0
+    )
     return status
 
 
 def _cluster_occupancy(cuda: Any, launch: LaunchParameters) -> tuple[Any, ...]:
-    status: tuple[Any, ...] = cuda.cuOccupancyMaxActiveClusters(cuda.CUfunction(launch.function), _config(cuda, launch))
+    status: tuple[Any, ...] = cuda.cuOccupancyMaxActiveClusters(
+        cuda.CUfunction(launch.function), _config(cuda, launch)
+    )
     return status
 
 
@@ -70,7 +93,9 @@ def _load_module(cuda: Any, code: bytes) -> tuple[Any, ...]:
 
 
 def _allow_shared(cuda: Any, function: Any, size: int) -> tuple[Any, ...]:
-    status: tuple[Any, ...] = cuda.cuFuncSetAttribute(function, cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
+    status: tuple[Any, ...] = cuda.cuFuncSetAttribute(
+        function, cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size
+    )
     return status
 
 
@@ -84,15 +109,23 @@ def _pointer_device(cuda: Any, address: int) -> tuple[Any, ...]:
     status, kind = cuda.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
     if int(status) in (1, 201):
         return 0, -1
-    if int(status) or int(kind) not in (int(kinds.CU_MEMORYTYPE_DEVICE), int(kinds.CU_MEMORYTYPE_UNIFIED)):
+    if int(status) or int(kind) not in (
+        int(kinds.CU_MEMORYTYPE_DEVICE),
+        int(kinds.CU_MEMORYTYPE_UNIFIED),
+    ):
         return status, -1
-    found: tuple[Any, ...] = cuda.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+    found: tuple[Any, ...] = cuda.cuPointerGetAttribute(
+        attributes.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address
+    )
     return found
 
 
 def _texts(cuda: Any, code: int) -> tuple[str, str]:
     found = []
-    for function, fallback in ((cuda.cuGetErrorName, f"CUDA error {code}"), (cuda.cuGetErrorString, "unknown")):
+    for function, fallback in (
+        (cuda.cuGetErrorName, f"CUDA error {code}"),
+        (cuda.cuGetErrorString, "unknown"),
+    ):
         try:
             status, text = function(cuda.CUresult(code))
             found.append(text.decode() if not int(status) and text else fallback)
@@ -113,7 +146,9 @@ ENTRIES = Entries(
     device_attribute="cuDeviceGetAttribute",
     context="cuDevicePrimaryCtxRetain",
     context_current="cuCtxGetCurrent",
-    context_enter=DriverCall("cuCtxPushCurrent", lambda cuda, context: cuda.cuCtxPushCurrent(cuda.CUcontext(context))),
+    context_enter=DriverCall(
+        "cuCtxPushCurrent", lambda cuda, context: cuda.cuCtxPushCurrent(cuda.CUcontext(context))
+    ),
     context_leave=DriverCall("cuCtxPopCurrent", lambda cuda, before: cuda.cuCtxPopCurrent()),
     module_load=DriverCall("cuModuleLoadData", _load_module),
     module_unload="cuModuleUnload",
@@ -127,17 +162,31 @@ ENTRIES = Entries(
     memory_free="cuMemFree",
     memory_to_device="cuMemcpyHtoD",
     memory_to_host="cuMemcpyDtoH",
-    memory_fill=DriverCall("cuMemsetD8Async", lambda cuda, address, byte, size, stream: cuda.cuMemsetD8Async(address, byte, size, cuda.CUstream(stream))),
+    memory_fill=DriverCall(
+        "cuMemsetD8Async",
+        lambda cuda, address, byte, size, stream: cuda.cuMemsetD8Async(
+            address, byte, size, cuda.CUstream(stream)
+        ),
+    ),
     pointer_device=DriverCall("cuPointerGetAttribute", _pointer_device),
     peer_possible="cuDeviceCanAccessPeer",
-    peer_enable=DriverCall("cuCtxEnablePeerAccess", lambda cuda, context: cuda.cuCtxEnablePeerAccess(cuda.CUcontext(context), 0)),
+    peer_enable=DriverCall(
+        "cuCtxEnablePeerAccess",
+        lambda cuda, context: cuda.cuCtxEnablePeerAccess(cuda.CUcontext(context), 0),
+    ),
     synchronize="cuCtxSynchronize",
     event_create=DriverCall("cuEventCreate", lambda cuda: cuda.cuEventCreate(0)),
-    event_record=DriverCall("cuEventRecord", lambda cuda, event, stream: cuda.cuEventRecord(event, cuda.CUstream(stream))),
+    event_record=DriverCall(
+        "cuEventRecord",
+        lambda cuda, event, stream: cuda.cuEventRecord(event, cuda.CUstream(stream)),
+    ),
     event_wait="cuEventSynchronize",
     event_milliseconds="cuEventElapsedTime",
     event_destroy="cuEventDestroy",
-    capture_mode=DriverCall("cuThreadExchangeStreamCaptureMode", lambda cuda, mode: cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode(mode))),
+    capture_mode=DriverCall(
+        "cuThreadExchangeStreamCaptureMode",
+        lambda cuda, mode: cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode(mode)),
+    ),
 )
 
 STATUSES = Statuses(
@@ -173,7 +222,12 @@ TABLE = DriverTable(
         config=LaunchConfig,
         attribute=LaunchAttribute,
     ),
-    streams=StreamNames(torch="cuda", attributes=("cuda_stream", "ptr", "handle"), protocol="__cuda_stream__", libraries="PyTorch, CuPy or cuda-python"),
+    streams=StreamNames(
+        torch="cuda",
+        attributes=("cuda_stream", "ptr", "handle"),
+        protocol="__cuda_stream__",
+        libraries="PyTorch, CuPy or cuda-python",
+    ),
     device_attributes=Enumeration.prefixed(
         "CUdevice_attribute",
         "CU_DEVICE_ATTRIBUTE_",
@@ -190,7 +244,11 @@ TABLE = DriverTable(
         capability_minor="COMPUTE_CAPABILITY_MINOR",
     ),
     function_attributes=Enumeration.prefixed(
-        "CUfunction_attribute", "CU_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"
+        "CUfunction_attribute",
+        "CU_FUNC_ATTRIBUTE_",
+        registers="NUM_REGS",
+        local_bytes="LOCAL_SIZE_BYTES",
+        max_threads="MAX_THREADS_PER_BLOCK",
     ),
     library=library,
     image=image,

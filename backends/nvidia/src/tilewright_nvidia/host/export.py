@@ -15,7 +15,9 @@ _SHARED_UNASKED = 48 << 10
 _BYTES_A_LINE = 24
 
 
-def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+def export(
+    name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target
+) -> CProgram:
     """Return ``name.cubin``, ``name.h``, and ``name_launch.c``, which embeds the cubin.
 
     The C file needs ``cuda.h`` and ``-lcuda``.
@@ -25,16 +27,31 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
             available.
     """
     if code.metadata.get("tensor_maps"):
-        raise BackendError(f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: compile it with --option asynchronous=False")
+        raise BackendError(
+            f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: compile it with --option asynchronous=False"
+        )
     if code.metadata.get("launch_pdl"):
-        raise BackendError(f"kernel {name} overlaps with the kernel before it, which its launcher asks for: compile it without launch_pdl")
+        raise BackendError(
+            f"kernel {name} overlaps with the kernel before it, which its launcher asks for: compile it without launch_pdl"
+        )
     cooperative = bool(code.metadata.get("cooperative"))
     device_code = assembled(code, target) or code.binary
-    symbol, threads, shared = str(code.metadata["kernel"]), 32 * int(code.metadata["num_warps"]), int(code.metadata["shared"])
+    symbol, threads, shared = (
+        str(code.metadata["kernel"]),
+        32 * int(code.metadata["num_warps"]),
+        int(code.metadata["shared"]),
+    )
     blocks, given = int(code.metadata.get("cluster", 1)), c_parameters(parameters)
     grid_x = f"{blocks} * grid_x" if blocks > 1 else "grid_x"
     launched = ", ".join(
-        ("CUfunction function", "CUstream stream", "uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given))
+        (
+            "CUfunction function",
+            "CUstream stream",
+            "uint32_t grid_x",
+            "uint32_t grid_y",
+            "uint32_t grid_z",
+            *(each.declaration for each in given),
+        )
     )
     loaded = "CUmodule *module, CUfunction *function"
     said = f"Load kernel {name}, compiled for {target.arch}, in the current context; cuModuleUnload(*module) lets go of it."
@@ -42,7 +59,10 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         *comment(said),
         f"CUresult {name}_load({loaded});",
         "",
-        *comment("Launch it on a grid of programs; on an empty one, nothing. Addresses are the device's.", given),
+        *comment(
+            "Launch it on a grid of programs; on an empty one, nothing. Addresses are the device's.",
+            given,
+        ),
         f"CUresult {name}_launch({launched});",
     ]
     if cooperative:
@@ -50,9 +70,16 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
             "Write how many programs the current context's device holds at once. All programs of a launch run at once: one of more programs is refused with "
             "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. Launch at most so many, and let each do the work of several in a loop."
         )
-        lines += ["", *comment(told), f"CUresult {name}_resident(CUfunction function, int *programs);"]
+        lines += [
+            "",
+            *comment(told),
+            f"CUresult {name}_resident(CUfunction function, int *programs);",
+        ]
     size = max(1, len(given))
-    rows = [device_code[start : start + _BYTES_A_LINE] for start in range(0, len(device_code), _BYTES_A_LINE)]
+    rows = [
+        device_code[start : start + _BYTES_A_LINE]
+        for start in range(0, len(device_code), _BYTES_A_LINE)
+    ]
     body = [
         f'#include "{name}.h"',
         "",
@@ -68,7 +95,9 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         f'    result = cuModuleGetFunction(function, *module, "{symbol}");',
     ]
     if shared > _SHARED_UNASKED:
-        body.append(f"    if (result == CUDA_SUCCESS) result = cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {shared});")
+        body.append(
+            f"    if (result == CUDA_SUCCESS) result = cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {shared});"
+        )
     body += [
         "    if (result != CUDA_SUCCESS) cuModuleUnload(*module);",
         "    return result;",
@@ -99,7 +128,9 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
             *(f"    {line}" for line in _resident(blocks, threads, shared)),
         ]
     else:
-        body.append(f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);")
+        body.append(
+            f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);"
+        )
     body += ["}", ""]
     files = {
         f"{name}.cubin": device_code,
@@ -123,7 +154,10 @@ def _config(x: str, y: str, z: str, threads: int, shared: int) -> tuple[str, ...
 def _resident(blocks: int, threads: int, shared: int) -> tuple[str, ...]:
     """Return C statements that count the CTAs or clusters that fit the device at once."""
     if blocks > 1:
-        return (*_config(str(blocks), "1", "1", threads, shared), "return cuOccupancyMaxActiveClusters(programs, function, &config);")
+        return (
+            *_config(str(blocks), "1", "1", threads, shared),
+            "return cuOccupancyMaxActiveClusters(programs, function, &config);",
+        )
     return (
         "CUdevice device;",
         "int each = 0, processors = 0;",

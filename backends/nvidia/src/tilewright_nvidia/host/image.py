@@ -31,7 +31,11 @@ def image(cuda: Driver, device: int, code: CodeObject) -> Image:
         shared=int(metadata["shared"]),
         blocks=int(metadata.get("cluster", 1)),
         spills=metadata.get("n_spills"),
-        attributes=tuple(attribute for fact, attribute in _ATTRIBUTES.items() if metadata.get(fact)),
+        attributes=tuple(
+            attribute for fact, attribute in _ATTRIBUTES.items() if metadata.get(fact)
+        ),
         cooperative=bool(metadata.get("cooperative")),
-        opaque=tuple(opaque(cuda, TensorMap.of(facts)) for facts in metadata.get("tensor_maps", ())),
+        opaque=tuple(
+            opaque(cuda, TensorMap.of(facts)) for facts in metadata.get("tensor_maps", ())
+        ),
     )

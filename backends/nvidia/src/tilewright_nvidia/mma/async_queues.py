@@ -22,14 +22,20 @@ class PtxCopies(AsyncCopies):
         elif queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.commit.group", "void", [])
 
-    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+    def wait(
+        self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]
+    ) -> list[list[str]]:
         if queue == MATMULS.queue:
             assert context.operation is not None
             operation = context.operation
             tiles, held = operation.results[: len(names)], []
             for tile in operation.held if isinstance(operation, Wait) else ():
-                held += wgmma.operand_words(context.writer, context.registers[tile], element_type(tile.type))
-            return wgmma.wait(context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
+                held += wgmma.operand_words(
+                    context.writer, context.registers[tile], element_type(tile.type)
+                )
+            return wgmma.wait(
+                context.writer, pending, names, [element_type(tile.type) for tile in tiles], held
+            )
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:

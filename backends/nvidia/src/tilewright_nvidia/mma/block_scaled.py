@@ -29,11 +29,25 @@ from typing import Final
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.llvm.emission.writer import FunctionWriter
-from tilewright.simt.assign_layouts.scaled_matmul import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
+from tilewright.simt.assign_layouts.scaled_matmul import (
+    GROUP,
+    PER_BYTE,
+    ScaledLayouts,
+    extents,
+    is_known,
+    scaled_interface,
+)
 from tilewright.simt.dialect.attributes import warps_of
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.layouts.linear_layout import LinearLayout
-from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, Tiling, layouts, tile, transposed
+from tilewright.simt.layouts.mma_tiling import (
+    Fragment,
+    MatrixShape,
+    Tiling,
+    layouts,
+    tile,
+    transposed,
+)
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import words_in
@@ -66,8 +80,12 @@ class Kind:
     widened: bool
 
 
-MXF8F6F4: Final = Kind("kind::mxf8f6f4.block_scale.scale_vec::1X", 32, (1, 2), 4, (8, 16), widened=True)
-MXF4: Final = Kind("kind::mxf4.block_scale.scale_vec::2X", 64, (1, 2, 4), 32, (8, 16), widened=False)
+MXF8F6F4: Final = Kind(
+    "kind::mxf8f6f4.block_scale.scale_vec::1X", 32, (1, 2), 4, (8, 16), widened=True
+)
+MXF4: Final = Kind(
+    "kind::mxf4.block_scale.scale_vec::2X", 64, (1, 2, 4), 32, (8, 16), widened=False
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +133,10 @@ def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
     shape, k = extents(operation)
     turned = shape[-2] < _ROWS
     sides = ("b", "a") if turned else ("a", "b")
-    first, second = formats = operation.attribute(f"{sides[0]}_format"), operation.attribute(f"{sides[1]}_format")
+    first, second = formats = (
+        operation.attribute(f"{sides[0]}_format"),
+        operation.attribute(f"{sides[1]}_format"),
+    )
     kind = MXF4 if first == second == "e2m1" and k >= MXF4.depth else MXF8F6F4
     if turned:
         shape = (*shape[:-2], shape[-1], shape[-2])
@@ -126,10 +147,21 @@ def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
         return layouts(_shape(kind, per_unit), tiling, shape, k // per_unit, num_warps)
 
     factors, (left, right, sums) = (of(PER_BYTE[first])[0], of(PER_BYTE[second])[1]), of(GROUP)
-    found = {name: transposed(layout) if turned else layout for name, layout in zip(sides, factors, strict=True)}
+    found = {
+        name: transposed(layout) if turned else layout
+        for name, layout in zip(sides, factors, strict=True)
+    }
     # the scales of both operands are matrices of rows by K groups
     scales = {f"{sides[0]}_scale": left, f"{sides[1]}_scale": transposed(right)}
-    return ScaledPlan(kind=kind, sides=sides, formats=formats, tiling=tiling, **found, **scales, c=transposed(sums) if turned else sums)
+    return ScaledPlan(
+        kind=kind,
+        sides=sides,
+        formats=formats,
+        tiling=tiling,
+        **found,
+        **scales,
+        c=transposed(sums) if turned else sums,
+    )
 
 
 def _shape(kind: Kind, per_unit: int) -> MatrixShape:
@@ -158,29 +190,55 @@ def _shape(kind: Kind, per_unit: int) -> MatrixShape:
 def _lower(context: SimtContext, operation: DotScaled) -> None:
     w, plan = context.writer, plan_of(operation, warps_of(operation))
     t = plan.tiling
-    left, right = (_factor(context, operation.operand(side), plan.kind, format_) for side, format_ in zip(plan.sides, plan.formats, strict=True))
+    left, right = (
+        _factor(context, operation.operand(side), plan.kind, format_)
+        for side, format_ in zip(plan.sides, plan.formats, strict=True)
+    )
     scales = [_scales(context, operation.operand(f"{side}_scale")) for side in plan.sides]
     sums = list(context.registers[operation.c])
     steps, each = t.repeats_k, plan.kind.depth // GROUP
     for x, y, z in t.instructions(steps):
         # (register, byte in it) of each side's scales
-        chosen = [(side[each * index // 4], each * index % 4) if side else (_ONES, 0) for side, index in zip(scales, (x, y), strict=True)]
+        chosen = [
+            (side[each * index // 4], each * index % 4) if side else (_ONES, 0)
+            for side, index in zip(scales, (x, y), strict=True)
+        ]
         near_far = left[4 * x : 4 * x + 4]
         # the instruction takes the first registers of both rows before the second ones
         a = [near_far[i] for i in (0, 2, 1, 3)]
-        sums[4 * z : 4 * z + 4] = multiply(w, plan.name, a, right[2 * y : 2 * y + 2], sums[4 * z : 4 * z + 4], chosen)
+        sums[4 * z : 4 * z + 4] = multiply(
+            w, plan.name, a, right[2 * y : 2 * y + 2], sums[4 * z : 4 * z + 4], chosen
+        )
     context.bind(operation.results[0], sums)
 
 
-def multiply(w: FunctionWriter, name: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], scales: Sequence[tuple[str, int]]) -> list[str]:
+def multiply(
+    w: FunctionWriter,
+    name: str,
+    a: Sequence[str],
+    b: Sequence[str],
+    c: Sequence[str],
+    scales: Sequence[tuple[str, int]],
+) -> list[str]:
     """Emit one instruction, given for each operand its scale register and the first byte to use."""
     groups, first = [], 0
     for group in (c, a, b, c):
         groups.append("{" + ", ".join(f"${first + i}" for i in range(len(group))) + "}")
         first += len(group)
     groups += [f"${first + i}, {{{byte}, 0}}" for i, (_, byte) in enumerate(scales)]
-    operands = [*(("i32", word) for word in (*a, *b)), *(("float", number) for number in c), *(("i32", register) for register, _ in scales)]
-    return call_asm(w, f"{name} {', '.join(groups)};", ["float"] * len(c), operands, effects=False, convergent=True)
+    operands = [
+        *(("i32", word) for word in (*a, *b)),
+        *(("float", number) for number in c),
+        *(("i32", register) for register, _ in scales),
+    ]
+    return call_asm(
+        w,
+        f"{name} {', '.join(groups)};",
+        ["float"] * len(c),
+        operands,
+        effects=False,
+        convergent=True,
+    )
 
 
 def _factor(context: SimtContext, operand: Value | None, kind: Kind, format_: str) -> list[str]:
@@ -189,7 +247,11 @@ def _factor(context: SimtContext, operand: Value | None, kind: Kind, format_: st
     w, names = context.writer, context.registers[operand]
     words = words_in(w)
     packed = [words.pack(w, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
-    return [part for word in packed for part in _in_bytes(w, word)] if kind.widened and PER_BYTE[format_] == 2 else packed
+    return (
+        [part for word in packed for part in _in_bytes(w, word)]
+        if kind.widened and PER_BYTE[format_] == 2
+        else packed
+    )
 
 
 def _in_bytes(w: FunctionWriter, word: str) -> list[str]:
@@ -200,7 +262,11 @@ def _in_bytes(w: FunctionWriter, word: str) -> list[str]:
     found = []
     for first in (0, 2):
         order = f"<4 x i32> <i32 {first}, i32 {first + 4}, i32 {first + 1}, i32 {first + 5}>"
-        found.append(w.emit(f"bitcast <4 x i8> {w.emit(f'shufflevector {pair[0]}, {pair[1]}, {order}')} to i32"))
+        found.append(
+            w.emit(
+                f"bitcast <4 x i8> {w.emit(f'shufflevector {pair[0]}, {pair[1]}, {order}')} to i32"
+            )
+        )
     return found
 
 
@@ -211,8 +277,14 @@ def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
     names = context.registers[scale]
     names = [*names, *["0"] * (-len(names) % 4)]
     words = words_in(context.writer)
-    return [words.pack(context.writer, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
+    return [
+        words.pack(context.writer, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)
+    ]
 
 
 #: The interface of ``dot_scaled``.
-INTERFACES: dict[str, Interface] = {"dot_scaled": scaled_interface(_lower, lambda operation, target, num_warps: plan_of(operation, num_warps))}
+INTERFACES: dict[str, Interface] = {
+    "dot_scaled": scaled_interface(
+        _lower, lambda operation, target, num_warps: plan_of(operation, num_warps)
+    )
+}

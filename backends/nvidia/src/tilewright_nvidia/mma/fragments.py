@@ -53,7 +53,9 @@ class Instruction:
             e, far = 2 * e, powers(e, 2 * e)
         tall = tuple((row, 0) for row in powers(8, self.m))
         rows, columns = ((1, 0), (2, 0), (4, 0)), ((0, 1), (0, 2), (0, 4))
-        a = Fragment((*((0, k) for k in within), *tall, *((0, k) for k in far)), ((0, e), (0, 2 * e), *rows))
+        a = Fragment(
+            (*((0, k) for k in within), *tall, *((0, k) for k in far)), ((0, e), (0, 2 * e), *rows)
+        )
         b = Fragment(tuple((k, 0) for k in (*within, *far)), ((e, 0), (2 * e, 0), *columns))
         c = Fragment(((0, 1), *tall), ((0, 2), (0, 4), *rows))
         return MatrixShape(self.m, self.n, self.k, a, b, c)

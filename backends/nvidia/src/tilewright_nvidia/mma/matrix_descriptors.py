@@ -42,8 +42,13 @@ class DescriptorOperands(ABC):
     def layouts(self, position: int) -> tuple[SharedLayout, ...]:
         """Return the preferred layouts of an operand: K as the inner axis, then transposed."""
         shape, k_axis = self.axes(position)
-        found = (widest_swizzle_atoms(shape, self.sizes[position], inner) for inner in (k_axis, 1 - k_axis))
-        return tuple(layout for layout in found if layout is not None and self.accepts(position, layout))
+        found = (
+            widest_swizzle_atoms(shape, self.sizes[position], inner)
+            for inner in (k_axis, 1 - k_axis)
+        )
+        return tuple(
+            layout for layout in found if layout is not None and self.accepts(position, layout)
+        )
 
     @abstractmethod
     def accepts(self, position: int, shared: SharedLayout) -> bool:

@@ -54,7 +54,9 @@ class PtxMatrix(MatrixInstructions):
         if count == 1:
             return names
         known = words_in(w)
-        return [known.pack(w, names[i : i + count], type_, "i32") for i in range(0, len(names), count)]
+        return [
+            known.pack(w, names[i : i + count], type_, "i32") for i in range(0, len(names), count)
+        ]
 
     def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
         count, type_ = self.fragment_word(element)[1], register_type(element)
@@ -71,4 +73,8 @@ class PtxMatrix(MatrixInstructions):
         shared: SharedLayout,
         element: Type,
     ) -> list[str] | None:
-        return read_fragments(context, address, layout, shared, element) if self._capability >= 75 else None
+        return (
+            read_fragments(context, address, layout, shared, element)
+            if self._capability >= 75
+            else None
+        )

@@ -21,9 +21,27 @@ from tilewright_nvidia.mma.fragments import Instruction
 from tilewright_nvidia.mma.operand_loads import load_operand, matrix_turns, operand_shared
 
 
-def _family(name: str, packed: int, extents: Sequence[tuple[int, int, int, int]], operand: str, accumulator: str) -> tuple[Instruction, ...]:
+def _family(
+    name: str,
+    packed: int,
+    extents: Sequence[tuple[int, int, int, int]],
+    operand: str,
+    accumulator: str,
+) -> tuple[Instruction, ...]:
     """Return instructions that differ in their extents (m, k, compute capability, n)."""
-    return tuple(Instruction(m, n, k, packed, f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{name}", operand, accumulator, least) for m, k, least, n in extents)
+    return tuple(
+        Instruction(
+            m,
+            n,
+            k,
+            packed,
+            f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{name}",
+            operand,
+            accumulator,
+            least,
+        )
+        for m, k, least, n in extents
+    )
 
 
 #: Kind of operands and accumulator -> its instructions, in order of preference.
@@ -33,7 +51,13 @@ INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
     "bf16 f32": _family("f32.bf16.bf16.f32", 2, ((16, 16, 80, 8), (16, 8, 80, 8)), "i32", "float"),
     "tf32 f32": _family("f32.tf32.tf32.f32", 1, ((16, 8, 80, 8), (16, 4, 80, 8)), "i32", "float"),
     # the sum saturates; the language does not define its value on overflow
-    "i8 i32": _family("satfinite.s32.{a}.{b}.s32", 4, ((16, 32, 80, 8), (16, 16, 80, 8), (8, 16, 75, 8)), "i32", "i32"),
+    "i8 i32": _family(
+        "satfinite.s32.{a}.{b}.s32",
+        4,
+        ((16, 32, 80, 8), (16, 16, 80, 8), (8, 16, 75, 8)),
+        "i32",
+        "i32",
+    ),
     "fp8 f32": _family("f32.{a}.{b}.f32", 4, ((16, 32, 89, 8),), "i32", "float"),
     "f64 f64": _family("f64.f64.f64.f64", 1, ((8, 4, 80, 8),), "double", "double"),
 }
@@ -63,18 +87,33 @@ class Choice:
     precision: str = ""
 
 
-def choose(capability: int, shape: Sequence[int], k: int, a: Type, b: Type, accumulator: Type, precision: str) -> Choice | None:
+def choose(
+    capability: int,
+    shape: Sequence[int],
+    k: int,
+    a: Type,
+    b: Type,
+    accumulator: Type,
+    precision: str,
+) -> Choice | None:
     """Select the instruction for a matmul; None if no instruction has its types and extents."""
     kinds = _kinds(a, b, accumulator, precision)
     m, n = shape[-2:]
     for kind, through, parts in kinds:
         for instruction in INSTRUCTIONS[kind]:
-            if capability >= instruction.least and instruction.m <= m and instruction.n <= n and instruction.k <= k:
+            if (
+                capability >= instruction.least
+                and instruction.m <= m
+                and instruction.n <= n
+                and instruction.k <= k
+            ):
                 return Choice(instruction, through, parts)
     return None
 
 
-def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[str, tuple[Type, Type], str]]:
+def _kinds(
+    a: Type, b: Type, accumulator: Type, precision: str
+) -> list[tuple[str, tuple[Type, Type], str]]:
     """Return candidates (kind of instruction, converted types, split), in order of preference."""
     if a is F32:
         return [(SPLITS[precision][0], (F32, F32), precision)] if precision in SPLITS else []
@@ -98,7 +137,14 @@ def plans(capability: int, wanted: Matmul) -> tuple[MatmulPlan, ...]:
     If only the transposed matmul has enough rows for an instruction, the plan computes the
     transpose with swapped operands.
     """
-    shape, k, a, b, accumulator, precision = wanted.shape, wanted.k, wanted.a, wanted.b, wanted.accumulator, wanted.precision
+    shape, k, a, b, accumulator, precision = (
+        wanted.shape,
+        wanted.k,
+        wanted.a,
+        wanted.b,
+        wanted.accumulator,
+        wanted.precision,
+    )
     choice = choose(capability, shape, k, a, b, accumulator, precision)
     swapped = choice is None
     if choice is None:
@@ -109,7 +155,12 @@ def plans(capability: int, wanted: Matmul) -> tuple[MatmulPlan, ...]:
     choices = [choice]
     if choice.precision and choice.instruction.packed == 1 and choice.instruction.k == 8:
         choices.append(replace(choice, instruction=replace(choice.instruction, pairs=True)))
-    return tuple(_plan(each, replace(wanted, shape=shape, a=a, b=b), tf32_rounding(capability), swapped=swapped) for each in choices)
+    return tuple(
+        _plan(
+            each, replace(wanted, shape=shape, a=a, b=b), tf32_rounding(capability), swapped=swapped
+        )
+        for each in choices
+    )
 
 
 def _plan(choice: Choice, wanted: Matmul, rounding: str, *, swapped: bool) -> MatmulPlan:
@@ -121,24 +172,59 @@ def _plan(choice: Choice, wanted: Matmul, rounding: str, *, swapped: bool) -> Ma
     emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
     elements = (a, b)
     if swapped:
-        a_layout, b_layout, c_layout = transposed(b_layout), transposed(a_layout), transposed(c_layout)
+        a_layout, b_layout, c_layout = (
+            transposed(b_layout),
+            transposed(a_layout),
+            transposed(c_layout),
+        )
         elements = (b, a)
 
         def emit(context: SimtContext, x: list[str], y: list[str], z: list[str]) -> list[str]:
             return product.emit(context, y, x, z)
 
     step = choice.instruction.k
-    parts = [_step(layout, axis, step) for layout, axis in zip((a_layout, b_layout), (-1, -2), strict=True)]
-    loads = [_loader(part, element, axis) for part, element, axis in zip(parts, elements, (-1, -2), strict=True)]
+    parts = [
+        _step(layout, axis, step)
+        for layout, axis in zip((a_layout, b_layout), (-1, -2), strict=True)
+    ]
+    loads = [
+        _loader(part, element, axis)
+        for part, element, axis in zip(parts, elements, (-1, -2), strict=True)
+    ]
 
     def load_turns(position: int, shared: SharedLayout) -> int | None:
         turns = matrix_turns(parts[position], shared, storage_size(elements[position]))
-        return None if turns is None else turns * (a_layout, b_layout)[position].register_count // parts[position].register_count
+        return (
+            None
+            if turns is None
+            else turns
+            * (a_layout, b_layout)[position].register_count
+            // parts[position].register_count
+        )
 
-    shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
-    name = choice.instruction.text.format(**_type_names(choice)) + (".pairs" if choice.instruction.pairs else "")
-    fragments: dict[str, Any] = {"load_a": loads[0], "load_b": loads[1], "load_turns": load_turns, "k_step": step}
-    return MatmulPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], **fragments)
+    shared = [
+        operand_shared(layout, storage_size(element))
+        for layout, element in zip((a_layout, b_layout), elements, strict=True)
+    ]
+    name = choice.instruction.text.format(**_type_names(choice)) + (
+        ".pairs" if choice.instruction.pairs else ""
+    )
+    fragments: dict[str, Any] = {
+        "load_a": loads[0],
+        "load_b": loads[1],
+        "load_turns": load_turns,
+        "k_step": step,
+    }
+    return MatmulPlan(
+        name,
+        a_layout,
+        b_layout,
+        c_layout,
+        emit,
+        a_shared=shared[0],
+        b_shared=shared[1],
+        **fragments,
+    )
 
 
 def _type_names(choice: Choice) -> dict[str, str]:
@@ -150,14 +236,23 @@ def _step(layout: LinearLayout, axis: int, step: int) -> LinearLayout:
     shift = axis_shifts(layout.shape)[axis]
     mask = layout.axis_mask(axis % len(layout.shape))
     steps = [image for image in layout.registers if image & mask and image >> shift >= step]
-    return LinearLayout(layout.shape, tuple(image for image in layout.registers if image not in steps), layout.lanes, layout.warps)
+    return LinearLayout(
+        layout.shape,
+        tuple(image for image in layout.registers if image not in steps),
+        layout.lanes,
+        layout.warps,
+    )
 
 
-def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
+def _loader(
+    part: LinearLayout, element: Type, axis: int
+) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
     """Return a function that loads the registers of one step along K (``axis``)."""
     shift = axis_shifts(part.shape)[axis]
 
-    def load(context: SimtContext, address: str, shared: SharedLayout, first: int) -> list[str] | None:
+    def load(
+        context: SimtContext, address: str, shared: SharedLayout, first: int
+    ) -> list[str] | None:
         return load_operand(context, part, element, address, shared, first << shift)
 
     return load
@@ -166,8 +261,21 @@ def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtConte
 class _Product:
     """The emission of one matmul."""
 
-    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type, rounding: str) -> None:
-        self.choice, self.tiling, self.elements, self.accumulator, self.rounding = choice, tiling, elements, accumulator, rounding
+    def __init__(
+        self,
+        choice: Choice,
+        tiling: Tiling,
+        elements: tuple[Type, Type],
+        accumulator: Type,
+        rounding: str,
+    ) -> None:
+        self.choice, self.tiling, self.elements, self.accumulator, self.rounding = (
+            choice,
+            tiling,
+            elements,
+            accumulator,
+            rounding,
+        )
         self.text = choice.instruction.text.format(**_type_names(choice))
 
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
@@ -180,7 +288,11 @@ class _Product:
         for x, y, z in t.instructions(1):
             left, right, place = x * a_words, y * b_words, z * c_words
             for i, j in products:
-                operands = (a_parts[i][left : left + a_words], b_parts[j][right : right + b_words], sums[place : place + c_words])
+                operands = (
+                    a_parts[i][left : left + a_words],
+                    b_parts[j][right : right + b_words],
+                    sums[place : place + c_words],
+                )
                 sums[place : place + c_words] = self._multiply(context.writer, *operands)
         return self._results(context.writer, sums)
 
@@ -190,16 +302,33 @@ class _Product:
         for group in (c, a, b, c):
             groups.append("{" + ", ".join(f"${first + i}" for i in range(len(group))) + "}")
             first += len(group)
-        operands = [*((instruction.operand, name) for name in (*a, *b)), *((instruction.accumulator, name) for name in c)]
-        return call_asm(w, f"{self.text} {', '.join(groups)};", [instruction.accumulator] * len(c), operands, effects=False, convergent=True)
+        operands = [
+            *((instruction.operand, name) for name in (*a, *b)),
+            *((instruction.accumulator, name) for name in c),
+        ]
+        return call_asm(
+            w,
+            f"{self.text} {', '.join(groups)};",
+            [instruction.accumulator] * len(c),
+            operands,
+            effects=False,
+            convergent=True,
+        )
 
-    def _operand(self, context: SimtContext, names: list[str], side: int, parts: int) -> list[list[str]]:
+    def _operand(
+        self, context: SimtContext, names: list[str], side: int, parts: int
+    ) -> list[list[str]]:
         """Return the packed registers in order, for each part of the split elements."""
         w, element, through = context.writer, self.elements[side], self.choice.through[side]
         if self.choice.precision:
-            columns = [_split(w, self.choice.precision, name, parts, self.rounding) for name in names]
+            columns = [
+                _split(w, self.choice.precision, name, parts, self.rounding) for name in names
+            ]
             type_ = "i32" if self.choice.instruction.packed == 1 else "i16"
-            return [self._packed(w, [pieces[part] for pieces in columns], type_) for part in range(parts)]
+            return [
+                self._packed(w, [pieces[part] for pieces in columns], type_)
+                for part in range(parts)
+            ]
         if element is not through:
             names = [emit_cast(context, name, element, through, 0) for name in names]
         return [self._packed(w, names, register_type(through))]
@@ -208,7 +337,10 @@ class _Product:
         packed, operand = self.choice.instruction.packed, self.choice.instruction.operand
         if packed == 1:
             return names
-        return [words_in(w).pack(w, names[i : i + packed], type_, operand) for i in range(0, len(names), packed)]
+        return [
+            words_in(w).pack(w, names[i : i + packed], type_, operand)
+            for i in range(0, len(names), packed)
+        ]
 
     def _accumulators(self, w: FunctionWriter, c: list[str]) -> list[str]:
         if self.accumulator is F16:

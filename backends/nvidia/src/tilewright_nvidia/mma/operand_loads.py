@@ -17,7 +17,14 @@ from typing import Final
 from tilewright.ir.types import Type
 from tilewright.llvm.emission.registers import register_type, storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
-from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright.simt.layouts.linear_layout import (
+    Basis,
+    LinearLayout,
+    SharedLayout,
+    axis_shifts,
+    log2,
+    span,
+)
 from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places, plan_accesses
@@ -59,7 +66,10 @@ def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> Matri
     """
     if size > 4 or len(layout.lanes) != 5:
         return None
-    registers, lanes, warps = ([size * offset for offset in shared.through(images)] for images in (layout.registers, layout.lanes, layout.warps))
+    registers, lanes, warps = (
+        [size * offset for offset in shared.through(images)]
+        for images in (layout.registers, layout.lanes, layout.warps)
+    )
     return _matrix_loads(registers, lanes, warps, size)
 
 
@@ -73,7 +83,9 @@ def byte_matrix_loads(layout: LinearLayout, shared: SharedLayout) -> MatrixLoads
     """
     if len(layout.lanes) != 5:
         return None
-    registers, lanes, warps = (list(shared.through(images)) for images in (layout.registers, layout.lanes, layout.warps))
+    registers, lanes, warps = (
+        list(shared.through(images)) for images in (layout.registers, layout.lanes, layout.warps)
+    )
     pair = _pair_bit(registers)
     if pair is None:
         return None
@@ -86,7 +98,9 @@ def _pair_bit(offsets: Sequence[int]) -> int | None:
     return next((bit for bit in (1, 2) if bit < len(offsets) and offsets[bit] == 1), None)
 
 
-def _matrix_loads(registers: list[int], lanes: list[int], warps: list[int], size: int) -> MatrixLoads | None:
+def _matrix_loads(
+    registers: list[int], lanes: list[int], warps: list[int], size: int
+) -> MatrixLoads | None:
     """Plan ``ldmatrix`` from the byte offsets of the register, lane and warp index bits."""
     inner = 2 - log2(size)  # index bits of an element in its register
     words = registers[inner:]
@@ -115,14 +129,27 @@ def matrix_turns(layout: LinearLayout, shared: SharedLayout, size: int) -> int |
     return len(plan.steps) * plan.matrices << 3 - apart
 
 
-def load_operand(context: SimtContext, layout: LinearLayout, element: Type, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
+def load_operand(
+    context: SimtContext,
+    layout: LinearLayout,
+    element: Type,
+    address: str,
+    shared: SharedLayout,
+    first: int = 0,
+) -> list[str] | None:
     """Load an operand, or its step at element ``first``; None if ``ldmatrix`` does not fit."""
     size = storage_size(element)
     plan = matrix_loads(layout, shared, size)
     if plan is None:
         return None
     words = _load_words(context, plan, address, size * shared.offset(first))
-    return [name for word in words for name in words_in(context.writer).unpack(context.writer, word, "i32", register_type(element))]
+    return [
+        name
+        for word in words
+        for name in words_in(context.writer).unpack(
+            context.writer, word, "i32", register_type(element)
+        )
+    ]
 
 
 def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: int) -> list[str]:
@@ -141,11 +168,17 @@ def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: in
         if step != low:
             place = w.emit(f"getelementptr i8, ptr addrspace(3) {place}, i32 {step ^ low}")
         loaded = w.call(name, result, [("ptr addrspace(3)", place)])
-        words += [loaded] if plan.matrices == 1 else [w.emit(f"extractvalue {result} {loaded}, {i}") for i in range(plan.matrices)]
+        words += (
+            [loaded]
+            if plan.matrices == 1
+            else [w.emit(f"extractvalue {result} {loaded}, {i}") for i in range(plan.matrices)]
+        )
     return words
 
 
-def read_fragments(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
+def read_fragments(
+    context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type
+) -> list[str] | None:
     """Load a tile's registers by ``ldmatrix`` or in pairs of bytes; None if neither is better.
 
     The threads hold the tile as an instruction's operand, or compute one from it. None if neither
@@ -161,7 +194,9 @@ def read_fragments(context: SimtContext, address: str, layout: LinearLayout, sha
         return None
     ordered = replace(layout, registers=tuple(layout.registers[bit] for bit in order))
     plan = matrix_loads(ordered, shared, size)
-    if plan is None or len(plan.steps) >= len(accesses(layout, shared, context.target.resources.max_access // size).groups):
+    if plan is None or len(plan.steps) >= len(
+        accesses(layout, shared, context.target.resources.max_access // size).groups
+    ):
         return None
     names = load_operand(context, ordered, element, address, shared)
     if names is None:
@@ -172,7 +207,14 @@ def read_fragments(context: SimtContext, address: str, layout: LinearLayout, sha
     return found
 
 
-def _read_transposed_bytes(context: SimtContext, plan: MatrixLoads, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
+def _read_transposed_bytes(
+    context: SimtContext,
+    plan: MatrixLoads,
+    address: str,
+    layout: LinearLayout,
+    shared: SharedLayout,
+    element: Type,
+) -> list[str]:
     """Load 8-bit elements by transposed ``ldmatrix``.
 
     A loaded register has two neighbours in memory of each of two rows; a byte permutation gathers
@@ -183,20 +225,34 @@ def _read_transposed_bytes(context: SimtContext, plan: MatrixLoads, address: str
     if _pair_bit(shared.through(layout.registers)) == 1:
         words = [words_in(w).permute(w, word, PAIRS_OF_A_WORD) for word in loaded]
     else:
-        words = [_permuted(w, low, high, bytes_) for low, high in zip(loaded[::2], loaded[1::2], strict=True) for bytes_ in ROWS_OF_TWO_WORDS]
-    return [name for word in words for name in words_in(w).unpack(w, word, "i32", register_type(element))]
+        words = [
+            _permuted(w, low, high, bytes_)
+            for low, high in zip(loaded[::2], loaded[1::2], strict=True)
+            for bytes_ in ROWS_OF_TWO_WORDS
+        ]
+    return [
+        name
+        for word in words
+        for name in words_in(w).unpack(w, word, "i32", register_type(element))
+    ]
 
 
 def _permuted(w: FunctionWriter, low: str, high: str, bytes_: int) -> str:
     return w.call("llvm.nvvm.prmt", "i32", [("i32", low), ("i32", high), ("i32", str(bytes_))])
 
 
-def _read_pairs(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
+def _read_pairs(
+    context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type
+) -> list[str]:
     """Load 8-bit elements in pairs, which conversions consume together."""
     found = [""] * layout.register_count
     for place in places(context, address, plan_accesses(context, layout, shared, element), element):
         (pair,) = context.shared_load(place.base, "i16", 1, place.offset, 2)
-        for register, name in zip(place.registers, words_in(context.writer).unpack(context.writer, pair, "i16", register_type(element)), strict=True):
+        for register, name in zip(
+            place.registers,
+            words_in(context.writer).unpack(context.writer, pair, "i16", register_type(element)),
+            strict=True,
+        ):
             found[register] = name
     return found
 

@@ -48,7 +48,13 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities.tensor_memory import TensorMemory
-from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, SharedOperand
+from tilewright.simt.target.matmul_plan import (
+    SHARED,
+    Accumulator,
+    Matmul,
+    MatmulPlan,
+    SharedOperand,
+)
 from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, matrix_descriptor
@@ -100,7 +106,9 @@ def kind_of(product: Matmul) -> Kind | None:
     """Return the kind of instruction for a matmul; None if there is none."""
     if product.accumulator is not F32 or (product.a is F32 and product.precision != "tf32"):
         return None
-    return next((kind for kind in KINDS if product.a in kind.types and product.b in kind.types), None)
+    return next(
+        (kind for kind in KINDS if product.a in kind.types and product.b in kind.types), None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +138,24 @@ def tile(product: Matmul) -> Tiling | None:
         return None
     (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
     rows = min(m, ROWS)
-    if rows < HALF_ROWS or n < LEAST_COLUMNS or product.k < step or columns_of(product.shape) > COLUMNS:
+    if (
+        rows < HALF_ROWS
+        or n < LEAST_COLUMNS
+        or product.k < step
+        or columns_of(product.shape) > COLUMNS
+    ):
         return None
     groups_m = min(groups, m // rows)
     groups_n = groups // groups_m
     # with 64 rows, a warp accesses 8 columns at a time
-    if n // 2 // groups_n < (1 if rows == ROWS else 8) or m * n // (32 * product.warps) > registers_left(product.warps):
+    if n // 2 // groups_n < (1 if rows == ROWS else 8) or m * n // (
+        32 * product.warps
+    ) > registers_left(product.warps):
         return None
     columns = min(n, MOST_COLUMNS)
-    return Tiling(rows, columns, m // rows, n // columns, product.k // step, step, groups_m, groups_n)
+    return Tiling(
+        rows, columns, m // rows, n // columns, product.k // step, step, groups_m, groups_n
+    )
 
 
 def columns_of(shape: Sequence[int]) -> int:
@@ -152,7 +169,9 @@ def taken_columns(columns: int) -> int:
     return max(LEAST_TAKEN, 1 << (columns - 1).bit_length())
 
 
-def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+def layouts(
+    tiling: Tiling, shape: tuple[int, int], k: int
+) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
     """Return the layouts of A, B and C.
 
     A lane holds rows of C in its warpgroup's columns; the layouts of A and B are those that would
@@ -165,7 +184,11 @@ def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayou
         return [first << i for i in range(log2(last // first))]
 
     part = n // 2 // tiling.groups_n
-    blocks, group_m, group_n = bits(tiling.rows, m // tiling.groups_m), bits(m // tiling.groups_m, m), bits(part, n // 2)
+    blocks, group_m, group_n = (
+        bits(tiling.rows, m // tiling.groups_m),
+        bits(m // tiling.groups_m, m),
+        bits(part, n // 2),
+    )
     along = bits(1, k)
 
     def place(coordinates: Sequence[int], width: int) -> list[int]:
@@ -173,14 +196,30 @@ def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayou
 
     if tiling.rows == HALF_ROWS:
         warps, columns = [16, 32], [*bits(8, part), n // 2]
-        c = LinearLayout(shape, (1, 8 * n, *columns), (2, 4, *place([1, 2, 4], n)), (*place(warps, n), *group_n))
-        a = LinearLayout((m, k), (8 * k, *along), (0, 0, *place([1, 2, 4], k)), (*place(warps, k), *(0 for _ in group_n)))
+        c = LinearLayout(
+            shape, (1, 8 * n, *columns), (2, 4, *place([1, 2, 4], n)), (*place(warps, n), *group_n)
+        )
+        a = LinearLayout(
+            (m, k),
+            (8 * k, *along),
+            (0, 0, *place([1, 2, 4], k)),
+            (*place(warps, k), *(0 for _ in group_n)),
+        )
         b = LinearLayout((k, n), (1, *columns, *place(along, n)), (2, 4, 0, 0, 0), (0, 0, *group_n))
         return a, b, c
     lanes, warps, columns = bits(1, 32), [32, 64, *group_m], [*bits(1, part), n // 2]
-    c = LinearLayout(shape, (*columns, *place(blocks, n)), tuple(place(lanes, n)), (*place(warps, n), *group_n))
-    a = LinearLayout((m, k), (*place(blocks, k), *along), tuple(place(lanes, k)), (*place(warps, k), *(0 for _ in group_n)))
-    b = LinearLayout((k, n), (*columns, *place(along, n)), (0,) * len(lanes), (*(0 for _ in warps), *group_n))
+    c = LinearLayout(
+        shape, (*columns, *place(blocks, n)), tuple(place(lanes, n)), (*place(warps, n), *group_n)
+    )
+    a = LinearLayout(
+        (m, k),
+        (*place(blocks, k), *along),
+        tuple(place(lanes, k)),
+        (*place(warps, k), *(0 for _ in group_n)),
+    )
+    b = LinearLayout(
+        (k, n), (*columns, *place(along, n)), (0,) * len(lanes), (*(0 for _ in warps), *group_n)
+    )
     return a, b, c
 
 
@@ -206,7 +245,15 @@ def runs(tiling: Tiling, shape: tuple[int, int]) -> list[Run]:
     count = min(part // across, _MOVED)
     pieces = [(half, first) for half in (0, 1) for first in range(0, part, count * across)]
     blocks = range(m // tiling.rows // tiling.groups_m)
-    return [Run(((2 * block + half) * part + first) // across, block * n + half * (n // 2) + first, count) for block in blocks for half, first in pieces]
+    return [
+        Run(
+            ((2 * block + half) * part + first) // across,
+            block * n + half * (n // 2) + first,
+            count,
+        )
+        for block in blocks
+        for half, first in pieces
+    ]
 
 
 def warp_images(tiling: Tiling, shape: tuple[int, int]) -> list[int]:
@@ -216,13 +263,26 @@ def warp_images(tiling: Tiling, shape: tuple[int, int]) -> list[int]:
     """
     m, n = shape
     part_m, part_n = m // tiling.rows // tiling.groups_m * n, n // 2 // tiling.groups_n
-    groups = [*(part_m << bit for bit in range(log2(tiling.groups_m))), *(part_n << bit for bit in range(log2(tiling.groups_n)))]
+    groups = [
+        *(part_m << bit for bit in range(log2(tiling.groups_m))),
+        *(part_n << bit for bit in range(log2(tiling.groups_n))),
+    ]
     return [32 * _LANE, 64 * _LANE, *groups]
 
 
-def instruction_descriptor(kind: Kind, a: Type, b: Type, rows: int, columns: int, turned: tuple[bool, bool]) -> int:
+def instruction_descriptor(
+    kind: Kind, a: Type, b: Type, rows: int, columns: int, turned: tuple[bool, bool]
+) -> int:
     """Return the instruction descriptor for f32 accumulators."""
-    return 1 << 4 | kind.types[a] << 7 | kind.types[b] << 10 | turned[0] << 15 | turned[1] << 16 | columns // 8 << 17 | rows // 16 << 24
+    return (
+        1 << 4
+        | kind.types[a] << 7
+        | kind.types[b] << 10
+        | turned[0] << 15
+        | turned[1] << 16
+        | columns // 8 << 17
+        | rows // 16 << 24
+    )
 
 
 def descriptor_bits(offsets: MatrixOffsets) -> int:
@@ -280,7 +340,9 @@ class _Writer(DescriptorOperands):
         along = self.tiling.rows if position == 0 else self.tiling.columns
         return not found.turned or (self.kind.turned and along * self.sizes[position] >= found.span)
 
-    def _base(self, w: FunctionWriter, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
+    def _base(
+        self, w: FunctionWriter, position: int, operand: SharedOperand
+    ) -> tuple[str, MatrixOffsets]:
         """Return the shared memory descriptor of an operand, as i64."""
         found = matrix_offsets(operand.shared, self.sizes[position], self.axes(position)[1])
         assert found is not None
@@ -294,13 +356,30 @@ class _Writer(DescriptorOperands):
 
     # ---- instructions
 
-    def emit(self, context: SimtContext, a: SharedOperand, b: SharedOperand, sums: list[str]) -> list[str]:
+    def emit(
+        self, context: SimtContext, a: SharedOperand, b: SharedOperand, sums: list[str]
+    ) -> list[str]:
         """Start the matmul, from one thread."""
         w, t = context.writer, self.tiling
         place, adds = sums
         (base_a, found_a), (base_b, found_b) = self._base(w, 0, a), self._base(w, 1, b)
-        descriptor = instruction_descriptor(self.kind, self.product.a, self.product.b, t.rows, t.columns, (found_a.turned, found_b.turned))
-        lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", ".reg .b32 %d, %i;", "setp.eq.u32 %yes, 0, 0;", f"mov.b32 %i, {descriptor};", _AFTER]
+        descriptor = instruction_descriptor(
+            self.kind,
+            self.product.a,
+            self.product.b,
+            t.rows,
+            t.columns,
+            (found_a.turned, found_b.turned),
+        )
+        lines = [
+            "{",
+            ".reg .pred %yes;",
+            ".reg .b64 %a, %b;",
+            ".reg .b32 %d, %i;",
+            "setp.eq.u32 %yes, 0, 0;",
+            f"mov.b32 %i, {descriptor};",
+            _AFTER,
+        ]
         for step in range(t.steps):
             for i in range(t.repeats_m):
                 for j in range(t.repeats_n):
@@ -311,16 +390,26 @@ class _Writer(DescriptorOperands):
                         f"{self.instruction} [%d], %a, %b, %i, {'%yes' if step else '$3'};",
                     ]
         lines.append("}")
-        call_asm(w, "\n".join(lines), (), [("i32", place), ("i64", base_a), ("i64", base_b), ("i1", adds)], memory=True)
+        call_asm(
+            w,
+            "\n".join(lines),
+            (),
+            [("i32", place), ("i64", base_a), ("i64", base_b), ("i1", adds)],
+            memory=True,
+        )
         return []
 
     # ---- accumulators to and from registers
 
     def _address(self, context: SimtContext, place: str) -> str:
         """Return the tensor memory address of a warp's lanes and its warpgroup's columns."""
-        assert context.threads.first % GROUP == 0, "warps reach lanes by their numbers in the program"
+        assert context.threads.first % GROUP == 0, (
+            "warps reach lanes by their numbers in the program"
+        )
         m, n = self.product.shape
-        return context.writer.emit(f"add i32 {place}, {context.thread_part((), warp_images(self.tiling, (m, n)))}")
+        return context.writer.emit(
+            f"add i32 {place}, {context.thread_part((), warp_images(self.tiling, (m, n)))}"
+        )
 
     def _runs(self) -> list[Run]:
         m, n = self.product.shape
@@ -328,7 +417,11 @@ class _Writer(DescriptorOperands):
 
     def _shape(self, run: Run) -> str:
         """Return the shape and repetition of a load or store, for a warp's 32 or 16 lanes."""
-        return f"32x32b.x{run.count}" if self.tiling.rows == ROWS else f"16x256b.x{run.count // _OF_EIGHT}"
+        return (
+            f"32x32b.x{run.count}"
+            if self.tiling.rows == ROWS
+            else f"16x256b.x{run.count // _OF_EIGHT}"
+        )
 
     def load(self, context: SimtContext, place: str) -> list[str]:
         """Load accumulators from tensor memory, after the MMAs have completed."""
@@ -337,16 +430,29 @@ class _Writer(DescriptorOperands):
         lines = ["{", ".reg .b32 %d;", _AFTER]
         for run in found:
             names = ", ".join(f"${run.register + i}" for i in range(run.count))
-            lines += [f"add.u32 %d, ${count}, {run.column};", f"tcgen05.ld.sync.aligned.{self._shape(run)}.b32 {{{names}}}, [%d];"]
+            lines += [
+                f"add.u32 %d, ${count}, {run.column};",
+                f"tcgen05.ld.sync.aligned.{self._shape(run)}.b32 {{{names}}}, [%d];",
+            ]
         lines += ["tcgen05.wait::ld.sync.aligned;", _BEFORE, "}"]
-        return call_asm(w, "\n".join(lines), ["float"] * count, [("i32", self._address(context, place))], memory=True, convergent=True)
+        return call_asm(
+            w,
+            "\n".join(lines),
+            ["float"] * count,
+            [("i32", self._address(context, place))],
+            memory=True,
+            convergent=True,
+        )
 
     def store(self, context: SimtContext, place: str, names: list[str]) -> None:
         """Store accumulators to tensor memory, for MMAs that start after a barrier."""
         lines = ["{", ".reg .b32 %d;"]
         for run in self._runs():
             listed = ", ".join(f"${1 + run.register + i}" for i in range(run.count))
-            lines += [f"add.u32 %d, $0, {run.column};", f"tcgen05.st.sync.aligned.{self._shape(run)}.b32 [%d], {{{listed}}};"]
+            lines += [
+                f"add.u32 %d, $0, {run.column};",
+                f"tcgen05.st.sync.aligned.{self._shape(run)}.b32 [%d], {{{listed}}};",
+            ]
         lines += ["tcgen05.wait::st.sync.aligned;", _BEFORE, "}"]
         operands = [("i32", self._address(context, place)), *(("float", name) for name in names)]
         call_asm(context.writer, "\n".join(lines), (), operands, memory=True, convergent=True)
@@ -365,7 +471,10 @@ class PtxTensorMemory(TensorMemory):
 
         The warp then relinquishes the permit, so that other waiting CTAs may allocate.
         """
-        w, first = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
+        w, first = (
+            context.writer,
+            context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1),
+        )
         text = (
             f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {taken_columns(columns)};\n"
             f"tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n{_BEFORE}"
@@ -373,15 +482,28 @@ class PtxTensorMemory(TensorMemory):
         with w.when(first or "true"):
             call_asm(w, text, (), [(_SHARED, scratch)], memory=True, convergent=True)
         context.barrier()
-        return call_asm(w, f"{_AFTER}\nld.shared.b32 $0, [$1];", ["i32"], [(_SHARED, scratch)], memory=True)[0]
+        return call_asm(
+            w, f"{_AFTER}\nld.shared.b32 $0, [$1];", ["i32"], [(_SHARED, scratch)], memory=True
+        )[0]
 
     def free(self, context: SimtContext, columns: int, memory: str) -> None:
         """Deallocate columns, from the warp that allocated them."""
-        w, warp = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
-        text = f"{_AFTER}\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {taken_columns(columns)};"
+        w, warp = (
+            context.writer,
+            context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1),
+        )
+        text = (
+            f"{_AFTER}\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {taken_columns(columns)};"
+        )
         with w.when(warp or "true"):
             call_asm(w, text, (), [("i32", memory)], memory=True, convergent=True)
 
     def arrive_after(self, context: SimtContext, address: str) -> None:
         """Arrive at an mbarrier when all MMAs of this thread complete (``tcgen05.commit``)."""
-        call_asm(context.writer, "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];", (), [(_SHARED, address)], memory=True)
+        call_asm(
+            context.writer,
+            "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];",
+            (),
+            [(_SHARED, address)],
+            memory=True,
+        )

@@ -34,7 +34,14 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.layouts.mma_tiling import transposed
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, Matmul, MatmulPlan, OperandSource, SharedOperand
+from tilewright.simt.target.matmul_plan import (
+    REGISTERS,
+    SHARED,
+    Matmul,
+    MatmulPlan,
+    OperandSource,
+    SharedOperand,
+)
 from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import words_in
@@ -56,8 +63,20 @@ _FENCE, _COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;
 _WORDS: Final = 4
 
 #: Accumulator type -> (PTX name, LLVM type of its registers, elements per register).
-_SUMS: Final[dict[Type, tuple[str, str, int]]] = {F32: ("f32", "float", 1), F16: ("f16", "i32", 2), I32: ("s32", "i32", 1)}
-_NAMES: Final[dict[Type, str]] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8", U8: "u8"}
+_SUMS: Final[dict[Type, tuple[str, str, int]]] = {
+    F32: ("f32", "float", 1),
+    F16: ("f16", "i32", 2),
+    I32: ("s32", "i32", 1),
+}
+_NAMES: Final[dict[Type, str]] = {
+    F16: "f16",
+    BF16: "bf16",
+    F32: "tf32",
+    F8E4M3FN: "e4m3",
+    F8E5M2: "e5m2",
+    I8: "s8",
+    U8: "u8",
+}
 #: (operand types that an instruction may mix, accumulator type).
 _FAMILIES: Final[tuple[tuple[frozenset[Type], Type], ...]] = (
     (frozenset({F16}), F32),
@@ -113,7 +132,9 @@ def tile(product: Matmul) -> Tiling | None:
     while columns >= LEAST_COLUMNS:
         repeats = m // ROWS // groups_m, n // groups_n // columns
         for partial in (2, 1) if promoted else (0,):
-            tiling = Tiling(groups_m, groups_n, columns, *repeats, product.k // step, step, promoted, partial)
+            tiling = Tiling(
+                groups_m, groups_n, columns, *repeats, product.k // step, step, promoted, partial
+            )
             if tiling.registers(product) <= registers_left(product.warps):
                 return tiling
         if not promoted:
@@ -129,7 +150,11 @@ def promoted_steps(product: Matmul) -> int:
 
 
 def _is_promoted(product: Matmul) -> bool:
-    return product.accumulator is F32 and storage_size(product.a) == 1 and 0 < product.max_imprecise <= product.k
+    return (
+        product.accumulator is F32
+        and storage_size(product.a) == 1
+        and 0 < product.max_imprecise <= product.k
+    )
 
 
 def registers_left(warps: int) -> int:
@@ -137,7 +162,9 @@ def registers_left(warps: int) -> int:
     return min(255, 65536 // (32 * warps)) - OTHER_REGISTERS
 
 
-def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pairs: bool = False) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+def layouts(
+    tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pairs: bool = False
+) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
     """Return the layouts of A, B and C, for ``packed`` operand elements per register.
 
     C follows the PTX ISA ("Register fragments for wgmma"): lane ``4 * g + t`` of warp w of a
@@ -157,8 +184,14 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pai
     def place(rows: Sequence[int], width: int) -> list[int]:
         return [row * width for row in rows]
 
-    m_repeats, n_repeats = bits(ROWS, ROWS * tiling.repeats_m), bits(tiling.columns, tiling.columns * tiling.repeats_n)
-    m_groups, n_groups = bits(ROWS * tiling.repeats_m, m), bits(tiling.columns * tiling.repeats_n, n)
+    m_repeats, n_repeats = (
+        bits(ROWS, ROWS * tiling.repeats_m),
+        bits(tiling.columns, tiling.columns * tiling.repeats_n),
+    )
+    m_groups, n_groups = (
+        bits(ROWS * tiling.repeats_m, m),
+        bits(tiling.columns * tiling.repeats_n, n),
+    )
     half, *group = (1, 2, 4, 8) if row_pairs else (8, 1, 2, 4)
     c = LinearLayout(
         shape,
@@ -168,13 +201,24 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pai
     )
     a = LinearLayout(
         (m, k),
-        (*bits(1, packed), *place([half], k), 4 * packed, *bits(8 * packed, k), *place(m_repeats, k)),
+        (
+            *bits(1, packed),
+            *place([half], k),
+            4 * packed,
+            *bits(8 * packed, k),
+            *place(m_repeats, k),
+        ),
         (packed, 2 * packed, *place(group, k)),
         (*place([16, 32], k), *place(m_groups, k), *(0 for _ in n_groups)),
     )
     b = LinearLayout(
         (k, n),
-        (*place(bits(1, packed), n), *place(bits(4 * packed, k), n), *bits(8, tiling.columns), *n_repeats),
+        (
+            *place(bits(1, packed), n),
+            *place(bits(4 * packed, k), n),
+            *bits(8, tiling.columns),
+            *n_repeats,
+        ),
         (*place([packed, 2 * packed], n), 1, 2, 4),
         (0, 0, *(0 for _ in m_groups), *n_groups),
     )
@@ -188,7 +232,10 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
     each in the instruction's row order and then with adjacent rows. Plans are asynchronous unless
     partial sums are promoted.
     """
-    if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
+    if not any(
+        product.a in operands and product.b in operands and product.accumulator is sums
+        for operands, sums in _FAMILIES
+    ):
         return ()
     if product.a is F32 and product.precision != "tf32":
         return ()
@@ -199,7 +246,9 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
     if tiling is None:
         return ()
     found = [_plan(_Writer(product, tiling, SHARED))]
-    found += [_plan(_Writer(product, tiling, REGISTERS), row_pairs=pairs) for pairs in (False, True)]
+    found += [
+        _plan(_Writer(product, tiling, REGISTERS), row_pairs=pairs) for pairs in (False, True)
+    ]
     found += [_transposed_plan(product, row_pairs=pairs) for pairs in (False, True)]
     return tuple(plan for plan in found if plan is not None)
 
@@ -211,13 +260,19 @@ def _transposed_plan(product: Matmul, *, row_pairs: bool) -> MatmulPlan | None:
     """
     swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
     tiling = tile(swapped)
-    plan = _plan(writer := _Writer(swapped, tiling, REGISTERS), row_pairs=row_pairs) if tiling is not None and not tiling.promoted else None
+    plan = (
+        _plan(writer := _Writer(swapped, tiling, REGISTERS), row_pairs=row_pairs)
+        if tiling is not None and not tiling.promoted
+        else None
+    )
     if plan is None:
         return None
 
     def emit(context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
         assert isinstance(a, SharedOperand)
-        return writer.emit(context, b, SharedOperand(a.address, _transposed(a.shared), a.element), c)
+        return writer.emit(
+            context, b, SharedOperand(a.address, _transposed(a.shared), a.element), c
+        )
 
     wishes = [_transposed(shared) for shared in plan.wishes(1)]
     return MatmulPlan(
@@ -246,7 +301,9 @@ def _plan(writer: _Writer, *, row_pairs: bool = False) -> MatmulPlan | None:
     wishes = [writer.layouts(position) for position in (0, 1)]
     if in_registers:
         wishes[0] = ()
-        if writer.tiling.registers(product) + a.register_count // writer.packed > registers_left(product.warps):
+        if writer.tiling.registers(product) + a.register_count // writer.packed > registers_left(
+            product.warps
+        ):
             return None
     elif not wishes[0]:
         return None
@@ -290,7 +347,10 @@ class _Writer(DescriptorOperands):
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
         kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
         self.asynchronous = not tiling.promoted
-        self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}"
+        self.instruction, self.name = (
+            f"wgmma.mma_async.sync.aligned.{kind}",
+            f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}",
+        )
 
     # ---- operands in shared memory
 
@@ -302,7 +362,9 @@ class _Writer(DescriptorOperands):
         along = ROWS if position == 0 else self.tiling.columns
         return not found.turned or along * self.sizes[position] >= found.span
 
-    def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
+    def _base(
+        self, context: SimtContext, position: int, operand: SharedOperand
+    ) -> tuple[str, MatrixOffsets]:
         """Return the descriptor of a warpgroup's part of an operand, as i64."""
         w, t, size = context.writer, self.tiling, self.sizes[position]
         shape, k_axis = self.axes(position)
@@ -312,7 +374,10 @@ class _Writer(DescriptorOperands):
         before, groups = (1, t.groups_m) if position == 0 else (t.groups_m, t.groups_n)
         if groups > 1:
             part = shape[1 - k_axis] // groups
-            images = [0] * log2(GROUP * before) + [self._offset(position, operand.shared, part << bit, 0) for bit in range(log2(groups))]
+            images = [0] * log2(GROUP * before) + [
+                self._offset(position, operand.shared, part << bit, 0)
+                for bit in range(log2(groups))
+            ]
             address = w.emit(f"add i32 {address}, {context.thread_part((), images)}")
         return matrix_descriptor(w, address, descriptor_bits(found)), found
 
@@ -326,7 +391,9 @@ class _Writer(DescriptorOperands):
 
     # ---- instructions
 
-    def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
+    def emit(
+        self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]
+    ) -> list[str]:
         """Emit the matmul; return its accumulator registers, valid after a wait for the group.
 
         With promotion, they are valid at once. Accumulators that are zero are not read: the first
@@ -345,7 +412,13 @@ class _Writer(DescriptorOperands):
         else:
             operands += [("i32", word) for word in operand_words(w, a, self.product.a)]
         turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
-        lines = ["{", ".reg .pred %yes, %no;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "setp.ne.u32 %no, 0, 0;"]
+        lines = [
+            "{",
+            ".reg .pred %yes, %no;",
+            ".reg .b64 %a, %b;",
+            "setp.eq.u32 %yes, 0, 0;",
+            "setp.ne.u32 %no, 0, 0;",
+        ]
         if t.promoted:
             lines += self._promoted(a, b, len(c), turned)
         else:
@@ -353,13 +426,32 @@ class _Writer(DescriptorOperands):
             each = t.columns // 2 // self.together
             for step in range(t.steps):
                 for number, repeat in enumerate(self._repeats()):
-                    names = [f"${register}" for register in range(number * each, (number + 1) * each)]
-                    lines += self._instruction(repeat, step, names, a, b, len(c), turned, "%no" if fresh and not step else "%yes")
+                    names = [
+                        f"${register}" for register in range(number * each, (number + 1) * each)
+                    ]
+                    lines += self._instruction(
+                        repeat,
+                        step,
+                        names,
+                        a,
+                        b,
+                        len(c),
+                        turned,
+                        "%no" if fresh and not step else "%yes",
+                    )
             lines.append(_COMMIT)
             if not self.asynchronous:
                 lines.append(_waited(0))
         lines.append("}")
-        sums = call_asm(w, "\n".join(lines), [self.register] * len(c), operands, initial=() if fresh else c, memory=True, convergent=True)
+        sums = call_asm(
+            w,
+            "\n".join(lines),
+            [self.register] * len(c),
+            operands,
+            initial=() if fresh else c,
+            memory=True,
+            convergent=True,
+        )
         return elements_of(w, sums, self.product.accumulator)
 
     def _repeats(self) -> list[tuple[int, int]]:
@@ -367,7 +459,15 @@ class _Writer(DescriptorOperands):
         return [(i, j) for j in range(self.tiling.repeats_n) for i in range(self.tiling.repeats_m)]
 
     def _instruction(
-        self, repeat: tuple[int, int], step: int, sums: Sequence[str], a: OperandSource, b: SharedOperand, count: int, turned: str, go_on: str = "%yes"
+        self,
+        repeat: tuple[int, int],
+        step: int,
+        sums: Sequence[str],
+        a: OperandSource,
+        b: SharedOperand,
+        count: int,
+        turned: str,
+        go_on: str = "%yes",
     ) -> list[str]:
         """Return one instruction that accumulates in the registers named ``sums``.
 
@@ -375,9 +475,13 @@ class _Writer(DescriptorOperands):
         accumulators.
         """
         t, (i, j) = self.tiling, repeat
-        lines = [f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"]
+        lines = [
+            f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"
+        ]
         if isinstance(a, SharedOperand):
-            lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // UNIT};")
+            lines.append(
+                f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // UNIT};"
+            )
             source = "%a"
         else:
             word = count + 1 + _WORDS * (i * t.steps + step)
@@ -393,20 +497,39 @@ class _Writer(DescriptorOperands):
         """
         t = self.tiling
         each = t.columns // 2
-        units = [(number, repeat, first) for first in range(0, t.steps, t.promoted) for number, repeat in enumerate(self._repeats())]
-        sets = [[f"%sum{which}_{register}" for register in range(each)] for which in range(min(t.partial, len(units)))]
+        units = [
+            (number, repeat, first)
+            for first in range(0, t.steps, t.promoted)
+            for number, repeat in enumerate(self._repeats())
+        ]
+        sets = [
+            [f"%sum{which}_{register}" for register in range(each)]
+            for which in range(min(t.partial, len(units)))
+        ]
         lines = [f".reg .f32 {', '.join(names)};" for names in sets]
         # initialize registers that the instruction does not read: ptxas inserts waits otherwise
         lines += [f"mov.f32 {name}, 0f00000000;" for names in sets for name in names]
 
         def add(unit: int) -> list[str]:
             place = units[unit][0] * each
-            return [f"add.rn.f32 ${place + register}, ${place + register}, {name};" for register, name in enumerate(sets[unit % len(sets)])]
+            return [
+                f"add.rn.f32 ${place + register}, ${place + register}, {name};"
+                for register, name in enumerate(sets[unit % len(sets)])
+            ]
 
         for unit, (_, repeat, first) in enumerate(units):
             lines.append(_FENCE)
             for step in range(first, min(first + t.promoted, t.steps)):
-                lines += self._instruction(repeat, step, sets[unit % len(sets)], a, b, count, turned, "%no" if step == first else "%yes")
+                lines += self._instruction(
+                    repeat,
+                    step,
+                    sets[unit % len(sets)],
+                    a,
+                    b,
+                    count,
+                    turned,
+                    "%no" if step == first else "%yes",
+                )
             lines.append(_COMMIT)
             ended = unit + 1 - len(sets)
             if ended >= 0:
@@ -419,9 +542,15 @@ class _Writer(DescriptorOperands):
 def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
     """Pack A into registers, with f32 rounded to tf32."""
     if element is F32:
-        return [call_asm(w, "cvt.rn.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
+        return [
+            call_asm(w, "cvt.rn.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0]
+            for name in names
+        ]
     type_, packed = register_type(element), 4 // storage_size(element)
-    return [words_in(w).pack(w, names[i : i + packed], type_, "i32") for i in range(0, len(names), packed)]
+    return [
+        words_in(w).pack(w, names[i : i + packed], type_, "i32")
+        for i in range(0, len(names), packed)
+    ]
 
 
 def _is_zero(name: str) -> bool:
@@ -439,23 +568,54 @@ def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str
     if together == 1:
         return list(names)
     words, type_ = words_in(w), register_type(element)
-    return [words.pack(w, names[i : i + together], type_, "i32") for i in range(0, len(names), together)]
+    return [
+        words.pack(w, names[i : i + together], type_, "i32") for i in range(0, len(names), together)
+    ]
 
 
 def elements_of(w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
     """Unpack an accumulator's elements from registers."""
     together = _SUMS[element][2]
-    return [name for word in registers for name in words_in(w).unpack(w, word, "i32", register_type(element))] if together > 1 else registers
+    return (
+        [
+            name
+            for word in registers
+            for name in words_in(w).unpack(w, word, "i32", register_type(element))
+        ]
+        if together > 1
+        else registers
+    )
 
 
-def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()) -> list[list[str]]:
+def wait(
+    w: FunctionWriter,
+    pending: int,
+    tiles: Sequence[Sequence[str]],
+    elements: Sequence[Type],
+    held: Sequence[str] = (),
+) -> list[list[str]]:
     """Wait until at most ``pending`` groups are in flight; return the registers of the tiles.
 
     Each tile has an element type in ``elements``. The registers ``held`` stay allocated until the
     wait completes, since MMAs in flight read them.
     """
     sums = [words_of(w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
-    types = [_SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_]
+    types = [
+        _SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_
+    ]
     operands = [("i32", word) for word in held]
-    found = iter(call_asm(w, _waited(pending), types, operands, initial=[name for tile_ in sums for name in tile_], memory=True, convergent=True))
-    return [elements_of(w, [next(found) for _ in tile_], element) for tile_, element in zip(sums, elements, strict=True)]
+    found = iter(
+        call_asm(
+            w,
+            _waited(pending),
+            types,
+            operands,
+            initial=[name for tile_ in sums for name in tile_],
+            memory=True,
+            convergent=True,
+        )
+    )
+    return [
+        elements_of(w, [next(found) for _ in tile_], element)
+        for tile_, element in zip(sums, elements, strict=True)
+    ]

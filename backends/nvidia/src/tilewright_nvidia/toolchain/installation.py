@@ -34,7 +34,9 @@ def driver_version() -> int:
 
 def bindings_missing() -> str:
     """Return how to install the missing CUDA bindings; empty if they are installed."""
-    return missing_module("cuda.bindings", "cuda-bindings is not installed: pip install 'tilewright[nvidia]'")
+    return missing_module(
+        "cuda.bindings", "cuda-bindings is not installed: pip install 'tilewright[nvidia]'"
+    )
 
 
 def why_not() -> str:

@@ -59,11 +59,20 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
     text = ptx if ptx.endswith(b"\0") else ptx + b"\0"
     with cuda.use(device):
         try:
-            cuda("cuModuleUnload", cuda("cuModuleLoadDataEx", text, len(options), list(options), list(options.values())))
+            cuda(
+                "cuModuleUnload",
+                cuda(
+                    "cuModuleLoadDataEx", text, len(options), list(options), list(options.values())
+                ),
+            )
         except DeviceFaultError:
             raise
         except DriverError as failure:
-            raise rejected(f"the driver could not compile the PTX of {what}: {failure}\n{log_text(error)}", ptx, ".ptx") from failure
+            raise rejected(
+                f"the driver could not compile the PTX of {what}: {failure}\n{log_text(error)}",
+                ptx,
+                ".ptx",
+            ) from failure
     log = log_text(info)
     return Linked(text, log, spills_of(log))
 
@@ -97,8 +106,18 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     if code.metadata.get("format") == "cubin":
         return code.binary
     # the result depends on the installed ptxas
-    programs = [f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}" for program in ptxas_programs() if program.is_file()]
-    facts = ("tilewright-nvidia code", __version__, str(driver_version()), str(capability_of(cuda, device)), *programs)
+    programs = [
+        f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}"
+        for program in ptxas_programs()
+        if program.is_file()
+    ]
+    facts = (
+        "tilewright-nvidia code",
+        __version__,
+        str(driver_version()),
+        str(capability_of(cuda, device)),
+        *programs,
+    )
     what = f"{code.name} ({code.metadata.get('configuration', '')})"
     return kept_binary(code.name, code.binary, facts, lambda: link(cuda, device, code.binary, what))
 
@@ -126,7 +145,11 @@ def ptxas_programs() -> list[Path]:
     import shutil
 
     wheel = importlib.util.find_spec("nvidia")
-    folders = [Path(folder) for folder in (wheel.submodule_search_locations or [])] if wheel is not None else []
+    folders = (
+        [Path(folder) for folder in (wheel.submodule_search_locations or [])]
+        if wheel is not None
+        else []
+    )
     candidates = [path for folder in folders for path in sorted(folder.glob("*/bin/ptxas*"))]
     on_path = shutil.which("ptxas")
     if on_path:
@@ -135,7 +158,9 @@ def ptxas_programs() -> list[Path]:
     if home:
         candidates.append(Path(home) / "bin" / "ptxas")
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        folder = Path(str(importlib.metadata.distribution("triton").locate_file("triton/backends/nvidia/bin")))
+        folder = Path(
+            str(importlib.metadata.distribution("triton").locate_file("triton/backends/nvidia/bin"))
+        )
         candidates += sorted(folder.glob("ptxas*"))
     return [path for path in candidates if path.is_file()]
 
@@ -146,7 +171,14 @@ def ptxas_of_driver() -> Path | None:
 
     Only the major version counts.
     """
-    return next((program for program in ptxas_programs() if 0 < _major(program) <= driver_version() // 1000), None)
+    return next(
+        (
+            program
+            for program in ptxas_programs()
+            if 0 < _major(program) <= driver_version() // 1000
+        ),
+        None,
+    )
 
 
 def _major(program: Path) -> int:
@@ -154,7 +186,13 @@ def _major(program: Path) -> int:
     import subprocess
 
     try:
-        said = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=time_limit(), check=False).stdout
+        said = subprocess.run(
+            [str(program), "--version"],
+            capture_output=True,
+            text=True,
+            timeout=time_limit(),
+            check=False,
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r"release (\d+)\.", said)
@@ -170,7 +208,9 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
     """
     program = find_ptxas()
     if program is None:
-        raise BackendError("ptxas was not found: pip install nvidia-cuda-nvcc, or name it in TILEWRIGHT_PTXAS")
+        raise BackendError(
+            "ptxas was not found: pip install nvidia-cuda-nvcc, or name it in TILEWRIGHT_PTXAS"
+        )
     text = ptx.encode() if isinstance(ptx, str) else ptx
     found = _run_ptxas(program, text, arch)
     if isinstance(found, str):
@@ -200,11 +240,20 @@ def _assemble_once(program: Path, text: bytes, arch: str) -> Linked | str:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_bytes(text.rstrip(b"\0"))
         lines = ("--generate-line-info",) if says_lines(text) else ()
-        command, limit = [str(program), "-v", *lines, f"-arch={arch}", str(source), "-o", str(result)], time_limit()
+        command, limit = (
+            [str(program), "-v", *lines, f"-arch={arch}", str(source), "-o", str(result)],
+            time_limit(),
+        )
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=limit, check=False
+            )
         except subprocess.TimeoutExpired:
-            raise rejected(f"{program} took longer than {limit:g} seconds for the PTX and was ended; {VARIABLE} sets the limit", text, ".ptx") from None
+            raise rejected(
+                f"{program} took longer than {limit:g} seconds for the PTX and was ended; {VARIABLE} sets the limit",
+                text,
+                ".ptx",
+            ) from None
         except OSError as error:
             return f"it cannot be run: {error}"
         if done.returncode:

@@ -84,7 +84,9 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     """Bound the CTAs per SM of kernels with cold regions, large tiles or oversized matmuls."""
     function = kernel_of(module)
     operations = list(function.walk())
-    moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
+    moves_registers = any(
+        isinstance(operation, Part) and operation.registers for operation in operations
+    )
     is_settled = options.get("maxnreg") or PROGRAMS in function.attributes or moves_registers
     words = hot_peak_words(function)
     # a scan holds several times its tile, which the estimate ignores
@@ -92,10 +94,18 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     scans = any(isinstance(operation, Scan) for operation in operations)
     streams = not multiplies and not scans and _LIGHT < words <= target.resources.registers
     overflows = multiplies and words > target.resources.registers
-    if is_settled or not (streams or overflows or any(COLD in operation.attributes for operation in operations)):
+    if is_settled or not (
+        streams or overflows or any(COLD in operation.attributes for operation in operations)
+    ):
         return
-    threads, shared = int(function.attributes[WARPS]) * target.resources.warp_size, int(function.attributes[SHARED_BYTES])
-    reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
+    threads, shared = (
+        int(function.attributes[WARPS]) * target.resources.warp_size,
+        int(function.attributes[SHARED_BYTES]),
+    )
+    reads_fragments = any(
+        isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads
+        for operation in operations
+    )
     beside = target.costs.other_registers if reads_fragments else _INDICES
     most = _STREAMING_CTAS if streams else _CTAS
 
@@ -103,13 +113,20 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
         """Return the CTAs per SM whose threads get ``needed`` registers; at least 1."""
 
         def fits(programs: int) -> bool:
-            registers = min(target.resources.registers + 1, target.resources.register_file // (threads * programs))
-            return max(_REGISTERS, needed) <= registers and shared <= target.resources.resident_memory(programs)
+            registers = min(
+                target.resources.registers + 1,
+                target.resources.register_file // (threads * programs),
+            )
+            return max(
+                _REGISTERS, needed
+            ) <= registers and shared <= target.resources.resident_memory(programs)
 
         return max((programs for programs in range(2, most + 1) if fits(programs)), default=1)
 
     # with a bound of one CTA, ptxas allocates all registers: without one it gives up on some
     # kernels and spills with 40
-    programs = function.attributes[PROGRAMS] = resident((_STREAMING * words if streams else words) + beside)
+    programs = function.attributes[PROGRAMS] = resident(
+        (_STREAMING * words if streams else words) + beside
+    )
     if streams and (attempted := resident(words + _BESIDE)) > programs:
         function.attributes[ATTEMPTED] = attempted

@@ -44,8 +44,14 @@ def registers_of(log: str) -> int | None:
 def usage_of(log: str, by: str) -> Usage | None:
     """Parse the resource usage in a compiler's log; None if it does not report registers."""
     registers = registers_of(log)
-    stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    return None if registers is None else Usage(registers, by, *(map(int, stack.groups()) if stack else ()))
+    stack = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
+    )
+    return (
+        None
+        if registers is None
+        else Usage(registers, by, *(map(int, stack.groups()) if stack else ()))
+    )
 
 
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
@@ -54,7 +60,9 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     Registers are known if the local driver compiled the kernel or ``ptxas`` is installed;
     instruction counts if ``nvdisasm`` is installed, too.
     """
-    usage: Usage | str | None = usage_of(str(code.metadata.get("link_log", "")), str(code.metadata.get("linked_by", "the driver")))
+    usage: Usage | str | None = usage_of(
+        str(code.metadata.get("link_log", "")), str(code.metadata.get("linked_by", "the driver"))
+    )
     binary = code.binary
     if usage is None:
         try:
@@ -63,7 +71,10 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
         except BackendError as error:
             usage = str(error)
     threads, shared = 32 * int(code.metadata["num_warps"]), int(code.metadata["shared"])
-    return {**described(processor(target.arch), threads, shared, target.limits["shared_memory"], usage), **_machine_code(binary, code.name)}
+    return {
+        **described(processor(target.arch), threads, shared, target.limits["shared_memory"], usage),
+        **_machine_code(binary, code.name),
+    }
 
 
 def _machine_code(binary: bytes, kernel: str) -> Mapping[str, Any]:

@@ -69,7 +69,15 @@ def parse(sass: str, entry: str) -> list[Instruction]:
             # a branch may be conditional by its operands too: BRA.U UP0, BRA.DIV, BRA P1
             conditional = predicate is not None or "," in text or base == "CALL"
             leaves = base in ("EXIT", "RET") or (jumps and base != "CALL")
-            code.append(Instruction(mnemonic, text, tuple(labels), target[1] if target else "", conditional or not leaves))
+            code.append(
+                Instruction(
+                    mnemonic,
+                    text,
+                    tuple(labels),
+                    target[1] if target else "",
+                    conditional or not leaves,
+                )
+            )
             labels = []
     return code
 

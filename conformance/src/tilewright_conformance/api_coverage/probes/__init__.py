@@ -13,7 +13,16 @@ import pkgutil
 from tilewright_conformance.api_coverage.machines import BackendMachine, Machine, TargetMachine
 from tilewright_conformance.api_coverage.probe import PROBES, Probe, add_probe, probe
 
-__all__ = ["PROBES", "BackendMachine", "Machine", "Probe", "TargetMachine", "add_probe", "all_probes", "probe"]
+__all__ = [
+    "PROBES",
+    "BackendMachine",
+    "Machine",
+    "Probe",
+    "TargetMachine",
+    "add_probe",
+    "all_probes",
+    "probe",
+]
 
 
 def all_probes() -> dict[str, Probe]:

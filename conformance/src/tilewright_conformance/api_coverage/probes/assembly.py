@@ -26,7 +26,9 @@ _HOST = {"x86_64": ("leal 1($1), $0", "=r,r"), "aarch64": ("add ${0:w}, ${1:w}, 
 @tw.jit
 def incremented(x, out, ASSEMBLY: tl.constexpr, CONSTRAINTS: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)
-    value = tl.inline_asm_elementwise(ASSEMBLY, CONSTRAINTS, [tl.load(x + at)], dtype=tl.int32, is_pure=True, pack=1)
+    value = tl.inline_asm_elementwise(
+        ASSEMBLY, CONSTRAINTS, [tl.load(x + at)], dtype=tl.int32, is_pure=True, pack=1
+    )
     tl.store(out + at, value)
 
 
@@ -58,7 +60,12 @@ def asks(out):
     tl.store(out + 1, tl.target_info.is_hip())
     tl.store(out + 2, tl.target_info.cuda_capability_geq(8, 0))
     tl.store(out + 3, tl.target_info.cuda_capability_geq(99))
-    tl.store(out + 4, tl.target_info.is_hip_cdna3() or tl.target_info.is_hip_cdna4() or tl.target_info.is_hip_gfx1250())
+    tl.store(
+        out + 4,
+        tl.target_info.is_hip_cdna3()
+        or tl.target_info.is_hip_cdna4()
+        or tl.target_info.is_hip_gfx1250(),
+    )
     target: tl.constexpr = tl.target_info.current_target()
     tl.store(out + 5, target.warp_size)
 
@@ -77,7 +84,9 @@ def target_info(on: Machine, rng: Any) -> None:
     out = np.full(6, 7, np.int32)
     on(asks)[(1,)](out)
     kind = on.kind if on.runs else "cpu"  # the reference's, which computed it
-    np.testing.assert_array_equal(out[:5], [kind == "cuda", kind == "hip", kind == "cuda", 0, 0 if kind != "hip" else out[4]])
+    np.testing.assert_array_equal(
+        out[:5], [kind == "cuda", kind == "hip", kind == "cuda", 0, 0 if kind != "hip" else out[4]]
+    )
     assert out[5] in {"cpu": (1,), "cuda": (32,), "hip": (32, 64)}.get(kind, range(1, 1024))
     outside = tl.target_info.current_target()
     assert outside is None or tl.target_info.is_cuda() is (outside.backend == "cuda")
@@ -120,9 +129,16 @@ def through_fp8(x, out, N: tl.constexpr):
     tl.store(out + 2 * N + at, c.to(tl.float16))
 
 
-@probe("tl.extra.cuda.convert_custom_float8", "tl.extra.cuda.convert_custom_float8_sm80", "tl.extra.cuda.convert_custom_float8_sm70", languages=("cuda",))
+@probe(
+    "tl.extra.cuda.convert_custom_float8",
+    "tl.extra.cuda.convert_custom_float8_sm80",
+    "tl.extra.cuda.convert_custom_float8_sm70",
+    languages=("cuda",),
+)
 def custom_float8(on: Machine, rng: Any) -> None:
-    x = (rng.integers(8, 16, 32) / 8 * 2.0 ** rng.integers(-8, 0, 32)).astype(np.float16)  # numbers of the format
+    x = (rng.integers(8, 16, 32) / 8 * 2.0 ** rng.integers(-8, 0, 32)).astype(
+        np.float16
+    )  # numbers of the format
     out = np.zeros((3, 32), np.float16)
     on(through_fp8)[(1,)](x, out, N=32)
     np.testing.assert_array_equal(out, [x] * 3)
@@ -206,7 +222,9 @@ def cosines(x, out, DTYPE: tl.constexpr, N: tl.constexpr):
 
 def _refuses_extern(on: Machine, rng: Any) -> None:
     x = np.ones(4, np.float32)
-    assert "input arg type does not match" in str(refusal(on(cosines)[(1,)], x, x, DTYPE=tl.int32, N=4))
+    assert "input arg type does not match" in str(
+        refusal(on(cosines)[(1,)], x, x, DTYPE=tl.int32, N=4)
+    )
     try:
         on(cosines)[(1,)](x, x, DTYPE=tl.float32, N=4)
     except TilewrightError:
@@ -214,13 +232,25 @@ def _refuses_extern(on: Machine, rng: Any) -> None:
     raise AssertionError("a function of a library was called by a backend that declares none")
 
 
-@probe("tl.core.extern", "tl.core.extern_elementwise", "tl.core.dispatch", "tl.core.builtin", "tl.core.is_builtin", feature="extern", otherwise=_refuses_extern)
+@probe(
+    "tl.core.extern",
+    "tl.core.extern_elementwise",
+    "tl.core.dispatch",
+    "tl.core.builtin",
+    "tl.core.is_builtin",
+    feature="extern",
+    otherwise=_refuses_extern,
+)
 def extern(on: Machine, rng: Any) -> None:
-    assert tl.core.is_builtin(c_cosine) and tl.core.is_builtin(tl.core.builtin(lambda _semantic=None: None))
+    assert tl.core.is_builtin(c_cosine) and tl.core.is_builtin(
+        tl.core.builtin(lambda _semantic=None: None)
+    )
     assert not tl.core.is_builtin(len) and callable(tl.core.dispatch)
     for dtype, element in ((np.float32, tl.float32), (np.float64, tl.float64)):
         x, out = rng.uniform(-3, 3, 32).astype(dtype), np.zeros(32, dtype)
         on(cosines)[(1,)](x, out, DTYPE=element, N=32)
         np.testing.assert_allclose(out, np.cos(x), rtol=1e-6)
     x = np.ones(4, np.float32)
-    assert "input arg type does not match" in str(refusal(on(cosines)[(1,)], x, x, DTYPE=tl.int32, N=4))
+    assert "input arg type does not match" in str(
+        refusal(on(cosines)[(1,)], x, x, DTYPE=tl.int32, N=4)
+    )

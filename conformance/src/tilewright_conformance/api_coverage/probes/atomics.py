@@ -27,7 +27,11 @@ def column_totals(x, total, members, N: tl.constexpr):
 
 @probe("tl.atomic_add", "tensor.atomic_add")
 def atomic_add(on: Machine, rng: Any) -> None:
-    x, total, members = rng.integers(-99, 99, (37, 32)), np.zeros(32, np.int64), np.zeros(32, np.int64)
+    x, total, members = (
+        rng.integers(-99, 99, (37, 32)),
+        np.zeros(32, np.int64),
+        np.zeros(32, np.int64),
+    )
     on(column_totals)[(37,)](x, total, members, N=32)
     np.testing.assert_array_equal(total, np.where(x > 0, x, 0).sum(0))
     np.testing.assert_array_equal(members, x.sum(0))
@@ -75,7 +79,11 @@ def column_bits(x, both, either, odd, N: tl.constexpr):
 )
 def atomic_bits(on: Machine, rng: Any) -> None:
     x = rng.integers(0, 2**31, (37, 32)).astype(np.int32)
-    both, either, odd = np.full((2, 32), -1, np.int32), np.zeros((2, 32), np.int32), np.zeros((2, 32), np.int32)
+    both, either, odd = (
+        np.full((2, 32), -1, np.int32),
+        np.zeros((2, 32), np.int32),
+        np.zeros((2, 32), np.int32),
+    )
     on(column_bits)[(37,)](x, both, either, odd, N=32)
     np.testing.assert_array_equal(both, [np.bitwise_and.reduce(x)] * 2)
     np.testing.assert_array_equal(either, [np.bitwise_or.reduce(x)] * 2)
@@ -124,7 +132,14 @@ def signals(flag, out, N: tl.constexpr):
     tl.store(out + 2 * N + 1, flag.atomic_poll(7))
 
 
-@probe("tl.atomic_load", "tl.atomic_store", "tl.atomic_poll", "tensor.atomic_load", "tensor.atomic_store", "tensor.atomic_poll")
+@probe(
+    "tl.atomic_load",
+    "tl.atomic_store",
+    "tl.atomic_poll",
+    "tensor.atomic_load",
+    "tensor.atomic_store",
+    "tensor.atomic_poll",
+)
 def atomic_signals(on: Machine, rng: Any) -> None:
     flag, out = np.full(16, -1, np.int32), np.zeros(34, np.int32)
     on(signals)[(1,)](flag, out, N=16)

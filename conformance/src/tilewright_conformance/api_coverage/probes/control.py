@@ -38,7 +38,15 @@ def control(x, out, n):
     tl.static_assert(kept.dtype == tl.int1)
 
 
-@probe("syntax.for", "syntax.while", "syntax.if", "syntax.return", "syntax.walrus", "syntax.ternary", "python.range")
+@probe(
+    "syntax.for",
+    "syntax.while",
+    "syntax.if",
+    "syntax.return",
+    "syntax.walrus",
+    "syntax.ternary",
+    "python.range",
+)
 def control_flow(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 99, 16), np.zeros(16, np.int32)
     on(control)[(16,)](x, out, 7)

@@ -21,7 +21,9 @@ def where_am_i(ids, counts):
     row, column, layer = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     at = (layer * tl.num_programs(1) + column) * tl.num_programs(0) + row
     tl.store(ids + at, row + 100 * column + 10000 * layer)
-    tl.store(counts + at, tl.num_programs(0) + 100 * tl.num_programs(1) + 10000 * tl.num_programs(2))
+    tl.store(
+        counts + at, tl.num_programs(0) + 100 * tl.num_programs(1) + 10000 * tl.num_programs(2)
+    )
 
 
 @probe("tl.program_id", "tl.num_programs")
@@ -105,10 +107,18 @@ def conversions(x, nearest, truncated, bits, N: tl.constexpr):
 @probe("tl.cast", "tensor.to", "tensor.cast")
 def cast(on: Machine, rng: Any) -> None:
     x = rng.standard_normal(64, dtype=np.float32)
-    nearest, truncated, bits = np.zeros(64, np.float16), np.zeros(64, np.float16), np.zeros(64, np.int32)
+    nearest, truncated, bits = (
+        np.zeros(64, np.float16),
+        np.zeros(64, np.float16),
+        np.zeros(64, np.int32),
+    )
     on(conversions)[(1,)](x, nearest, truncated, bits, N=64)
     np.testing.assert_array_equal(nearest, x.astype(np.float16))
     rounded = x.astype(np.float16)
-    towards_zero = np.where(np.abs(rounded.astype(np.float32)) > np.abs(x), np.nextafter(rounded, np.float16(0)), rounded)
+    towards_zero = np.where(
+        np.abs(rounded.astype(np.float32)) > np.abs(x),
+        np.nextafter(rounded, np.float16(0)),
+        rounded,
+    )
     np.testing.assert_array_equal(truncated, towards_zero)
     np.testing.assert_array_equal(bits, x.view(np.int32))

@@ -68,7 +68,10 @@ def printing_compiler(x, N: tl.constexpr):
 
 @probe("tl.static_print")
 def static_print(on: Machine, rng: Any) -> None:
-    x, n = np.zeros(1, np.int32), 1000 + int.from_bytes(os.urandom(3), "big")  # a number that no kernel in the cache was compiled for
+    x, n = (
+        np.zeros(1, np.int32),
+        1000 + int.from_bytes(os.urandom(3), "big"),
+    )  # a number that no kernel in the cache was compiled for
     with output_of_kernels() as printed:
         on(printing_compiler)[(1,)](x, N=n)
     assert f"N ={n}!\n" in printed.getvalue()
@@ -102,7 +105,10 @@ def device_print(on: Machine, rng: Any) -> None:
     x = rng.integers(10, 99, 4).astype(np.int32)
     with output_of_kernels() as printed:
         on(printing)[(1,)](x, N=4)
-    found = {tuple(map(int, match)) for match in re.findall(r"pid \(0, 0, 0\) idx \(\s*(\d)\) x:? *(\d+)", printed.getvalue())}
+    found = {
+        tuple(map(int, match))
+        for match in re.findall(r"pid \(0, 0, 0\) idx \(\s*(\d)\) x:? *(\d+)", printed.getvalue())
+    }
     assert found == set(enumerate(x.tolist())), printed.getvalue()
     assert re.search(rf"bits:? *0x0*{int(x[0]):x}\b", printed.getvalue()), printed.getvalue()
     assert re.search(r"plain:? *0\b", printed.getvalue()), printed.getvalue()

@@ -18,8 +18,12 @@ from tilewright_conformance.api_coverage.probe import probe
 
 @tw.jit
 def doubled_blocks(x, out, rows, columns, M: tl.constexpr, N: tl.constexpr):
-    source = tl.make_tensor_descriptor(x, shape=[rows, columns], strides=[columns, 1], block_shape=[M, N])
-    target = tl.make_tensor_descriptor(out, shape=[rows, columns], strides=[columns, 1], block_shape=[M, N])
+    source = tl.make_tensor_descriptor(
+        x, shape=[rows, columns], strides=[columns, 1], block_shape=[M, N]
+    )
+    target = tl.make_tensor_descriptor(
+        out, shape=[rows, columns], strides=[columns, 1], block_shape=[M, N]
+    )
     tl.static_assert(isinstance(source, tl.tensor_descriptor))
     tl.static_assert(isinstance(source.type, tl.tensor_descriptor_type))
     place = [tl.program_id(0) * M, tl.program_id(1) * N]
@@ -44,8 +48,14 @@ def make_tensor_descriptor(on: Machine, rng: Any) -> None:
 @tw.jit
 def padded_copy(source, out, M: tl.constexpr, N: tl.constexpr):
     block = tl.load_tensor_descriptor(source, [tl.program_id(0) * M, 0])
-    tl.static_assert(source.dtype == tl.float32 and source.block_shape[1] == N and source.block_type.shape[0] == M)
-    tl.store_tensor_descriptor(out, [tl.program_id(0) * M, 0], block + source.shape[0] + source.strides[0])
+    tl.static_assert(
+        source.dtype == tl.float32
+        and source.block_shape[1] == N
+        and source.block_type.shape[0] == M
+    )
+    tl.store_tensor_descriptor(
+        out, [tl.program_id(0) * M, 0], block + source.shape[0] + source.strides[0]
+    )
 
 
 @probe(
@@ -75,11 +85,23 @@ def reduced(start, total, low, high, N: tl.constexpr):
     high.atomic_max([0], value)
 
 
-@probe("tensor_descriptor.atomic_add", "tensor_descriptor.atomic_min", "tensor_descriptor.atomic_max", feature="descriptors")
+@probe(
+    "tensor_descriptor.atomic_add",
+    "tensor_descriptor.atomic_min",
+    "tensor_descriptor.atomic_max",
+    feature="descriptors",
+)
 def descriptor_atomics(on: Machine, rng: Any) -> None:
     x = rng.integers(-99, 99, (5, 16)).astype(np.int32)
-    total, low, high = np.zeros(16, np.int32), np.full(16, 999, np.int32), np.full(16, -999, np.int32)
-    blocks = [tw.TensorDescriptor(array, shape=[16], strides=[1], block_shape=[16]) for array in (total, low, high)]
+    total, low, high = (
+        np.zeros(16, np.int32),
+        np.full(16, 999, np.int32),
+        np.full(16, -999, np.int32),
+    )
+    blocks = [
+        tw.TensorDescriptor(array, shape=[16], strides=[1], block_shape=[16])
+        for array in (total, low, high)
+    ]
     on(reduced)[(5,)](x, *blocks, N=16)
     np.testing.assert_array_equal(total, x.sum(0))
     np.testing.assert_array_equal(low, x.min(0))
@@ -94,11 +116,19 @@ def reduced_bits(start, both, either, odd, N: tl.constexpr):
     odd.atomic_xor([0], value)
 
 
-@probe("tensor_descriptor.atomic_and", "tensor_descriptor.atomic_or", "tensor_descriptor.atomic_xor", feature="descriptors")
+@probe(
+    "tensor_descriptor.atomic_and",
+    "tensor_descriptor.atomic_or",
+    "tensor_descriptor.atomic_xor",
+    feature="descriptors",
+)
 def descriptor_bit_atomics(on: Machine, rng: Any) -> None:
     x = rng.integers(0, 2**31, (5, 16)).astype(np.int32)
     both, either, odd = np.full(16, -1, np.int32), np.zeros(16, np.int32), np.zeros(16, np.int32)
-    blocks = [tw.TensorDescriptor(array, shape=[16], strides=[1], block_shape=[16]) for array in (both, either, odd)]
+    blocks = [
+        tw.TensorDescriptor(array, shape=[16], strides=[1], block_shape=[16])
+        for array in (both, either, odd)
+    ]
     on(reduced_bits)[(5,)](x, *blocks, N=16)
     np.testing.assert_array_equal(both, np.bitwise_and.reduce(x))
     np.testing.assert_array_equal(either, np.bitwise_or.reduce(x))
@@ -113,7 +143,11 @@ def rows_by_number(source, target, order, ROWS: tl.constexpr):
 
 @probe("tensor_descriptor.gather", "tensor_descriptor.scatter", feature="descriptors")
 def gather_and_scatter(on: Machine, rng: Any) -> None:
-    x, out, order = rng.standard_normal((20, 24), dtype=np.float32), np.zeros((16, 16), np.float32), rng.permutation(20)[:16].astype(np.int32)
+    x, out, order = (
+        rng.standard_normal((20, 24), dtype=np.float32),
+        np.zeros((16, 16), np.float32),
+        rng.permutation(20)[:16].astype(np.int32),
+    )
     source = tw.TensorDescriptor(x, shape=[20, 24], strides=[24, 1], block_shape=[1, 16])
     target = tw.TensorDescriptor(out, shape=[16, 16], strides=[16, 1], block_shape=[1, 16])
     on(rows_by_number)[(1,)](source, target, order, ROWS=16)

@@ -45,7 +45,9 @@ def minimum_and_maximum(on: Machine, rng: Any) -> None:
     x, y, out = *rng.standard_normal((2, 64), dtype=np.float32), np.zeros((4, 64), np.float32)
     x[::5] = y[::7] = np.nan
     on(extrema_of_two)[(1,)](x, y, out, N=64)
-    np.testing.assert_array_equal(out, [np.fmin(x, y), np.fmax(x, y), np.minimum(x, y), np.maximum(x, y)])
+    np.testing.assert_array_equal(
+        out, [np.fmin(x, y), np.fmax(x, y), np.minimum(x, y), np.maximum(x, y)]
+    )
 
 
 @tw.jit
@@ -72,7 +74,10 @@ def by_name(x, y, out, N: tl.constexpr):
 
 @probe("tl.add", "tl.sub", "tl.mul")
 def arithmetic_by_name(on: Machine, rng: Any) -> None:
-    x, y, out = *rng.integers(-(2**31), 2**31, (2, 64)).astype(np.int32), np.zeros((3, 64), np.int32)
+    x, y, out = (
+        *rng.integers(-(2**31), 2**31, (2, 64)).astype(np.int32),
+        np.zeros((3, 64), np.int32),
+    )
     on(by_name)[(1,)](x, y, out, N=64)
     np.testing.assert_array_equal(out, [x + y, x - y, x * y])  # modulo 2**32
 

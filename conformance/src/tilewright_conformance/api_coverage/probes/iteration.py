@@ -19,7 +19,15 @@ from tilewright_conformance.api_coverage.probe import probe
 @tw.jit
 def sum_of_columns(x, out, columns, N: tl.constexpr):
     total = tl.zeros((N,), tl.float32)
-    for k in tl.range(0, columns, num_stages=3, loop_unroll_factor=2, disallow_acc_multi_buffer=True, flatten=False, disable_licm=True):
+    for k in tl.range(
+        0,
+        columns,
+        num_stages=3,
+        loop_unroll_factor=2,
+        disallow_acc_multi_buffer=True,
+        flatten=False,
+        disable_licm=True,
+    ):
         total += tl.load(x + tl.arange(0, N) * columns + k)
     for k in tl.range(columns - 1, -1, -1):
         total += tl.load(x + tl.arange(0, N) * columns + k)

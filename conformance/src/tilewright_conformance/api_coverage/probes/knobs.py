@@ -21,7 +21,11 @@ _TEXT = ("probe", "probe", "other", "other")
 SETTINGS: dict[str, tuple[str, str, Any, Any, str]] = {
     **{
         f"build.{name}": (variable, *_TEXT)
-        for name, variable in {"cc": "CC", "cudacrt_path": "TRITON_CUDACRT_PATH", "cudart_path": "TRITON_CUDART_PATH"}.items()
+        for name, variable in {
+            "cc": "CC",
+            "cudacrt_path": "TRITON_CUDACRT_PATH",
+            "cudart_path": "TRITON_CUDART_PATH",
+        }.items()
     },
     "redis.key_format": ("TRITON_REDIS_KEY_FORMAT", *_TEXT),
     "redis.host": ("TRITON_REDIS_HOST", *_TEXT),
@@ -80,7 +84,9 @@ def _setting(name: str) -> Callable[[Machine, Any], None]:
             with group.scope():
                 os.environ[variable] = text
                 assert getattr(group, attribute) == read
-                setattr(group, attribute, other)  # an assignment wins, and is seen by processes started later
+                setattr(
+                    group, attribute, other
+                )  # an assignment wins, and is seen by processes started later
                 assert getattr(group, attribute) == other and os.environ[variable] == other_text
                 copied = group.copy()
                 assert getattr(copied, attribute) == other
@@ -177,7 +183,12 @@ def callables(on: Machine, rng: Any) -> None:
     host=True,
 )
 def read_once(on: Machine, rng: Any) -> None:
-    with shim(), _environment("TRITON_DEBUG"), _environment("TRITON_INSTRUMENTATION_MODE"), _environment("TRITON_CACHE_AUTOTUNING"):
+    with (
+        shim(),
+        _environment("TRITON_DEBUG"),
+        _environment("TRITON_INSTRUMENTATION_MODE"),
+        _environment("TRITON_CACHE_AUTOTUNING"),
+    ):
         from triton import knobs
 
         before = knobs.runtime.debug
@@ -190,7 +201,9 @@ def read_once(on: Machine, rng: Any) -> None:
             knobs.propagate_env = False
             with knobs.autotuning.scope():
                 knobs.autotuning.cache = True
-                assert knobs.autotuning.cache is True and "TRITON_CACHE_AUTOTUNING" not in os.environ
+                assert (
+                    knobs.autotuning.cache is True and "TRITON_CACHE_AUTOTUNING" not in os.environ
+                )
             assert hasattr(knobs.proton, "disable")
         finally:
             knobs.propagate_env = True

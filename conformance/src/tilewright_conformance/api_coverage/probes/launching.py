@@ -29,7 +29,13 @@ def compiled_kernel() -> Any:
         return plain_kernel[(1,)](x, out, 32)
 
 
-@probe("tilewright.jit", "tilewright.JITFunction", "tilewright.KernelInterface", "JITFunction.__getitem__", "JITFunction.run")
+@probe(
+    "tilewright.jit",
+    "tilewright.JITFunction",
+    "tilewright.KernelInterface",
+    "JITFunction.__getitem__",
+    "JITFunction.run",
+)
 def launches(on: Machine, rng: Any) -> None:
     x, out = rng.standard_normal(100, dtype=np.float32), np.zeros(100, np.float32)
     on(plain_kernel)[(4,)](x, out, 100)
@@ -52,14 +58,21 @@ def launches(on: Machine, rng: Any) -> None:
 @probe(
     "tilewright.backend",
     "tilewright.CompiledKernel",
-    *(f"CompiledKernel.{name}" for name in ["asm", "metadata", "name", "src", "kernel", "metadata_group"]),
+    *(
+        f"CompiledKernel.{name}"
+        for name in ["asm", "metadata", "name", "src", "kernel", "metadata_group"]
+    ),
     host=True,
 )
 def compiled(on: Machine, rng: Any) -> None:
     kernel = compiled_kernel()
     assert isinstance(kernel, tw.CompiledKernel)
     assert kernel.name == kernel.metadata.name == "plain_kernel"
-    assert "def plain_kernel" in kernel.asm["source"] and kernel.src is not None and isinstance(kernel.kernel, bytes)
+    assert (
+        "def plain_kernel" in kernel.asm["source"]
+        and kernel.src is not None
+        and isinstance(kernel.kernel, bytes)
+    )
     assert all(key.startswith("plain_kernel.") for key in kernel.metadata_group)
     try:
         kernel.asm["no such stage"]
@@ -79,7 +92,12 @@ def compiled_at_run_time(on: Machine, rng: Any) -> None:
     kernel[(1,)](x, out, 32, 32)
     np.testing.assert_array_equal(out, 2 * x)
     kernel._init_handles()
-    assert kernel.module is not None and kernel.function is not None and callable(kernel.run) and kernel.hash
+    assert (
+        kernel.module is not None
+        and kernel.function is not None
+        and callable(kernel.run)
+        and kernel.hash
+    )
     assert len(kernel.packed_metadata) >= 3
     assert kernel.n_regs >= 0 and kernel.n_spills >= 0 and kernel.n_max_threads >= 0
     entered: list[Any] = []
@@ -102,16 +120,37 @@ def attributes_of_kernels(on: Machine, rng: Any) -> None:
     kernel = plain_kernel
     assert kernel.arg_names == ["x", "out", "n", "BLOCK"] and kernel.constexprs == [3]
     block = kernel.params[3]
-    assert (block.name, block.num, block.is_constexpr, block.has_default, block.default) == ("BLOCK", 3, True, True, 32)
-    assert kernel.src.startswith("def plain_kernel") and kernel.raw_src[0].startswith("@tw.jit") and kernel.fn.__name__ == "plain_kernel"
-    assert kernel.starting_line_number == kernel.fn.__code__.co_firstlineno and kernel.module == __name__
-    assert list(kernel.signature.parameters) == kernel.arg_names and "plain_kernel" in kernel._fn_name
-    assert len(kernel.cache_key) == 64 and kernel.hash == kernel.cache_key and kernel.used_global_vals is not None
+    assert (block.name, block.num, block.is_constexpr, block.has_default, block.default) == (
+        "BLOCK",
+        3,
+        True,
+        True,
+        32,
+    )
+    assert (
+        kernel.src.startswith("def plain_kernel")
+        and kernel.raw_src[0].startswith("@tw.jit")
+        and kernel.fn.__name__ == "plain_kernel"
+    )
+    assert (
+        kernel.starting_line_number == kernel.fn.__code__.co_firstlineno
+        and kernel.module == __name__
+    )
+    assert (
+        list(kernel.signature.parameters) == kernel.arg_names and "plain_kernel" in kernel._fn_name
+    )
+    assert (
+        len(kernel.cache_key) == 64
+        and kernel.hash == kernel.cache_key
+        and kernel.used_global_vals is not None
+    )
     assert len(kernel.device_caches) >= 1 and callable(kernel.repr)
     careful = tw.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["x"])(kernel.fn)
     assert [p.name for p in careful.params if p.do_not_specialize] == ["n"]
     assert [p.name for p in careful.params if p.do_not_specialize_on_alignment] == ["x"]
-    assert tuple(careful.do_not_specialize) == ("n",) and tuple(careful.do_not_specialize_on_alignment) == ("x",)
+    assert tuple(careful.do_not_specialize) == ("n",) and tuple(
+        careful.do_not_specialize_on_alignment
+    ) == ("x",)
 
 
 @tw.jit
@@ -119,13 +158,21 @@ def counted_kernel(x, n):
     tl.store(x, n)
 
 
-@probe("JITFunction.warmup", "JITFunction.add_pre_run_hook", "JITFunction._unsafe_update_src", "tilewright.MockTensor", host=True)
+@probe(
+    "JITFunction.warmup",
+    "JITFunction.add_pre_run_hook",
+    "JITFunction._unsafe_update_src",
+    "tilewright.MockTensor",
+    host=True,
+)
 def preparing_kernels(on: Machine, rng: Any) -> None:
     kernel = tw.jit(counted_kernel.fn)
     with tw.backend("reference"):
         first = kernel.warmup(tw.MockTensor(tl.int32), 7, grid=(1,))
         assert first.metadata.name == "counted_kernel"
-        assert tw.MockTensor(tl.int32).data_ptr() == 0 and tw.MockTensor(tl.int32, (3, 4)).shape == (3, 4)
+        assert tw.MockTensor(tl.int32).data_ptr() == 0 and tw.MockTensor(
+            tl.int32, (3, 4)
+        ).shape == (3, 4)
         seen: list[Any] = []
         kernel.add_pre_run_hook(lambda *args, **keywords: seen.append(args))
         x = np.zeros(1, np.int32)
@@ -135,7 +182,9 @@ def preparing_kernels(on: Machine, rng: Any) -> None:
         kernels = next(iter(kernel.device_caches.values()))[0]
         assert len(kernels) == 3  # 1; a multiple of 16; neither
         before = kernel.cache_key
-        kernel._unsafe_update_src(kernel.src.replace("n)", "n + 1)").replace("x, n + 1):", "x, n):"))
+        kernel._unsafe_update_src(
+            kernel.src.replace("n)", "n + 1)").replace("x, n + 1):", "x, n):")
+        )
         assert kernel.cache_key != before
         kernel[(1,)](x, 7)
     assert x[0] == 8
@@ -161,7 +210,13 @@ def explanations(on: Machine, rng: Any) -> None:
     assert found.kernel == "adds_one" and "Tile IR" in found.panes
 
 
-@probe("tilewright.autotune", "tilewright.Config", "tilewright.Autotuner", "tilewright.AutotunerError", host=True)
+@probe(
+    "tilewright.autotune",
+    "tilewright.Config",
+    "tilewright.Autotuner",
+    "tilewright.AutotunerError",
+    host=True,
+)
 def autotune(on: Machine, rng: Any) -> None:
     measured: list[int] = []
 
@@ -171,8 +226,14 @@ def autotune(on: Machine, rng: Any) -> None:
         return [3.0 - len(measured)] * 3
 
     configs = [tw.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((16, 2), (64, 4))]
-    assert configs[0] != configs[1] and configs[0].all_kwargs()["BLOCK"] == 16 and "BLOCK: 16" in str(configs[0])
-    tuner = tw.autotune(configs, key=[], restore_value=["x"], do_bench=second_is_faster, cache_results=False)(adds_one)
+    assert (
+        configs[0] != configs[1]
+        and configs[0].all_kwargs()["BLOCK"] == 16
+        and "BLOCK: 16" in str(configs[0])
+    )
+    tuner = tw.autotune(
+        configs, key=[], restore_value=["x"], do_bench=second_is_faster, cache_results=False
+    )(adds_one)
     assert isinstance(tuner, tw.Autotuner)
     x = rng.integers(0, 99, 64)
     expected = x + 1
@@ -184,7 +245,9 @@ def autotune(on: Machine, rng: Any) -> None:
         tuner[lambda meta: (64 // meta["BLOCK"],)](x)
     assert len(measured) == 2  # the answer is kept
     try:
-        tw.autotune(configs, key=[], prune_configs_by={"early_config_prune": lambda configs, args, **_: []})(adds_one)[(1,)](x)
+        tw.autotune(
+            configs, key=[], prune_configs_by={"early_config_prune": lambda configs, args, **_: []}
+        )(adds_one)[(1,)](x)
     except tw.AutotunerError:
         return
     raise AssertionError("no configuration is left, and no error was raised")
@@ -194,7 +257,13 @@ def autotune(on: Machine, rng: Any) -> None:
 def heuristics(on: Machine, rng: Any) -> None:
     x = rng.integers(0, 99, 64)
     expected = x + 1
-    kernel = tw.heuristics({"BLOCK": lambda args: tw.next_power_of_2(args["x"].size if hasattr(args["x"], "size") else 64)})(adds_one)
+    kernel = tw.heuristics(
+        {
+            "BLOCK": lambda args: tw.next_power_of_2(
+                args["x"].size if hasattr(args["x"], "size") else 64
+            )
+        }
+    )(adds_one)
     with tw.backend("reference"):
         kernel[(1,)](x)
     np.testing.assert_array_equal(x, expected)
@@ -224,8 +293,17 @@ def set_allocator(on: Machine, rng: Any) -> None:
 def reinterpret(on: Machine, rng: Any) -> None:
     x = rng.standard_normal(32, dtype=np.float32)
     bits, out = tw.reinterpret(x, tl.int32), np.zeros(32, np.int32)
-    assert isinstance(bits, tw.TensorWrapper) and bits.base is x and bits.dtype == tl.int32 and bits.shape == (32,)
-    assert tw.reinterpret(bits, tl.float32) is x and bits.element_size() == 4 and bits.data_ptr() == x.ctypes.data
+    assert (
+        isinstance(bits, tw.TensorWrapper)
+        and bits.base is x
+        and bits.dtype == tl.int32
+        and bits.shape == (32,)
+    )
+    assert (
+        tw.reinterpret(bits, tl.float32) is x
+        and bits.element_size() == 4
+        and bits.data_ptr() == x.ctypes.data
+    )
     on(plain_kernel)[(1,)](bits, out, 32)
     np.testing.assert_array_equal(out, 2 * x.view(np.int32))
 
@@ -284,11 +362,24 @@ def measuring(on: Machine, rng: Any) -> None:
     raise AssertionError("numbers that are far apart were called close")
 
 
-@probe("tilewright.testing.Benchmark", "tilewright.testing.Mark", "tilewright.testing.perf_report", host=True)
+@probe(
+    "tilewright.testing.Benchmark",
+    "tilewright.testing.Mark",
+    "tilewright.testing.perf_report",
+    host=True,
+)
 def reports(on: Machine, rng: Any) -> None:
     from tilewright.testing import Benchmark, Mark, perf_report
 
-    benchmark = Benchmark(x_names=["n"], x_vals=[1, 2], line_arg="way", line_vals=["a", "b"], line_names=["A", "B"], plot_name="probe", args={})
+    benchmark = Benchmark(
+        x_names=["n"],
+        x_vals=[1, 2],
+        line_arg="way",
+        line_vals=["a", "b"],
+        line_names=["A", "B"],
+        plot_name="probe",
+        args={},
+    )
     mark = perf_report(benchmark)(lambda n, way: float(n) * (1 if way == "a" else 2))
     assert isinstance(mark, Mark) and mark.fn(3, "b") == 6.0 and benchmark.x_vals == [1, 2]
 
@@ -298,7 +389,12 @@ _MODULES = "math core standard random target_info extra semantic"
 
 @probe(*(f"tl.{name}" for name in _MODULES.split()), host=True)
 def modules(on: Machine, rng: Any) -> None:
-    assert tl.math.exp is tl.exp and tl.core.load is tl.load and tl.standard.sum is tl.sum and tl.random.rand is tl.rand
+    assert (
+        tl.math.exp is tl.exp
+        and tl.core.load is tl.load
+        and tl.standard.sum is tl.sum
+        and tl.random.rand is tl.rand
+    )
     assert "libdevice" in dir(tl.extra)
     assert type(tl.target_info.is_cuda()) is bool and tl.semantic.Semantic
 
@@ -316,15 +412,24 @@ def library_of_hip(on: Machine, rng: Any) -> None:
 _CORE = "_unwrap_if_constexpr check_bit_width is_negative_zero base_type base_value tensor_descriptor_base tensor_descriptor_base_type slice_type"
 
 
-@probe(*(f"tl.core.{name}" for name in _CORE.split()), "tl.slice", "tl.core.binary_op_type_legalization", host=True)
+@probe(
+    *(f"tl.core.{name}" for name in _CORE.split()),
+    "tl.slice",
+    "tl.core.binary_op_type_legalization",
+    host=True,
+)
 def insides(on: Machine, rng: Any) -> None:
-    assert tl.core._unwrap_if_constexpr(tl.constexpr(3)) == 3 and tl.core._unwrap_if_constexpr([tl.constexpr(1), 2]) == [1, 2]
+    assert tl.core._unwrap_if_constexpr(tl.constexpr(3)) == 3 and tl.core._unwrap_if_constexpr(
+        [tl.constexpr(1), 2]
+    ) == [1, 2]
     assert tl.core.is_negative_zero(-0.0) and not tl.core.is_negative_zero(0.0)
     assert issubclass(tl.dtype, tl.core.base_type) and issubclass(tl.tensor, tl.core.base_value)
     assert issubclass(tl.tensor_descriptor, tl.core.tensor_descriptor_base)
     assert issubclass(tl.tensor_descriptor_type, tl.core.tensor_descriptor_base_type)
     piece = tl.slice(1, 5, 2)
-    assert (piece.start, piece.stop, piece.step) == (1, 5, 2) and isinstance(piece.type, tl.core.slice_type)
+    assert (piece.start, piece.stop, piece.step) == (1, 5, 2) and isinstance(
+        piece.type, tl.core.slice_type
+    )
     assert callable(tl.core.binary_op_type_legalization) and callable(tl.core.check_bit_width)
 
 
@@ -350,7 +455,12 @@ def smaller(a, i, b, j):
     return tl.standard._argmin_combine(a, i, b, j, True)
 
 
-@probe("tl.standard._log2", "tl.standard._argmax_combine", "tl.standard._argmin_combine", "tl.standard.sort_impl")
+@probe(
+    "tl.standard._log2",
+    "tl.standard._argmax_combine",
+    "tl.standard._argmin_combine",
+    "tl.standard.sort_impl",
+)
 def insides_of_the_library(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 9, 16).astype(np.int32), np.zeros(20, np.int32)
     on(library_insides)[(1,)](x, out, N=16)

@@ -51,7 +51,10 @@ F32, F64 = np.float32, np.float64
 # -- exact functions
 # --------------------------------------------------------------------------------------------------
 
-_erf, _erfc, _gamma, _lgamma = (np.vectorize(function, otypes=[float]) for function in (math.erf, math.erfc, math.gamma, math.lgamma))
+_erf, _erfc, _gamma, _lgamma = (
+    np.vectorize(function, otypes=[float])
+    for function in (math.erf, math.erfc, math.gamma, math.lgamma)
+)
 _quantile = np.vectorize(NormalDist().inv_cdf, otypes=[float])
 _remainder = np.vectorize(math.remainder, otypes=[float])
 _GAUSS = np.polynomial.legendre.leggauss(200)
@@ -60,7 +63,9 @@ _ANGLES = (np.arange(2000) + 0.5) * (np.pi / 2000)
 
 def bessel_j(order: Any, x: Any) -> Any:
     """Bessel's integral by the midpoint rule, which converges exponentially."""
-    return np.cos(np.multiply.outer(order, _ANGLES) - np.multiply.outer(x, np.sin(_ANGLES))).mean(-1)
+    return np.cos(np.multiply.outer(order, _ANGLES) - np.multiply.outer(x, np.sin(_ANGLES))).mean(
+        -1
+    )
 
 
 def bessel_y(order: int, x: Any) -> Any:
@@ -105,7 +110,12 @@ def leading_zeros(x: Any) -> Any:
 def permuted_bytes(x: Any, y: Any, s: Any) -> Any:
     """Bytes of the eight of y:x, chosen by the nibbles of s."""
     found = []
-    for low, high, choice in zip(x.view(np.uint32).tolist(), y.view(np.uint32).tolist(), s.view(np.uint32).tolist(), strict=True):
+    for low, high, choice in zip(
+        x.view(np.uint32).tolist(),
+        y.view(np.uint32).tolist(),
+        s.view(np.uint32).tolist(),
+        strict=True,
+    ):
         both = (low | high << 32).to_bytes(8, "little")
         found.append(int.from_bytes(bytes(both[choice >> 4 * i & 7] for i in range(4)), "little"))
     return np.array(found, np.uint32).view(np.int32)
@@ -171,8 +181,16 @@ def _directed(operation: str, mode: str, operands: int) -> Callable[[Machine, An
     def run(on: Machine, rng: Any) -> None:
         for dtype in (F32, F64):
             given = [x.astype(dtype) for x in rng.uniform(0.01, 9.0, (operands, COUNT))]
-            expected = np.array([rounded(exact, dtype, mode) for exact in exact_values(operation, tuple(given))])
-            check(on, getattr(libdevice, f"{operation}_{mode}"), lambda *_: expected.astype(np.float64), given, 0)  # noqa: B023  (called at once)
+            expected = np.array(
+                [rounded(exact, dtype, mode) for exact in exact_values(operation, tuple(given))]
+            )
+            check(
+                on,
+                getattr(libdevice, f"{operation}_{mode}"),
+                lambda *_: expected.astype(np.float64),  # noqa: B023
+                given,
+                0,
+            )
 
     return run
 
@@ -200,7 +218,14 @@ def _narrow(mode: str) -> Callable[[Machine, Any], None]:
     def run(on: Machine, rng: Any) -> None:
         x = rng.standard_normal(COUNT)
         expected = np.array([rounded(Fraction(value), F32, mode) for value in x.tolist()])
-        check(on, getattr(libdevice, f"double2float_{mode}"), lambda _: expected.astype(np.float64), [x], 0, F32)
+        check(
+            on,
+            getattr(libdevice, f"double2float_{mode}"),
+            lambda _: expected.astype(np.float64),
+            [x],
+            0,
+            F32,
+        )
 
     return run
 
@@ -260,7 +285,12 @@ FLOATS: dict[str, tuple[Callable[..., Any], Draw, float, float]] = {
     "rhypot": (lambda x, y: 1 / np.hypot(x, y), reals(-9, 9, 2), 8, 4),
     "rint": (np.rint, reals(-99, 99), 0, 0),
     "rnorm3d": (lambda x, y, z: 1 / np.sqrt(x * x + y * y + z * z), reals(-9, 9, 3), 8, 4),
-    "rnorm4d": (lambda x, y, z, w: 1 / np.sqrt(x * x + y * y + z * z + w * w), reals(-9, 9, 4), 8, 4),
+    "rnorm4d": (
+        lambda x, y, z, w: 1 / np.sqrt(x * x + y * y + z * z + w * w),
+        reals(-9, 9, 4),
+        8,
+        4,
+    ),
     "round": (half_away, reals(-99, 99), 0, 0),
     "rsqrt": (lambda x: 1 / np.sqrt(x), reals(0.01, 99), 4, 4),
     "sin": (np.sin, reals(-30, 30), 4, 4),
@@ -294,16 +324,33 @@ SINGLE: dict[str, tuple[Callable[..., Any], Draw, float]] = {
 
 #: function -> (exact, operands, type of the result); exact to the last bit
 WHOLE: dict[str, list[tuple[Callable[..., Any], Draw, Any]]] = {
-    "brev": [(lambda x: np.array([int(text[::-1], 2) for text in bits_from(x)], np.uint32).view(np.int32), whole(np.int32), np.int32)],
+    "brev": [
+        (
+            lambda x: np.array([int(text[::-1], 2) for text in bits_from(x)], np.uint32).view(
+                np.int32
+            ),
+            whole(np.int32),
+            np.int32,
+        )
+    ],
     "byte_perm": [(permuted_bytes, whole(np.int32, 3), np.int32)],
     "clz": [(leading_zeros, whole(dtype), np.int32) for dtype in (np.int32, np.int64)],
     "double2hiint": [(high_words, reals(-9, 9), np.int32)],
     "double2loint": [(lambda x: x.view(np.int64).astype(np.int32), reals(-9, 9), np.int32)],
     "double_as_longlong": [(lambda x: x.view(np.int64), reals(-9, 9), np.int64)],
-    "ffs": [(lambda x: np.array([text[::-1].find("1") + 1 for text in bits_from(x)]), whole(dtype), np.int32) for dtype in (np.int32, np.int64)],
+    "ffs": [
+        (
+            lambda x: np.array([text[::-1].find("1") + 1 for text in bits_from(x)]),
+            whole(dtype),
+            np.int32,
+        )
+        for dtype in (np.int32, np.int64)
+    ],
     "finitef": [(np.isfinite, reals(-9, 9, dtype=F32), np.int32)],
     "float_as_int": [(lambda x: x.astype(F32).view(np.int32), reals(-9, 9, dtype=F32), np.int32)],
-    "float_as_uint": [(lambda x: x.astype(F32).view(np.uint32), reals(-9, 9, dtype=F32), np.uint32)],
+    "float_as_uint": [
+        (lambda x: x.astype(F32).view(np.uint32), reals(-9, 9, dtype=F32), np.uint32)
+    ],
     "hadd": [(lambda x, y: (x.astype(np.int64) + y) >> 1, whole(np.int32, 2), np.int32)],
     "ilogb": [(exponent, reals(0.01, 99, dtype=dtype), np.int32) for dtype in (F32, F64)],
     "isfinited": [(np.isfinite, reals(-9, 9), np.int32)],
@@ -313,7 +360,10 @@ WHOLE: dict[str, list[tuple[Callable[..., Any], Draw, Any]]] = {
     "llround": [(half_away, reals(-99, 99, dtype=dtype), np.int64) for dtype in (F32, F64)],
     "mul24": [(lambda x, y: low24(x) * low24(y), whole(np.int32, 2), np.int32)],
     "mulhi": [(lambda x, y: (x.astype(np.int64) * y) >> 32, whole(np.int32, 2), np.int32)],
-    "popc": [(lambda x: np.array([text.count("1") for text in bits_from(x)]), whole(dtype), np.int32) for dtype in (np.int32, np.int64)],
+    "popc": [
+        (lambda x: np.array([text.count("1") for text in bits_from(x)]), whole(dtype), np.int32)
+        for dtype in (np.int32, np.int64)
+    ],
     "rhadd": [(lambda x, y: (x.astype(np.int64) + y + 1) >> 1, whole(np.int32, 2), np.int32)],
     "sad": [(lambda x, y, z: np.abs(x - y) + z, whole(np.int32, 3, -9999, 9999), np.int32)],
     "signbit": [(np.signbit, reals(-9, 9, dtype=dtype), np.int32) for dtype in (F32, F64)],
@@ -338,14 +388,22 @@ def _floats(name: str) -> Callable[[Machine, Any], None]:
 
     def run(on: Machine, rng: Any) -> None:
         for dtype, ulps in ((F32, single), (F64, double)):
-            check(on, getattr(libdevice, name), exact, [x.astype(dtype) for x in draw(rng, COUNT)], ulps)
+            check(
+                on,
+                getattr(libdevice, name),
+                exact,
+                [x.astype(dtype) for x in draw(rng, COUNT)],
+                ulps,
+            )
 
     return run
 
 
 def _single(name: str) -> Callable[[Machine, Any], None]:
     exact, draw, ulps = SINGLE[name]
-    return lambda on, rng: check(on, getattr(libdevice, name), exact, [x.astype(F32) for x in draw(rng, COUNT)], ulps)
+    return lambda on, rng: check(
+        on, getattr(libdevice, name), exact, [x.astype(F32) for x in draw(rng, COUNT)], ulps
+    )
 
 
 def _whole(name: str) -> Callable[[Machine, Any], None]:
@@ -355,8 +413,19 @@ def _whole(name: str) -> Callable[[Machine, Any], None]:
             if name.startswith(("is", "finite")):
                 operands[0][::4], operands[0][1::4] = np.nan, -np.inf
             out = _results(on, name, operands, result)
-            wide = [x if x.dtype.kind in "iu" or name in ("double2hiint", "double2loint", "double_as_longlong") else x.astype(F64) for x in operands]
-            np.testing.assert_array_equal(out != 0 if out.dtype == np.int32 and np.asarray(exact(*wide)).dtype == bool else out, exact(*wide))
+            wide = [
+                x
+                if x.dtype.kind in "iu"
+                or name in ("double2hiint", "double2loint", "double_as_longlong")
+                else x.astype(F64)
+                for x in operands
+            ]
+            np.testing.assert_array_equal(
+                out != 0
+                if out.dtype == np.int32 and np.asarray(exact(*wide)).dtype == bool
+                else out,
+                exact(*wide),
+            )
 
     return run
 
@@ -372,7 +441,9 @@ def _bits(name: str) -> Callable[[Machine, Any], None]:
 
     def run(on: Machine, rng: Any) -> None:
         operands = draw(rng, COUNT)
-        np.testing.assert_array_equal(_results(on, name, operands, result).astype(float), exact(*operands))
+        np.testing.assert_array_equal(
+            _results(on, name, operands, result).astype(float), exact(*operands)
+        )
 
     return run
 
@@ -380,7 +451,10 @@ def _bits(name: str) -> Callable[[Machine, Any], None]:
 def _scaled(name: str) -> Callable[[Machine, Any], None]:
     def run(on: Machine, rng: Any) -> None:
         for dtype in (F32, F64):
-            operands = [rng.standard_normal(COUNT).astype(dtype), rng.integers(-20, 20, COUNT).astype(np.int32)]
+            operands = [
+                rng.standard_normal(COUNT).astype(dtype),
+                rng.integers(-20, 20, COUNT).astype(np.int32),
+            ]
             check(on, getattr(libdevice, name), np.ldexp, operands, 0)
 
     return run
@@ -397,7 +471,9 @@ def _any_order(name: str) -> Callable[[Machine, Any], None]:
         order, x = rng.integers(0, 5, COUNT).astype(np.int32), rng.uniform(4, 9, COUNT)
         function = bessel_j if name == "jn" else bessel_y
         expected = np.array([function(int(n), value) for n, value in zip(order, x, strict=True)])
-        np.testing.assert_allclose(_results(on, name, [order, x], F64), expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            _results(on, name, [order, x], F64), expected, rtol=1e-9, atol=1e-9
+        )
 
     return run
 
@@ -418,7 +494,16 @@ def rows() -> Iterator[tuple[str, Callable[[Machine, Any], None]]]:
     for name in ("jn", "yn"):
         yield name, _any_order(name)
     yield "nextafter", _nextafter
-    yield "fma", lambda on, rng: check(on, libdevice.fma, lambda a, b, c: a * b + c, list(rng.standard_normal((3, COUNT)).astype(F32)), 0.5001)
+    yield (
+        "fma",
+        lambda on, rng: check(
+            on,
+            libdevice.fma,
+            lambda a, b, c: a * b + c,
+            list(rng.standard_normal((3, COUNT)).astype(F32)),
+            0.5001,
+        ),
+    )
     for operation, operands in DIRECTED.items():
         for mode in ("rn", "rz", "rd", "ru"):
             yield f"{operation}_{mode}", _directed(operation, mode, operands)
@@ -427,9 +512,15 @@ def rows() -> Iterator[tuple[str, Callable[[Machine, Any], None]]]:
         for text, number in _WHOLE_NAMES.items():
             for wide, element in _FLOAT_NAMES.items():
                 if f"{wide}2{text}_{mode}" in libdevice.__all__:
-                    yield f"{wide}2{text}_{mode}", _to_whole(f"{wide}2{text}_{mode}", mode, element, number)
+                    yield (
+                        f"{wide}2{text}_{mode}",
+                        _to_whole(f"{wide}2{text}_{mode}", mode, element, number),
+                    )
                 if f"{text}2{wide}_{mode}" in libdevice.__all__:
-                    yield f"{text}2{wide}_{mode}", _from_whole(f"{text}2{wide}_{mode}", mode, number, element)
+                    yield (
+                        f"{text}2{wide}_{mode}",
+                        _from_whole(f"{text}2{wide}_{mode}", mode, number, element),
+                    )
 
 
 for _name, _body in rows():

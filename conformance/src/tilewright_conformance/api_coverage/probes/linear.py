@@ -27,7 +27,12 @@ def matmul(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION
 
 @probe("tl.dot")
 def dot(on: Machine, rng: Any) -> None:
-    for dtype, result in ((np.float32, np.float32), (np.float16, np.float32), (np.float64, np.float64), (np.int8, np.int32)):
+    for dtype, result in (
+        (np.float32, np.float32),
+        (np.float16, np.float32),
+        (np.float64, np.float64),
+        (np.int8, np.int32),
+    ):
         a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((16, 32), (32, 16)))
         c = rng.integers(-4, 5, (16, 16)).astype(result)
         expected = a.astype(float) @ b.astype(float) + c
@@ -37,7 +42,11 @@ def dot(on: Machine, rng: Any) -> None:
 
 @tw.jit
 def batches(a, b, c, B: tl.constexpr, M: tl.constexpr):
-    at = tl.arange(0, B)[:, None, None] * M * M + tl.arange(0, M)[None, :, None] * M + tl.arange(0, M)[None, None, :]
+    at = (
+        tl.arange(0, B)[:, None, None] * M * M
+        + tl.arange(0, M)[None, :, None] * M
+        + tl.arange(0, M)[None, None, :]
+    )
     tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
 
 
@@ -51,7 +60,13 @@ def batched_dot(on: Machine, rng: Any) -> None:
 
 @tw.jit
 def scaled_matmul(a, a_scale, b, b_scale, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    i, j, k, half, group = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K), tl.arange(0, K // 2), tl.arange(0, K // 32)
+    i, j, k, half, group = (
+        tl.arange(0, M),
+        tl.arange(0, N),
+        tl.arange(0, K),
+        tl.arange(0, K // 2),
+        tl.arange(0, K // 32),
+    )
     x = tl.load(a + i[:, None] * K + k[None, :])
     y = tl.load(b + half[:, None] * N + j[None, :])
     x_scale = tl.load(a_scale + i[:, None] * (K // 32) + group[None, :])
@@ -62,7 +77,9 @@ def scaled_matmul(a, a_scale, b, b_scale, c, M: tl.constexpr, N: tl.constexpr, K
 def e4m3(bits: Any) -> Any:
     """The values of fp8 e4m3 without NaN."""
     sign, exponent, mantissa = bits >> 7, (bits >> 3) & 15, bits & 7
-    return (1 - 2.0 * sign) * np.where(exponent > 0, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0), mantissa / 8 * 2.0**-6)
+    return (1 - 2.0 * sign) * np.where(
+        exponent > 0, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0), mantissa / 8 * 2.0**-6
+    )
 
 
 @probe("tl.dot_scaled", feature="dot_scaled")
@@ -71,7 +88,9 @@ def dot_scaled(on: Machine, rng: Any) -> None:
     a = rng.integers(0, 256, (m, k)).astype(np.uint8)
     a[(a & 127) == 127] = 0  # NaN
     b = rng.integers(0, 256, (k // 2, n)).astype(np.uint8)
-    a_scale, b_scale = (rng.integers(120, 135, (extent, k // 32)).astype(np.uint8) for extent in (m, n))
+    a_scale, b_scale = (
+        rng.integers(120, 135, (extent, k // 32)).astype(np.uint8) for extent in (m, n)
+    )
     c = np.zeros((m, n), np.float32)
     on(scaled_matmul)[(1,)](a, a_scale, b, b_scale, c, M=m, N=n, K=k)
     e2m1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])

@@ -45,7 +45,14 @@ def apply_four(x, y, z, w, out, FUNCTION: tl.constexpr, N: tl.constexpr):
 APPLY = (apply_one, apply_two, apply_three, apply_four)
 
 
-def check(on: Machine, function: Any, exact: Callable[..., Any], operands: list[Any], ulps: float, result: Any = None) -> None:
+def check(
+    on: Machine,
+    function: Any,
+    exact: Callable[..., Any],
+    operands: list[Any],
+    ulps: float,
+    result: Any = None,
+) -> None:
     """Run a function of the language and compare its results with those of ``exact``.
 
     ``exact`` returns float64, or integers where the result is of an integer type.
@@ -69,7 +76,9 @@ def check(on: Machine, function: Any, exact: Callable[..., Any], operands: list[
     worst = int(np.argmax(np.nan_to_num(error, nan=np.inf)))
     if not error[worst] <= ulps:
         given = ", ".join(repr(x[worst].item()) for x in operands)
-        raise AssertionError(f"f({given}) = {out[worst]!r}, expected {expected[worst]!r}: {error[worst]:.3g} ULP away, {ulps:g} are allowed")
+        raise AssertionError(
+            f"f({given}) = {out[worst]!r}, expected {expected[worst]!r}: {error[worst]:.3g} ULP away, {ulps:g} are allowed"
+        )
 
 
 _erf = np.vectorize(math.erf)
@@ -179,7 +188,11 @@ def member_sigmoid(x):
 MEMBERS = {name: globals()[f"member_{name}"] for name in UNARY}
 
 for _name in UNARY:
-    _names = [f"tl.{_name}", f"tensor.{_name}", *([] if _name == "sigmoid" else [f"tl.math.{_name}"])]
+    _names = [
+        f"tl.{_name}",
+        f"tensor.{_name}",
+        *([] if _name == "sigmoid" else [f"tl.math.{_name}"]),
+    ]
     add_probe(_name, _names, _unary(_name))
 
 
@@ -214,7 +227,11 @@ def _umulhi(on: Machine, rng: Any) -> None:
         check(on, place.umulhi, lambda a, b: (a.astype(np.uint64) * b) >> np.uint64(32), [x, y], 0)
 
 
-add_probe("correctly_rounded", ("tl.sqrt_rn", "tl.div_rn", "tl.math.sqrt_rn", "tl.math.div_rn", "tensor.sqrt_rn"), _rounded)
+add_probe(
+    "correctly_rounded",
+    ("tl.sqrt_rn", "tl.div_rn", "tl.math.sqrt_rn", "tl.math.div_rn", "tensor.sqrt_rn"),
+    _rounded,
+)
 add_probe("fdiv", ("tl.fdiv", "tl.math.fdiv"), _fdiv)
 add_probe("fma", ("tl.fma", "tl.math.fma"), _fma)
 add_probe("umulhi", ("tl.umulhi", "tl.math.umulhi"), _umulhi)

@@ -20,7 +20,9 @@ from tilewright_conformance.api_coverage.probe import probe
 @tw.jit
 def copy_part(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < n, other=-1.0, cache_modifier=".cg", eviction_policy="evict_first")
+    value = tl.load(
+        x + at, mask=at < n, other=-1.0, cache_modifier=".cg", eviction_policy="evict_first"
+    )
     tl.store(out + at, value)
 
 
@@ -35,7 +37,13 @@ def load(on: Machine, rng: Any) -> None:
 def store_even(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < n)
-    tl.store(out + at, value, mask=(at < n) & (at % 2 == 0), cache_modifier=".wb", eviction_policy="evict_last")
+    tl.store(
+        out + at,
+        value,
+        mask=(at < n) & (at % 2 == 0),
+        cache_modifier=".wb",
+        eviction_policy="evict_last",
+    )
     (out + n).store(7.0)
 
 
@@ -68,8 +76,12 @@ def cache_hints(on: Machine, rng: Any) -> None:
 
 @tw.jit
 def transpose_by_blocks(x, out, rows, columns, M: tl.constexpr, N: tl.constexpr):
-    source = tl.make_block_ptr(x, (rows, columns), (columns, 1), (tl.program_id(0) * M, 0), (M, N), (1, 0))
-    target = tl.make_block_ptr(out, (columns, rows), (rows, 1), (0, tl.program_id(0) * M), (N, M), (1, 0))
+    source = tl.make_block_ptr(
+        x, (rows, columns), (columns, 1), (tl.program_id(0) * M, 0), (M, N), (1, 0)
+    )
+    target = tl.make_block_ptr(
+        out, (columns, rows), (rows, 1), (0, tl.program_id(0) * M), (N, M), (1, 0)
+    )
     for _ in range(0, columns, N):
         block = tl.load(source, boundary_check=(0, 1), padding_option="zero")
         tl.store(target, tl.trans(block), boundary_check=(0, 1))

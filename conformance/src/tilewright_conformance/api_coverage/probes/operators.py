@@ -32,10 +32,16 @@ def arithmetic(x, y, out, N: tl.constexpr):
 
 @probe("operator +", "operator -", "operator *", "operator //", "operator %")
 def integer_arithmetic(on: Machine, rng: Any) -> None:
-    x, y, out = rng.integers(-99, 99, 64), rng.choice([-7, -2, 3, 9], 64), np.zeros((8, 64), np.int64)
+    x, y, out = (
+        rng.integers(-99, 99, 64),
+        rng.choice([-7, -2, 3, 9], 64),
+        np.zeros((8, 64), np.int64),
+    )
     on(arithmetic)[(1,)](x, y, out, N=64)
     truncated = np.trunc(x / y).astype(np.int64)  # as C divides
-    np.testing.assert_array_equal(out, [x + y, x - y, x * y, truncated, x - truncated * y, -x, 3 - x, np.trunc(100 / y)])
+    np.testing.assert_array_equal(
+        out, [x + y, x - y, x * y, truncated, x - truncated * y, -x, 3 - x, np.trunc(100 / y)]
+    )
 
 
 @tw.jit
@@ -55,7 +61,9 @@ def float_arithmetic(on: Machine, rng: Any) -> None:
     x, y = rng.uniform(-9, 9, 64).astype(np.float32), rng.uniform(1, 3, 64).astype(np.float32)
     out, i = np.zeros((4, 64), np.float32), np.arange(64)
     on(float_arithmetic_kernel)[(1,)](x, y, out, N=64)
-    np.testing.assert_allclose(out, [x / y, np.fmod(x, y), 1 / y, (i + 1) / (i + 3)], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        out, [x / y, np.fmod(x, y), 1 / y, (i + 1) / (i + 3)], rtol=1e-6, atol=1e-6
+    )
 
 
 @tw.jit

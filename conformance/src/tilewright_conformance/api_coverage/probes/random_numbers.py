@@ -24,7 +24,12 @@ def philox_words(seed: int, counter: Any, rounds: int = 10) -> Any:
     key = [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF]
     for _ in range(rounds):
         a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(key[0]), b & mask, (a >> np.uint64(32)) ^ c[3] ^ np.uint64(key[1]), a & mask]
+        c = [
+            (b >> np.uint64(32)) ^ c[1] ^ np.uint64(key[0]),
+            b & mask,
+            (a >> np.uint64(32)) ^ c[3] ^ np.uint64(key[1]),
+            a & mask,
+        ]
         key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return np.stack(c).astype(np.uint32)
 

@@ -58,7 +58,11 @@ def multiplied_columns(x, out, total, M: tl.constexpr, N: tl.constexpr):
 
 @probe("tensor.reduce", "tl.reduce")
 def reduce_one(on: Machine, rng: Any) -> None:
-    x, out, total = rng.choice([1, -1, 2], (8, 4)).astype(np.int64), np.zeros(4, np.int64), np.zeros(1, np.int64)
+    x, out, total = (
+        rng.choice([1, -1, 2], (8, 4)).astype(np.int64),
+        np.zeros(4, np.int64),
+        np.zeros(1, np.int64),
+    )
     on(multiplied_columns)[(1,)](x, out, total, M=8, N=4)
     np.testing.assert_array_equal(out, x.prod(0))
     assert total[0] == x.prod()
@@ -101,7 +105,12 @@ def totals(x, rows, total, narrow, M: tl.constexpr, N: tl.constexpr):
 
 @probe("tl.sum", "tensor.sum")
 def sum(on: Machine, rng: Any) -> None:
-    x, rows, total, narrow = rng.integers(-99, 99, (8, 32)), np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    x, rows, total, narrow = (
+        rng.integers(-99, 99, (8, 32)),
+        np.zeros(8, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+    )
     on(totals)[(1,)](x, rows, total, narrow, M=8, N=32)
     np.testing.assert_array_equal(rows, x.sum(1))
     assert total[0] == narrow[0] == x.sum()
@@ -123,7 +132,11 @@ def extrema(x, values, indices, M: tl.constexpr, N: tl.constexpr):
 
 @probe("tl.max", "tl.min", "tensor.max", "tensor.min")
 def max_and_min(on: Machine, rng: Any) -> None:
-    x, values, indices = rng.standard_normal((8, 32), dtype=np.float32), np.zeros((4, 8), np.float32), np.zeros((2, 8), np.int32)
+    x, values, indices = (
+        rng.standard_normal((8, 32), dtype=np.float32),
+        np.zeros((4, 8), np.float32),
+        np.zeros((2, 8), np.int32),
+    )
     on(extrema)[(1,)](x, values, indices, M=8, N=32)
     np.testing.assert_array_equal(values, [x.max(1), x.min(1)] * 2)
     np.testing.assert_array_equal(indices, [x.argmax(1), x.argmin(1)])
@@ -143,7 +156,9 @@ def places(x, out, M: tl.constexpr, N: tl.constexpr):
 def argmax_and_argmin(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 9, (8, 32)), np.zeros((4, 8), np.int32)
     on(places)[(1,)](x, out, M=8, N=32)
-    np.testing.assert_array_equal(out, [x.argmax(1), x.argmin(1)] * 2)  # of equal values the first, as NumPy does
+    np.testing.assert_array_equal(
+        out, [x.argmax(1), x.argmin(1)] * 2
+    )  # of equal values the first, as NumPy does
 
 
 @tw.jit
@@ -160,7 +175,9 @@ def bits_of_rows(x, out, M: tl.constexpr, N: tl.constexpr):
 def xor_sum_and_reduce_or(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 2**31, (8, 32)).astype(np.int32), np.zeros((4, 8), np.int32)
     on(bits_of_rows)[(1,)](x, out, M=8, N=32)
-    np.testing.assert_array_equal(out, [np.bitwise_xor.reduce(x, 1), np.bitwise_or.reduce(x, 1)] * 2)
+    np.testing.assert_array_equal(
+        out, [np.bitwise_xor.reduce(x, 1), np.bitwise_or.reduce(x, 1)] * 2
+    )
 
 
 @tw.jit
@@ -175,7 +192,11 @@ def running(x, cumsum_out, cumprod_out, M: tl.constexpr, N: tl.constexpr):
 
 @probe("tl.cumsum", "tl.cumprod", "tensor.cumsum", "tensor.cumprod")
 def cumsum_and_cumprod(on: Machine, rng: Any) -> None:
-    x, total, multiplied = rng.choice([1, -1, 2], (8, 16)).astype(np.int64), np.zeros((2, 8, 16), np.int64), np.zeros((2, 8, 16), np.int64)
+    x, total, multiplied = (
+        rng.choice([1, -1, 2], (8, 16)).astype(np.int64),
+        np.zeros((2, 8, 16), np.int64),
+        np.zeros((2, 8, 16), np.int64),
+    )
     on(running)[(1,)](x, total, multiplied, M=8, N=16)
     np.testing.assert_array_equal(total, [x.cumsum(1), x[::-1].cumsum(0)[::-1]])
     np.testing.assert_array_equal(multiplied, [x.cumprod(1), x.cumprod(0)])
@@ -185,12 +206,19 @@ def cumsum_and_cumprod(on: Machine, rng: Any) -> None:
 def counted(x, counts, masked, N: tl.constexpr, BINS: tl.constexpr):
     value = tl.load(x + tl.arange(0, N))
     tl.store(counts + tl.arange(0, BINS), tl.histogram(value, BINS))
-    tl.store(masked + tl.arange(0, BINS), tl.histogram(value, BINS, mask=tl.arange(0, N) < 100) + 0 * value.histogram(BINS))
+    tl.store(
+        masked + tl.arange(0, BINS),
+        tl.histogram(value, BINS, mask=tl.arange(0, N) < 100) + 0 * value.histogram(BINS),
+    )
 
 
 @probe("tl.histogram", "tensor.histogram")
 def histogram(on: Machine, rng: Any) -> None:
-    x, counts, masked = rng.integers(0, 16, 256).astype(np.int32), np.zeros(16, np.int32), np.zeros(16, np.int32)
+    x, counts, masked = (
+        rng.integers(0, 16, 256).astype(np.int32),
+        np.zeros(16, np.int32),
+        np.zeros(16, np.int32),
+    )
     on(counted)[(1,)](x, counts, masked, N=256, BINS=16)
     np.testing.assert_array_equal(counts, np.bincount(x, minlength=16))
     np.testing.assert_array_equal(masked, np.bincount(x[:100], minlength=16))

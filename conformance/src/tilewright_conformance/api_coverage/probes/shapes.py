@@ -29,7 +29,9 @@ def write(out, value):
 
 @tw.jit
 def outer_sum(x, y, out, M: tl.constexpr, N: tl.constexpr):
-    a, b = tl.broadcast(tl.load(x + tl.arange(0, M))[:, None], tl.load(y + tl.arange(0, N))[None, :])
+    a, b = tl.broadcast(
+        tl.load(x + tl.arange(0, M))[:, None], tl.load(y + tl.arange(0, N))[None, :]
+    )
     tl.static_assert(a.shape[1] == N)
     write(out, a + 2 * b)
 
@@ -86,7 +88,12 @@ def reshape(on: Machine, rng: Any) -> None:
 @tw.jit
 def viewed(x, out, M: tl.constexpr, N: tl.constexpr):
     flat = tl.load(x + tl.arange(0, M * N))
-    write(out, tl.sum(tl.view(flat, (M, N)), axis=None) + tl.sum(flat.view(N, M), axis=None) + tl.zeros((2,), tl.int64))
+    write(
+        out,
+        tl.sum(tl.view(flat, (M, N)), axis=None)
+        + tl.sum(flat.view(N, M), axis=None)
+        + tl.zeros((2,), tl.int64),
+    )
 
 
 @probe("tl.view", "tensor.view")
@@ -168,7 +175,12 @@ def pairs(x, y, out, totals, N: tl.constexpr):
 
 @probe("tl.join", "tl.split", "tensor.split")
 def join_and_split(on: Machine, rng: Any) -> None:
-    x, y, out, totals = rng.integers(0, 99, 16), rng.integers(0, 99, 16), np.zeros((16, 2), np.int64), np.zeros(16, np.int64)
+    x, y, out, totals = (
+        rng.integers(0, 99, 16),
+        rng.integers(0, 99, 16),
+        np.zeros((16, 2), np.int64),
+        np.zeros(16, np.int64),
+    )
     on(pairs)[(1,)](x, y, out, totals, N=16)
     np.testing.assert_array_equal(out, np.stack([x, y], axis=-1))
     np.testing.assert_array_equal(totals, 11 * (x - y))
@@ -237,7 +249,12 @@ def swizzled(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr
 def swizzle2d(on: Machine, rng: Any) -> None:
     out = np.full((5, 3), -1, np.int32)
     on(swizzled)[(5, 3)](out, ROWS=5, COLUMNS=3, GROUP=2)
-    expected = [(row, column) for first in (0, 2, 4) for column in range(3) for row in range(first, min(first + 2, 5))]
+    expected = [
+        (row, column)
+        for first in (0, 2, 4)
+        for column in range(3)
+        for row in range(first, min(first + 2, 5))
+    ]
     np.testing.assert_array_equal([out[place] for place in expected], np.arange(15))
 
 
@@ -250,9 +267,15 @@ def picked(x, order, out, M: tl.constexpr, N: tl.constexpr):
 
 @probe("tl.gather", "tensor.gather")
 def gather(on: Machine, rng: Any) -> None:
-    x, order, out = rng.integers(0, 99, (8, 16)), rng.integers(0, 8, (8, 16)), np.zeros((2, 8, 16), np.int64)
+    x, order, out = (
+        rng.integers(0, 99, (8, 16)),
+        rng.integers(0, 8, (8, 16)),
+        np.zeros((2, 8, 16), np.int64),
+    )
     on(picked)[(1,)](x, order, out, M=8, N=16)
-    np.testing.assert_array_equal(out, [np.take_along_axis(x, order, 0), np.take_along_axis(x, order, 1)])
+    np.testing.assert_array_equal(
+        out, [np.take_along_axis(x, order, 0), np.take_along_axis(x, order, 1)]
+    )
 
 
 @tw.jit

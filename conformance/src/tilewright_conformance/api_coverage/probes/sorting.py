@@ -41,7 +41,11 @@ def best_rows(x, best, worst, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr)
 
 @probe("tl.topk")
 def topk(on: Machine, rng: Any) -> None:
-    x, best, worst = rng.standard_normal((4, 32), dtype=np.float32), np.zeros((4, 8), np.float32), np.zeros((4, 8), np.float32)
+    x, best, worst = (
+        rng.standard_normal((4, 32), dtype=np.float32),
+        np.zeros((4, 8), np.float32),
+        np.zeros((4, 8), np.float32),
+    )
     on(best_rows)[(1,)](x, best, worst, M=4, N=32, K=8)
     np.testing.assert_array_equal(best, -np.sort(-x)[:, :8])
     np.testing.assert_array_equal(worst, np.sort(x)[:, :8])
@@ -56,7 +60,10 @@ def merged(x, out, N: tl.constexpr):
 @probe("tl.bitonic_merge")
 def bitonic_merge(on: Machine, rng: Any) -> None:
     numbers = rng.integers(0, 999, 32)
-    x, out = np.concatenate([np.sort(numbers[:20]), -np.sort(-numbers[20:])]), np.zeros(32, np.int64)
+    x, out = (
+        np.concatenate([np.sort(numbers[:20]), -np.sort(-numbers[20:])]),
+        np.zeros(32, np.int64),
+    )
     on(merged)[(1,)](x, out, N=32)
     np.testing.assert_array_equal(out, np.sort(numbers))
 

@@ -41,12 +41,17 @@ def package(on: Machine, rng: Any) -> None:
         assert triton.language is tl and "cpu" in backends
         assert triton.cdiv(7, 2) == 4 and triton.next_power_of_2(5) == 8
         x = rng.standard_normal(32, dtype=np.float32)
-        assert isinstance(triton.reinterpret(x, tl.int32), triton.TensorWrapper) and triton.MockTensor(tl.int32).data_ptr() == 0
+        assert (
+            isinstance(triton.reinterpret(x, tl.int32), triton.TensorWrapper)
+            and triton.MockTensor(tl.int32).data_ptr() == 0
+        )
         triton.set_allocator(lambda size, alignment, stream: np.empty(size, np.int8))
         tw.set_allocator(None)
         kernel, out = triton.jit(plain_kernel.fn), np.zeros(32, np.float32)
         assert isinstance(kernel, triton.JITFunction) and isinstance(kernel, triton.KernelInterface)
-        tuned = triton.autotune([triton.Config({"BLOCK": 32}, num_warps=2)], key=[])(triton.heuristics({"n": lambda args: 32})(kernel))
+        tuned = triton.autotune([triton.Config({"BLOCK": 32}, num_warps=2)], key=[])(
+            triton.heuristics({"n": lambda args: 32})(kernel)
+        )
         with tw.backend("reference"):
             tuned[(1,)](x, out)
         np.testing.assert_array_equal(out, 2 * x)
@@ -66,7 +71,11 @@ def errors(on: Machine, rng: Any) -> None:
             assert issubclass(getattr(triton, name), triton.TritonError)
         error = triton.OutOfResources(300, 200, "shared memory")
         again = pickle.loads(pickle.dumps(error))
-        assert (again.required, again.limit, again.name) == (300, 200, "shared memory") and "shared memory" in str(again)
+        assert (again.required, again.limit, again.name) == (
+            300,
+            200,
+            "shared memory",
+        ) and "shared memory" in str(again)
 
 
 @probe("triton.AsyncCompileMode", "triton.FutureKernel", host=True)
@@ -99,7 +108,9 @@ def preload(on: Machine, rng: Any) -> None:
         kernel = triton.jit(adds_one.fn)
         kept: list[str] = []
         with knobs.runtime.scope():
-            knobs.runtime.jit_post_compile_hook = lambda **keywords: kept.append(keywords["compile"]["specialization_data"]) and None
+            knobs.runtime.jit_post_compile_hook = lambda **keywords: (
+                kept.append(keywords["compile"]["specialization_data"]) and None
+            )
             with tw.backend("reference"):
                 kernel.warmup(tw.MockTensor(tl.float32), BLOCK=32, grid=(1,))
         again = triton.jit(adds_one.fn)
@@ -110,7 +121,13 @@ def preload(on: Machine, rng: Any) -> None:
 _RUNTIME = "autotune Autotuner Config Heuristics heuristics driver JITFunction KernelInterface MockTensor TensorWrapper reinterpret OutOfResources"
 
 
-@probe(*(f"triton.runtime.{name}" for name in f"{_RUNTIME} InterpreterError RedisRemoteCacheBackend RemoteCacheBackend".split()), host=True)
+@probe(
+    *(
+        f"triton.runtime.{name}"
+        for name in f"{_RUNTIME} InterpreterError RedisRemoteCacheBackend RemoteCacheBackend".split()
+    ),
+    host=True,
+)
 def runtime(on: Machine, rng: Any) -> None:
     with shim():
         import triton
@@ -130,11 +147,19 @@ def runtime(on: Machine, rng: Any) -> None:
             "InterpreterError",
         ]:
             assert getattr(rt, name) is getattr(triton, name), name
-        assert rt.Autotuner is autotuner.Autotuner and rt.Heuristics is autotuner.Heuristics and rt.JITFunction is jit.JITFunction
-        assert rt.RemoteCacheBackend is cache.RemoteCacheBackend and issubclass(rt.RedisRemoteCacheBackend, rt.RemoteCacheBackend)
+        assert (
+            rt.Autotuner is autotuner.Autotuner
+            and rt.Heuristics is autotuner.Heuristics
+            and rt.JITFunction is jit.JITFunction
+        )
+        assert rt.RemoteCacheBackend is cache.RemoteCacheBackend and issubclass(
+            rt.RedisRemoteCacheBackend, rt.RemoteCacheBackend
+        )
         wrapped = rt.heuristics({"BLOCK": lambda args: 16})(triton.jit(adds_one.fn))
         assert isinstance(wrapped, rt.Heuristics)
-        assert isinstance(rt.autotune([rt.Config({"BLOCK": 16})], key=[])(triton.jit(adds_one.fn)), rt.Autotuner)
+        assert isinstance(
+            rt.autotune([rt.Config({"BLOCK": 16})], key=[])(triton.jit(adds_one.fn)), rt.Autotuner
+        )
 
 
 _DRIVER = """active default set_active reset_active active.get_current_target active.get_current_device active.set_current_device active.get_current_stream
@@ -153,9 +178,14 @@ def driver(on: Machine, rng: Any) -> None:
         device = active.get_current_device()
         active.set_current_device(device)
         assert active.get_current_device() == device
-        assert active.get_current_stream(device) is None or isinstance(active.get_current_stream(device), int)
+        assert active.get_current_stream(device) is None or isinstance(
+            active.get_current_stream(device), int
+        )
         assert callable(active.get_benchmarker()) and active.launcher_cls is not None
-        assert active.map_python_to_cpp_type("*fp32") and active.map_python_to_cpp_type("i64") == "int64_t"
+        assert (
+            active.map_python_to_cpp_type("*fp32")
+            and active.map_python_to_cpp_type("i64") == "int64_t"
+        )
         properties = active.utils.get_device_properties(device)
         assert {"max_shared_mem", "multiprocessor_count", "warpSize"} <= set(properties)
         active.clear_cache(active.get_empty_cache_for_benchmark())
@@ -184,19 +214,30 @@ def cache(on: Machine, rng: Any) -> None:
         from triton.runtime import cache
         from triton.runtime.driver import driver
 
-        assert cache.triton_key() and cache._base32("00ff" * 16) == base64.b32encode(bytes.fromhex("00ff" * 16)).decode().rstrip("=")
+        assert cache.triton_key() and cache._base32("00ff" * 16) == base64.b32encode(
+            bytes.fromhex("00ff" * 16)
+        ).decode().rstrip("=")
         with knobs.cache.scope():
             knobs.cache.dir = folder
             key = "ab" * 32
             for manager in (cache.get_cache_manager(key), cache.FileCacheManager(key)):
                 assert isinstance(manager, cache.CacheManager)
                 path = manager.put(b"bytes", "probe.bin")
-                assert open(path, "rb").read() == b"bytes" and manager.get_file("probe.bin") == path and manager.get_file("absent") is None  # noqa: SIM115
+                assert (
+                    open(path, "rb").read() == b"bytes"  # noqa: SIM115
+                    and manager.get_file("probe.bin") == path
+                    and manager.get_file("absent") is None
+                )
                 manager.put_group("probe.json", {"probe.bin": path})
                 assert manager.get_group("probe.json") == {"probe.bin": path}
             knobs.cache.override_dir = knobs.cache.dump_dir = folder
-            assert isinstance(cache.get_override_manager(key), cache.CacheManager) and isinstance(cache.get_dump_manager(key), cache.CacheManager)
-        assert issubclass(cache.RemoteCacheManager, cache.CacheManager) and cache.RemoteCacheBackend.get is not None
+            assert isinstance(cache.get_override_manager(key), cache.CacheManager) and isinstance(
+                cache.get_dump_manager(key), cache.CacheManager
+            )
+        assert (
+            issubclass(cache.RemoteCacheManager, cache.CacheManager)
+            and cache.RemoteCacheBackend.get is not None
+        )
         backend = make_backend(driver.active.get_current_target())
         source = ASTSource(adds_one, {"x": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 16})
         assert len(cache.get_cache_key(source, backend, backend.parse_options({}), {})) > 0
@@ -221,9 +262,18 @@ def compiler(on: Machine, rng: Any) -> None:
         from triton.runtime.driver import driver
 
         target = driver.active.get_current_target()
-        source = compiler.ASTSource(triton.jit(adds_one.fn), {"x": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 16}, {(0,): [["tt.divisibility", 16]]})
+        source = compiler.ASTSource(
+            triton.jit(adds_one.fn),
+            {"x": "*fp32", "BLOCK": "constexpr"},
+            {"BLOCK": 16},
+            {(0,): [["tt.divisibility", 16]]},
+        )
         kernel = triton.compile(source, target=target)
-        assert isinstance(kernel, compiler.CompiledKernel) and kernel.metadata.name == "adds_one" and kernel.asm.keys()
+        assert (
+            isinstance(kernel, compiler.CompiledKernel)
+            and kernel.metadata.name == "adds_one"
+            and kernel.asm.keys()
+        )
         assert triton.compile is compiler.compile and isinstance(target, GPUTarget)
         backend = compiler.make_backend(target)
         assert backend.hash() and backend.parse_options({"num_warps": 2}).num_warps == 2
@@ -232,11 +282,19 @@ def compiler(on: Machine, rng: Any) -> None:
         lazy = compiler.LazyDict({"a": 1})
         lazy.add(lambda b: {"b": b}, (2,))
         assert lazy.get() == {"a": 1, "b": 2}
-        assert issubclass(errors.CompileTimeAssertionFailure, errors.CompilationError) and errors.CompilationError is compiler.CompilationError
-        assert issubclass(errors.UnsupportedLanguageConstruct, errors.CompilationError) and compiler.CompilationError is triton.CompilationError
+        assert (
+            issubclass(errors.CompileTimeAssertionFailure, errors.CompilationError)
+            and errors.CompilationError is compiler.CompilationError
+        )
+        assert (
+            issubclass(errors.UnsupportedLanguageConstruct, errors.CompilationError)
+            and compiler.CompilationError is triton.CompilationError
+        )
         assert compiler.IRSource is not None
         try:
-            triton.compile(compiler.ASTSource(triton.jit(breaks_a_rule.fn), {"x": "*fp32"}, {}), target=target)
+            triton.compile(
+                compiler.ASTSource(triton.jit(breaks_a_rule.fn), {"x": "*fp32"}, {}), target=target
+            )
         except compiler.CompilationError as error:
             assert "at 2:" in str(error)
         else:
@@ -262,8 +320,16 @@ def backends(on: Machine, rng: Any) -> None:
             assert issubclass(found.compiler, BaseBackend) and issubclass(found.driver, DriverBase)
             assert isinstance(found.driver.is_active(), bool)
         target = GPUTarget("cpu", "x86", 1)
-        assert (target.backend, target.arch, target.warp_size) == ("cpu", "x86", 1) and target == GPUTarget("cpu", "x86", 1)
-        assert issubclass(GPUDriver, DriverBase) and Benchmarker is not None and len(list(Language)) >= 1
+        assert (target.backend, target.arch, target.warp_size) == (
+            "cpu",
+            "x86",
+            1,
+        ) and target == GPUTarget("cpu", "x86", 1)
+        assert (
+            issubclass(GPUDriver, DriverBase)
+            and Benchmarker is not None
+            and len(list(Language)) >= 1
+        )
 
 
 _TESTING = "do_bench assert_close Benchmark perf_report Mark"
@@ -276,15 +342,23 @@ def testing(on: Machine, rng: Any) -> None:
     with shim():
         import triton.testing
 
-        assert triton.testing.do_bench(lambda: time.sleep(1e-3), warmup=1, rep=5, return_mode="median") >= 0.9
-        assert len(triton.testing.do_bench(lambda: None, warmup=1, rep=2, quantiles=[0.2, 0.8])) == 2
+        assert (
+            triton.testing.do_bench(lambda: time.sleep(1e-3), warmup=1, rep=5, return_mode="median")
+            >= 0.9
+        )
+        assert (
+            len(triton.testing.do_bench(lambda: None, warmup=1, rep=2, quantiles=[0.2, 0.8])) == 2
+        )
         triton.testing.assert_close(np.ones(3), np.ones(3))
         benchmark = triton.testing.Benchmark(["n"], [1], "way", ["a"], ["A"], "probe", {})
-        assert isinstance(triton.testing.perf_report(benchmark)(lambda n, way: 1.0), triton.testing.Mark)
+        assert isinstance(
+            triton.testing.perf_report(benchmark)(lambda n, way: 1.0), triton.testing.Mark
+        )
 
 
 _HARDWARE = (
-    "do_bench_cudagraph do_bench_proton do_bench_cudagraph_proton nvsmi get_dram_gbps get_max_tensorcore_tflops get_max_simd_tflops cuda_memcheck set_gpu_clock"
+    "do_bench_cudagraph do_bench_proton do_bench_cudagraph_proton nvsmi get_dram_gbps "
+    "get_max_tensorcore_tflops get_max_simd_tflops cuda_memcheck set_gpu_clock"
 )
 
 
@@ -316,14 +390,22 @@ _TOOLS = """tensor_descriptor.TensorDescriptor tensor_descriptor.TensorDescripto
 ragged_tma.create_ragged_descriptor ragged_tma.load_ragged ragged_tma.store_ragged ragged_tma.atomic_add_ragged compile link disasm.get_sass"""
 
 
-@probe(*(f"triton.tools.{name}" for name in _TOOLS.split() if name.startswith("tensor_descriptor")), host=True)
+@probe(
+    *(f"triton.tools.{name}" for name in _TOOLS.split() if name.startswith("tensor_descriptor")),
+    host=True,
+)
 def host_descriptors(on: Machine, rng: Any) -> None:
     with shim():
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         x = rng.standard_normal((8, 16)).astype(np.float32)
         made = TensorDescriptor(x, [8, 16], [16, 1], [4, 8])
-        assert (made.shape, made.strides, made.block_shape, made.padding) == ([8, 16], [16, 1], [4, 8], "zero")
+        assert (made.shape, made.strides, made.block_shape, made.padding) == (
+            [8, 16],
+            [16, 1],
+            [4, 8],
+            "zero",
+        )
         try:
             import torch
         except ImportError:
@@ -331,7 +413,12 @@ def host_descriptors(on: Machine, rng: Any) -> None:
         if torch is not None:
             same = TensorDescriptor.from_tensor(torch.from_numpy(x), [4, 8])
             assert (list(same.shape), list(same.strides)) == ([8, 16], [16, 1])
-        for arguments in (([8, 16], [16, 2], [4, 8]), ([8, 16], [16, 1], [3, 8]), ([8, 16], [15, 1], [4, 8]), ([8], [16, 1], [4, 8])):
+        for arguments in (
+            ([8, 16], [16, 2], [4, 8]),
+            ([8, 16], [16, 1], [3, 8]),
+            ([8, 16], [15, 1], [4, 8]),
+            ([8], [16, 1], [4, 8]),
+        ):
             try:
                 TensorDescriptor(x, *arguments)
             except (AssertionError, ValueError):
@@ -348,7 +435,9 @@ def microscaling(on: Machine, rng: Any) -> None:
     with shim():
         from triton.tools.mxfp import MXFP4Tensor, MXScaleTensor
 
-        values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -2, -3, -4, -6, 0]).reshape(2, 8)
+        values = torch.tensor(
+            [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -2, -3, -4, -6, 0]
+        ).reshape(2, 8)
         packed = MXFP4Tensor(data=values)
         assert torch.equal(packed.to(torch.float32), values)
         bits = packed.to_packed_tensor(dim=1)
@@ -357,7 +446,9 @@ def microscaling(on: Machine, rng: Any) -> None:
         scales = torch.tensor([0.25, 1.0, 8.0])
         assert torch.equal(MXScaleTensor(scales).to(torch.float32), scales)
         assert MXFP4Tensor(size=(4, 4), device="cpu").random().to(torch.float32).shape == (4, 4)
-        assert (MXScaleTensor(size=(4,), device="cpu").random(low=1.0, high=2.0).to(torch.float32) > 0).all()
+        assert (
+            MXScaleTensor(size=(4,), device="cpu").random(low=1.0, high=2.0).to(torch.float32) > 0
+        ).all()
 
 
 @probe("triton.tools.disasm.get_sass", host=True)
@@ -375,7 +466,12 @@ def functions_of_c(on: Machine, rng: Any) -> None:
 
         tool = importlib.import_module("triton.tools.compile")
         assert callable(tool.compile_kernel) and callable(tool.main)
-        assert tool.CompileArgs(path="kernels.py", kernel_name="scale", signature="*fp32, i32", grid="n, 1, 1").num_warps >= 1
+        assert (
+            tool.CompileArgs(
+                path="kernels.py", kernel_name="scale", signature="*fp32, i32", grid="n, 1, 1"
+            ).num_warps
+            >= 1
+        )
 
 
 @probe("triton.tools.link", host=True)
@@ -395,12 +491,19 @@ def linked_functions_of_c(on: Machine, rng: Any) -> None:
         assert callable(tool.main) and os.listdir(folder) == ["other.h"]
 
 
-@probe(*(f"triton.tools.{name}" for name in _TOOLS.split() if name.startswith("ragged_tma")), host=True)
+@probe(
+    *(f"triton.tools.{name}" for name in _TOOLS.split() if name.startswith("ragged_tma")), host=True
+)
 def ragged(on: Machine, rng: Any) -> None:
     with shim():
         from triton.tools import ragged_tma
 
-        for name in ("create_ragged_descriptor", "load_ragged", "store_ragged", "atomic_add_ragged"):
+        for name in (
+            "create_ragged_descriptor",
+            "load_ragged",
+            "store_ragged",
+            "atomic_add_ragged",
+        ):
             assert callable(getattr(ragged_tma, name))
 
 

@@ -29,7 +29,9 @@ def attributes(x, out, M: tl.constexpr, N: tl.constexpr):
     tl.store(out + 2, block.numel)
 
 
-@probe("tensor.shape", "tensor.numel", "tensor.dtype", "tensor.type", "tl.tensor", "python.isinstance")
+@probe(
+    "tensor.shape", "tensor.numel", "tensor.dtype", "tensor.type", "tl.tensor", "python.isinstance"
+)
 def tensor_attributes(on: Machine, rng: Any) -> None:
     x, out = np.zeros((8, 16), np.float32), np.zeros(3, np.int32)
     on(attributes)[(1,)](x, out, M=8, N=16)
@@ -63,7 +65,14 @@ def tuples(pair, triple, out):
     tl.static_assert((1, 2) == (1, 2))
 
 
-@probe("tl.tuple", "tl.tuple_type", "python.len", "syntax.tuple", "syntax.star_arguments", "syntax.comprehension")
+@probe(
+    "tl.tuple",
+    "tl.tuple_type",
+    "python.len",
+    "syntax.tuple",
+    "syntax.star_arguments",
+    "syntax.comprehension",
+)
 def tuple_values(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 99, 3), np.zeros(3, np.int64)
     on(tuples)[(1,)](Pair(x, 3), (5, 7, 90), out)
@@ -157,7 +166,13 @@ def spans(x, out, N: tl.constexpr):
     tl.store(out + tl.arange(0, N), span.load() + span.moved(N).load())
 
 
-@probe("tilewright.aggregate", "triton.aggregate", "tl.aggregate", "tl.aggregate_replace", "tl.core.aggregate_replace")
+@probe(
+    "tilewright.aggregate",
+    "triton.aggregate",
+    "tl.aggregate",
+    "tl.aggregate_replace",
+    "tl.core.aggregate_replace",
+)
 def aggregate(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 99, 32), np.zeros(16, np.int64)
     on(spans)[(1,)](x, out, N=16)
@@ -234,4 +249,6 @@ def const(on: Machine, rng: Any) -> None:
     x, out = rng.integers(0, 99, 1), np.zeros(1, np.int64)
     on(constant_source)[(1,)](x, out, WRITE=False)
     assert out[0] == x[0] + 1
-    assert "Cannot store to a constant pointer" in str(refusal(on(constant_source)[(1,)], x, out, WRITE=True))
+    assert "Cannot store to a constant pointer" in str(
+        refusal(on(constant_source)[(1,)], x, out, WRITE=True)
+    )

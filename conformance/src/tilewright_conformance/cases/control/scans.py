@@ -15,7 +15,17 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, kind, language, spacing
+from tilewright_conformance.oracles.dtypes import (
+    FLOATS,
+    INTEGERS,
+    IR,
+    NUMBERS,
+    SIGNED,
+    Array,
+    kind,
+    language,
+    spacing,
+)
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import combining
@@ -76,52 +86,103 @@ def cumprod_in_float32(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
 
 
 @tw.jit
-def scanned(x_ptr, out, SHAPE: tl.constexpr, FUNCTION: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr, TYPE: tl.constexpr):
+def scanned(
+    x_ptr,
+    out,
+    SHAPE: tl.constexpr,
+    FUNCTION: tl.constexpr,
+    AXIS: tl.constexpr,
+    REVERSE: tl.constexpr,
+    TYPE: tl.constexpr,
+):
     at = positions(SHAPE)
     y = FUNCTION(tl.load(x_ptr + at), AXIS, REVERSE)
     tl.static_assert(y.dtype == TYPE)
     tl.store(out + at, y)
 
 
-def _scan(function: Any, x: Array, result: str, axis: int, reverse: bool, session: Session) -> Array:
+def _scan(
+    function: Any, x: Array, result: str, axis: int, reverse: bool, session: Session
+) -> Array:
     found = unset(x.shape, kind(result))
-    session.launch(scanned, (1,), x, found, SHAPE=x.shape, FUNCTION=function, AXIS=axis, REVERSE=reverse, TYPE=language(result))
+    session.launch(
+        scanned,
+        (1,),
+        x,
+        found,
+        SHAPE=x.shape,
+        FUNCTION=function,
+        AXIS=axis,
+        REVERSE=reverse,
+        TYPE=language(result),
+    )
     return found
 
 
-def _sum(function: Any, name: str, result: str, shape: Shape, axis: int, reverse: bool, session: Session) -> None:
+def _sum(
+    function: Any, name: str, result: str, shape: Shape, axis: int, reverse: bool, session: Session
+) -> None:
     if name not in FLOATS:
         x = wide(session.rng, name, shape)
         found = _scan(function, x, result, axis, reverse, session)
         with np.errstate(over="ignore"):
-            session.check(found, along(x.astype(result), axis, reverse, lambda v: v.cumsum(0, dtype=result)))
+            session.check(
+                found, along(x.astype(result), axis, reverse, lambda v: v.cumsum(0, dtype=result))
+            )
         return
     x = draw(session.rng, name, shape, limit=4)
     exact = along(x.astype(np.float64), axis, reverse, lambda v: v.cumsum(0))
-    check(session, _scan(function, x, result, axis, reverse, session), exact, name="multiples of 1/8", zero_sign=False)
+    check(
+        session,
+        _scan(function, x, result, axis, reverse, session),
+        exact,
+        name="multiples of 1/8",
+        zero_sign=False,
+    )
     x = (session.rng.standard_normal(shape) + 0.25).astype(kind(name))
     numbers = x.astype(np.longdouble)
     bound = along(numbers, axis, reverse, lambda v: combining.running_bound(v, 0, result))
     found = _scan(function, x, result, axis, reverse, session)
-    check(session, found, along(numbers, axis, reverse, lambda v: v.cumsum(0)), atol=bound, name="random numbers")
+    check(
+        session,
+        found,
+        along(numbers, axis, reverse, lambda v: v.cumsum(0)),
+        atol=bound,
+        name="random numbers",
+    )
 
 
-def _cumprod(function: Any, name: str, result: str, shape: Shape, axis: int, reverse: bool, session: Session) -> None:
+def _cumprod(
+    function: Any, name: str, result: str, shape: Shape, axis: int, reverse: bool, session: Session
+) -> None:
     if name not in FLOATS:
         x = wide(session.rng, name, shape) | kind(name).type(1)
         found = _scan(function, x, result, axis, reverse, session)
         with np.errstate(over="ignore"):
-            session.check(found, along(x.astype(result), axis, reverse, lambda v: v.cumprod(0, dtype=result)))
+            session.check(
+                found, along(x.astype(result), axis, reverse, lambda v: v.cumprod(0, dtype=result))
+            )
         return
     # Powers of two; multiplying successive ones yields 2**-6 to 2**6: exact in any grouping.
     steps = np.diff(session.rng.integers(-3, 4, shape), axis=axis, prepend=0)
     x = (session.rng.choice([-1, 1], shape) * np.exp2(steps)).astype(kind(name))
     found = _scan(function, x, result, axis, reverse, session)
-    check(session, found, along(x.astype(np.float64), axis, reverse, lambda v: v.cumprod(0)), name="powers of two")
+    check(
+        session,
+        found,
+        along(x.astype(np.float64), axis, reverse, lambda v: v.cumprod(0)),
+        name="powers of two",
+    )
     x = session.rng.uniform(0.97, 1.03, shape).astype(kind(name))
     found = _scan(function, x, result, axis, reverse, session)
     half = spacing(result) / 2
-    check(session, found, along(x.astype(np.longdouble), axis, reverse, lambda v: v.cumprod(0)), rtol=1.1 * shape[axis] * half, name="near 1")
+    check(
+        session,
+        found,
+        along(x.astype(np.longdouble), axis, reverse, lambda v: v.cumprod(0)),
+        rtol=1.1 * shape[axis] * half,
+        name="near 1",
+    )
 
 
 def _prefix_type(name: str) -> str:
@@ -139,7 +200,9 @@ def _running() -> Iterator[Case]:
             result = _prefix_type(name)
             run = functools.partial(_sum, tl.cumsum, name, result, shape, axis, reverse)
             text = f"tl.cumsum/{IR[name]}/{_text(shape, axis, reverse)}"
-            yield _case(text, "tl.cumsum", run, name, result, tile=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(
+                text, "tl.cumsum", run, name, result, tile=int(np.prod(shape)), quick=index % 5 == 0
+            )
     for name in NUMBERS:
         for reverse in (False, True):
             shape, axis = _PLACES[(5 * index) % len(_PLACES)]
@@ -147,12 +210,32 @@ def _running() -> Iterator[Case]:
             result = "float32" if name == "bfloat16" else name
             run = functools.partial(_cumprod, tl.cumprod, name, result, shape, axis, reverse)
             text = f"tl.cumprod/{IR[name]}/{_text(shape, axis, reverse)}"
-            yield _case(text, "tl.cumprod", run, name, result, tile=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(
+                text,
+                "tl.cumprod",
+                run,
+                name,
+                result,
+                tile=int(np.prod(shape)),
+                quick=index % 5 == 0,
+            )
     for index, name in enumerate(("int8", "int32", "uint16")):
-        run = functools.partial(_sum, cumsum_in_int64, name, "int64", (8, 16), index % 2, index == 1)
-        yield _case(f"tl.cumsum/{IR[name]}/in_i64", "tl.cumsum", run, name, "int64", tile=128, quick=index == 0)
+        run = functools.partial(
+            _sum, cumsum_in_int64, name, "int64", (8, 16), index % 2, index == 1
+        )
+        yield _case(
+            f"tl.cumsum/{IR[name]}/in_i64",
+            "tl.cumsum",
+            run,
+            name,
+            "int64",
+            tile=128,
+            quick=index == 0,
+        )
     run = functools.partial(_cumprod, cumprod_in_float32, "float16", "float32", (4, 32), 1, True)
-    yield _case("tl.cumprod/f16/in_f32", "tl.cumprod", run, "float16", "float32", tile=128, quick=True)
+    yield _case(
+        "tl.cumprod/f16/in_f32", "tl.cumprod", run, "float16", "float32", tile=128, quick=True
+    )
 
 
 # ---- combinations of a kernel's own
@@ -198,7 +281,11 @@ def _circle(v: Array) -> Array:
 #: name -> (function, the same with NumPy along the first axis, types)
 _OWN: dict[str, tuple[Any, Callable[[Array], Array], tuple[str, ...]]] = {
     "latest": (latest_of, _latest, ("int32", "int8", "float32", "uint64")),
-    "greatest": (running_maximum, lambda v: np.maximum.accumulate(v, 0), ("float32", "int32", "uint32", "int64", "float16", "int16")),
+    "greatest": (
+        running_maximum,
+        lambda v: np.maximum.accumulate(v, 0),
+        ("float32", "int32", "uint32", "int64", "float16", "int16"),
+    ),
     "union": (union_of, lambda v: np.bitwise_or.accumulate(v, 0), ("int32", "uint8", "int64")),
     "circle": (circle_of, _circle, ("int32", "uint16", "int64")),
 }
@@ -209,7 +296,11 @@ def _own(which: str, name: str, shape: Shape, axis: int, reverse: bool, session:
     if which == "circle":
         x = (wide(session.rng, name, shape) // kind(name).type(2)) * kind(name).type(2)
     elif which == "union":
-        x = wide(session.rng, name, shape) & wide(session.rng, name, shape) & wide(session.rng, name, shape)
+        x = (
+            wide(session.rng, name, shape)
+            & wide(session.rng, name, shape)
+            & wide(session.rng, name, shape)
+        )
     else:
         x = draw(session.rng, name, shape)
     if which == "latest":
@@ -227,7 +318,14 @@ def _custom() -> Iterator[Case]:
                 index += 1
                 run = functools.partial(_own, which, name, shape, axis, reverse)
                 text = f"{which}/{IR[name]}/{_text(shape, axis, reverse)}"
-                yield _case(text, "tl.associative_scan", run, name, tile=int(np.prod(shape)), quick=index % 6 == 0)
+                yield _case(
+                    text,
+                    "tl.associative_scan",
+                    run,
+                    name,
+                    tile=int(np.prod(shape)),
+                    quick=index % 6 == 0,
+                )
 
 
 # ---- several values
@@ -236,16 +334,22 @@ def _custom() -> Iterator[Case]:
 @tw.jit
 def recurrence(x_ptr, y_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr):
     at = positions(SHAPE)
-    factor, value = tl.associative_scan((tl.load(x_ptr + at), tl.load(y_ptr + at)), AXIS, combining.affine, reverse=REVERSE)
+    factor, value = tl.associative_scan(
+        (tl.load(x_ptr + at), tl.load(y_ptr + at)), AXIS, combining.affine, reverse=REVERSE
+    )
     size: tl.constexpr = factor.numel
     tl.store(out + at, value)
     tl.store(out + size + at, factor)
 
 
 @tw.jit
-def segmented_cumsum(x_ptr, mark_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr):
+def segmented_cumsum(
+    x_ptr, mark_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr
+):
     at = positions(SHAPE)
-    value, _ = tl.associative_scan((tl.load(x_ptr + at), tl.load(mark_ptr + at)), AXIS, combining.segmented, reverse=REVERSE)
+    value, _ = tl.associative_scan(
+        (tl.load(x_ptr + at), tl.load(mark_ptr + at)), AXIS, combining.segmented, reverse=REVERSE
+    )
     tl.store(out + at, value)
 
 
@@ -261,7 +365,10 @@ def carried_on(x_ptr, out, n, BLOCK: tl.constexpr):
 
 
 def _recurrence(name: str, shape: Shape, axis: int, reverse: bool, session: Session) -> None:
-    x, y = session.rng.integers(-3, 4, shape).astype(name), session.rng.integers(-9, 9, shape).astype(name)
+    x, y = (
+        session.rng.integers(-3, 4, shape).astype(name),
+        session.rng.integers(-9, 9, shape).astype(name),
+    )
     found = unset((2, *shape), name)
     session.launch(recurrence, (1,), x, y, found, SHAPE=shape, AXIS=axis, REVERSE=reverse)
     p, q = (np.moveaxis(np.flip(v, axis) if reverse else v, axis, 0) for v in (x, y))
@@ -278,7 +385,10 @@ def _recurrence(name: str, shape: Shape, axis: int, reverse: bool, session: Sess
 
 
 def _segments(shape: Shape, axis: int, reverse: bool, session: Session) -> None:
-    x, marks = session.rng.integers(-50, 50, shape).astype(np.int32), (session.rng.random(shape) < 0.2).astype(np.int32)
+    x, marks = (
+        session.rng.integers(-50, 50, shape).astype(np.int32),
+        (session.rng.random(shape) < 0.2).astype(np.int32),
+    )
     found = unset(shape, np.int32)
     session.launch(segmented_cumsum, (1,), x, marks, found, SHAPE=shape, AXIS=axis, REVERSE=reverse)
 
@@ -293,7 +403,9 @@ def _segments(shape: Shape, axis: int, reverse: bool, session: Session) -> None:
     session.check(found, expected.astype(np.int32))
 
 
-def running_pairs(x: Array, y: Array, axis: int, reverse: bool, running: Callable[[Array], Array]) -> Array:
+def running_pairs(
+    x: Array, y: Array, axis: int, reverse: bool, running: Callable[[Array], Array]
+) -> Array:
     """Like :func:`along` for pairs, which ``running`` gets in a last axis."""
     pairs = np.moveaxis(np.stack([x, y], -1), axis, 0)
     found = running(pairs[::-1] if reverse else pairs)
@@ -316,9 +428,30 @@ def _several() -> Iterator[Case]:
         for reverse in (False, True):
             text = _text(shape, axis, reverse)
             run = functools.partial(_recurrence, name, shape, axis, reverse)
-            yield _case(f"recurrence/{IR[name]}/{text}", "tl.associative_scan", run, name, tile=elements, quick=index % 4 == 1)
+            yield _case(
+                f"recurrence/{IR[name]}/{text}",
+                "tl.associative_scan",
+                run,
+                name,
+                tile=elements,
+                quick=index % 4 == 1,
+            )
             if index % 2:
                 run = functools.partial(_segments, shape, axis, reverse)
-                yield _case(f"segments/i32/{text}", "tl.associative_scan", run, "int32", tile=elements, quick=index == 7)
+                yield _case(
+                    f"segments/i32/{text}",
+                    "tl.associative_scan",
+                    run,
+                    "int32",
+                    tile=elements,
+                    quick=index == 7,
+                )
     for block in (16, 128, 1024):
-        yield _case(f"carried/i32/block_{block}", "tl.cumsum", functools.partial(_carried_on, block), "int32", tile=block, quick=block == 128)
+        yield _case(
+            f"carried/i32/block_{block}",
+            "tl.cumsum",
+            functools.partial(_carried_on, block),
+            "int32",
+            tile=block,
+            quick=block == 128,
+        )

@@ -18,7 +18,9 @@ OPERATIONS: dict[str, bool] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "neg", "abs", "fma"), True),
     **dict.fromkeys(("and", "or", "xor", "shl", "shr", "mulhi", "clz", "popcount"), True),
     **dict.fromkeys(("min", "max"), False),
-    **dict.fromkeys(("cmp", "select", "floor", "ceil", "round_even", "trunc", "sqrt", "copysign", "ldexp"), True),
+    **dict.fromkeys(
+        ("cmp", "select", "floor", "ceil", "round_even", "trunc", "sqrt", "copysign", "ldexp"), True
+    ),
 }
 
 

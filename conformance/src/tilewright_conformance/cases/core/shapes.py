@@ -138,29 +138,89 @@ def repeated_and_flat(x, COUNT: tl.constexpr):
 
 def _blocks(x: Array, block: Any) -> Array:
     rows, columns = x.shape[0] // block, x.shape[1] // block
-    return x.reshape(rows, block, columns, block).transpose(0, 2, 1, 3).reshape(rows * columns, block * block)
+    return (
+        x.reshape(rows, block, columns, block)
+        .transpose(0, 2, 1, 3)
+        .reshape(rows * columns, block * block)
+    )
 
 
 def _evens(x: Array, argument: Any) -> Array:
     first, third = x.ravel()[0::4], x.ravel()[2::4]
-    return np.concatenate([np.stack([first, third], -1).ravel(), np.stack([third, first], -1).ravel()])
+    return np.concatenate(
+        [np.stack([first, third], -1).ravel(), np.stack([third, first], -1).ravel()]
+    )
 
 
 _Row = tuple[str, Any, Any, Callable[[Array, Any], Array], tuple[Shape, ...]]
 #: id, function, its compile-time argument, the same with NumPy, shapes of the tile
 _ONE: tuple[_Row, ...] = (
-    ("trans", transposed, None, lambda x, _: x.swapaxes(-1, -2), ((8, 8), (4, 32), (64, 2), (1, 16), (2, 4, 8), (64, 64))),
-    ("trans_axes", transposed_axes, (2, 0, 1), lambda x, order: x.transpose(order), ((2, 4, 8), (16, 2, 2))),
+    (
+        "trans",
+        transposed,
+        None,
+        lambda x, _: x.swapaxes(-1, -2),
+        ((8, 8), (4, 32), (64, 2), (1, 16), (2, 4, 8), (64, 64)),
+    ),
+    (
+        "trans_axes",
+        transposed_axes,
+        (2, 0, 1),
+        lambda x, order: x.transpose(order),
+        ((2, 4, 8), (16, 2, 2)),
+    ),
     ("attribute_T", attribute, None, lambda x, _: x.T, ((16, 8), (32, 32))),
-    ("permute_102", permuted, (1, 0, 2), lambda x, order: x.transpose(order), ((4, 8, 2), (8, 2, 16))),
-    ("permute_120", permuted, (1, 2, 0), lambda x, order: x.transpose(order), ((4, 8, 2), (2, 16, 8))),
-    ("permute_210", permuted, (2, 1, 0), lambda x, order: x.transpose(order), ((4, 8, 2), (1, 4, 16))),
+    (
+        "permute_102",
+        permuted,
+        (1, 0, 2),
+        lambda x, order: x.transpose(order),
+        ((4, 8, 2), (8, 2, 16)),
+    ),
+    (
+        "permute_120",
+        permuted,
+        (1, 2, 0),
+        lambda x, order: x.transpose(order),
+        ((4, 8, 2), (2, 16, 8)),
+    ),
+    (
+        "permute_210",
+        permuted,
+        (2, 1, 0),
+        lambda x, order: x.transpose(order),
+        ((4, 8, 2), (1, 4, 16)),
+    ),
     ("permute_021", permuted, (0, 2, 1), lambda x, order: x.transpose(order), ((4, 8, 16),)),
-    ("permute_3102", permuted, (3, 1, 0, 2), lambda x, order: x.transpose(order), ((2, 4, 8, 2), (4, 4, 4, 4))),
+    (
+        "permute_3102",
+        permuted,
+        (3, 1, 0, 2),
+        lambda x, order: x.transpose(order),
+        ((2, 4, 8, 2), (4, 4, 4, 4)),
+    ),
     ("permute_2031", permuted, (2, 0, 3, 1), lambda x, order: x.transpose(order), ((2, 4, 8, 2),)),
-    ("reshape_flat", reshaped, (128,), lambda x, shape: x.reshape(shape), ((4, 32), (2, 4, 16), (2, 2, 4, 8))),
-    ("reshape_rows", reshaped, (16, 8), lambda x, shape: x.reshape(shape), ((128,), (8, 16), (4, 4, 8))),
-    ("reshape_deep", reshaped, (4, 2, 8, 2), lambda x, shape: x.reshape(shape), ((128,), (8, 16), (16, 4, 2))),
+    (
+        "reshape_flat",
+        reshaped,
+        (128,),
+        lambda x, shape: x.reshape(shape),
+        ((4, 32), (2, 4, 16), (2, 2, 4, 8)),
+    ),
+    (
+        "reshape_rows",
+        reshaped,
+        (16, 8),
+        lambda x, shape: x.reshape(shape),
+        ((128,), (8, 16), (4, 4, 8)),
+    ),
+    (
+        "reshape_deep",
+        reshaped,
+        (4, 2, 8, 2),
+        lambda x, shape: x.reshape(shape),
+        ((128,), (8, 16), (16, 4, 2)),
+    ),
     ("reshape_ones", reshaped, (1, 32, 1), lambda x, shape: x.reshape(shape), ((32,), (4, 8))),
     ("ravel_trans", raveled, None, lambda x, _: x.T.ravel(), ((8, 16), (32, 4))),
     ("blocks", in_blocks, 4, _blocks, ((8, 8), (16, 32))),
@@ -169,20 +229,57 @@ _ONE: tuple[_Row, ...] = (
     ("expand_last", expanded, -1, np.expand_dims, ((4, 8),)),
     ("expand_both", expanded, (0, 2), np.expand_dims, ((16,), (4, 8))),
     ("index_none", indexed, None, lambda x, _: x[:, None, :], ((8, 16),)),
-    ("broadcast_rows", repeated, (16, 16), lambda x, shape: np.broadcast_to(x, shape), ((1, 16), (16, 1), (16,), (1, 1))),
-    ("broadcast_middle", repeated, (4, 8, 16), lambda x, shape: np.broadcast_to(x, shape), ((4, 1, 16), (8, 16), (4, 8, 1), (1, 8, 1))),
+    (
+        "broadcast_rows",
+        repeated,
+        (16, 16),
+        lambda x, shape: np.broadcast_to(x, shape),
+        ((1, 16), (16, 1), (16,), (1, 1)),
+    ),
+    (
+        "broadcast_middle",
+        repeated,
+        (4, 8, 16),
+        lambda x, shape: np.broadcast_to(x, shape),
+        ((4, 1, 16), (8, 16), (4, 8, 1), (1, 8, 1)),
+    ),
     ("squeeze", squeezed, 1, np.squeeze, ((8, 1, 4), (16, 1))),
     ("unsqueeze", unsqueezed, -1, np.expand_dims, ((8, 4),)),
-    ("split_join", neighbours_swapped, None, lambda x, _: x.reshape(-1, 2)[:, ::-1].ravel(), ((64,), (8, 16), (2, 1))),
+    (
+        "split_join",
+        neighbours_swapped,
+        None,
+        lambda x, _: x.reshape(-1, 2)[:, ::-1].ravel(),
+        ((64,), (8, 16), (2, 1)),
+    ),
     ("split_twice", evens_twice, None, _evens, ((64,), (8, 16))),
-    ("permute_ravel", back_again, (1, 0), lambda x, order: x.transpose(order).reshape(x.shape), ((8, 16), (16, 16))),
-    ("permute_ravel_3", back_again, (2, 0, 1), lambda x, order: x.transpose(order).reshape(x.shape), ((4, 2, 16),)),
+    (
+        "permute_ravel",
+        back_again,
+        (1, 0),
+        lambda x, order: x.transpose(order).reshape(x.shape),
+        ((8, 16), (16, 16)),
+    ),
+    (
+        "permute_ravel_3",
+        back_again,
+        (2, 0, 1),
+        lambda x, order: x.transpose(order).reshape(x.shape),
+        ((4, 2, 16),),
+    ),
     ("repeat_each", repeated_and_flat, 8, lambda x, count: np.repeat(x, count), ((16,), (64,))),
 )
 
 
 @tw.jit
-def moved(x_ptr, out, SHAPE: tl.constexpr, FUNCTION: tl.constexpr, ARGUMENT: tl.constexpr, FLAT: tl.constexpr):
+def moved(
+    x_ptr,
+    out,
+    SHAPE: tl.constexpr,
+    FUNCTION: tl.constexpr,
+    ARGUMENT: tl.constexpr,
+    FLAT: tl.constexpr,
+):
     y = FUNCTION(tl.load(x_ptr + positions(SHAPE)), ARGUMENT)
     # Positions are broadcast themselves, so that they would go wrong together with a broadcast
     # tile.
@@ -194,7 +291,16 @@ def _move(row: _Row, shape: Shape, name: str, session: Session) -> None:
     x = wide(session.rng, name, shape)
     wanted = np.ascontiguousarray(expected(x, argument))
     found = unset(wanted.shape, wanted.dtype)
-    session.launch(moved, (1,), x, found, SHAPE=shape, FUNCTION=function, ARGUMENT=argument, FLAT=function is repeated)
+    session.launch(
+        moved,
+        (1,),
+        x,
+        found,
+        SHAPE=shape,
+        FUNCTION=function,
+        ARGUMENT=argument,
+        FLAT=function is repeated,
+    )
     check(session, found, wanted)
 
 
@@ -255,19 +361,59 @@ def _across(x: Array, y: Array, axis: Any) -> Array:
     return np.where(rows < columns, x, y.T)
 
 
-_PairRow = tuple[str, Any, Any, Callable[[Array, Array, Any], Array], tuple[tuple[Shape, Shape], ...]]
+_PairRow = tuple[
+    str, Any, Any, Callable[[Array, Array, Any], Array], tuple[tuple[Shape, Shape], ...]
+]
 _TWO: tuple[_PairRow, ...] = (
-    ("join", joined, None, lambda x, y, _: np.stack([x, y], -1), (((16,), (16,)), ((4, 8), (4, 8)), ((2, 4, 8), (2, 4, 8)), ((1,), (1,)))),
-    ("interleave", interleaved, None, lambda x, y, _: np.stack([x, y], -1).reshape(*x.shape[:-1], -1), (((32,), (32,)), ((8, 4), (8, 4)))),
-    ("cat", concatenated, 0, lambda x, y, axis: np.concatenate([x, y], axis), (((32,), (32,)), ((4, 8), (4, 8)), ((1,), (1,)))),
-    ("cat_columns", concatenated, 1, lambda x, y, axis: np.concatenate([x, y], axis), (((8, 8), (8, 8)), ((16, 1), (16, 1)), ((2, 4, 8), (2, 4, 8)))),
-    ("where_across", chosen_across, None, _across, (((8, 8), (8, 8)), ((4, 32), (32, 4)), ((64, 16), (16, 64)))),
-    ("join_permute", joined_and_permuted, None, lambda x, y, _: np.stack([x, y], -1).transpose(2, 1, 0), (((8, 16), (8, 16)), ((4, 4), (4, 4)))),
+    (
+        "join",
+        joined,
+        None,
+        lambda x, y, _: np.stack([x, y], -1),
+        (((16,), (16,)), ((4, 8), (4, 8)), ((2, 4, 8), (2, 4, 8)), ((1,), (1,))),
+    ),
+    (
+        "interleave",
+        interleaved,
+        None,
+        lambda x, y, _: np.stack([x, y], -1).reshape(*x.shape[:-1], -1),
+        (((32,), (32,)), ((8, 4), (8, 4))),
+    ),
+    (
+        "cat",
+        concatenated,
+        0,
+        lambda x, y, axis: np.concatenate([x, y], axis),
+        (((32,), (32,)), ((4, 8), (4, 8)), ((1,), (1,))),
+    ),
+    (
+        "cat_columns",
+        concatenated,
+        1,
+        lambda x, y, axis: np.concatenate([x, y], axis),
+        (((8, 8), (8, 8)), ((16, 1), (16, 1)), ((2, 4, 8), (2, 4, 8))),
+    ),
+    (
+        "where_across",
+        chosen_across,
+        None,
+        _across,
+        (((8, 8), (8, 8)), ((4, 32), (32, 4)), ((64, 16), (16, 64))),
+    ),
+    (
+        "join_permute",
+        joined_and_permuted,
+        None,
+        lambda x, y, _: np.stack([x, y], -1).transpose(2, 1, 0),
+        (((8, 16), (8, 16)), ((4, 4), (4, 4))),
+    ),
 )
 
 
 @tw.jit
-def moved_together(x_ptr, y_ptr, out, SHAPES: tl.constexpr, FUNCTION: tl.constexpr, AXIS: tl.constexpr):
+def moved_together(
+    x_ptr, y_ptr, out, SHAPES: tl.constexpr, FUNCTION: tl.constexpr, AXIS: tl.constexpr
+):
     z = FUNCTION(tl.load(x_ptr + positions(SHAPES[0])), tl.load(y_ptr + positions(SHAPES[1])), AXIS)
     tl.store(out + positions(z.shape), z)
 
@@ -346,5 +492,19 @@ def _scalars() -> Iterator[Case]:
     for index, name in enumerate(_MOVED):
         shape = ((64,), (8, 16), (2, 4, 8), (2, 2, 2, 4))[index % 4]
         run = functools.partial(_fill, name, shape)
-        yield _case(f"tl.full/{IR[name]}/{_text(shape)}", "tl.full", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)
-        yield _case(f"tl.scalar/{IR[name]}/one", "tl.reshape", functools.partial(_single, name), name, tile=4, quick=index % 4 == 0)
+        yield _case(
+            f"tl.full/{IR[name]}/{_text(shape)}",
+            "tl.full",
+            run,
+            name,
+            tile=int(np.prod(shape)),
+            quick=index % 3 == 0,
+        )
+        yield _case(
+            f"tl.scalar/{IR[name]}/one",
+            "tl.reshape",
+            functools.partial(_single, name),
+            name,
+            tile=4,
+            quick=index % 4 == 0,
+        )

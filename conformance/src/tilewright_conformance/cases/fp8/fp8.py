@@ -39,11 +39,24 @@ def cases() -> Iterator[Case]:
     yield from _scaled()
 
 
-def _case(name: str, id_: str, subject: str, body: Callable[[Session], None], *types: str, quick: bool = False, tile: int = _BLOCK, **needs: Any) -> Case:
-    return _TABLE.case(f"{IR[name]}/{id_}", subject, body, name, *types, quick=quick, tile=tile, **needs)
+def _case(
+    name: str,
+    id_: str,
+    subject: str,
+    body: Callable[[Session], None],
+    *types: str,
+    quick: bool = False,
+    tile: int = _BLOCK,
+    **needs: Any,
+) -> Case:
+    return _TABLE.case(
+        f"{IR[name]}/{id_}", subject, body, name, *types, quick=quick, tile=tile, **needs
+    )
 
 
-def _check(session: Session, found: Array, expected: Array, name: str, label: str = "result") -> None:
+def _check(
+    session: Session, found: Array, expected: Array, name: str, label: str = "result"
+) -> None:
     """Bits of a format, against numbers: a NaN has many patterns."""
     session.check(found, expected, type_=IR[name], name=label)
 
@@ -62,7 +75,15 @@ def _wider(name: str, target: str, session: Session) -> None:
     """Every number, exactly; in an order that changes from lane to lane too."""
     bits = np.concatenate([_BYTES, session.rng.permutation(_BYTES), _BYTES[::-1][:77]])
     found = np.zeros(len(bits), storage(target))
-    session.launch(convert, (-(-len(bits) // _BLOCK),), given(bits, name), given(found, target), len(bits), ROUNDING=None, BLOCK=_BLOCK)
+    session.launch(
+        convert,
+        (-(-len(bits) // _BLOCK),),
+        given(bits, name),
+        given(found, target),
+        len(bits),
+        ROUNDING=None,
+        BLOCK=_BLOCK,
+    )
     session.check(found, FORMATS[name].worth(bits), type_=IR[target])
 
 
@@ -82,7 +103,13 @@ def _decisive(form: Format, dtype: Any) -> Array:
         near += [middles * (1 + part), middles * (1 - part)]
     with np.errstate(over="ignore"):
         x = np.concatenate(near).astype(dtype)
-        return np.concatenate([sign * part for sign in (1, -1) for part in (x, np.nextafter(x, dtype(np.inf)), np.nextafter(x, dtype(0)))]).astype(dtype)
+        return np.concatenate(
+            [
+                sign * part
+                for sign in (1, -1)
+                for part in (x, np.nextafter(x, dtype(np.inf)), np.nextafter(x, dtype(0)))
+            ]
+        ).astype(dtype)
 
 
 def _arguments(session: Session, name: str, source: str) -> tuple[Array, Array]:
@@ -96,16 +123,36 @@ def _arguments(session: Session, name: str, source: str) -> tuple[Array, Array]:
     dtype = storage(source).type
     form = FORMATS[name]
     with np.errstate(over="ignore"):
-        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-40, -1e-38, 3e38, -3e38, 1e300, 5e-324]).astype(dtype)
-        scale = np.exp2(session.rng.uniform(np.log2(form.worth(np.array([1]))[0]) - 3, np.log2(form.maximum) + 2, 4000))
-        x = np.concatenate([_decisive(form, dtype), special, (session.rng.choice([-1, 1], 4000) * scale).astype(dtype)])
+        special = np.array(
+            [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-40, -1e-38, 3e38, -3e38, 1e300, 5e-324]
+        ).astype(dtype)
+        scale = np.exp2(
+            session.rng.uniform(
+                np.log2(form.worth(np.array([1]))[0]) - 3, np.log2(form.maximum) + 2, 4000
+            )
+        )
+        x = np.concatenate(
+            [
+                _decisive(form, dtype),
+                special,
+                (session.rng.choice([-1, 1], 4000) * scale).astype(dtype),
+            ]
+        )
     return x, x.astype(np.float64)
 
 
 def _narrower(name: str, source: str, rounding: str, session: Session) -> None:
     x, values = _arguments(session, name, source)
     found = np.zeros(len(x), np.uint8)
-    session.launch(convert, (-(-len(x) // 1024),), given(x, source), given(found, name), len(x), ROUNDING=rounding, BLOCK=1024)
+    session.launch(
+        convert,
+        (-(-len(x) // 1024),),
+        given(x, source),
+        given(found, name),
+        len(x),
+        ROUNDING=rounding,
+        BLOCK=1024,
+    )
     _check(session, found, FORMATS[name].rounded(values, rounding), name)
 
 
@@ -114,8 +161,22 @@ def _across(name: str, session: Session) -> None:
     for target in KINDS:
         if target != name:
             found = np.zeros(256, np.uint8)
-            session.launch(convert, (1,), given(_BYTES.copy(), name), given(found, target), 256, ROUNDING=None, BLOCK=_BLOCK)
-            _check(session, found, FORMATS[target].rounded(FORMATS[name].worth(_BYTES)), target, f"to {target}")
+            session.launch(
+                convert,
+                (1,),
+                given(_BYTES.copy(), name),
+                given(found, target),
+                256,
+                ROUNDING=None,
+                BLOCK=_BLOCK,
+            )
+            _check(
+                session,
+                found,
+                FORMATS[target].rounded(FORMATS[name].worth(_BYTES)),
+                target,
+                f"to {target}",
+            )
 
 
 @tw.jit
@@ -132,7 +193,14 @@ def _round_trip(name: str, session: Session) -> None:
     worth = FORMATS[name].rounded(FORMATS[name].worth(_BYTES))
     for middle in ("float16", "bfloat16", "float32"):
         found = np.zeros(256, np.uint8)
-        session.launch(there_and_back, (1,), given(_BYTES.copy(), name), given(found, name), MIDDLE=getattr(tl, middle), BLOCK=_BLOCK)
+        session.launch(
+            there_and_back,
+            (1,),
+            given(_BYTES.copy(), name),
+            given(found, name),
+            MIDDLE=getattr(tl, middle),
+            BLOCK=_BLOCK,
+        )
         _check(session, found, worth, name, f"through {middle}")
     x = (session.rng.standard_normal(_BLOCK) * FORMATS[name].maximum / 3).astype(np.float32)
     y = np.zeros_like(x)
@@ -144,22 +212,53 @@ def _conversions(name: str) -> Iterator[Case]:
     for target in FLOATS:
         text = IR[target]
         body = functools.partial(_wider, name, target)
-        yield _case(name, f"to-{text}/every-number", "tl.cast", body, text, quick=target in ("float32", "bfloat16") and name in _COMMON)
+        yield _case(
+            name,
+            f"to-{text}/every-number",
+            "tl.cast",
+            body,
+            text,
+            quick=target in ("float32", "bfloat16") and name in _COMMON,
+        )
     for source in FLOATS:
         text = IR[source]
         for rounding in ("rtne", "rtz"):
             body = functools.partial(_narrower, name, source, rounding)
-            quick = name in _COMMON and (source, rounding) in (("float32", "rtne"), ("float64", "rtne"), ("float16", "rtz"))
-            yield _case(name, f"from-{text}/{rounding}", "tl.cast", body, text, quick=quick, tile=1024)
-    yield _case(name, "across/every-number", "tl.cast", functools.partial(_across, name), *FP8, quick=name == "float8e5")
-    yield _case(name, "round-trip/every-number", "tl.cast", functools.partial(_round_trip, name), "f16", "bf16", "f32", quick=name == "float8e4b8")
+            quick = name in _COMMON and (source, rounding) in (
+                ("float32", "rtne"),
+                ("float64", "rtne"),
+                ("float16", "rtz"),
+            )
+            yield _case(
+                name, f"from-{text}/{rounding}", "tl.cast", body, text, quick=quick, tile=1024
+            )
+    yield _case(
+        name,
+        "across/every-number",
+        "tl.cast",
+        functools.partial(_across, name),
+        *FP8,
+        quick=name == "float8e5",
+    )
+    yield _case(
+        name,
+        "round-trip/every-number",
+        "tl.cast",
+        functools.partial(_round_trip, name),
+        "f16",
+        "bf16",
+        "f32",
+        quick=name == "float8e4b8",
+    )
 
 
 # ---- loads, stores, bits
 
 
 @tw.jit
-def copy_rows(x_ptr, y_ptr, rows, columns, x_row, y_row, OTHER: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+def copy_rows(
+    x_ptr, y_ptr, rows, columns, x_row, y_row, OTHER: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
     row, column = tl.program_id(0) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     inside = (row < rows) & (column < columns)
     x = tl.load(x_ptr + row * x_row + column, mask=inside, other=OTHER)
@@ -174,7 +273,19 @@ def _copied(name: str, session: Session) -> None:
     expected = FORMATS[name].worth(found)
     expected[:rows, :64] = FORMATS[name].rounded(np.array([1.3]))[0]
     expected[:rows, :columns] = FORMATS[name].worth(x[:rows, 3 : 3 + columns])
-    session.launch(copy_rows, (4,), given(x.reshape(-1)[3:], name), given(found, name), rows, columns, 64, 67, OTHER=1.3, R=4, C=64)
+    session.launch(
+        copy_rows,
+        (4,),
+        given(x.reshape(-1)[3:], name),
+        given(found, name),
+        rows,
+        columns,
+        64,
+        67,
+        OTHER=1.3,
+        R=4,
+        C=64,
+    )
     _check(session, found, expected, name)
 
 
@@ -200,30 +311,60 @@ def _bits(name: str, session: Session) -> None:
 def gathered(x_ptr, index_ptr, y_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     index = tl.load(index_ptr + at)
-    tl.store(y_ptr + index, tl.where(at % 3 == 0, tl.load(x_ptr + index), tl.full((BLOCK,), 0.5, x_ptr.dtype.element_ty)))
+    tl.store(
+        y_ptr + index,
+        tl.where(
+            at % 3 == 0, tl.load(x_ptr + index), tl.full((BLOCK,), 0.5, x_ptr.dtype.element_ty)
+        ),
+    )
 
 
 def _gathered(name: str, session: Session) -> None:
     """Loads and stores at addresses in any order, a choice, and a constant of the type."""
     index = session.rng.permutation(_BLOCK).astype(np.int32)
     found = np.zeros(_BLOCK, np.uint8)
-    session.launch(gathered, (1,), given(_BYTES.copy(), name), index, given(found, name), BLOCK=_BLOCK)
+    session.launch(
+        gathered, (1,), given(_BYTES.copy(), name), index, given(found, name), BLOCK=_BLOCK
+    )
     expected = np.full(_BLOCK, 0.5)
     expected[index[::3]] = FORMATS[name].worth(_BYTES)[index[::3]]
     _check(session, found, expected, name)
 
 
 def _memory(name: str) -> Iterator[Case]:
-    yield _case(name, "memory/rows", "tl.load", functools.partial(_copied, name), "f32", quick=name == "float8e4nv")
-    yield _case(name, "memory/bits", "tl.cast(bitcast)", functools.partial(_bits, name), "i8", "u8", quick=name in _COMMON)
-    yield _case(name, "memory/gathered", "tl.load", functools.partial(_gathered, name), quick=name == "float8e5")
+    yield _case(
+        name,
+        "memory/rows",
+        "tl.load",
+        functools.partial(_copied, name),
+        "f32",
+        quick=name == "float8e4nv",
+    )
+    yield _case(
+        name,
+        "memory/bits",
+        "tl.cast(bitcast)",
+        functools.partial(_bits, name),
+        "i8",
+        "u8",
+        quick=name in _COMMON,
+    )
+    yield _case(
+        name,
+        "memory/gathered",
+        "tl.load",
+        functools.partial(_gathered, name),
+        quick=name == "float8e5",
+    )
 
 
 # ---- operators
 
 
 @tw.jit
-def all_pairs(x_ptr, y_ptr, out_ptr, FUNCTION: tl.constexpr, RESULT: tl.constexpr, BLOCK: tl.constexpr):
+def all_pairs(
+    x_ptr, y_ptr, out_ptr, FUNCTION: tl.constexpr, RESULT: tl.constexpr, BLOCK: tl.constexpr
+):
     """A program for each number x, a lane for each number y."""
     at = tl.arange(0, BLOCK)
     x, y = tl.load(x_ptr + tl.program_id(0)), tl.load(y_ptr + at)
@@ -291,7 +432,15 @@ def _arithmetic(name: str, operation: str, session: Session) -> None:
     function, exact = _ARITHMETIC[operation]
     operands, x, y = _every_pair(name)
     found = np.zeros((256, 256), np.uint8)
-    session.launch(all_pairs, (256,), *operands, given(found, name), FUNCTION=function, RESULT=getattr(tl, name), BLOCK=_BLOCK)
+    session.launch(
+        all_pairs,
+        (256,),
+        *operands,
+        given(found, name),
+        FUNCTION=function,
+        RESULT=getattr(tl, name),
+        BLOCK=_BLOCK,
+    )
     with np.errstate(invalid="ignore"):
         _check(session, found, FORMATS[name].rounded(exact(x, y)), name)
 
@@ -300,7 +449,16 @@ def _quotients(name: str, session: Session) -> None:
     """Quotients are fp32."""
     operands, x, y = _every_pair(name)
     found = np.zeros((256, 256), np.float32)
-    session.launch(all_pairs, (256,), *operands, found, FUNCTION=over, RESULT=tl.float32, BLOCK=_BLOCK, **session.strict)
+    session.launch(
+        all_pairs,
+        (256,),
+        *operands,
+        found,
+        FUNCTION=over,
+        RESULT=tl.float32,
+        BLOCK=_BLOCK,
+        **session.strict,
+    )
     with np.errstate(all="ignore"):
         session.check(found, x / y)
 
@@ -310,7 +468,9 @@ def _mixed(name: str, session: Session) -> None:
     other = "float8e5" if name != "float8e5" else "float8e4nv"
     operands, x, y = _every_pair(name, other)
     found = np.zeros((256, 256), np.float16)
-    session.launch(all_pairs, (256,), *operands, found, FUNCTION=plus, RESULT=tl.float16, BLOCK=_BLOCK)
+    session.launch(
+        all_pairs, (256,), *operands, found, FUNCTION=plus, RESULT=tl.float16, BLOCK=_BLOCK
+    )
     with np.errstate(all="ignore"):
         session.check(found, (x + y).astype(np.float16))
 
@@ -319,7 +479,9 @@ def _comparisons(name: str, session: Session) -> None:
     for operation, (function, exact) in _COMPARISONS.items():
         operands, x, y = _every_pair(name)
         found = np.full((256, 256), 7, np.int8)
-        session.launch(all_pairs, (256,), *operands, found, FUNCTION=function, RESULT=tl.int1, BLOCK=_BLOCK)
+        session.launch(
+            all_pairs, (256,), *operands, found, FUNCTION=function, RESULT=tl.int1, BLOCK=_BLOCK
+        )
         session.check(found, exact(x, y).astype(np.int8), name=operation)
 
 
@@ -341,10 +503,18 @@ def _one_operand(name: str, session: Session) -> None:
     The literal takes the format's type, fp32 does not.
     """
     found, wide = np.zeros((3, 256), np.uint8), np.zeros(256, np.float32)
-    session.launch(one_operand, (1,), *(given(part, name) for part in (_BYTES.copy(), *found)), wide, BLOCK=_BLOCK)
+    session.launch(
+        one_operand,
+        (1,),
+        *(given(part, name) for part in (_BYTES.copy(), *found)),
+        wide,
+        BLOCK=_BLOCK,
+    )
     x = FORMATS[name].worth(_BYTES)
     multiplied = FORMATS[name].rounded(x * FORMATS[name].rounded(np.array([0.75])))
-    for part, expected, label in zip(found, (-x, np.abs(x), multiplied), ("-x", "abs", "x * 0.75"), strict=True):
+    for part, expected, label in zip(
+        found, (-x, np.abs(x), multiplied), ("-x", "abs", "x * 0.75"), strict=True
+    ):
         _check(session, part, expected, name, label)
     session.check(wide, (x.astype(np.float32) + np.float32(0.1)), name="x + fp32")
 
@@ -369,9 +539,22 @@ def _upcast(name: str, session: Session) -> None:
     worth = form.worth(bits)
     small = np.isfinite(worth) & (np.abs(worth) <= 4) & (worth * 256 == np.rint(worth * 256))
     bits = np.resize(bits[small], 256).reshape(4, 64)
-    total, maximum, root = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros((4, 64), np.uint8)
+    total, maximum, root = (
+        np.zeros(4, np.float32),
+        np.zeros(4, np.float32),
+        np.zeros((4, 64), np.uint8),
+    )
     options = {"ROWS": 4, "COLUMNS": 64}
-    session.launch(rows_reduced, (1,), given(bits, name), total, maximum, given(root, name), **options, **session.strict)
+    session.launch(
+        rows_reduced,
+        (1,),
+        given(bits, name),
+        total,
+        maximum,
+        given(root, name),
+        **options,
+        **session.strict,
+    )
     session.check(total, form.worth(bits).sum(1), zero_sign=False)
     session.check(maximum, form.worth(bits).max(1), zero_sign=False)
     _check(session, root, form.rounded(np.sqrt(np.abs(form.worth(bits)))), name, "the root")
@@ -380,12 +563,54 @@ def _upcast(name: str, session: Session) -> None:
 def _operators(name: str) -> Iterator[Case]:
     for operation in _ARITHMETIC:
         body = functools.partial(_arithmetic, name, operation)
-        yield _case(name, f"{operation}/every-pair", operation, body, quick=name in _COMMON and operation != "sub")
-    yield _case(name, "div/every-pair", "div", functools.partial(_quotients, name), "f32", quick=name == "float8e5")
-    yield _case(name, "mixed/every-pair", "add", functools.partial(_mixed, name), "f8e5m2", *(("f8e4m3fn",) if name == "float8e5" else ()), "f16")
-    yield _case(name, "compare/every-pair", "cmp", functools.partial(_comparisons, name), "i8", quick=name == "float8e4nv")
-    yield _case(name, "operators/every-number", "neg", functools.partial(_one_operand, name), "f32", quick=name == "float8e4nv")
-    yield _case(name, "upcast/rows", "tl.sum", functools.partial(_upcast, name), "f32", quick=name == "float8e5")
+        yield _case(
+            name,
+            f"{operation}/every-pair",
+            operation,
+            body,
+            quick=name in _COMMON and operation != "sub",
+        )
+    yield _case(
+        name,
+        "div/every-pair",
+        "div",
+        functools.partial(_quotients, name),
+        "f32",
+        quick=name == "float8e5",
+    )
+    yield _case(
+        name,
+        "mixed/every-pair",
+        "add",
+        functools.partial(_mixed, name),
+        "f8e5m2",
+        *(("f8e4m3fn",) if name == "float8e5" else ()),
+        "f16",
+    )
+    yield _case(
+        name,
+        "compare/every-pair",
+        "cmp",
+        functools.partial(_comparisons, name),
+        "i8",
+        quick=name == "float8e4nv",
+    )
+    yield _case(
+        name,
+        "operators/every-number",
+        "neg",
+        functools.partial(_one_operand, name),
+        "f32",
+        quick=name == "float8e4nv",
+    )
+    yield _case(
+        name,
+        "upcast/rows",
+        "tl.sum",
+        functools.partial(_upcast, name),
+        "f32",
+        quick=name == "float8e5",
+    )
 
 
 # ---- matmuls that show every number: of a matrix with the unit matrix
@@ -418,7 +643,9 @@ def _by_unit(name: str, accumulator: str, session: Session) -> None:
     unit = form.nearest(np.eye(size), "rtne").astype(np.uint8)
     found = np.zeros((16, size), np.float16 if accumulator == "f16" else np.float32)
     out = tl.float16 if accumulator == "f16" else tl.float32
-    session.launch(by_unit, (1,), given(bits, name), given(unit, name), found, M=16, K=size, OUT=out)
+    session.launch(
+        by_unit, (1,), given(bits, name), given(unit, name), found, M=16, K=size, OUT=out
+    )
     session.check(found, form.worth(bits), zero_sign=False)
 
 
@@ -430,7 +657,9 @@ def _quantised(name: str, session: Session) -> None:
     form = FORMATS[name]
     x = session.rng.standard_normal((16, 64)).astype(np.float32)
     scale = np.exp2(np.ceil(np.log2(np.abs(x).max(1) / form.maximum))).astype(np.float32)
-    weights = form.nearest(session.rng.integers(-1, 2, (64, 32)).astype(np.float64), "rtne").astype(np.uint8)
+    weights = form.nearest(session.rng.integers(-1, 2, (64, 32)).astype(np.float64), "rtne").astype(
+        np.uint8
+    )
     found = np.zeros((16, 32), np.float32)
     session.launch(quantised, (1,), x, scale, given(weights, name), found, M=16, N=32, K=64)
     rows = form.rounded((x / scale[:, None]).astype(np.float64))
@@ -446,18 +675,43 @@ def _matmuls(name: str) -> Iterator[Case]:
         body = functools.partial(_by_unit, name, accumulator)
         types = (accumulator, "f16") if name == "float8e4b15" else (accumulator,)
         more: dict[str, Any] = {"dot": frozenset({pair}), "dot_shape": (16, 32, 32), "tile": 1024}
-        yield _case(name, f"dot/every-number-{accumulator}", "tl.dot", body, *types, quick=accumulator == "f32" and name in _COMMON, **more)
+        yield _case(
+            name,
+            f"dot/every-number-{accumulator}",
+            "tl.dot",
+            body,
+            *types,
+            quick=accumulator == "f32" and name in _COMMON,
+            **more,
+        )
     pair = ("f16" if name == "float8e4b15" else text, "f32")
     types = ("f32", "f16") if name == "float8e4b15" else ("f32",)
     more = {"dot": frozenset({pair}), "dot_shape": (16, 32, 64), "tile": 2048}
-    yield _case(name, "dot/quantised", "tl.dot", functools.partial(_quantised, name), *types, quick=name == "float8e4nv", **more)
+    yield _case(
+        name,
+        "dot/quantised",
+        "tl.dot",
+        functools.partial(_quantised, name),
+        *types,
+        quick=name == "float8e4nv",
+        **more,
+    )
 
 
 # ---- block-scaled operands: every number of a format under many scales
 
 
 @tw.jit
-def scaled_by_unit(x_ptr, scale_ptr, unit_ptr, out_ptr, FORMAT: tl.constexpr, BYTES: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
+def scaled_by_unit(
+    x_ptr,
+    scale_ptr,
+    unit_ptr,
+    out_ptr,
+    FORMAT: tl.constexpr,
+    BYTES: tl.constexpr,
+    M: tl.constexpr,
+    K: tl.constexpr,
+):
     row, inner, column = tl.arange(0, M), tl.arange(0, K), tl.arange(0, K)
     x = tl.load(x_ptr + row[:, None] * BYTES + tl.arange(0, BYTES)[None, :])
     scale = tl.load(scale_ptr + row[:, None] * (K // 32) + tl.arange(0, K // 32)[None, :])
@@ -479,7 +733,9 @@ def _scaled_unit(format_: str, session: Session) -> None:
     scales = session.rng.integers(127 - 90, 127 + 90, (m, k // 32)).astype(np.uint8)
     scales[0], scales[1, 1] = 127, 255
     factor = np.where(scales == 255, np.nan, np.exp2(scales.astype(np.float64) - 127)).repeat(32, 1)
-    unit = np.ascontiguousarray((np.eye(k, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16))
+    unit = np.ascontiguousarray(
+        (np.eye(k, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    )
     found = np.zeros((m, k), np.float32)
     options = {"FORMAT": format_, "BYTES": codes.shape[1], "M": m, "K": k}
     session.launch(scaled_by_unit, (1,), codes, scales, given(unit, "bfloat16"), found, **options)
@@ -492,5 +748,9 @@ def _scaled() -> Iterator[Case]:
     for format_ in ("e2m1", *SCALED):
         types = ("u8", "bf16", "f32", SCALED.get(format_, "u8"))
         body = functools.partial(_scaled_unit, format_)
-        options: dict[str, Any] = {"features": {"dot_scaled"}, "tile": 4096, "quick": format_ != "e5m2"}
+        options: dict[str, Any] = {
+            "features": {"dot_scaled"},
+            "tile": 4096,
+            "quick": format_ != "e5m2",
+        }
         yield _TABLE.case(f"scaled/{format_}/every-code", "tl.dot_scaled", body, *types, **options)

@@ -30,7 +30,13 @@ from tilewright_conformance.oracles.rounding import rounded
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib.case_table import Table
-from tilewright_conformance.testlib.math_values import ARGUMENTS, any_bits, double_nearest, large_angles, random_arguments
+from tilewright_conformance.testlib.math_values import (
+    ARGUMENTS,
+    any_bits,
+    double_nearest,
+    large_angles,
+    random_arguments,
+)
 from tilewright_conformance.testlib.sampled_cases import sampled
 
 Array = NDArray[Any]
@@ -38,25 +44,67 @@ Array = NDArray[Any]
 _TABLE = Table("math", "math", "exact integers and fractions")
 _BLOCK = 1024
 #: name -> the function of the language
-_FUNCTIONS: dict[str, Any] = {name: getattr(tl, name, None) or getattr(libdevice, name) for name in ARGUMENTS}
+_FUNCTIONS: dict[str, Any] = {
+    name: getattr(tl, name, None) or getattr(libdevice, name) for name in ARGUMENTS
+}
 #: The minimum normal number of f32, and a number so near above it that an error as large as relaxed
 #: bounds may bring it below.
 _NORMAL, _NEAR_NORMAL = 2.0**-126, 2.0**-126 * (1 + 2.0**-12)
 
 
 def cases() -> Iterator[Case]:
-    yield from sampled("math", "math", dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"), True))
+    yield from sampled(
+        "math",
+        "math",
+        dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"), True),
+    )
     for name in ARGUMENTS:
         for type_ in _WIDE:
-            yield _case(name, type_, "strict", functools.partial(_strict, name, type_), quick=type_ == "f32", source="decimal arithmetic of forty digits")
-            yield _case(name, type_, "relaxed", functools.partial(_relaxed, name, type_), quick=name in ("exp", "log2"), source="double precision")
-            yield _case(name, type_, "special", functools.partial(_special, name, type_), quick=type_ == "f32", source="IEEE 754 and C's Annex F")
+            yield _case(
+                name,
+                type_,
+                "strict",
+                functools.partial(_strict, name, type_),
+                quick=type_ == "f32",
+                source="decimal arithmetic of forty digits",
+            )
+            yield _case(
+                name,
+                type_,
+                "relaxed",
+                functools.partial(_relaxed, name, type_),
+                quick=name in ("exp", "log2"),
+                source="double precision",
+            )
+            yield _case(
+                name,
+                type_,
+                "special",
+                functools.partial(_special, name, type_),
+                quick=type_ == "f32",
+                source="IEEE 754 and C's Annex F",
+            )
         for type_ in ("f16", "bf16"):
             body = functools.partial(_exhaustive, name, type_)
-            yield _case(name, type_, "every-number", body, "f32", quick=name in ("sin", "exp", "tanh") and type_ == "bf16", source="double precision")
+            yield _case(
+                name,
+                type_,
+                "every-number",
+                body,
+                "f32",
+                quick=name in ("sin", "exp", "tanh") and type_ == "bf16",
+                source="double precision",
+            )
     for name in ("sin", "cos"):
         for type_ in _WIDE:
-            yield _case(name, type_, "large", functools.partial(_large, name, type_), quick=type_ == "f32", source="decimal arithmetic")
+            yield _case(
+                name,
+                type_,
+                "large",
+                functools.partial(_large, name, type_),
+                quick=type_ == "f32",
+                source="decimal arithmetic",
+            )
     yield from _rounding_cases()
     yield from _arithmetic_cases()
     yield from _integer_cases()
@@ -64,9 +112,25 @@ def cases() -> Iterator[Case]:
 
 
 def _case(
-    name: str, type_: str, variant: str, body: Callable[[Session], None], *others: str, quick: bool = False, tile: int = _BLOCK, source: str = ""
+    name: str,
+    type_: str,
+    variant: str,
+    body: Callable[[Session], None],
+    *others: str,
+    quick: bool = False,
+    tile: int = _BLOCK,
+    source: str = "",
 ) -> Case:
-    return _TABLE.case(f"{name}/{type_}/{variant}", f"tl.{name}", body, type_, *others, tile=tile, quick=quick, source=source)
+    return _TABLE.case(
+        f"{name}/{type_}/{variant}",
+        f"tl.{name}",
+        body,
+        type_,
+        *others,
+        tile=tile,
+        quick=quick,
+        source=source,
+    )
 
 
 # ---- functions of one number
@@ -88,7 +152,9 @@ def through_fp32(x_ptr, out_ptr, n, FUNCTION: tl.constexpr, BLOCK: tl.constexpr)
 
 def _apply(session: Session, function: Any, x: Array, **options: Any) -> Array:
     found = np.full(len(x), 77, x.dtype)
-    session.launch(unary, (-(-len(x) // _BLOCK),), x, found, len(x), FUNCTION=function, BLOCK=_BLOCK, **options)
+    session.launch(
+        unary, (-(-len(x) // _BLOCK),), x, found, len(x), FUNCTION=function, BLOCK=_BLOCK, **options
+    )
     return found
 
 
@@ -108,11 +174,18 @@ def _unit_of_the_oracle(type_: str) -> float:
 def _strict(name: str, type_: str, session: Session) -> None:
     x = random_arguments(session.rng, name, storage(type_), 100)
     found = _apply(session, _FUNCTIONS[name], x, **session.strict)
-    session.check(found, exact(name, x), ulp=_bound(name, type_, strict=True) + _unit_of_the_oracle(type_))
+    session.check(
+        found, exact(name, x), ulp=_bound(name, type_, strict=True) + _unit_of_the_oracle(type_)
+    )
     if type_ == "f32":
         more = random_arguments(session.rng, name, np.float32, 2000)
         found = _apply(session, _FUNCTIONS[name], more, **session.strict)
-        session.check(found, double_nearest(name, more), ulp=_bound(name, type_, strict=True), name="more arguments")
+        session.check(
+            found,
+            double_nearest(name, more),
+            ulp=_bound(name, type_, strict=True),
+            name="more arguments",
+        )
 
 
 def _relaxed(name: str, type_: str, session: Session) -> None:
@@ -122,14 +195,23 @@ def _relaxed(name: str, type_: str, session: Session) -> None:
     near = (expected >= _NORMAL) & (expected < _NEAR_NORMAL)
     x, expected = x[~near], expected[~near]
     found = _apply(session, _FUNCTIONS[name], x)
-    bound, slack = _bound(name, type_, strict=False), 0.0 if type_ == "f32" else 1.0  # of the oracle
+    bound, slack = (
+        _bound(name, type_, strict=False),
+        0.0 if type_ == "f32" else 1.0,
+    )  # of the oracle
     if (name, type_) != ("exp", "f32"):
         session.check(found, expected, ulp=bound + slack, flush=True)
         return
     edges = [0.0, 1.0, 4.0, 16.0, 50.0, 90.0, math.inf]
     for low, high in itertools.pairwise(edges):
         some = (np.abs(x) >= low) & (np.abs(x) < high)
-        session.check(found[some], expected[some], ulp=min(3 + 1.173 * high, bound), flush=True, name=f"arguments from {low:g} to {high:g}")
+        session.check(
+            found[some],
+            expected[some],
+            ulp=min(3 + 1.173 * high, bound),
+            flush=True,
+            name=f"arguments from {low:g} to {high:g}",
+        )
 
 
 def _special(name: str, type_: str, session: Session) -> None:
@@ -141,7 +223,11 @@ def _special(name: str, type_: str, session: Session) -> None:
     if name in ("sin", "tanh"):
         tiny = np.array([1, 2, 3, 1 << 20, (1 << 22) + 1], f"u{x.itemsize}").view(x.dtype)
         tiny = np.concatenate([tiny, -tiny])
-        session.check(_apply(session, _FUNCTIONS[name], tiny, **session.strict), tiny, name="subnormal arguments")
+        session.check(
+            _apply(session, _FUNCTIONS[name], tiny, **session.strict),
+            tiny,
+            name="subnormal arguments",
+        )
 
 
 NAN_OF_OTHER_BITS = float(np.array(0xFFF8000000000123, np.uint64).view(np.float64))
@@ -152,7 +238,9 @@ def _large(name: str, type_: str, session: Session) -> None:
     expected = exact(name, x)
     for options, strict in ((session.strict, True), ({}, False)):
         found = _apply(session, _FUNCTIONS[name], x, **options)
-        session.check(found, expected, ulp=_bound(name, type_, strict=strict) + _unit_of_the_oracle(type_))
+        session.check(
+            found, expected, ulp=_bound(name, type_, strict=strict) + _unit_of_the_oracle(type_)
+        )
 
 
 def _exhaustive(name: str, type_: str, session: Session) -> None:
@@ -164,7 +252,15 @@ def _exhaustive(name: str, type_: str, session: Session) -> None:
     x = format_of(type_).worth(bits)
     found = np.zeros_like(bits)
     arrays = [tw.reinterpret(array, language(type_)) for array in (bits, found)]
-    session.launch(through_fp32, (len(bits) // _BLOCK,), *arrays, len(bits), FUNCTION=_FUNCTIONS[name], BLOCK=_BLOCK, **session.strict)
+    session.launch(
+        through_fp32,
+        (len(bits) // _BLOCK,),
+        *arrays,
+        len(bits),
+        FUNCTION=_FUNCTIONS[name],
+        BLOCK=_BLOCK,
+        **session.strict,
+    )
     ulp = 0.5 + 2 * spacing("f32") / spacing(type_)
     result = found.view(np.float16) if type_ == "f16" else found
     session.check(result, double_nearest(name, x), ulp=ulp, type_=type_)
@@ -176,9 +272,22 @@ def _exhaustive(name: str, type_: str, session: Session) -> None:
 def _rounding_arguments(session: Session, type_: str) -> Array:
     dtype = storage(type_)
     fraction = np.finfo(dtype).nmant
-    large = [2.0 ** (fraction - 1) + 0.5, 2.0**fraction - 0.5, 2.0**fraction + 1, 2.0 ** (fraction + 2), np.inf]
+    large = [
+        2.0 ** (fraction - 1) + 0.5,
+        2.0**fraction - 0.5,
+        2.0**fraction + 1,
+        2.0 ** (fraction + 2),
+        np.inf,
+    ]
     whole = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.5, 8.0, *large])
-    parts = [whole, -whole, np.nextafter(whole.astype(dtype), 0), session.rng.uniform(-1000, 1000, 500), any_bits(session.rng, dtype, 500), [np.nan]]
+    parts = [
+        whole,
+        -whole,
+        np.nextafter(whole.astype(dtype), 0),
+        session.rng.uniform(-1000, 1000, 500),
+        any_bits(session.rng, dtype, 500),
+        [np.nan],
+    ]
     return np.concatenate(parts).astype(dtype)
 
 
@@ -199,20 +308,36 @@ def _rounding_cases() -> Iterator[Case]:
 
     for name in _ROUNDINGS:
         for type_ in _WIDE:
-            yield _case(name, type_, "values", functools.partial(body, name, type_), quick=type_ == "f32" and name in ("floor", "rint"), source="NumPy")
+            yield _case(
+                name,
+                type_,
+                "values",
+                functools.partial(body, name, type_),
+                quick=type_ == "f32" and name in ("floor", "rint"),
+                source="NumPy",
+            )
     yield _case("sqrt_rn", "f32", "values", _root_rounded, quick=True, source="exact fractions")
     yield _case("sqrt_rn", "f32", "special", _root_special, source="IEEE 754")
 
 
 def _root_rounded(session: Session) -> None:
-    x = np.abs(np.concatenate([any_bits(session.rng, np.float32, 3000), session.rng.uniform(0, 4, 2000).astype(np.float32)]))
+    x = np.abs(
+        np.concatenate(
+            [
+                any_bits(session.rng, np.float32, 3000),
+                session.rng.uniform(0, 4, 2000).astype(np.float32),
+            ]
+        )
+    )
     # The root of a 24-bit number in 53 bits is never so near the middle of two that another
     # rounding goes wrong.
     session.check(_apply(session, tl.sqrt_rn, x), np.sqrt(x.astype(np.float64)).astype(np.float32))
 
 
 def _root_special(session: Session) -> None:
-    arguments, results = (np.array(side, np.float32) for side in zip(*ARGUMENTS["sqrt"].settled, strict=True))
+    arguments, results = (
+        np.array(side, np.float32) for side in zip(*ARGUMENTS["sqrt"].settled, strict=True)
+    )
     session.check(_apply(session, tl.sqrt_rn, arguments), results)
 
 
@@ -226,7 +351,9 @@ def ternary(x_ptr, y_ptr, z_ptr, out_ptr, n, FUNCTION: tl.constexpr, BLOCK: tl.c
 
 
 @tw.jit
-def binary(x_ptr, y_ptr, out_ptr, n, FUNCTION: tl.constexpr, RESULT: tl.constexpr, BLOCK: tl.constexpr):
+def binary(
+    x_ptr, y_ptr, out_ptr, n, FUNCTION: tl.constexpr, RESULT: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=1)
     y = tl.load(y_ptr + at, mask=at < n, other=1)
@@ -242,7 +369,11 @@ def _encode(numbers: Array, type_: str) -> tuple[Any, Array]:
         with np.errstate(invalid="ignore"):
             kept = np.where(np.abs(numbers) <= form.maximum, numbers, 0.0)
         bits = form.nearest(kept, "rtne").astype(np.uint16)
-        bits = np.where(np.isinf(numbers), np.where(numbers > 0, 0x7F80, 0xFF80), np.where(np.isnan(numbers), 0x7FC0, bits)).astype(np.uint16)
+        bits = np.where(
+            np.isinf(numbers),
+            np.where(numbers > 0, 0x7F80, 0xFF80),
+            np.where(np.isnan(numbers), 0x7FC0, bits),
+        ).astype(np.uint16)
         return tw.reinterpret(bits, tl.bfloat16), form.worth(bits)
     with np.errstate(over="ignore"):
         array = numbers.astype(storage(type_))
@@ -256,16 +387,62 @@ def _fma(type_: str, session: Session) -> None:
     """
     rng, count = session.rng, 300
     spread = {"f16": 4, "bf16": 40, "f32": 40, "f64": 300}[type_]
-    x, y = (rng.standard_normal(3 * count) * np.exp2(rng.integers(-spread, spread, 3 * count)) for _ in range(2))
-    z = np.concatenate([-x[:count] * y[:count], x[count : 2 * count] * np.exp2(rng.integers(-20, 20, count)), rng.standard_normal(count)])
+    x, y = (
+        rng.standard_normal(3 * count) * np.exp2(rng.integers(-spread, spread, 3 * count))
+        for _ in range(2)
+    )
+    z = np.concatenate(
+        [
+            -x[:count] * y[:count],
+            x[count : 2 * count] * np.exp2(rng.integers(-20, 20, count)),
+            rng.standard_normal(count),
+        ]
+    )
     unit = spacing(type_)
-    hard = [(1 + unit, 1 + unit, -1.0), (1 + unit, 1 - unit, -1.0), (1 + unit, 1.0, unit / 2), (1.0, 1.0, unit / 2), (3.0, 1 + unit, unit**3), (2.0, 0.5, -1.0)]
-    zeros = [(0.0, -1.0, 0.0), (0.0, -1.0, -0.0), (-0.0, 1.0, -0.0), (np.inf, 0.0, 1.0), (np.inf, 1.0, -np.inf), (np.inf, -2.0, 1.0), (np.nan, 1.0, 1.0)]
-    x, y, z = (np.concatenate([many, few]) for many, few in zip((x, y, z), zip(*hard, *zeros, strict=True), strict=True))
+    hard = [
+        (1 + unit, 1 + unit, -1.0),
+        (1 + unit, 1 - unit, -1.0),
+        (1 + unit, 1.0, unit / 2),
+        (1.0, 1.0, unit / 2),
+        (3.0, 1 + unit, unit**3),
+        (2.0, 0.5, -1.0),
+    ]
+    zeros = [
+        (0.0, -1.0, 0.0),
+        (0.0, -1.0, -0.0),
+        (-0.0, 1.0, -0.0),
+        (np.inf, 0.0, 1.0),
+        (np.inf, 1.0, -np.inf),
+        (np.inf, -2.0, 1.0),
+        (np.nan, 1.0, 1.0),
+    ]
+    x, y, z = (
+        np.concatenate([many, few])
+        for many, few in zip((x, y, z), zip(*hard, *zeros, strict=True), strict=True)
+    )
     (a, x), (b, y), (c, z) = (_encode(numbers, type_) for numbers in (x, y, z))
     found = np.zeros(len(x), storage(type_))
-    session.launch(ternary, (-(-len(x) // 128),), a, b, c, given(found, type_), len(x), FUNCTION=tl.fma, BLOCK=128)
-    session.check(found, np.array([_fused(*numbers, type_) for numbers in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)]), type_=type_)
+    session.launch(
+        ternary,
+        (-(-len(x) // 128),),
+        a,
+        b,
+        c,
+        given(found, type_),
+        len(x),
+        FUNCTION=tl.fma,
+        BLOCK=128,
+    )
+    session.check(
+        found,
+        np.array(
+            [
+                _fused(*numbers, type_)
+                for numbers in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
+            ]
+        ),
+        type_=type_,
+    )
 
 
 def _fused(x: float, y: float, z: float, type_: str) -> float:
@@ -289,13 +466,26 @@ def _quotient(function: Any, type_: str, bound: float, session: Session) -> None
     x, y = np.concatenate([x, near[0]]), np.concatenate([y, near[1]])
     few = np.array([0.0, -0.0, 1.0, -3.0, np.inf, -np.inf, np.nan], dtype)
     if not bound:
-        x, y = np.concatenate([x, np.repeat(few, len(few))]), np.concatenate([y, np.tile(few, len(few))])
+        x, y = (
+            np.concatenate([x, np.repeat(few, len(few))]),
+            np.concatenate([y, np.tile(few, len(few))]),
+        )
     else:
         usable = (np.abs(y) < 2.0**126) & (np.abs(y) >= np.finfo(dtype).smallest_normal)
         x, y = x[usable], y[usable]
     found = np.zeros_like(x)
     kind = tl.float32 if type_ == "f32" else tl.float64
-    session.launch(binary, (-(-len(x) // _BLOCK),), x, y, found, len(x), FUNCTION=function, RESULT=kind, BLOCK=_BLOCK)
+    session.launch(
+        binary,
+        (-(-len(x) // _BLOCK),),
+        x,
+        y,
+        found,
+        len(x),
+        FUNCTION=function,
+        RESULT=kind,
+        BLOCK=_BLOCK,
+    )
     with np.errstate(all="ignore"):
         if not bound:
             session.check(found, x / y)
@@ -317,34 +507,100 @@ def approximate_fdiv(x, y):
 
 def _quotient_of_halves(type_: str, session: Session) -> None:
     """fp16 and bf16 are divided as fp32."""
-    (a, x), (b, y) = (_encode(session.rng.standard_normal(1000) * np.exp2(session.rng.integers(-8, 8, 1000)), type_) for _ in range(2))
+    (a, x), (b, y) = (
+        _encode(
+            session.rng.standard_normal(1000) * np.exp2(session.rng.integers(-8, 8, 1000)), type_
+        )
+        for _ in range(2)
+    )
     found = np.zeros(1000, np.float32)
-    session.launch(binary, (1,), a, b, found, 1000, FUNCTION=exact_fdiv, RESULT=tl.float32, BLOCK=_BLOCK)
+    session.launch(
+        binary, (1,), a, b, found, 1000, FUNCTION=exact_fdiv, RESULT=tl.float32, BLOCK=_BLOCK
+    )
     session.check(found, (x / y).astype(np.float32))
 
 
 def _arithmetic_cases() -> Iterator[Case]:
     for type_ in ("f16", "bf16", "f32", "f64"):
-        yield _case("fma", type_, "rounded-once", functools.partial(_fma, type_), quick=type_ in ("f16", "f32"), tile=128)
-    yield _case("div_rn", "f32", "values", functools.partial(_quotient, tl.div_rn, "f32", 0.0), quick=True, source="NumPy")
-    yield _case("fdiv", "f32", "exact", functools.partial(_quotient, exact_fdiv, "f32", 0.0), source="NumPy")
-    yield _case("fdiv", "f64", "values", functools.partial(_quotient, tl.fdiv, "f64", 0.0), source="NumPy")
-    yield _case("fdiv", "f32", "values", functools.partial(_quotient, tl.fdiv, "f32", 2.0), quick=True, source="double precision")
+        yield _case(
+            "fma",
+            type_,
+            "rounded-once",
+            functools.partial(_fma, type_),
+            quick=type_ in ("f16", "f32"),
+            tile=128,
+        )
+    yield _case(
+        "div_rn",
+        "f32",
+        "values",
+        functools.partial(_quotient, tl.div_rn, "f32", 0.0),
+        quick=True,
+        source="NumPy",
+    )
+    yield _case(
+        "fdiv", "f32", "exact", functools.partial(_quotient, exact_fdiv, "f32", 0.0), source="NumPy"
+    )
+    yield _case(
+        "fdiv", "f64", "values", functools.partial(_quotient, tl.fdiv, "f64", 0.0), source="NumPy"
+    )
+    yield _case(
+        "fdiv",
+        "f32",
+        "values",
+        functools.partial(_quotient, tl.fdiv, "f32", 2.0),
+        quick=True,
+        source="double precision",
+    )
     body = functools.partial(_quotient, libdevice.fast_dividef, "f32", 3.0)
-    yield _TABLE.case("fast_dividef/f32/relaxed", "libdevice.fast_dividef", body, "f32", tile=_BLOCK, source="double precision")
-    yield _case("fdiv", "f32", "approximate", functools.partial(_quotient, approximate_fdiv, "f32", 2.0), source="double precision")
+    yield _TABLE.case(
+        "fast_dividef/f32/relaxed",
+        "libdevice.fast_dividef",
+        body,
+        "f32",
+        tile=_BLOCK,
+        source="double precision",
+    )
+    yield _case(
+        "fdiv",
+        "f32",
+        "approximate",
+        functools.partial(_quotient, approximate_fdiv, "f32", 2.0),
+        source="double precision",
+    )
     for type_ in ("f16", "bf16"):
-        yield _case("fdiv", type_, "halves", functools.partial(_quotient_of_halves, type_), "f32", source="double precision")
+        yield _case(
+            "fdiv",
+            type_,
+            "halves",
+            functools.partial(_quotient_of_halves, type_),
+            "f32",
+            source="double precision",
+        )
     for type_ in _WIDE:
-        yield _case("sigmoid", type_, "values", functools.partial(_sigmoid, type_), quick=type_ == "f32", source="double precision")
+        yield _case(
+            "sigmoid",
+            type_,
+            "values",
+            functools.partial(_sigmoid, type_),
+            quick=type_ == "f32",
+            source="double precision",
+        )
 
 
 def _sigmoid(type_: str, session: Session) -> None:
     """1 / (1 + exp(-x)), of which each step may add its error, and exp twice its own."""
     reach = 87 if type_ == "f32" else 700
     few = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e4])
-    x = np.concatenate([session.rng.uniform(-reach, reach, 500), session.rng.uniform(-2, 2, 500), few]).astype(storage(type_))
-    expected = np.array([v if v != v else 1 / (1 + math.exp(-v)) if v > -reach else 0.0 for v in x.astype(float).tolist()])
+    x = np.concatenate(
+        [session.rng.uniform(-reach, reach, 500), session.rng.uniform(-2, 2, 500), few]
+    ).astype(storage(type_))
+    expected = np.array(
+        [
+            v if v != v else 1 / (1 + math.exp(-v)) if v > -reach else 0.0
+            for v in x.astype(float).tolist()
+        ]
+    )
     session.check(_apply(session, tl.sigmoid, x, **session.strict), expected, ulp=4)
 
 
@@ -355,20 +611,48 @@ def _high_half(name: str, session: Session) -> None:
     """The upper half of the unsigned multiplication."""
     dtype = np.dtype(name)
     bits = 8 * dtype.itemsize
-    few = np.array([0, 1, 2, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1], f"u{dtype.itemsize}")
-    x, y = (session.rng.integers(0, 1 << bits, 500, dtype=f"u{dtype.itemsize}", endpoint=False) for _ in range(2))
-    x, y = np.concatenate([x, np.repeat(few, len(few))]), np.concatenate([y, np.tile(few, len(few))])
+    few = np.array(
+        [0, 1, 2, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1], f"u{dtype.itemsize}"
+    )
+    x, y = (
+        session.rng.integers(0, 1 << bits, 500, dtype=f"u{dtype.itemsize}", endpoint=False)
+        for _ in range(2)
+    )
+    x, y = (
+        np.concatenate([x, np.repeat(few, len(few))]),
+        np.concatenate([y, np.tile(few, len(few))]),
+    )
     found = np.zeros(len(x), dtype)
-    session.launch(binary, (-(-len(x) // 128),), x.view(dtype), y.view(dtype), found, len(x), FUNCTION=tl.umulhi, RESULT=getattr(tl, name), BLOCK=128)
-    session.check(found.view(x.dtype), np.array([(int(a) * int(b)) >> bits for a, b in zip(x, y, strict=True)], x.dtype))
+    session.launch(
+        binary,
+        (-(-len(x) // 128),),
+        x.view(dtype),
+        y.view(dtype),
+        found,
+        len(x),
+        FUNCTION=tl.umulhi,
+        RESULT=getattr(tl, name),
+        BLOCK=128,
+    )
+    session.check(
+        found.view(x.dtype),
+        np.array([(int(a) * int(b)) >> bits for a, b in zip(x, y, strict=True)], x.dtype),
+    )
 
 
 def _magnitude(name: str, session: Session) -> None:
     """The minimum of a signed type stays as it is; unsigned integers are their own magnitude."""
     limits = np.iinfo(name)
-    x = np.concatenate([session.rng.integers(limits.min, limits.max, 300, dtype=name, endpoint=True), np.array([limits.min, limits.max, 0, 1], name)])
+    x = np.concatenate(
+        [
+            session.rng.integers(limits.min, limits.max, 300, dtype=name, endpoint=True),
+            np.array([limits.min, limits.max, 0, 1], name),
+        ]
+    )
     found = np.zeros_like(x)
-    session.launch(integer_unary, (-(-len(x) // 128),), x, found, len(x), FUNCTION=tl.abs, BLOCK=128)
+    session.launch(
+        integer_unary, (-(-len(x) // 128),), x, found, len(x), FUNCTION=tl.abs, BLOCK=128
+    )
     session.check(found, np.abs(x))
 
 
@@ -393,12 +677,35 @@ def _integer_cases() -> Iterator[Case]:
     for name in ("int32", "uint32", "int64", "uint64"):
         type_ = name.replace("uint", "u").replace("int", "i")
         others = (type_.replace("i", "u"),)
-        yield _case("umulhi", type_, "values", functools.partial(_high_half, name), *others, quick=name in ("int32", "uint64"), tile=128)
+        yield _case(
+            "umulhi",
+            type_,
+            "values",
+            functools.partial(_high_half, name),
+            *others,
+            quick=name in ("int32", "uint64"),
+            tile=128,
+        )
     for name in ("int8", "int16", "int32", "int64", "uint8", "uint32"):
         type_ = name.replace("uint", "u").replace("int", "i")
-        yield _case("abs", type_, "values", functools.partial(_magnitude, name), quick=name == "int8", tile=128, source="NumPy")
+        yield _case(
+            "abs",
+            type_,
+            "values",
+            functools.partial(_magnitude, name),
+            quick=name == "int8",
+            tile=128,
+            source="NumPy",
+        )
     for type_ in ("f16", "bf16"):
-        yield _case("abs", type_, "every-number", functools.partial(_half_magnitude, type_), quick=type_ == "bf16", source="the definition of the format")
+        yield _case(
+            "abs",
+            type_,
+            "every-number",
+            functools.partial(_half_magnitude, type_),
+            quick=type_ == "bf16",
+            source="the definition of the format",
+        )
 
 
 # ---- what the language says of types
@@ -426,7 +733,10 @@ def _of_constants(session: Session) -> None:
 def members(x_ptr, out_ptr, N: tl.constexpr):
     rows = tl.arange(0, 2)[:, None] * N + tl.arange(0, N)[None, :]
     x = tl.load(x_ptr + rows)
-    tl.store(out_ptr + rows, x.exp().log() + x.sin() * 0.0 + x.cos() * 0.0 + x.sqrt() - x.sqrt() + x.abs() - x.abs())
+    tl.store(
+        out_ptr + rows,
+        x.exp().log() + x.sin() * 0.0 + x.cos() * 0.0 + x.sqrt() - x.sqrt() + x.abs() - x.abs(),
+    )
 
 
 def _members(session: Session) -> None:
@@ -440,13 +750,25 @@ def _members(session: Session) -> None:
 def _refused(name: str, session: Session) -> None:
     """fp16, bf16 and integers are no operands: kernels say where they want fp32."""
     function = _FUNCTIONS.get(name) or getattr(tl, name)
-    for array in (np.ones(4, np.float16), tw.reinterpret(np.ones(4, np.uint16), tl.bfloat16), np.ones(4, np.int32)):
+    for array in (
+        np.ones(4, np.float16),
+        tw.reinterpret(np.ones(4, np.uint16), tl.bfloat16),
+        np.ones(4, np.int32),
+    ):
         with session.raises(CompilationError, match="Expected dtype|not supported"):
             session.launch(integer_unary, (1,), array, array, 4, FUNCTION=function, BLOCK=4)
 
 
 def _language_cases() -> Iterator[Case]:
-    yield _case("constants", "f32", "scalars", _of_constants, quick=True, tile=1, source="Python's math")
+    yield _case(
+        "constants", "f32", "scalars", _of_constants, quick=True, tile=1, source="Python's math"
+    )
     yield _case("members", "f32", "tile", _members, tile=128, source="NumPy")
     for name in (*(name for name in ARGUMENTS if name != "tanh"), "floor", "ceil", "sqrt_rn"):
-        yield _TABLE.case(f"{name}/f16/refused", f"tl.{name}", functools.partial(_refused, name), quick=name == "exp", source="the language")
+        yield _TABLE.case(
+            f"{name}/f16/refused",
+            f"tl.{name}",
+            functools.partial(_refused, name),
+            quick=name == "exp",
+            source="the language",
+        )

@@ -23,7 +23,11 @@ Array = NDArray[Any]
 _KNOWN = (
     ((0,) * 4, (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
 )
 _SEEDS = (0, 42, -1, 2**31 - 1, (0xDEAD << 32) + 0xBEEF, -(2**63), 2**63 - 1)
 _OFFSETS = (0, 1000, -8, 2**31 - 300, 2**40 + 7, -(2**62))
@@ -34,34 +38,112 @@ _WORDS = ("u32", "u64")
 
 
 def cases() -> Iterator[Case]:
-    yield _case("philox_impl/u32/known", "philox_impl", _known, "u32", quick=True, tile=1, source="the authors' test vectors")
+    yield _case(
+        "philox_impl/u32/known",
+        "philox_impl",
+        _known,
+        "u32",
+        quick=True,
+        tile=1,
+        source="the authors' test vectors",
+    )
     for bits in (32, 64):
         for rounds in (1, 6, 10):
             body = functools.partial(_blocks, bits, rounds)
-            yield _case(f"philox_impl/u{bits}/rounds-{rounds}", "philox_impl", body, f"u{bits}", quick=rounds == 10)
-    yield _case("philox_impl/u64/numpy", "philox_impl", _as_numpy, "u64", quick=True, tile=1, source="NumPy's generator")
+            yield _case(
+                f"philox_impl/u{bits}/rounds-{rounds}",
+                "philox_impl",
+                body,
+                f"u{bits}",
+                quick=rounds == 10,
+            )
+    yield _case(
+        "philox_impl/u64/numpy",
+        "philox_impl",
+        _as_numpy,
+        "u64",
+        quick=True,
+        tile=1,
+        source="NumPy's generator",
+    )
     for name in ("int32", "uint32", "int64", "uint64"):
         type_ = name.replace("uint", "u").replace("int", "i")
         body = functools.partial(_counters, name)
-        yield _case(f"philox/{type_}/counters", "philox", body, type_, type_.replace("i", "u"), "u64", quick=name == "int32")
-    yield _case("philox/i16/refused", "philox", _narrow_counters, tile=1, quick=True, source="the language")
+        yield _case(
+            f"philox/{type_}/counters",
+            "philox",
+            body,
+            type_,
+            type_.replace("i", "u"),
+            "u64",
+            quick=name == "int32",
+        )
+    yield _case(
+        "philox/i16/refused", "philox", _narrow_counters, tile=1, quick=True, source="the language"
+    )
     for rounds in (10, 7, 4):
-        yield _case(f"randint4x/u32/rounds-{rounds}", "randint4x", functools.partial(_seeds_and_offsets, rounds), *_WORDS, quick=rounds == 10)
+        yield _case(
+            f"randint4x/u32/rounds-{rounds}",
+            "randint4x",
+            functools.partial(_seeds_and_offsets, rounds),
+            *_WORDS,
+            quick=rounds == 10,
+        )
     for function in ("randint", "rand"):
-        yield _case(f"{function}/u32/tile", function, functools.partial(_tile, function), *_WORDS, *(("f32",) if function == "rand" else ()), quick=True)
+        yield _case(
+            f"{function}/u32/tile",
+            function,
+            functools.partial(_tile, function),
+            *_WORDS,
+            *(("f32",) if function == "rand" else ()),
+            quick=True,
+        )
     for name in ("int32", "uint32", "int64", "uint64"):
         type_ = name.replace("uint", "u").replace("int", "i")
-        yield _case(f"uniform/{type_}/edges", "uint_to_uniform_float", functools.partial(_edges, name), type_, "f32", quick=name == "int64", tile=512)
+        yield _case(
+            f"uniform/{type_}/edges",
+            "uint_to_uniform_float",
+            functools.partial(_edges, name),
+            type_,
+            "f32",
+            quick=name == "int64",
+            tile=512,
+        )
     yield _case("floats/f32/rand4x", "rand4x", _four_uniform, *_WORDS, "f32", quick=True)
-    yield _case("floats/f32/randn", "randn", functools.partial(_normal, False), *_WORDS, "f32", quick=True, source="double precision")
-    yield _case("floats/f32/randn4x", "randn4x", functools.partial(_normal, True), *_WORDS, "f32", source="double precision")
-    yield _case("floats/f32/pair", "pair_uniform_to_normal", _pair, "f32", source="double precision")
+    yield _case(
+        "floats/f32/randn",
+        "randn",
+        functools.partial(_normal, False),
+        *_WORDS,
+        "f32",
+        quick=True,
+        source="double precision",
+    )
+    yield _case(
+        "floats/f32/randn4x",
+        "randn4x",
+        functools.partial(_normal, True),
+        *_WORDS,
+        "f32",
+        source="double precision",
+    )
+    yield _case(
+        "floats/f32/pair", "pair_uniform_to_normal", _pair, "f32", source="double precision"
+    )
     yield _case("seeds/u32/constant", "randint", _constant_seed, *_WORDS, tile=16)
     yield _case("seeds/u32/loaded", "randint", _loaded_seed, *_WORDS, tile=16, quick=True)
     yield _case("programs/u32/dropout", "rand", _dropout, *_WORDS, "f32", tile=128)
 
 
-def _case(id_: str, function: str, body: Callable[[Session], None], *types: str, quick: bool = False, tile: int = _BLOCK, source: str = "") -> Case:
+def _case(
+    id_: str,
+    function: str,
+    body: Callable[[Session], None],
+    *types: str,
+    quick: bool = False,
+    tile: int = _BLOCK,
+    source: str = "",
+) -> Case:
     return _TABLE.case(id_, f"tl.{function}", body, *types, tile=tile, quick=quick, source=source)
 
 
@@ -87,13 +169,17 @@ def _launch_blocks(session: Session, counter: Array, key: tuple[int, int], round
     count = counter.shape[1]
     out = np.zeros_like(counter)
     block = 1 if count == 1 else _BLOCK
-    session.launch(blocks, (1,), counter, np.array(key, counter.dtype), out, count, ROUNDS=rounds, BLOCK=block)
+    session.launch(
+        blocks, (1,), counter, np.array(key, counter.dtype), out, count, ROUNDS=rounds, BLOCK=block
+    )
     return out
 
 
 def _known(session: Session) -> None:
     for counter, key, expected in _KNOWN:
-        session.check(philox(counter, key).ravel(), np.array(expected, np.uint32), name="the oracle itself")
+        session.check(
+            philox(counter, key).ravel(), np.array(expected, np.uint32), name="the oracle itself"
+        )
         found = _launch_blocks(session, np.array(counter, np.uint32)[:, None], key, 10)
         session.check(found.ravel(), np.array(expected, np.uint32))
 
@@ -110,8 +196,13 @@ def _blocks(bits: int, rounds: int, session: Session) -> None:
 def _as_numpy(session: Session) -> None:
     """NumPy's generator takes the counter one on before it draws."""
     for _ in range(3):
-        counter, key = session.rng.integers(0, 2**64, 4, dtype=np.uint64), [int(word) for word in session.rng.integers(0, 2**64, 2, dtype=np.uint64)]
-        start = (sum(int(word) << 64 * place for place, word in enumerate(counter)) - 1) % (1 << 256)
+        counter, key = (
+            session.rng.integers(0, 2**64, 4, dtype=np.uint64),
+            [int(word) for word in session.rng.integers(0, 2**64, 2, dtype=np.uint64)],
+        )
+        start = (sum(int(word) << 64 * place for place, word in enumerate(counter)) - 1) % (
+            1 << 256
+        )
         generator = np.random.Philox(counter=start, key=key[0] | key[1] << 64)
         found = _launch_blocks(session, counter[:, None], (key[0], key[1]), 10)
         session.check(found.ravel(), generator.random_raw(4))
@@ -139,8 +230,14 @@ def _counters(name: str, session: Session) -> None:
     for seed in _SEEDS[:5]:
         found = np.zeros((4, 200), word)
         session.launch(four_words, (1,), seed, counter, found, 200, BLOCK=_BLOCK)
-        key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF) if limits.bits == 32 else (seed & (1 << 64) - 1, 0)
-        session.check(found, philox((first, second, second, first), key, limits.bits), name=f"seed {seed}")
+        key = (
+            (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
+            if limits.bits == 32
+            else (seed & (1 << 64) - 1, 0)
+        )
+        session.check(
+            found, philox((first, second, second, first), key, limits.bits), name=f"seed {seed}"
+        )
 
 
 @tw.jit
@@ -149,7 +246,9 @@ def narrow(x):
 
 
 def _narrow_counters(session: Session) -> None:
-    with session.raises(CompilationError, match="philox works on 32 or 64-bit counters|not supported"):
+    with session.raises(
+        CompilationError, match="philox works on 32 or 64-bit counters|not supported"
+    ):
         session.launch(narrow, (1,), np.zeros(1, np.int16))
 
 
@@ -174,12 +273,20 @@ def _seeds_and_offsets(rounds: int, session: Session) -> None:
         session.launch(drawn, (1,), found, seed, offset, ROUNDS=rounds, N=_BLOCK)
         wide = not -(2**31) <= offset < 2**31
         at = np.arange(_BLOCK, dtype=np.int64) + offset
-        session.check(found, words(seed, at if wide else at.astype(np.int32), rounds), name=f"seed {seed}, offset {offset}")
+        session.check(
+            found,
+            words(seed, at if wide else at.astype(np.int32), rounds),
+            name=f"seed {seed}, offset {offset}",
+        )
 
 
 @tw.jit
 def tile(out_ptr, seed, FUNCTION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    at = tl.program_id(0) * ROWS * COLUMNS + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    at = (
+        tl.program_id(0) * ROWS * COLUMNS
+        + tl.arange(0, ROWS)[:, None] * COLUMNS
+        + tl.arange(0, COLUMNS)[None, :]
+    )
     tl.store(out_ptr + at, FUNCTION(seed, at))
 
 
@@ -197,7 +304,11 @@ def _tile(function: str, session: Session) -> None:
 @tw.jit
 def as_uniform(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, tl.uint_to_uniform_float(tl.load(x_ptr + at, mask=at < n, other=0)), mask=at < n)
+    tl.store(
+        out_ptr + at,
+        tl.uint_to_uniform_float(tl.load(x_ptr + at, mask=at < n, other=0)),
+        mask=at < n,
+    )
 
 
 def _edges(name: str, session: Session) -> None:
@@ -210,7 +321,9 @@ def _edges(name: str, session: Session) -> None:
     found = np.full(len(x), -1, np.float32)
     session.launch(as_uniform, (1,), x.view(name), found, len(x), BLOCK=512)
     session.check(found, uniform(x))
-    session.require((found >= 0).all() and (found < 1).all(), "uniform numbers are at least 0 and below 1")
+    session.require(
+        (found >= 0).all() and (found < 1).all(), "uniform numbers are at least 0 and below 1"
+    )
 
 
 @tw.jit
@@ -227,7 +340,9 @@ def _four_uniform(session: Session) -> None:
     for seed in (7, -3, 2**40 + 1):
         found = np.zeros((4, _BLOCK), np.float32)
         session.launch(four_floats, (1,), found, seed, FUNCTION=tl.rand4x, N=_BLOCK)
-        session.check(found, uniform(words(seed, np.arange(_BLOCK, dtype=np.int32))), name=f"seed {seed}")
+        session.check(
+            found, uniform(words(seed, np.arange(_BLOCK, dtype=np.int32))), name=f"seed {seed}"
+        )
 
 
 def _error_of_normal(radius: Array) -> Array:
@@ -244,14 +359,23 @@ def _normal(four: bool, session: Session) -> None:
         first, second, radius = normal(u[0], u[1])
         if four:
             found = np.zeros((4, _BLOCK), np.float32)
-            session.launch(four_floats, (1,), found, seed, FUNCTION=tl.randn4x, N=_BLOCK, **session.strict)
+            session.launch(
+                four_floats, (1,), found, seed, FUNCTION=tl.randn4x, N=_BLOCK, **session.strict
+            )
             third, fourth, other = normal(u[2], u[3])
-            expected, radii = np.stack([first, second, third, fourth]), np.stack([radius, radius, other, other])
+            expected, radii = (
+                np.stack([first, second, third, fourth]),
+                np.stack([radius, radius, other, other]),
+            )
         else:
             found = np.zeros((4, 64), np.float32)
-            session.launch(tile, (1,), found, seed, FUNCTION=tl.randn, ROWS=4, COLUMNS=64, **session.strict)
+            session.launch(
+                tile, (1,), found, seed, FUNCTION=tl.randn, ROWS=4, COLUMNS=64, **session.strict
+            )
             expected, radii = first.reshape(4, 64), radius.reshape(4, 64)
-        session.check(found, expected, atol=_error_of_normal(radii), zero_sign=False, name=f"seed {seed}")
+        session.check(
+            found, expected, atol=_error_of_normal(radii), zero_sign=False, name=f"seed {seed}"
+        )
 
 
 @tw.jit
@@ -269,7 +393,12 @@ def _pair(session: Session) -> None:
     found = np.zeros((2, _BLOCK), np.float32)
     session.launch(pairs, (1,), x, y, found, N=_BLOCK, **session.strict)
     first, second, radius = normal(x, y)
-    session.check(found, np.stack([first, second]), atol=_error_of_normal(np.stack([radius, radius])), zero_sign=False)
+    session.check(
+        found,
+        np.stack([first, second]),
+        atol=_error_of_normal(np.stack([radius, radius])),
+        zero_sign=False,
+    )
 
 
 # ---- seeds
@@ -291,15 +420,24 @@ def _constant_seed(session: Session) -> None:
 @tw.jit
 def of_loaded(out_ptr, seed_ptr):
     at = tl.arange(0, 16)
-    tl.store(out_ptr + tl.program_id(0) * 16 + at, tl.randint(tl.load(seed_ptr + tl.program_id(0)), at))
+    tl.store(
+        out_ptr + tl.program_id(0) * 16 + at, tl.randint(tl.load(seed_ptr + tl.program_id(0)), at)
+    )
 
 
 def _loaded_seed(session: Session) -> None:
     """Seeds out of memory, of 64 bits and of 32: a negative one is widened with its sign."""
-    for seeds in (np.array([3, -1, 2**40, -(2**50)], np.int64), np.array([3, -1, 77, -(2**31)], np.int32)):
+    for seeds in (
+        np.array([3, -1, 2**40, -(2**50)], np.int64),
+        np.array([3, -1, 77, -(2**31)], np.int32),
+    ):
         found = np.zeros((4, 16), np.uint32)
         session.launch(of_loaded, (4,), found, seeds)
-        session.check(found, np.stack([words(int(seed), np.arange(16, dtype=np.int32))[0] for seed in seeds]), name=str(seeds.dtype))
+        session.check(
+            found,
+            np.stack([words(int(seed), np.arange(16, dtype=np.int32))[0] for seed in seeds]),
+            name=str(seeds.dtype),
+        )
 
 
 @tw.jit

@@ -50,13 +50,21 @@ def chased(x_ptr, out, steps, BLOCK: tl.constexpr):
     tl.store(out + at, places)
 
 
-def _pick(name: str, index_type: str, shape: Shape, extent: int, axis: int, session: Session) -> None:
+def _pick(
+    name: str, index_type: str, shape: Shape, extent: int, axis: int, session: Session
+) -> None:
     """Indices of any order, the first and the last of all, reversed ones, one for all."""
     x = wide(session.rng, name, shape)
     indices = tuple(extent if i == axis % len(shape) else size for i, size in enumerate(shape))
     last = shape[axis] - 1
-    line = np.arange(extent).reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
-    sets = [session.rng.integers(0, last, indices, endpoint=True), np.broadcast_to(last - line % (last + 1), indices), np.full(indices, last)]
+    line = np.arange(extent).reshape(
+        [-1 if i == axis % len(shape) else 1 for i in range(len(shape))]
+    )
+    sets = [
+        session.rng.integers(0, last, indices, endpoint=True),
+        np.broadcast_to(last - line % (last + 1), indices),
+        np.full(indices, last),
+    ]
     for index in sets:
         index = np.ascontiguousarray(index).astype(index_type)
         found = np.zeros(indices, x.dtype)
@@ -91,7 +99,17 @@ def _gathers() -> Iterator[Case]:
         ((128, 2), 128, 0),
         ((64, 1), 32, 0),
     )
-    names = ("float32", "int8", "float16", "int64", "bool", "bfloat16", "uint16", "int32", "float64")
+    names = (
+        "float32",
+        "int8",
+        "float16",
+        "int64",
+        "bool",
+        "bfloat16",
+        "uint16",
+        "int32",
+        "float64",
+    )
     for index, (shape, extent, axis) in enumerate(places):
         for turn in range(3):
             name = names[(index + 2 * turn) % len(names)]
@@ -100,9 +118,24 @@ def _gathers() -> Iterator[Case]:
             run = functools.partial(_pick, name, index_type, shape, extent, axis)
             text = f"tl.gather/{IR[name]}/{'x'.join(map(str, shape))}_{extent}_{axis % len(shape)}_{IR[index_type]}"
             elements = max(int(np.prod(shape)), int(np.prod(indices)))
-            yield _case(text, "tl.gather", run, name, index_type, tile=elements, quick=(index + turn) % 6 == 0)
+            yield _case(
+                text,
+                "tl.gather",
+                run,
+                name,
+                index_type,
+                tile=elements,
+                quick=(index + turn) % 6 == 0,
+            )
     for block in (8, 256):
-        yield _case(f"chain/i32/{block}", "tl.gather", functools.partial(_chase, block), "int32", tile=block, quick=block == 256)
+        yield _case(
+            f"chain/i32/{block}",
+            "tl.gather",
+            functools.partial(_chase, block),
+            "int32",
+            tile=block,
+            quick=block == 256,
+        )
 
 
 # ---- histograms
@@ -132,14 +165,24 @@ def _count(name: str, n: int, bins: int, session: Session) -> None:
     """Values beyond the last bin, and below the first, are in none."""
     ends = np.iinfo(name)
     low, high = max(-3, ends.min), min(bins + 2, ends.max)
-    for x in (session.rng.integers(low, high, n, endpoint=True), np.full(n, min(bins - 1, ends.max)), wide(session.rng, name, n)):
+    for x in (
+        session.rng.integers(low, high, n, endpoint=True),
+        np.full(n, min(bins - 1, ends.max)),
+        wide(session.rng, name, n),
+    ):
         x = x.astype(name)
         for marks in (session.rng.integers(0, 2, n), np.zeros(n)):
             out, kept = np.full(bins, -1, np.int32), np.full(bins, -1, np.int32)
             session.launch(counted, (1,), x, marks.astype(np.int8), out, kept, N=n, BINS=bins)
             for found, chosen, text in ((out, x, "all"), (kept, x[marks != 0], "masked")):
-                inside = chosen[(chosen >= 0) & (chosen < bins)].astype(np.int64) if name in SIGNED else chosen[chosen < bins].astype(np.int64)
-                session.check(found, np.bincount(inside, minlength=bins).astype(np.int32), name=text)
+                inside = (
+                    chosen[(chosen >= 0) & (chosen < bins)].astype(np.int64)
+                    if name in SIGNED
+                    else chosen[chosen < bins].astype(np.int64)
+                )
+                session.check(
+                    found, np.bincount(inside, minlength=bins).astype(np.int32), name=text
+                )
 
 
 def _count_in_blocks(block: int, bins: int, session: Session) -> None:
@@ -155,7 +198,22 @@ def _histograms() -> Iterator[Case]:
         for n, bins in (sizes[index % 8], sizes[(index + 3) % 8], sizes[(index + 5) % 8]):
             run = functools.partial(_count, name, n, bins)
             text = f"tl.histogram/{IR[name]}/{n}_{bins}"
-            yield _case(text, "tl.histogram", run, name, "int8", tile=max(n, bins), quick=n == 256 or (n, index % 3) == (32, 0))
+            yield _case(
+                text,
+                "tl.histogram",
+                run,
+                name,
+                "int8",
+                tile=max(n, bins),
+                quick=n == 256 or (n, index % 3) == (32, 0),
+            )
     for block, bins in ((64, 16), (512, 256)):
         run = functools.partial(_count_in_blocks, block, bins)
-        yield _case(f"histogram_blocks/i32/{block}_{bins}", "tl.histogram", run, "int32", tile=max(block, bins), quick=block == 64)
+        yield _case(
+            f"histogram_blocks/i32/{block}_{bins}",
+            "tl.histogram",
+            run,
+            "int32",
+            tile=max(block, bins),
+            quick=block == 64,
+        )

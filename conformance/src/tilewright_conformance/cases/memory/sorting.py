@@ -54,7 +54,9 @@ def in_order(x_ptr, up, down, SHAPE: tl.constexpr):
 
 
 @tw.jit
-def best_of(x_ptr, out, SHAPE: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr, TYPE: tl.constexpr):
+def best_of(
+    x_ptr, out, SHAPE: tl.constexpr, K: tl.constexpr, DESCENDING: tl.constexpr, TYPE: tl.constexpr
+):
     y = tl.topk(tl.load(x_ptr + positions(SHAPE)), K, descending=DESCENDING)
     tl.static_assert(y.dtype == TYPE)
     tl.store(out + positions(y.shape), y)
@@ -113,30 +115,61 @@ def _sorted() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
         for shape in (shapes[index % len(shapes)], shapes[(index + 4) % len(shapes)]):
             run = functools.partial(_sort, name, shape)
-            yield _case(f"tl.sort/{IR[name]}/{_text(shape)}", "tl.sort", run, *_compared(name), tile=int(np.prod(shape)), quick=index % 4 == 0)
+            yield _case(
+                f"tl.sort/{IR[name]}/{_text(shape)}",
+                "tl.sort",
+                run,
+                *_compared(name),
+                tile=int(np.prod(shape)),
+                quick=index % 4 == 0,
+            )
     for name in ("float32", "int32"):
-        yield _case(f"tl.sort/{IR[name]}/2048", "tl.sort", functools.partial(_sort, name, (2048,)), *_compared(name), tile=2048)
+        yield _case(
+            f"tl.sort/{IR[name]}/2048",
+            "tl.sort",
+            functools.partial(_sort, name, (2048,)),
+            *_compared(name),
+            tile=2048,
+        )
 
 
 def _top(name: str, shape: Shape, k: int, high: bool, session: Session) -> None:
     x = _values(name, shape, session)
     result = extremum_type(name) if k < shape[-1] else name
     found = unset((*shape[:-1], k), kind(result))
-    session.launch(best_of, (1,), x, found, SHAPE=shape, K=k, DESCENDING=high, TYPE=language(result))
+    session.launch(
+        best_of, (1,), x, found, SHAPE=shape, K=k, DESCENDING=high, TYPE=language(result)
+    )
     wanted = _in_order(x, name)
     wanted = wanted[..., ::-1] if high else wanted
     check(session, found, wanted[..., :k].astype(kind(result)), zero_sign=False)
 
 
 def _best() -> Iterator[Case]:
-    sizes: tuple[tuple[Shape, int], ...] = (((64,), 8), ((8, 16), 1), ((4, 8), 8), ((128,), 2), ((2, 2, 16), 4), ((4, 32), 16), ((1, 64), 32))
+    sizes: tuple[tuple[Shape, int], ...] = (
+        ((64,), 8),
+        ((8, 16), 1),
+        ((4, 8), 8),
+        ((128,), 2),
+        ((2, 2, 16), 4),
+        ((4, 32), 16),
+        ((1, 64), 32),
+    )
     for index, name in enumerate(NUMBERS):
         for high in (True, False):
             shape, k = sizes[(index + 3 * high) % len(sizes)]
             run = functools.partial(_top, name, shape, k, high)
             text = f"tl.topk/{IR[name]}/{_text(shape)}_{k}_{'greatest' if high else 'least'}"
             result = extremum_type(name) if k < shape[-1] else name
-            yield _case(text, "tl.topk", run, *_compared(name), *_compared(result), tile=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(
+                text,
+                "tl.topk",
+                run,
+                *_compared(name),
+                *_compared(result),
+                tile=int(np.prod(shape)),
+                quick=index % 5 == 0,
+            )
 
 
 def _merge(name: str, shape: Shape, falling: bool, session: Session) -> None:
@@ -145,7 +178,10 @@ def _merge(name: str, shape: Shape, falling: bool, session: Session) -> None:
     rows = x.reshape(-1, shape[-1])
     for row in rows:
         cut = int(session.rng.integers(0, shape[-1] + 1))
-        row[:] = np.roll(np.concatenate([_in_order(row[:cut], name), _in_order(row[cut:], name)[::-1]]), int(session.rng.integers(0, shape[-1])))
+        row[:] = np.roll(
+            np.concatenate([_in_order(row[:cut], name), _in_order(row[cut:], name)[::-1]]),
+            int(session.rng.integers(0, shape[-1])),
+        )
     found = unset(x.shape, x.dtype)
     session.launch(merged, (1,), x, found, SHAPE=shape, DESCENDING=falling)
     wanted = _in_order(x, name)
@@ -158,7 +194,14 @@ def _merged() -> Iterator[Case]:
         shape, falling = shapes[index % len(shapes)], index % 2 == 1
         run = functools.partial(_merge, name, shape, falling)
         text = f"tl.bitonic_merge/{IR[name]}/{_text(shape)}_{'falling' if falling else 'rising'}"
-        yield _case(text, "tl.bitonic_merge", run, *_compared(name), tile=int(np.prod(shape)), quick=index % 5 == 0)
+        yield _case(
+            text,
+            "tl.bitonic_merge",
+            run,
+            *_compared(name),
+            tile=int(np.prod(shape)),
+            quick=index % 5 == 0,
+        )
 
 
 def _order(block: int, session: Session) -> None:
@@ -171,7 +214,14 @@ def _order(block: int, session: Session) -> None:
 
 def _by_keys() -> Iterator[Case]:
     for block in (16, 128, 1024):
-        yield _case(f"argsort/i32/{block}", "tl.sort", functools.partial(_order, block), "int32", tile=block, quick=block == 128)
+        yield _case(
+            f"argsort/i32/{block}",
+            "tl.sort",
+            functools.partial(_order, block),
+            "int32",
+            tile=block,
+            quick=block == 128,
+        )
 
 
 def _flip(name: str, shape: Shape, axis: int | None, session: Session) -> None:
@@ -193,7 +243,10 @@ def _flipped() -> Iterator[Case]:
         ((1,), 0),
     )
     for index, (shape, axis) in enumerate(rows):
-        for name in (("float32", "int8", "int64", "bfloat16")[index % 4], ("uint16", "float16", "bool", "int32")[(index + index // 4) % 4]):
+        for name in (
+            ("float32", "int8", "int64", "bfloat16")[index % 4],
+            ("uint16", "float16", "bool", "int32")[(index + index // 4) % 4],
+        ):
             run = functools.partial(_flip, name, shape, axis)
             text = f"tl.flip/{IR[name]}/{_text(shape)}_{'default' if axis is None else axis % len(shape)}"
             yield _case(text, "tl.flip", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)

@@ -62,7 +62,12 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _write(self, data: Mapping[str, Any]) -> None:
@@ -80,17 +85,25 @@ class Journal:
         with contextlib.suppress(ValueError):
             found = json.loads(lines[0])
         if not isinstance(found, dict) or not isinstance(found.get("run"), dict):
-            raise JournalError(f"{path} is not the journal of a run; remove it, or run without --resume")
+            raise JournalError(
+                f"{path} is not the journal of a run; remove it, or run without --resume"
+            )
         before = found["run"]
         changed = [
-            f"{name} was {before.get(name)!r} and is {identity.get(name)!r}" for name in {**before, **identity} if before.get(name) != identity.get(name)
+            f"{name} was {before.get(name)!r} and is {identity.get(name)!r}"
+            for name in {**before, **identity}
+            if before.get(name) != identity.get(name)
         ]
         if changed:
-            raise JournalError(f"{path} is the journal of another run: {'; '.join(changed)}. Run without --resume to begin anew")
+            raise JournalError(
+                f"{path} is the journal of another run: {'; '.join(changed)}. Run without --resume to begin anew"
+            )
         for number, line in enumerate(lines[1:], 2):
             try:
                 outcome = Outcome.from_json(json.loads(line))
             except (TypeError, ValueError) as error:
-                raise JournalError(f"{path}, line {number}, is damaged ({error}); run without --resume to begin anew") from None
+                raise JournalError(
+                    f"{path}, line {number}, is damaged ({error}); run without --resume to begin anew"
+                ) from None
             self.done[outcome.case] = outcome
         return whole

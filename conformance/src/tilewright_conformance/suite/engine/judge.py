@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 import time
 
-from tilewright.errors import AutotunerError, BackendError, CompilationError, LoweringError, OutOfResources, TilewrightError, UnknownOptionError
+from tilewright.errors import (
+    AutotunerError,
+    BackendError,
+    CompilationError,
+    LoweringError,
+    OutOfResources,
+    TilewrightError,
+    UnknownOptionError,
+)
 from tilewright_conformance.suite.case import Case, Outcome, Status
 from tilewright_conformance.suite.session import Session
 
@@ -29,15 +37,29 @@ def execute(case: Case, session: Session) -> Outcome:
         error = caught
     seconds = time.perf_counter() - started
     status, message = _judge(error, missing, session)
-    numbers = {name: float(value) for name, value in session.numbers.items() if math.isfinite(value)}
-    return Outcome(case.id, status, message[:_LONGEST], "" if error is None else type(error).__name__, numbers, seconds)
+    numbers = {
+        name: float(value) for name, value in session.numbers.items() if math.isfinite(value)
+    }
+    return Outcome(
+        case.id,
+        status,
+        message[:_LONGEST],
+        "" if error is None else type(error).__name__,
+        numbers,
+        seconds,
+    )
 
 
-def _judge(error: BaseException | None, missing: tuple[str, ...], session: Session) -> tuple[Status, str]:
+def _judge(
+    error: BaseException | None, missing: tuple[str, ...], session: Session
+) -> tuple[Status, str]:
     lacking = f"the backend does not declare {', '.join(missing)}"
     if error is None:
         if missing:
-            return Status.FAILED, f"{lacking}, and accepted it silently: declare it, or refuse it with an error"
+            return (
+                Status.FAILED,
+                f"{lacking}, and accepted it silently: declare it, or refuse it with an error",
+            )
         if not session.checks:
             return Status.ERROR, "the case demanded nothing: this is a defect of the suite"
         return Status.PASSED, ""
@@ -46,8 +68,14 @@ def _judge(error: BaseException | None, missing: tuple[str, ...], session: Sessi
         if is_refusal(error):
             return Status.NOT_SUPPORTED, text
         if isinstance(error, AssertionError):
-            return Status.FAILED, f"{lacking}, accepted it silently, and gave a wrong result: {text}"
-        return Status.ERROR, f"{lacking}, and met it with a {type(error).__name__}, which is no diagnostic: {text}"
+            return (
+                Status.FAILED,
+                f"{lacking}, accepted it silently, and gave a wrong result: {text}",
+            )
+        return (
+            Status.ERROR,
+            f"{lacking}, and met it with a {type(error).__name__}, which is no diagnostic: {text}",
+        )
     if isinstance(error, AssertionError):
         return Status.FAILED, text
     if is_refusal(error):
@@ -69,4 +97,6 @@ def is_refusal(error: BaseException) -> bool:
         return error.__cause__ is not None and is_refusal(error.__cause__)
     # The registry wraps what a plugin raised by mistake in a plain BackendError, chained to its
     # cause.
-    return isinstance(error, BackendError) and (error.__cause__ is None or isinstance(error.__cause__, TilewrightError))
+    return isinstance(error, BackendError) and (
+        error.__cause__ is None or isinstance(error.__cause__, TilewrightError)
+    )

@@ -60,7 +60,10 @@ class Lane:
             assert self._worker is not None
             outcome = self._worker.run(case, passed)
             passed = self._worker.passed
-            if outcome.status in (Status.CRASHED, Status.TIMED_OUT) or self._worker.memory - self._first_memory > self._setup.memory // 2:
+            if (
+                outcome.status in (Status.CRASHED, Status.TIMED_OUT)
+                or self._worker.memory - self._first_memory > self._setup.memory // 2
+            ):
                 self.stop()
             if outcome.status is not Status.PASSED or passed >= self._setup.repeat:
                 return outcome
@@ -89,7 +92,13 @@ class Lane:
                     raise
 
 
-def run_cases(cases: Sequence[Case], setup: Setup, *, workers: int = 0, on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+def run_cases(
+    cases: Sequence[Case],
+    setup: Setup,
+    *,
+    workers: int = 0,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
     """Run cases in parallel and return the outcomes in the order of ``cases``.
 
     Args:
@@ -143,7 +152,9 @@ def run_cases(cases: Sequence[Case], setup: Setup, *, workers: int = 0, on_outco
                 else:
                     failure = failure or item
                     stopping.set()
-        except BaseException:  # an interrupt, or on_outcome failed: nobody waits for what is running
+        except (
+            BaseException
+        ):  # an interrupt, or on_outcome failed: nobody waits for what is running
             stopping.set()
             for lane in lanes:
                 lane.abort()

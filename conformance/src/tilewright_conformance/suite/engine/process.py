@@ -102,7 +102,9 @@ class WorkerProcess:
                 if left <= 0:
                     self.kill()
                     text = f"no result within {limit:g} seconds (--time-scale allows a slow machine more){self._quote()}"
-                    return Outcome(case.id, Status.TIMED_OUT, text, "TimeLimit", {}, time.monotonic() - started)
+                    return Outcome(
+                        case.id, Status.TIMED_OUT, text, "TimeLimit", {}, time.monotonic() - started
+                    )
                 continue
             if answer is None:
                 return self._died(case, started, "while it ran the case")
@@ -112,7 +114,12 @@ class WorkerProcess:
                 outcome = Outcome.from_json(answer)
             except (TypeError, ValueError):
                 outcome = None  # not even of the right form
-            if outcome is not None and outcome.case == case.id and isinstance(reported, int) and reported >= passed + (outcome.status is Status.PASSED):
+            if (
+                outcome is not None
+                and outcome.case == case.id
+                and isinstance(reported, int)
+                and reported >= passed + (outcome.status is Status.PASSED)
+            ):
                 self.passed = reported
                 grown = self.memory - before
                 if grown > self._setup.memory:
@@ -120,10 +127,17 @@ class WorkerProcess:
                 if spent:
                     self.kill()
                 if grown >= _NOTED:
-                    outcome = dataclasses.replace(outcome, numbers={**outcome.numbers, "grown_mib": grown >> 20})
+                    outcome = dataclasses.replace(
+                        outcome, numbers={**outcome.numbers, "grown_mib": grown >> 20}
+                    )
                 return outcome
             self.kill()
-            return Outcome(case.id, Status.CRASHED, f"the worker process answered {answer!r:.200}, which is no outcome of the case", "Garbage")
+            return Outcome(
+                case.id,
+                Status.CRASHED,
+                f"the worker process answered {answer!r:.200}, which is no outcome of the case",
+                "Garbage",
+            )
 
     def stop(self) -> None:
         """End the process, with every process it has started."""
@@ -149,14 +163,18 @@ class WorkerProcess:
             answer = self._answers.get(timeout=self._setup.start_limit)
         except queue.Empty:
             self.kill()
-            raise WorkerRefusedError(f"backend {self._setup.backend!r} was not loaded within {self._setup.start_limit:g} seconds{self._quote()}") from None
+            raise WorkerRefusedError(
+                f"backend {self._setup.backend!r} was not loaded within {self._setup.start_limit:g} seconds{self._quote()}"
+            ) from None
         if answer is not None and "ready" in answer:
             return
         if answer is not None and "refused" in answer:
             self.stop()
             raise WorkerRefusedError(str(answer["refused"]))
         self._process.wait()
-        raise WorkerRefusedError(f"loading backend {self._setup.backend!r} ended the process ({self._ending()}){self._quote()}")
+        raise WorkerRefusedError(
+            f"loading backend {self._setup.backend!r} ended the process ({self._ending()}){self._quote()}"
+        )
 
     def _read(self) -> None:
         """Take answers from the process until it ends; on a thread of its own."""
@@ -177,10 +195,14 @@ class WorkerProcess:
 
     def _died(self, case: Case, started: float, when: str) -> Outcome:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=2)  # its output ends a moment before it does; a signal of ours would hide how it ended
+            self._process.wait(
+                timeout=2
+            )  # its output ends a moment before it does; a signal of ours would hide how it ended
         self.kill()
         text = f"the worker process died {when} ({self._ending()}){self._quote()}"
-        return Outcome(case.id, Status.CRASHED, text, self._ending(), {}, time.monotonic() - started)
+        return Outcome(
+            case.id, Status.CRASHED, text, self._ending(), {}, time.monotonic() - started
+        )
 
     def _ending(self) -> str:
         code = self._process.returncode

@@ -60,7 +60,10 @@ class Setup:
 
     @classmethod
     def from_text(cls, text: str) -> Setup:
-        data = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+        data = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in json.loads(text).items()
+        }
         return cls(**cast(dict[str, Any], data))
 
 
@@ -78,7 +81,11 @@ def load_plugins(setup: Setup) -> EmulatedDevice | None:
     for reference in setup.load:
         module, _, name = reference.partition(":")
         plugin = importlib.import_module(module)
-        registry().register(getattr(plugin, name) if name else plugin, setup.backend, distribution=f"loaded from {reference}")
+        registry().register(
+            getattr(plugin, name) if name else plugin,
+            setup.backend,
+            distribution=f"loaded from {reference}",
+        )
     if not setup.emulate:
         return None
     from tilewright.plugins.emulators import emulate
@@ -93,7 +100,19 @@ def identity_of(setup: Setup, about: Mapping[str, Any], cases: Catalogue) -> dic
     """
     given = asdict(setup)
     return {
-        **{name: given[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate", "repeat")},
+        **{
+            name: given[name]
+            for name in (
+                "backend",
+                "seed",
+                "quick",
+                "load",
+                "time_scale",
+                "memory",
+                "emulate",
+                "repeat",
+            )
+        },
         "suite": suite_version(),
         "catalogue": cases.digest(),
         "core": about["core"]["version"],

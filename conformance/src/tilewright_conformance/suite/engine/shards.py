@@ -39,7 +39,9 @@ def _described(setup: str, wheels: tuple[Path, ...]) -> dict[str, Any]:
     return provenance(Subject(given.backend), wheels)
 
 
-def run_part(setup: Setup, ids: Sequence[str], identity: Mapping[str, Any], workers: int) -> list[dict[str, Any]]:
+def run_part(
+    setup: Setup, ids: Sequence[str], identity: Mapping[str, Any], workers: int
+) -> list[dict[str, Any]]:
     """Run some cases on a worker and return their outcomes as JSON-able data.
 
     Raises:
@@ -49,10 +51,19 @@ def run_part(setup: Setup, ids: Sequence[str], identity: Mapping[str, Any], work
 
     cases = catalogue(setup.packages)
     here = identity_of(setup, described(setup, ()), cases)
-    differing = [f"{name} is {here.get(name)!r}, and that of the run {identity.get(name)!r}" for name in identity if here.get(name) != identity[name]]
+    differing = [
+        f"{name} is {here.get(name)!r}, and that of the run {identity.get(name)!r}"
+        for name in identity
+        if here.get(name) != identity[name]
+    ]
     if differing:
-        raise WorkerRefusedError(f"the worker on {platform.node()} is not like the others: {'; '.join(differing)}")
-    return [outcome.as_json() for outcome in run_cases([cases[id_] for id_ in ids], setup, workers=workers)]
+        raise WorkerRefusedError(
+            f"the worker on {platform.node()} is not like the others: {'; '.join(differing)}"
+        )
+    return [
+        outcome.as_json()
+        for outcome in run_cases([cases[id_] for id_ in ids], setup, workers=workers)
+    ]
 
 
 def run_shards(
@@ -89,10 +100,15 @@ def run_shards(
 
     together = [case.id for case in cases if not case.alone]
     size = max(1, min(part, len(together)))
-    waiting = {executor.submit(run_part, setup, together[at : at + size], identity, workers) for at in range(0, len(together), size)}
+    waiting = {
+        executor.submit(run_part, setup, together[at : at + size], identity, workers)
+        for at in range(0, len(together), size)
+    }
     try:
         while waiting:
-            done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            done, waiting = concurrent.futures.wait(
+                waiting, return_when=concurrent.futures.FIRST_COMPLETED
+            )
             for future in done:
                 take(future)
         for case in cases:

@@ -58,11 +58,21 @@ def main(arguments: Sequence[str]) -> int:
             case = cases[case_id]
             outcome, passed = repeated(case, subject, setup, passed)
             if emulated is not None and emulated.error is not None:
-                outcome = dataclasses.replace(outcome, message=f"{outcome.message}\nThe emulated device found: {emulated.error}")
+                outcome = dataclasses.replace(
+                    outcome,
+                    message=f"{outcome.message}\nThe emulated device found: {emulated.error}",
+                )
         except BaseException as error:  # a family that does not import; the engine's own mistakes
-            outcome = Outcome(case_id, Status.ERROR, f"the case could not be run: {type(error).__name__}: {error}", type(error).__name__)
+            outcome = Outcome(
+                case_id,
+                Status.ERROR,
+                f"the case could not be run: {type(error).__name__}: {error}",
+                type(error).__name__,
+            )
         _collect()
-        _write(answers, {**outcome.as_json(), "passed": passed, "spent": not _answers(subject.memory)})
+        _write(
+            answers, {**outcome.as_json(), "passed": passed, "spent": not _answers(subject.memory)}
+        )
     return 0
 
 

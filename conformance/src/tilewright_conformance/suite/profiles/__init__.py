@@ -33,11 +33,19 @@ _CORE = Needs(frozenset(map(str, (*INTEGERS, F16, BF16, F32))), tile_elements=1 
 #: What a backend has to declare for each profile. A case that needs no more than this must pass.
 REQUIRES: dict[str, Needs] = {
     **dict.fromkeys(PROFILES, _CORE),
-    "matmul": _CORE | Needs(dot=frozenset({("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("i8", "i32")}), dot_shape=(16, 16, 16)),
+    "matmul": _CORE
+    | Needs(
+        dot=frozenset({("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("i8", "i32")}),
+        dot_shape=(16, 16, 16),
+    ),
     "atomics": _CORE
     | Needs(
         atomics=frozenset(
-            {(element, kind) for element in ("i32", "u32") for kind in ("add", "min", "max", "and", "or", "xor", "xchg", "cas")}
+            {
+                (element, kind)
+                for element in ("i32", "u32")
+                for kind in ("add", "min", "max", "and", "or", "xor", "xchg", "cas")
+            }
             | {("f32", "add"), ("i64", "add"), ("u64", "add"), ("i64", "cas"), ("u64", "cas")}
         )
     ),
@@ -49,10 +57,50 @@ REQUIRES: dict[str, Needs] = {
 _CORE_USES = frozenset(
     (
         *("constant", "arange", "program_id", "num_programs", "cast", "bitcast", "select", "cmp"),
-        *("add", "sub", "mul", "div", "rem", "neg", "abs", "fma", "min", "max", "sqrt", "floor", "ceil", "round_even", "trunc", "copysign", "ldexp"),
+        *(
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "rem",
+            "neg",
+            "abs",
+            "fma",
+            "min",
+            "max",
+            "sqrt",
+            "floor",
+            "ceil",
+            "round_even",
+            "trunc",
+            "copysign",
+            "ldexp",
+        ),
         *("and", "or", "xor", "shl", "shr", "mulhi", "clz", "popcount"),
-        *("splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split"),
-        *("addptr", "load", "store", "barrier", "reduce", "if", "for", "yield", "return", "assume", "hint"),
+        *(
+            "splat",
+            "unsplat",
+            "broadcast",
+            "expand_dims",
+            "reshape",
+            "permute",
+            "cat",
+            "join",
+            "split",
+        ),
+        *(
+            "addptr",
+            "load",
+            "store",
+            "barrier",
+            "reduce",
+            "if",
+            "for",
+            "yield",
+            "return",
+            "assume",
+            "hint",
+        ),
     )
 )
 _WHILE = ("while", "condition")
@@ -66,14 +114,22 @@ USES: dict[str, frozenset[str]] = {
     "control": _CORE_USES | {*_WHILE, "scan", "map"},
     "matmul": _CORE_USES | {"dot", *_WHILE, "exp", "exp2", "log"},  # functions for attention
     "atomics": _CORE_USES | {"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", *_WHILE},
-    "descriptors": _CORE_USES | {"make_descriptor", *(f"descriptor_{name}" for name in ("load", "store", "gather", "scatter", "extent", "stride"))},
+    "descriptors": _CORE_USES
+    | {
+        "make_descriptor",
+        *(
+            f"descriptor_{name}"
+            for name in ("load", "store", "gather", "scatter", "extent", "stride")
+        ),
+    },
     "perf": _CORE_USES | {"dot", "exp"},
 }
 
 #: Operations that a backend has to lower for each profile, where all others are decomposed
 #: (``Manifest.lowers``); perf needs fast matmuls.
 OPERATIONS: dict[str, frozenset[str]] = {
-    profile: remaining(used - {"dot"}) | (used & {"dot"}) if profile == "perf" else remaining(used) for profile, used in USES.items()
+    profile: remaining(used - {"dot"}) | (used & {"dot"}) if profile == "perf" else remaining(used)
+    for profile, used in USES.items()
 }
 
 
@@ -145,7 +201,10 @@ def recorded_fingerprints(version: str, file: Path = _FILE) -> dict[str, dict[st
         table = tomllib.loads(file.read_text(encoding="utf-8"))
         if table.pop("suite") != version:
             raise ProfileError(f"this suite has no required cases of version {version}")
-        return {profile: {family: Fingerprint(**row) for family, row in families.items()} for profile, families in table.items()}
+        return {
+            profile: {family: Fingerprint(**row) for family, row in families.items()}
+            for profile, families in table.items()
+        }
     except (AttributeError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(f"{file} is damaged: {error}") from None
 
@@ -201,29 +260,55 @@ def claim(
     if changed:
         reasons.append(f"the cases of {', '.join(changed)} are not those of the suite's version")
     if unknown:
-        remedy = "install the file itself, or name it: --wheel FILE; what PYTHONPATH hides is of none"
-        reasons.append(f"{', '.join(unknown)}: not installed from a wheel whose hash is known ({remedy})")
+        remedy = (
+            "install the file itself, or name it: --wheel FILE; what PYTHONPATH hides is of none"
+        )
+        reasons.append(
+            f"{', '.join(unknown)}: not installed from a wheel whose hash is known ({remedy})"
+        )
     missing = REQUIRES[profile].missing(capabilities)
     if missing:
-        reasons.append(f"the backend does not declare {', '.join(missing[:3])}{f' and {len(missing) - 3} more' if missing[3:] else ''}")
+        reasons.append(
+            f"the backend does not declare {', '.join(missing[:3])}{f' and {len(missing) - 3} more' if missing[3:] else ''}"
+        )
     absent = [id_ for id_ in listed if id_ not in outcomes]
     if absent:
-        reasons.append(f"{len(absent)} of {len(listed)} cases that must pass were not run{_examples(absent)}")
-    failing = [id_ for id_ in listed if id_ in outcomes and outcomes[id_].status is not Status.PASSED and id_ not in waived]
+        reasons.append(
+            f"{len(absent)} of {len(listed)} cases that must pass were not run{_examples(absent)}"
+        )
+    failing = [
+        id_
+        for id_ in listed
+        if id_ in outcomes and outcomes[id_].status is not Status.PASSED and id_ not in waived
+    ]
     if failing:
-        reasons.append(f"{len(failing)} of {len(listed)} cases that must pass did not{_examples(failing)}")
+        reasons.append(
+            f"{len(failing)} of {len(listed)} cases that must pass did not{_examples(failing)}"
+        )
     known = set(listed)
-    others = [id_ for id_, own in profiles_of.items() if own == profile and id_ not in known and not _harmless(outcomes[id_], expectations)]
-    spared = [id_ for id_, own in profiles_of.items() if own == profile and id_ in waived and outcomes[id_].status is not Status.PASSED]
+    others = [
+        id_
+        for id_, own in profiles_of.items()
+        if own == profile and id_ not in known and not _harmless(outcomes[id_], expectations)
+    ]
+    spared = [
+        id_
+        for id_, own in profiles_of.items()
+        if own == profile and id_ in waived and outcomes[id_].status is not Status.PASSED
+    ]
     others = [id_ for id_ in others if id_ not in waived]
     if others:
-        reasons.append(f"{len(others)} further cases were neither passed nor refused{_examples(others)}")
+        reasons.append(
+            f"{len(others)} further cases were neither passed nor refused{_examples(others)}"
+        )
     return Claim(profile, tuple(reasons), tuple(spared))
 
 
 def _harmless(outcome: Outcome, expectations: Expectations) -> bool:
     verdict, entry = expectations.verdict(outcome), expectations.of(outcome.case)
-    return verdict is Verdict.GOOD or (verdict is Verdict.EXPECTED and entry is not None and entry.kind != "notyet")
+    return verdict is Verdict.GOOD or (
+        verdict is Verdict.EXPECTED and entry is not None and entry.kind != "notyet"
+    )
 
 
 def _examples(ids: list[str]) -> str:
@@ -237,7 +322,10 @@ def _covers(required: Needs, needs: Needs) -> bool:
         needs.dtypes <= required.dtypes
         and needs.dot <= required.dot
         and needs.dot_precisions <= required.dot_precisions
-        and (needs.dot_shape is None or all(own >= minimum for own, minimum in zip(needs.dot_shape, shape, strict=True)))
+        and (
+            needs.dot_shape is None
+            or all(own >= minimum for own, minimum in zip(needs.dot_shape, shape, strict=True))
+        )
         and needs.atomics <= required.atomics
         and needs.features <= required.features
         and (required.any_extent or not needs.any_extent)

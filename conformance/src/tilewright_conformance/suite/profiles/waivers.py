@@ -55,7 +55,12 @@ class Waiver:
 
     def holds(self, backend: str, device: str, suite: str, day: datetime.date) -> bool:
         """Return whether it holds for a backend, a device and a version of the suite on a day."""
-        return backend == self.backend and suite == self.suite and fnmatchcase(device, self.device) and day <= self.expires
+        return (
+            backend == self.backend
+            and suite == self.suite
+            and fnmatchcase(device, self.device)
+            and day <= self.expires
+        )
 
 
 @functools.cache
@@ -72,9 +77,13 @@ def read_waivers(path: Path) -> tuple[Waiver, ...]:
         tomllib.TOMLDecodeError, OSError: it cannot be read.
     """
     found, names = [], {field.name for field in fields(Waiver)}
-    for number, row in enumerate(tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", []), 1):
+    for number, row in enumerate(
+        tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", []), 1
+    ):
         if set(row) != names:
-            raise WaiverError(f"waiver {number} must have exactly {', '.join(sorted(names))}, not {', '.join(sorted(row))}")
+            raise WaiverError(
+                f"waiver {number} must have exactly {', '.join(sorted(names))}, not {', '.join(sorted(row))}"
+            )
         try:
             found.append(Waiver(**row))
         except WaiverError as error:
@@ -85,6 +94,15 @@ def read_waivers(path: Path) -> tuple[Waiver, ...]:
 def waived_cases(document: Mapping[str, Any], rows: Iterable[Waiver]) -> frozenset[str]:
     """The cases of a report that rows spare."""
     day = datetime.datetime.fromisoformat(document["run"]["started"]).date()
-    about = document["backend"]["name"], document["device"]["name"], document["suite"]["version"], day
+    about = (
+        document["backend"]["name"],
+        document["device"]["name"],
+        document["suite"]["version"],
+        day,
+    )
     valid = [row for row in rows if row.holds(*about)]
-    return frozenset(result["case"] for result in document["results"] if any(fnmatchcase(result["case"], row.case) for row in valid))
+    return frozenset(
+        result["case"]
+        for result in document["results"]
+        if any(fnmatchcase(result["case"], row.case) for row in valid)
+    )

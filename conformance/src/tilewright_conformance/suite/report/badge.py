@@ -32,7 +32,10 @@ def badge(document: Document) -> str:
     device = document["device"]["name"]
     label = f"tilewright · {document['backend']['name']} {document['backend']['version']} · {device if len(device) <= _DEVICE else device[: _DEVICE - 1] + '…'}"
     return _picture(
-        label, text, colour, f"{document['backend']['name']} {document['backend']['version']} on {device}, suite {document['suite']['version']}: {text}"
+        label,
+        text,
+        colour,
+        f"{document['backend']['name']} {document['backend']['version']} on {device}, suite {document['suite']['version']}: {text}",
     )
 
 

@@ -30,7 +30,9 @@ class Difference:
 
 def differences(first: Document, second: Document) -> list[Difference]:
     """List the differences of two reports, the worst first."""
-    before, after = ({result["case"]: result for result in document["results"]} for document in (first, second))
+    before, after = (
+        {result["case"]: result for result in document["results"]} for document in (first, second)
+    )
     found = []
     for case in dict.fromkeys((*before, *after)):
         a, b = before.get(case), after.get(case)
@@ -39,7 +41,14 @@ def differences(first: Document, second: Document) -> list[Difference]:
             continue
         old, new = a["numbers"].get("ulp", 0.0), b["numbers"].get("ulp", 0.0)
         if max(old, new) > _FACTOR * min(old, new) and abs(old - new) > _UNITS:
-            found.append(Difference(case, "less exact" if new > old else "more exact", f"{old:.3g} ULP", f"{new:.3g} ULP"))
+            found.append(
+                Difference(
+                    case,
+                    "less exact" if new > old else "more exact",
+                    f"{old:.3g} ULP",
+                    f"{new:.3g} ULP",
+                )
+            )
     order = ("worse", "other", "less exact", "more exact", "better")
     return sorted(found, key=lambda difference: (order.index(difference.kind), difference.case))
 
@@ -53,7 +62,10 @@ def comparison(first: Document, second: Document) -> str:
     lines.append("")
     width = max((len(difference.case) for difference in found), default=0)
     lines += [f"{one.kind:10}  {one.case:{width}}  {one.before} -> {one.after}" for one in found]
-    counts = ", ".join(f"{sum(one.kind == kind for one in found)} {kind}" for kind in dict.fromkeys(one.kind for one in found))
+    counts = ", ".join(
+        f"{sum(one.kind == kind for one in found)} {kind}"
+        for kind in dict.fromkeys(one.kind for one in found)
+    )
     lines.append(f"{len(found)} differences: {counts}" if found else "no differences")
     return "\n".join(lines)
 
@@ -76,8 +88,21 @@ def _about(*documents: Document) -> list[tuple[str, list[str]]]:
         row("suite", "suite", "version"),
         row("core", "core", "version"),
         row("seed", "run", "seed"),
-        ("claims", [", ".join(claim["profile"] for claim in document["claims"] if claim["holds"]) or "none" for document in documents]),
-        ("passed", [f"{document['summary']['total'].get('passed', 0)} of {len(document['results'])}" for document in documents]),
+        (
+            "claims",
+            [
+                ", ".join(claim["profile"] for claim in document["claims"] if claim["holds"])
+                or "none"
+                for document in documents
+            ],
+        ),
+        (
+            "passed",
+            [
+                f"{document['summary']['total'].get('passed', 0)} of {len(document['results'])}"
+                for document in documents
+            ],
+        ),
     ]
 
 

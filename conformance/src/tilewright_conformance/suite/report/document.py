@@ -21,10 +21,25 @@ from typing import Any
 from tilewright.runtime.storage.files import write_whole
 from tilewright_conformance.suite.case import PROFILES, Case, Outcome, Status
 from tilewright_conformance.suite.catalogue import Catalogue, drawn
-from tilewright_conformance.suite.expectations import ExpectationError, Expectations, Verdict, entries_from
-from tilewright_conformance.suite.profiles import ProfileError, changed_families, claim, required_cases
+from tilewright_conformance.suite.expectations import (
+    ExpectationError,
+    Expectations,
+    Verdict,
+    entries_from,
+)
+from tilewright_conformance.suite.profiles import (
+    ProfileError,
+    changed_families,
+    claim,
+    required_cases,
+)
 from tilewright_conformance.suite.profiles.waivers import waived_cases, waivers
-from tilewright_conformance.suite.provenance import capabilities_from_json, normal_name, suite_version, wheel_name
+from tilewright_conformance.suite.provenance import (
+    capabilities_from_json,
+    normal_name,
+    suite_version,
+    wheel_name,
+)
 from tilewright_conformance.suite.report.plain_text import objections, plain
 from tilewright_conformance.suite.report.schema import schema, violations
 
@@ -60,7 +75,9 @@ def build(
     capabilities = capabilities_from_json(about["backend"]["capabilities"])
     results = []
     for case in cases:
-        outcome = outcomes.get(case.id) or Outcome(case.id, Status.SKIPPED, "the run ended before it")
+        outcome = outcomes.get(case.id) or Outcome(
+            case.id, Status.SKIPPED, "the run ended before it"
+        )
         results.append(
             {
                 **outcome.as_json(),
@@ -73,7 +90,11 @@ def build(
     document: Document = {
         "format": FORMAT,
         "format_version": 2,
-        "suite": {"version": suite_version(), "catalogue": catalogue.digest(), "cases": sum(1 for _ in catalogue)},
+        "suite": {
+            "version": suite_version(),
+            "catalogue": catalogue.digest(),
+            "cases": sum(1 for _ in catalogue),
+        },
         **plain(about),
         "run": plain(run),
         "expectations": plain(expectations.as_json()),
@@ -98,9 +119,13 @@ def checksum(document: Mapping[str, Any]) -> str:
     Raises:
         ReportError: it holds what JSON does not have, such as NaN.
     """
-    content = {name: value for name, value in document.items() if name not in ("checksum", "signature")}
+    content = {
+        name: value for name, value in document.items() if name not in ("checksum", "signature")
+    }
     try:
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        text = json.dumps(
+            content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+        )
     except ValueError as error:
         raise ReportError(f"a report holds plain JSON: {error}") from None
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -108,7 +133,9 @@ def checksum(document: Mapping[str, Any]) -> str:
 
 def write(document: Document, path: Path) -> None:
     """Write a document as a file."""
-    write_whole(path, (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    write_whole(
+        path, (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+    )
 
 
 def read(path: Path) -> Document:
@@ -120,7 +147,13 @@ def read(path: Path) -> Document:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        document = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
+        document = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_number,
+            parse_float=_number,
+            parse_constant=_number,
+        )
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path} is not JSON: {error}") from None
     problems = _problems(document)
@@ -136,7 +169,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError(f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} is there twice in one object")
+        raise ValueError(
+            f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} is there twice in one object"
+        )
     return found
 
 
@@ -151,7 +186,10 @@ def _number(text: str) -> int | float:
 def outcomes_of(document: Document) -> dict[str, Outcome]:
     """The outcomes by case."""
     fields = ("case", "status", "message", "exception", "numbers", "seconds")
-    return {result["case"]: Outcome(**{name: result[name] for name in fields}) for result in document["results"]}
+    return {
+        result["case"]: Outcome(**{name: result[name] for name in fields})
+        for result in document["results"]
+    }
 
 
 def verify(document: Document, catalogue: Catalogue) -> None:
@@ -177,10 +215,18 @@ def verify(document: Document, catalogue: Catalogue) -> None:
             f"the report is of suite {suite['version']}, and this is {suite_version()}: verify it with pip install tilewright-conformance=={suite['version']}"
         )
     if suite["catalogue"] != catalogue.digest():
-        raise ReportError(f"the report was made with other cases than suite {suite['version']} has: its catalogue was changed")
-    changed = [f"{facts['name']}: {', '.join(facts['modified'][:3])}" for facts in document["distributions"] if facts["modified"]]
+        raise ReportError(
+            f"the report was made with other cases than suite {suite['version']} has: its catalogue was changed"
+        )
+    changed = [
+        f"{facts['name']}: {', '.join(facts['modified'][:3])}"
+        for facts in document["distributions"]
+        if facts["modified"]
+    ]
     if changed:
-        raise ReportError(f"the report was made with an installation whose files had been changed: {'; '.join(changed)}")
+        raise ReportError(
+            f"the report was made with an installation whose files had been changed: {'; '.join(changed)}"
+        )
     _verify_results(document, catalogue)
 
 
@@ -199,7 +245,9 @@ def check_wheels(document: Document, wheels: Iterable[Path]) -> None:
             raise ReportError(f"nothing of {path.name} took part in it, but {', '.join(stated)}")
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if found != stated[name]:
-            raise ReportError(f"it is not of {path.name}, which has the hash {found}: its {name} is of {stated[name] or 'no wheel that is known'}")
+            raise ReportError(
+                f"it is not of {path.name}, which has the hash {found}: its {name} is of {stated[name] or 'no wheel that is known'}"
+            )
 
 
 def _verify_results(document: Document, catalogue: Catalogue) -> None:
@@ -213,31 +261,49 @@ def _verify_results(document: Document, catalogue: Catalogue) -> None:
         raise ReportError(f"the expectations break a rule: {error}") from None
     outcomes = outcomes_of(document)
     if len(outcomes) != len(document["results"]):
-        twice = [case for case, count in Counter(result["case"] for result in document["results"]).items() if count > 1]
+        twice = [
+            case
+            for case, count in Counter(result["case"] for result in document["results"]).items()
+            if count > 1
+        ]
         raise ReportError(f"the report has two results for {twice[0]}")
     run = document["run"]
-    selected = catalogue.select(profiles=run["profiles"], patterns=run["patterns"], quick=run["quick"])
+    selected = catalogue.select(
+        profiles=run["profiles"], patterns=run["patterns"], quick=run["quick"]
+    )
     if run["sample"]:
         selected = drawn(selected, run["sample"], run["seed"])
     if [case.id for case in selected] != list(outcomes):
         unlike = sorted({case.id for case in selected} ^ set(outcomes))
-        raise ReportError(f"the results are not of the cases that such a run selects: {', '.join(unlike[:3]) or 'their order differs'}")
+        raise ReportError(
+            f"the results are not of the cases that such a run selects: {', '.join(unlike[:3]) or 'their order differs'}"
+        )
     capabilities = capabilities_from_json(document["backend"]["capabilities"])
     for case, result in zip(selected, document["results"], strict=True):
         if (result["profile"], result["subject"]) != (case.profile, case.subject):
-            raise ReportError(f"{case.id}: profile and subject are {case.profile} and {case.subject}, not {result['profile']} and {result['subject']}")
+            raise ReportError(
+                f"{case.id}: profile and subject are {case.profile} and {case.subject}, not {result['profile']} and {result['subject']}"
+            )
         outcome = outcomes[case.id]
         if outcome.status is Status.NOT_SUPPORTED and not case.needs.missing(capabilities):
-            raise ReportError(f"{case.id} is not-supported, though the backend declares all it needs")
+            raise ReportError(
+                f"{case.id} is not-supported, though the backend declares all it needs"
+            )
         if outcome.status is Status.PASSED and case.needs.missing(capabilities):
-            raise ReportError(f"{case.id} is passed, though the backend does not declare {', '.join(case.needs.missing(capabilities))}")
+            raise ReportError(
+                f"{case.id} is passed, though the backend does not declare {', '.join(case.needs.missing(capabilities))}"
+            )
         if result["lacks"] != list(case.needs.missing(capabilities)):
-            raise ReportError(f"{case.id}: what the backend lacks for it is {', '.join(case.needs.missing(capabilities)) or 'nothing'}")
+            raise ReportError(
+                f"{case.id}: what the backend lacks for it is {', '.join(case.needs.missing(capabilities)) or 'nothing'}"
+            )
         if any(not math.isfinite(number) for number in outcome.numbers.values()):
             raise ReportError(f"{case.id}: its numbers are not finite")
         verdict = expectations.verdict(outcome)
         if result["verdict"] != verdict:
-            raise ReportError(f"{case.id}: the verdict of its result is {verdict}, not {result['verdict']}")
+            raise ReportError(
+                f"{case.id}: the verdict of its result is {verdict}, not {result['verdict']}"
+            )
     if document["summary"] != _summary(document["results"]):
         raise ReportError("the summary does not follow from the results")
     try:
@@ -261,7 +327,9 @@ def _summary(results: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(counts.items())) for name, counts in found.items()}
 
 
-def _claims(document: Document, expectations: Expectations, catalogue: Catalogue) -> list[dict[str, Any]]:
+def _claims(
+    document: Document, expectations: Expectations, catalogue: Catalogue
+) -> list[dict[str, Any]]:
     required = required_cases(catalogue)
     changed = changed_families(catalogue, document["suite"]["version"])
     outcomes = outcomes_of(document)
@@ -284,13 +352,24 @@ def _claims(document: Document, expectations: Expectations, catalogue: Catalogue
             unknown=unknown,
             changed=changed.get(profile, ()),
         )
-        claims.append({"profile": profile, "holds": found.holds, "reasons": list(found.reasons), "waived": list(found.waived)})
+        claims.append(
+            {
+                "profile": profile,
+                "holds": found.holds,
+                "reasons": list(found.reasons),
+                "waived": list(found.waived),
+            }
+        )
     return claims
 
 
 def _without_wheel(document: Document) -> list[str]:
     """Names of software in the run that is no wheel with a known hash, and so not reproducible."""
-    found = [facts["name"] for facts in document["distributions"] if facts["editable"] or not facts["wheel"]]
+    found = [
+        facts["name"]
+        for facts in document["distributions"]
+        if facts["editable"] or not facts["wheel"]
+    ]
     backend = document["backend"]
     if " from " in backend["distribution"]:  # loaded from a module, which no distribution brought
         found.append(backend["name"])

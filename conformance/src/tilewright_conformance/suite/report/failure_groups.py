@@ -16,13 +16,24 @@ from tilewright_conformance.suite.report.document import BAD, Document
 
 _OPERATION = r"[a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*"
 #: how refusals name an operation that has no lowering
-_LOWERS = tuple(map(re.compile, (rf"does not lower ({_OPERATION})", rf"operation ({_OPERATION}) at .* has no lowering", rf"\b({_OPERATION}) has no lowering")))
+_LOWERS = tuple(
+    map(
+        re.compile,
+        (
+            rf"does not lower ({_OPERATION})",
+            rf"operation ({_OPERATION}) at .* has no lowering",
+            rf"\b({_OPERATION}) has no lowering",
+        ),
+    )
+)
 #: and the kernel's further ones
 _ALSO = re.compile(rf"this kernel also needs ((?:{_OPERATION})(?:, {_OPERATION})*)")
 _DECLARES = re.compile(r"does not declare ([^;]*?)(?:;|, and (?:accepted|met) it|$)", re.M)
 _ATOMIC = re.compile(r"atomic \w+ on (\w+)")
 #: what differs between messages of one cause: places, quoted text, numbers
-_PARTICULAR = re.compile(r"\S+\.(?:py|toml|cc?|cu|so)(?::\d+)*|(?<!\w)['\"`][^'\"`]*['\"`]|0x[0-9a-fA-F]+|(?<![\w.])[-+]?\d[\d.,]*(?:e[-+]?\d+)?(?!\w)")
+_PARTICULAR = re.compile(
+    r"\S+\.(?:py|toml|cc?|cu|so)(?::\d+)*|(?<!\w)['\"`][^'\"`]*['\"`]|0x[0-9a-fA-F]+|(?<![\w.])[-+]?\d[\d.,]*(?:e[-+]?\d+)?(?!\w)"
+)
 _LONGEST = 160
 
 
@@ -44,10 +55,19 @@ class Cause:
         count = f"{self.unblocks} case{'s' * (self.unblocks != 1)}"
         if not self.text.startswith("lower "):
             return f"{self.text}: {count}"
-        return f"{self.text}: unblocks {count}" if self.unblocks else f"{self.text}: {len(self.cases)} cases need it and more"
+        return (
+            f"{self.text}: unblocks {count}"
+            if self.unblocks
+            else f"{self.text}: {len(self.cases)} cases need it and more"
+        )
 
     def as_json(self) -> dict[str, Any]:
-        return {"text": self.text, "line": str(self), "cases": list(self.cases), "unblocks": self.unblocks}
+        return {
+            "text": self.text,
+            "line": str(self),
+            "cases": list(self.cases),
+            "unblocks": self.unblocks,
+        }
 
 
 def failures(document: Document) -> list[Cause]:
@@ -66,9 +86,15 @@ def failures(document: Document) -> list[Cause]:
             waiting[result["case"]] = operations
         else:
             others.setdefault(_failure(result), []).append(result["case"])
-    causes = [*_to_lower(waiting), *(Cause(text, tuple(cases), len(cases)) for text, cases in others.items())]
+    causes = [
+        *_to_lower(waiting),
+        *(Cause(text, tuple(cases), len(cases)) for text, cases in others.items()),
+    ]
     lowered = [cause for cause in causes if cause.text.startswith("lower ")]
-    rest = sorted((cause for cause in causes if not cause.text.startswith("lower ")), key=lambda cause: -cause.unblocks)
+    rest = sorted(
+        (cause for cause in causes if not cause.text.startswith("lower ")),
+        key=lambda cause: -cause.unblocks,
+    )
     return [*lowered, *rest]
 
 
@@ -97,7 +123,9 @@ def unsupported(document: Document) -> list[Cause]:
     found: dict[str, list[str]] = {}
     for result in document["results"]:
         if result["status"] == "not-supported" and result["verdict"] not in BAD:
-            for reason in dict.fromkeys(_ATOMIC.sub(r"atomic updates of \1", lacking) for lacking in result["lacks"]):
+            for reason in dict.fromkeys(
+                _ATOMIC.sub(r"atomic updates of \1", lacking) for lacking in result["lacks"]
+            ):
                 found.setdefault(reason, []).append(result["case"])
     causes = [Cause(reason, tuple(cases), len(cases)) for reason, cases in found.items()]
     return sorted(causes, key=lambda cause: (-cause.unblocks, cause.text))

@@ -22,14 +22,27 @@ def page(document: Document) -> str:
     frame = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     title = f"{document['backend']['name']} {document['backend']['version']} on {document['device']['name']}"
     found = {
-        name: [cause.as_json() for cause in of(document)] for name, of in (("failures", failure_groups.failures), ("unsupported", failure_groups.unsupported))
+        name: [cause.as_json() for cause in of(document)]
+        for name, of in (
+            ("failures", failure_groups.failures),
+            ("unsupported", failure_groups.unsupported),
+        )
     }
-    parts = {"title": escape(title), "badge": badge(document), "causes": _script(found), "data": _script(document)}
+    parts = {
+        "title": escape(title),
+        "badge": badge(document),
+        "causes": _script(found),
+        "data": _script(document),
+    }
     # The frame alone is looked through: texts of a report may have braces, too.
     head, *rest = frame.split("{{")
-    return head + "".join(parts[name] + after for name, _, after in (piece.partition("}}") for piece in rest))
+    return head + "".join(
+        parts[name] + after for name, _, after in (piece.partition("}}") for piece in rest)
+    )
 
 
 def _script(data: Any) -> str:
     # In a script element, only the beginning of a tag could end the text early.
-    return json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False).replace(
+        "<", "\\u003c"
+    )

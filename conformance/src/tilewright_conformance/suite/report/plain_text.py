@@ -10,7 +10,9 @@ import re
 from typing import Any, Final
 
 #: Control characters, ends of lines and paragraphs, marks of direction, and halves of characters.
-_FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_FORBIDDEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 #: The field whose texts have several lines: what a case's exception said.
 _OF_LINES: Final = "message"
 #: Characters with a meaning in Markdown, and beginnings of links.
@@ -21,12 +23,24 @@ def objections(value: Any, place: str = "report", lines: bool = False) -> list[s
     """The texts of a report's values and names with forbidden characters, each with its place."""
     if isinstance(value, str):
         found = _FORBIDDEN.search(value.replace("\n", "").replace("\t", "") if lines else value)
-        return [f"{place} holds {found[0]!a}, which no text of a report may: {value!a:.80}"] if found else []
+        return (
+            [f"{place} holds {found[0]!a}, which no text of a report may: {value!a:.80}"]
+            if found
+            else []
+        )
     if isinstance(value, dict):
         names = [text for name in value for text in objections(name, f"a name in {place}")]
-        return names + [text for name, item in value.items() for text in objections(item, f"{place}.{name}", name == _OF_LINES)]
+        return names + [
+            text
+            for name, item in value.items()
+            for text in objections(item, f"{place}.{name}", name == _OF_LINES)
+        ]
     if isinstance(value, list | tuple):
-        return [text for index, item in enumerate(value) for text in objections(item, f"{place}[{index}]")]
+        return [
+            text
+            for index, item in enumerate(value)
+            for text in objections(item, f"{place}[{index}]")
+        ]
     return []
 
 

@@ -13,7 +13,18 @@ import re
 from importlib.resources import files
 from typing import Any
 
-_KNOWN = {"$schema", "title", "description", "type", "enum", "pattern", "properties", "required", "additionalProperties", "items"}
+_KNOWN = {
+    "$schema",
+    "title",
+    "description",
+    "type",
+    "enum",
+    "pattern",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+}
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -27,7 +38,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of reports."""
-    found: dict[str, Any] = json.loads(files(__package__).joinpath("schema.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        files(__package__).joinpath("schema.json").read_text(encoding="utf-8")
+    )
     return found
 
 
@@ -37,11 +50,15 @@ def violations(value: Any, rule: dict[str, Any], place: str = "report") -> list[
     if unknown:
         raise ValueError(f"this checker does not know {', '.join(sorted(unknown))} of JSON Schema")
     kind = rule.get("type")
-    if kind is not None and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+    if kind is not None and (
+        not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
+    ):
         return [f"{place} must be of type {kind}, not {value!r:.80}"]
     if "enum" in rule and value not in rule["enum"]:
         return [f"{place} must be one of {', '.join(map(str, rule['enum']))}, not {value!r:.80}"]
-    if "pattern" in rule and not re.search(re.sub(r"\$$", r"\\Z", rule["pattern"]), value):  # "$" would let a line feed follow
+    if "pattern" in rule and not re.search(
+        re.sub(r"\$$", r"\\Z", rule["pattern"]), value
+    ):  # "$" would let a line feed follow
         return [f"{place} must match {rule['pattern']}, not be {value!r:.80}"]
     found = []
     if isinstance(value, dict):

@@ -33,25 +33,49 @@ def rows(documents: Sequence[Document], links: Sequence[str] = ()) -> list[dict[
     for document, link in zip_longest(documents, links, fillvalue=""):
         assert not isinstance(document, str)
         held = {claim["profile"] for claim in document["claims"] if claim["holds"]}
-        profiles = {name: (name in held, counts.get("passed", 0), counts["cases"]) for name, counts in document["summary"].items() if name != "total"}
+        profiles = {
+            name: (name in held, counts.get("passed", 0), counts["cases"])
+            for name, counts in document["summary"].items()
+            if name != "total"
+        }
         about = {
             "backend": f"{document['backend']['name']} {document['backend']['version']}",
             "device": document["device"]["name"],
             "driver": document["device"]["driver"],
-            "suite": document["suite"]["version"] + (" (quick)" if document["run"]["quick"] else ""),
+            "suite": document["suite"]["version"]
+            + (" (quick)" if document["run"]["quick"] else ""),
             "tilewright": document["core"]["version"],
         }
         wrong = sum(result["verdict"] in BAD for result in document["results"])
         key = document.get("signature", {}).get("key", "")
-        found.append({"about": about, "profiles": profiles, "wrong": wrong, "checksum": document["checksum"], "signer": key, "link": link})
-    return sorted(found, key=lambda row: (-sum(claimed for claimed, _, _ in row["profiles"].values()), row["wrong"], row["about"]["backend"]))
+        found.append(
+            {
+                "about": about,
+                "profiles": profiles,
+                "wrong": wrong,
+                "checksum": document["checksum"],
+                "signer": key,
+                "link": link,
+            }
+        )
+    return sorted(
+        found,
+        key=lambda row: (
+            -sum(claimed for claimed, _, _ in row["profiles"].values()),
+            row["wrong"],
+            row["about"]["backend"],
+        ),
+    )
 
 
 def markdown(documents: Sequence[Document]) -> str:
     """The table as Markdown; ``yes`` stands for a claimed profile, counts for an unclaimed one."""
     table = rows(documents)
     columns = _columns(table)
-    lines = [f"| {' | '.join((*_HEAD, *columns, 'wrong'))} |", f"|{'---|' * (len(_HEAD) + len(columns) + 1)}"]
+    lines = [
+        f"| {' | '.join((*_HEAD, *columns, 'wrong'))} |",
+        f"|{'---|' * (len(_HEAD) + len(columns) + 1)}",
+    ]
     for row in table:
         cells = [markdown_of(row["about"][name]) for name in _HEAD]
         cells += [_cell(row, name) for name in columns]
@@ -74,14 +98,29 @@ def page(documents: Sequence[Document], links: Sequence[str] = ()) -> str:
         cells = [f"<td>{escape(row['about'][name])}</td>" for name in _HEAD]
         if row["link"]:
             link = escape(quote(row["link"]))
-            files = "".join(f' <a href="{link}/{file}">{name}</a>' for name, file in (("JSON", "report.json"), ("badge", "badge.svg")))
-            cells[0] = f'<td><a href="{link}/report.html">{escape(row["about"]["backend"])}</a><br><small>{files}</small></td>'
+            files = "".join(
+                f' <a href="{link}/{file}">{name}</a>'
+                for name, file in (("JSON", "report.json"), ("badge", "badge.svg"))
+            )
+            cells[0] = (
+                f'<td><a href="{link}/report.html">{escape(row["about"]["backend"])}</a><br><small>{files}</small></td>'
+            )
         for name in columns:
             claimed = row["profiles"].get(name, (False, 0, 0))[0]
-            cells.append(f'<td class="{"yes" if claimed else "no"}">{escape(_cell(row, name))}</td>')
+            cells.append(
+                f'<td class="{"yes" if claimed else "no"}">{escape(_cell(row, name))}</td>'
+            )
         signed = f'<td title="{escape(row["signer"])}">{escape(row["signer"][:8]) or "no"}</td>'
-        body.append(f'<tr title="{escape(row["checksum"])}">{"".join(cells)}<td>{row["wrong"]}</td>{signed}</tr>')
-    return files_of_package(__package__).joinpath("scoreboard.html").read_text(encoding="utf-8").replace("{{head}}", head).replace("{{body}}", "\n".join(body))
+        body.append(
+            f'<tr title="{escape(row["checksum"])}">{"".join(cells)}<td>{row["wrong"]}</td>{signed}</tr>'
+        )
+    return (
+        files_of_package(__package__)
+        .joinpath("scoreboard.html")
+        .read_text(encoding="utf-8")
+        .replace("{{head}}", head)
+        .replace("{{body}}", "\n".join(body))
+    )
 
 
 def write_site(documents: Sequence[Document], folder: Path) -> None:
@@ -94,8 +133,15 @@ def write_site(documents: Sequence[Document], folder: Path) -> None:
     """
     links = []
     for document in documents:
-        words = (document["backend"]["name"], document["backend"]["version"], document["device"]["name"], document["checksum"].partition(":")[2][:12])
-        links.append("-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words))
+        words = (
+            document["backend"]["name"],
+            document["backend"]["version"],
+            document["device"]["name"],
+            document["checksum"].partition(":")[2][:12],
+        )
+        links.append(
+            "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for document, link in zip(documents, links, strict=True):
         own = folder / link

@@ -36,11 +36,15 @@ def new_key(path: Path) -> str:
     """
     serialization, ed25519 = _tools()
     key = ed25519.Ed25519PrivateKey.generate()
-    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise KeyFileError(f"{path} is there already, and what a lost key signed nobody can vouch for: give the new key another name") from None
+        raise KeyFileError(
+            f"{path} is there already, and what a lost key signed nobody can vouch for: give the new key another name"
+        ) from None
     with open(descriptor, "wb") as file:
         file.write(text)
     return _public(key)
@@ -56,7 +60,10 @@ def signed(document: Document, key: Path) -> Document:
     _check_content(document)
     private = _private(key)
     value = private.sign(_message(document))
-    return {**document, "signature": {"algorithm": ALGORITHM, "key": _public(private), "value": value.hex()}}
+    return {
+        **document,
+        "signature": {"algorithm": ALGORITHM, "key": _public(private), "value": value.hex()},
+    }
 
 
 def signer(document: Document) -> str:
@@ -74,9 +81,13 @@ def signer(document: Document) -> str:
 
     _check_content(document)
     try:
-        ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["key"])).verify(bytes.fromhex(signature["value"]), _message(document))
+        ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["key"])).verify(
+            bytes.fromhex(signature["value"]), _message(document)
+        )
     except InvalidSignature:
-        raise ReportError(f"the signature is not one of this report by the key {signature['key']}") from None
+        raise ReportError(
+            f"the signature is not one of this report by the key {signature['key']}"
+        ) from None
     return str(signature["key"])
 
 
@@ -92,7 +103,9 @@ def public_key(text: str) -> str:
     try:
         key = serialization.load_pem_public_key(Path(text).read_bytes())
     except (OSError, ValueError) as error:
-        raise KeyFileError(f"a public key is 64 hexadecimal digits or a PEM file, not {text!r}: {error}") from None
+        raise KeyFileError(
+            f"a public key is 64 hexadecimal digits or a PEM file, not {text!r}: {error}"
+        ) from None
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise KeyFileError(f"{text} holds another kind of key than Ed25519")
     return str(key.public_bytes_raw().hex())
@@ -103,7 +116,9 @@ def _private(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (TypeError, ValueError) as error:
-        raise KeyFileError(f"{path} is no PEM file of a private key without a password: {error}") from None
+        raise KeyFileError(
+            f"{path} is no PEM file of a private key without a password: {error}"
+        ) from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise KeyFileError(f"{path} holds another kind of key than Ed25519")
     return key

@@ -23,11 +23,27 @@ __version__ = VERSION
 #: public name -> module that defines it
 _MODULES: dict[str, str] = {
     **dict.fromkeys(
-        ("JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "constexpr_function", "jit", "reinterpret"), "tilewright.compat.triton.runtime.jit"
+        (
+            "JITFunction",
+            "KernelInterface",
+            "MockTensor",
+            "TensorWrapper",
+            "constexpr_function",
+            "jit",
+            "reinterpret",
+        ),
+        "tilewright.compat.triton.runtime.jit",
     ),
-    **dict.fromkeys(("Autotuner", "Config", "Heuristics", "autotune", "heuristics"), "tilewright.compat.triton.runtime.autotuner"),
-    **dict.fromkeys(("AsyncCompileMode", "FutureKernel"), "tilewright.compat.triton.runtime.async_compile"),
-    **dict.fromkeys(("InterpreterError", "OutOfResources"), "tilewright.compat.triton.runtime.errors"),
+    **dict.fromkeys(
+        ("Autotuner", "Config", "Heuristics", "autotune", "heuristics"),
+        "tilewright.compat.triton.runtime.autotuner",
+    ),
+    **dict.fromkeys(
+        ("AsyncCompileMode", "FutureKernel"), "tilewright.compat.triton.runtime.async_compile"
+    ),
+    **dict.fromkeys(
+        ("InterpreterError", "OutOfResources"), "tilewright.compat.triton.runtime.errors"
+    ),
     **dict.fromkeys(("cdiv", "next_power_of_2"), "tilewright.runtime.integers"),
     "CompilationError": "tilewright.compat.triton.compiler.errors",
     "TritonError": "tilewright.compat.triton.errors",
@@ -37,7 +53,22 @@ _MODULES: dict[str, str] = {
     "set_allocator": "tilewright.runtime.devices.allocator",
 }
 
-_SUBMODULES = frozenset({"_C", "_internal_testing", "_utils", "backends", "compiler", "errors", "knobs", "language", "profiler", "runtime", "testing", "tools"})
+_SUBMODULES = frozenset(
+    {
+        "_C",
+        "_internal_testing",
+        "_utils",
+        "backends",
+        "compiler",
+        "errors",
+        "knobs",
+        "language",
+        "profiler",
+        "runtime",
+        "testing",
+        "tools",
+    }
+)
 
 __all__ = [
     "AsyncCompileMode",
@@ -82,11 +113,15 @@ def __getattr__(name: str) -> Any:
     elif name in _SUBMODULES:
         # by their own names: loading them by Triton's, halfway through the load of another, would
         # bind half of them
-        found = importlib.import_module("triton.language" if name == "language" else f"{__name__}.{name}")
+        found = importlib.import_module(
+            "triton.language" if name == "language" else f"{__name__}.{name}"
+        )
     elif f"triton.{name}" in outside.MODULES:
         raise outside.OutsideNameError(outside.reason_of(f"triton.{name}"))
     else:
-        raise AttributeError(f"module 'triton' (tilewright.compat.triton) has no attribute {name!r}")
+        raise AttributeError(
+            f"module 'triton' (tilewright.compat.triton) has no attribute {name!r}"
+        )
     globals()[name] = found
     return found
 

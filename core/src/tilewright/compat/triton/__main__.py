@@ -20,7 +20,11 @@ Runs a Python program in which 'import triton' finds Tilewright. Processes that 
 
 def main(arguments: list[str]) -> int:
     """Run what ``arguments`` say, as ``python`` would; exits as it does."""
-    if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
+    if (
+        not arguments
+        or arguments[0] in ("-h", "--help")
+        or (arguments[0] in ("-m", "-c") and len(arguments) < 2)
+    ):
         print(_USAGE, file=sys.stderr if not arguments else sys.stdout)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     inherit()
@@ -31,7 +35,10 @@ def main(arguments: list[str]) -> int:
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
         sys.path[0] = ""
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+        exec(
+            compile(arguments[1], "<string>", "exec"),
+            {"__name__": "__main__", "__builtins__": __builtins__},
+        )
     else:
         sys.argv = arguments
         sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))

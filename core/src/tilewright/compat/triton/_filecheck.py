@@ -30,7 +30,12 @@ class MatchError(ValueError):
         return f"{super().__str__()}\n{self.module_str}"
 
 
-def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, target: GPUTarget = stub_target) -> Any:
+def run_parser(
+    kernel_fn: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    target: GPUTarget = stub_target,
+) -> Any:
     """Return a kernel as a module of Tile IR, for arguments (or types) and launch options.
 
     It is for the active target where none is made for ``target``.
@@ -41,7 +46,9 @@ def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
     from tilewright.compat.triton.runtime.driver import driver
     from tilewright.runtime.arguments.mock_tensors import MockTensor
 
-    bound, kinds, options = kernel_fn.bind(*map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})})
+    bound, kinds, options = kernel_fn.bind(
+        *map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})}
+    )
     signature = Signature.of(kernel_fn.params, kinds, bound)
     try:
         backend = backend_of(target)
@@ -64,10 +71,14 @@ def _with(specialization: Any, signature: Signature) -> Any:
 
 def run_filecheck(name: str, module_str: str, check_template: str) -> None:
     """Raises OutsideStageError: templates are MLIR."""
-    raise OutsideStageError(f"{name}: the frontend writes Tile IR, which cannot be compared with a template of MLIR")
+    raise OutsideStageError(
+        f"{name}: the frontend writes Tile IR, which cannot be compared with a template of MLIR"
+    )
 
 
-def run_filecheck_test(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None:
+def run_filecheck_test(
+    kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> None:
     """Run the frontend over a kernel.
 
     Raises:
@@ -87,4 +98,11 @@ def filecheck_test(fn: Any) -> Callable[[], None]:
     return test
 
 
-__all__ = ["MatchError", "filecheck_test", "run_filecheck", "run_filecheck_test", "run_parser", "stub_target"]
+__all__ = [
+    "MatchError",
+    "filecheck_test",
+    "run_filecheck",
+    "run_filecheck_test",
+    "run_parser",
+    "stub_target",
+]

@@ -176,13 +176,18 @@ def tma_skip_msg(byval_only: bool = False) -> str:
     return "needs copies of tiles by descriptors in hardware (NVIDIA Hopper or newer)"
 
 
-requires_tma = pytest.mark.skipif("not __import__('triton._internal_testing')._internal_testing.supports_tma()", reason=tma_skip_msg())
+requires_tma = pytest.mark.skipif(
+    "not __import__('triton._internal_testing')._internal_testing.supports_tma()",
+    reason=tma_skip_msg(),
+)
 
 
 # ---- data
 
 
-def numpy_random(shape: Any, dtype_str: str, rs: RandomState | None = None, low: Any = None, high: Any = None) -> Any:
+def numpy_random(
+    shape: Any, dtype_str: str, rs: RandomState | None = None, low: Any = None, high: Any = None
+) -> Any:
     """Random numbers: nonzero integers, normal floats, or bit patterns for ``float8``.
 
     Integers are of their whole range, and may divide; the patterns are of small numbers.
@@ -270,7 +275,9 @@ def default_alloc_fn(size: int, align: int, _: Any) -> Any:
 # ---- settings and processes
 
 
-def _fresh_knobs_impl(skipped_attr: Iterable[str] | None = None) -> tuple[Callable[[], Any], Callable[[], None]]:
+def _fresh_knobs_impl(
+    skipped_attr: Iterable[str] | None = None,
+) -> tuple[Callable[[], Any], Callable[[], None]]:
     """Return (install fresh settings, restore the old ones).
 
     Environment variables of the settings are unset in between.
@@ -308,7 +315,10 @@ def _child(call: bytes, environment: Mapping[str, str], errors: str, connection:
 
 
 def run_in_process(
-    client_fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+    client_fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> ProcessResult:
     """Call a function in a new process, with further environment variables.
 

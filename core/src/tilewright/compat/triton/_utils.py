@@ -20,8 +20,18 @@ _FP8 = {
     "float8e5b16": "fp8e5b16",
     "float8_e5m2fnuz": "fp8e5b16",
 }
-_FLOATS = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "float": "fp32", "float32": "fp32", "double": "fp64", "float64": "fp64"}
-_INTEGERS = {f"{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+_FLOATS = {
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float": "fp32",
+    "float32": "fp32",
+    "double": "fp64",
+    "float64": "fp64",
+}
+_INTEGERS = {
+    f"{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+}
 
 #: Names of element types in any library -> Triton's short text.
 type_canonicalisation_dict: dict[str, str] = {
@@ -32,7 +42,9 @@ type_canonicalisation_dict: dict[str, str] = {
     **_INTEGERS,
     "void": "void",
 }
-type_canonicalisation_dict.update({text: text for text in list(type_canonicalisation_dict.values())})
+type_canonicalisation_dict.update(
+    {text: text for text in list(type_canonicalisation_dict.values())}
+)
 
 _BITS = {
     **{f"{kind}{bits}": bits for kind in "iu" for bits in (1, 8, 16, 32, 64)},
@@ -42,7 +54,10 @@ _BITS = {
     "void": 0,
 }
 #: Name of an element type -> its size in bits.
-BITWIDTH_DICT: dict[str, int] = {**{name: _BITS[text] for name, text in type_canonicalisation_dict.items()}, **_BITS}
+BITWIDTH_DICT: dict[str, int] = {
+    **{name: _BITS[text] for name, text in type_canonicalisation_dict.items()},
+    **_BITS,
+}
 
 
 def canonicalize_dtype(dtype: Any) -> str:
@@ -84,12 +99,16 @@ def validate_block_shape(shape: Any) -> int:
     count = 1
     for number, extent in enumerate(shape):
         if not isinstance(extent, int):
-            raise TypeError(f"Shape element {number} must have type `constexpr[int]`, got `constexpr[{type(extent)}]")
+            raise TypeError(
+                f"Shape element {number} must have type `constexpr[int]`, got `constexpr[{type(extent)}]"
+            )
         if not is_power_of_two(extent):
             raise ValueError(f"Shape element {number} must be a power of 2")
         count *= extent
     if count > TRITON_MAX_TENSOR_NUMEL:
-        raise ValueError(f"numel ({count}) exceeds triton maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})")
+        raise ValueError(
+            f"numel ({count}) exceeds triton maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})"
+        )
     return count
 
 
@@ -105,7 +124,9 @@ def set_iterable_path(iterable: Any, path: tuple[int, ...], val: Any) -> None:
     inner.values[path[-1]] = val
 
 
-def find_paths_if(iterable: Any, pred: Callable[[tuple[int, ...], Any], bool]) -> list[tuple[int, ...]]:
+def find_paths_if(
+    iterable: Any, pred: Callable[[tuple[int, ...], Any], bool]
+) -> list[tuple[int, ...]]:
     """Return the paths of all items of lists and tuples for which ``pred(path, item)`` holds."""
     from tilewright.language import core
 

@@ -169,7 +169,9 @@ class env_class(env_base[type | None, type | None]):  # noqa: N801
             return None
         module, colon, name = text.partition(":")
         if not colon:
-            raise RuntimeError(f"Unable to read {self.key}: '{text}' isn't of the form MODULE:CLASS")
+            raise RuntimeError(
+                f"Unable to read {self.key}: '{text}' isn't of the form MODULE:CLASS"
+            )
         found: type = getattr(importlib.import_module(module), name)
         if self.type not in [base.__name__ for base in found.__mro__]:
             raise RuntimeError(f"Unable to use '{text}' from {self.key}: not of type '{self.type}'")
@@ -188,7 +190,9 @@ class NvidiaTool:
     def from_path(path: str) -> NvidiaTool | None:
         """The program at ``path``; None where it does not run."""
         try:
-            printed = subprocess.check_output([path, "--version"], stderr=subprocess.STDOUT, text=True)
+            printed = subprocess.check_output(
+                [path, "--version"], stderr=subprocess.STDOUT, text=True
+            )
         except (subprocess.CalledProcessError, OSError):
             return None
         found = re.search(r"release (\d+\.\d+)", printed)
@@ -213,7 +217,9 @@ class env_nvidia_tool(env_base[str, NvidiaTool]):  # noqa: N801
             tool = NvidiaTool.from_path(candidate) if candidate else None
             if tool is not None:
                 return tool
-        raise RuntimeError(f"Cannot find {self.binary}: set {self.key} to its path, or install the CUDA toolkit (pip install nvidia-cuda-nvcc)")
+        raise RuntimeError(
+            f"Cannot find {self.binary}: set {self.key} to its path, or install the CUDA toolkit (pip install nvidia-cuda-nvcc)"
+        )
 
     def _candidates(self) -> Iterator[str]:
         spec = importlib.util.find_spec("nvidia")
@@ -250,7 +256,11 @@ class base_knobs:  # noqa: N801
     @property
     def knob_descriptors(self) -> dict[str, env_base[Any, Any]]:
         """The settings themselves, by name."""
-        return {name: value for name, value in type(self).__dict__.items() if isinstance(value, env_base)}
+        return {
+            name: value
+            for name, value in type(self).__dict__.items()
+            if isinstance(value, env_base)
+        }
 
     @property
     def knobs(self) -> dict[str, Any]:
@@ -287,7 +297,9 @@ class base_knobs:  # noqa: N801
                     os.environ[key] = value
 
 
-def fresh_settings(skipped: Iterable[str] | None = None) -> tuple[Callable[[], Any], Callable[[], None]]:
+def fresh_settings(
+    skipped: Iterable[str] | None = None,
+) -> tuple[Callable[[], Any], Callable[[], None]]:
     """Return (install fresh settings, restore the old ones).
 
     Environment variables of the settings are unset in between.
@@ -295,7 +307,11 @@ def fresh_settings(skipped: Iterable[str] | None = None) -> tuple[Callable[[], A
     from tilewright.compat.triton import knobs
 
     left_alone = set(skipped or ())
-    groups = {name: group for name, group in vars(knobs).items() if isinstance(group, base_knobs) and name not in left_alone}
+    groups = {
+        name: group
+        for name, group in vars(knobs).items()
+        if isinstance(group, base_knobs) and name not in left_alone
+    }
     keys = [knob.key for group in groups.values() for knob in group.knob_descriptors.values()]
     before = {key: os.environ[key] for key in keys if key in os.environ}
     propagated = knobs.propagate_env

@@ -32,14 +32,21 @@ _OWN = frozenset({"hook", "outside", "recording", "switch", "__main__"})
 class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``triton`` and what is below it."""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if fullname != _ROOT and not fullname.startswith("triton."):
             return None
         name = counterpart(fullname)
         found = sys.modules.get(name)
         known = getattr(found, "__spec__", None) or importlib.util.find_spec(name)
         assert known is not None
-        spec = importlib.machinery.ModuleSpec(fullname, self, origin=known.origin, is_package=known.submodule_search_locations is not None)
+        spec = importlib.machinery.ModuleSpec(
+            fullname,
+            self,
+            origin=known.origin,
+            is_package=known.submodule_search_locations is not None,
+        )
         spec.submodule_search_locations = known.submodule_search_locations
         spec.has_location = known.has_location
         return spec
@@ -71,7 +78,11 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         own = counterpart(spec.name)
         for name, loaded in list(sys.modules.items()):
             below = name.removeprefix(f"{own}.")
-            if below != name and below not in _OWN and not getattr(loaded.__spec__, "_initializing", False):
+            if (
+                below != name
+                and below not in _OWN
+                and not getattr(loaded.__spec__, "_initializing", False)
+            ):
                 sys.modules.setdefault(f"{spec.name}.{below}", loaded)
 
 
@@ -89,8 +100,16 @@ def counterpart(fullname: str) -> str:
 
 def _candidates(fullname: str) -> list[str]:
     """The names that the counterpart of a name may have."""
-    found = [name + fullname[len(alias) :] for alias, name in _ALIASES.items() if fullname == alias or fullname.startswith(f"{alias}.")]
-    return found if fullname.removeprefix("triton.") in _OWN else [*found, _PACKAGE + fullname[len(_ROOT) :]]
+    found = [
+        name + fullname[len(alias) :]
+        for alias, name in _ALIASES.items()
+        if fullname == alias or fullname.startswith(f"{alias}.")
+    ]
+    return (
+        found
+        if fullname.removeprefix("triton.") in _OWN
+        else [*found, _PACKAGE + fullname[len(_ROOT) :]]
+    )
 
 
 def _exists(name: str) -> bool:
@@ -144,7 +163,8 @@ def deactivate() -> None:
     ours = [
         name
         for name, module in sys.modules.items()
-        if (name == _ROOT or name.startswith(f"{_ROOT}.")) and any(sys.modules.get(own) is module for own in _candidates(name))
+        if (name == _ROOT or name.startswith(f"{_ROOT}."))
+        and any(sys.modules.get(own) is module for own in _candidates(name))
     ]
     for name in ours:
         del sys.modules[name]

@@ -90,7 +90,15 @@ class HookChain(_hooks.HookChain, Generic[F]):
 class CompilationListener(Protocol):
     """Called after each compilation, and for each kernel found in the disk cache."""
 
-    def __call__(self, *, src: Any, metadata: dict[str, Any], metadata_group: dict[str, Any], times: CompileTimes, cache_hit: bool) -> None: ...
+    def __call__(
+        self,
+        *,
+        src: Any,
+        metadata: dict[str, Any],
+        metadata_group: dict[str, Any],
+        times: CompileTimes,
+        cache_hit: bool,
+    ) -> None: ...
 
 
 class AutotuneListener(Protocol):
@@ -99,7 +107,16 @@ class AutotuneListener(Protocol):
     ``duration`` is in seconds; None for a result that was found on disk.
     """
 
-    def __call__(self, *, fn: Any, key: Any, best_config: Any, configs_timings: Any, duration: float | None, cache_hit: bool) -> None: ...
+    def __call__(
+        self,
+        *,
+        fn: Any,
+        key: Any,
+        best_config: Any,
+        configs_timings: Any,
+        duration: float | None,
+        cache_hit: bool,
+    ) -> None: ...
 
 
 class LaunchHook(Protocol):
@@ -111,7 +128,9 @@ class LaunchHook(Protocol):
 class InitHandleHook(Protocol):
     """Called around loading a kernel on a device."""
 
-    def __call__(self, module: Any, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None: ...
+    def __call__(
+        self, module: Any, function: Any, name: str, metadata_group: dict[str, str], hash: str
+    ) -> None: ...
 
 
 class JITHookCompileInfo(TypedDict):
@@ -135,7 +154,16 @@ class JITHookCompileInfo(TypedDict):
 class JITHook(Protocol):
     """Called before a compilation, where a true result vetoes it, or after."""
 
-    def __call__(self, *, key: Any, repr: str, fn: Any, compile: JITHookCompileInfo, is_manual_warmup: bool, already_compiled: bool) -> bool | None: ...
+    def __call__(
+        self,
+        *,
+        key: Any,
+        repr: str,
+        fn: Any,
+        compile: JITHookCompileInfo,
+        is_manual_warmup: bool,
+        already_compiled: bool,
+    ) -> bool | None: ...
 
 
 class PipelineStagesHook(Protocol):
@@ -147,7 +175,16 @@ class PipelineStagesHook(Protocol):
 class BuildImpl(Protocol):
     """Compiles C to an extension module; gives its path."""
 
-    def __call__(self, name: str, src: str, srcdir: str, library_dirs: list[str], include_dirs: list[str], libraries: list[str], /) -> str: ...
+    def __call__(
+        self,
+        name: str,
+        src: str,
+        srcdir: str,
+        library_dirs: list[str],
+        include_dirs: list[str],
+        libraries: list[str],
+        /,
+    ) -> str: ...
 
 
 class build_knobs(base_knobs):  # noqa: N801 (Triton's names)
@@ -226,7 +263,9 @@ class runtime_knobs(base_knobs):  # noqa: N801
 
     launch_enter_hook: HookChain[LaunchHook] = HookChain._of(_hooks.hooks.launch_enter)
     launch_exit_hook: HookChain[LaunchHook] = HookChain._of(_hooks.hooks.launch_exit)
-    kernel_load_start_hook: HookChain[InitHandleHook] = HookChain._of(_hooks.hooks.kernel_load_start)
+    kernel_load_start_hook: HookChain[InitHandleHook] = HookChain._of(
+        _hooks.hooks.kernel_load_start
+    )
     kernel_load_end_hook: HookChain[InitHandleHook] = HookChain._of(_hooks.hooks.kernel_load_end)
     kernel_unload_hook: HookChain[InitHandleHook] = HookChain._of(_hooks.hooks.kernel_unload)
     jit_cache_hook: JITHook | None = None

@@ -57,4 +57,6 @@ def reason_of(fullname: str) -> str:
 
 def absent(module: str, name: str, why: str = "") -> Any:
     """The error for a name without counterpart, to be raised by a module's ``__getattr__``."""
-    return OutsideNameError(f"{module}.{name} is outside what tilewright.compat.triton provides{': ' if why else ''}{why}")
+    return OutsideNameError(
+        f"{module}.{name} is outside what tilewright.compat.triton provides{': ' if why else ''}{why}"
+    )

@@ -49,7 +49,12 @@ _written = threading.Lock()
 _configurations: ContextVar[int | None] = ContextVar("configurations", default=0)
 
 _RUN, _TUNED_RUN, _BEST = JITFunction.run, Autotuner.run, Autotuner._best
-_SPECIALIZERS = (array_protocols.describers, specialize.SPECIALIZE, specialize.SPECIALIZE_UNALIGNED, specialize.DO_NOT_SPECIALIZE)
+_SPECIALIZERS = (
+    array_protocols.describers,
+    specialize.SPECIALIZE,
+    specialize.SPECIALIZE_UNALIGNED,
+    specialize.DO_NOT_SPECIALIZE,
+)
 
 
 def start(folder: str | Path) -> None:
@@ -84,7 +89,9 @@ def _run(kernel: JITFunction, *args: Any, grid: Any, warmup: bool = False, **kwa
     return None if _stands((args, kwargs)) else _RUN(kernel, *args, grid=grid, **kwargs)
 
 
-def _tuned_run(tuner: Autotuner, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+def _tuned_run(
+    tuner: Autotuner, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any
+) -> Any:
     if warmup:
         return _TUNED_RUN(tuner, *args, grid=grid, warmup=True, **kwargs)
     token = _configurations.set(0)
@@ -119,7 +126,9 @@ _METHODS: tuple[tuple[type, str, Any, Any], ...] = (
 # ---- the facts of a launch
 
 
-def launch(kernel: JITFunction, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> dict[str, Any]:
+def launch(
+    kernel: JITFunction, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+) -> dict[str, Any]:
     """The facts of a launch, as JSON has them."""
     bound, kinds, options = kernel.bind(*args, **kwargs)
     signature = Signature.of(kernel.params, map(of_one_float, kinds), bound)
@@ -128,7 +137,10 @@ def launch(kernel: JITFunction, args: tuple[Any, ...], kwargs: dict[str, Any], g
         "case": case,
         "module": kernel.fn.__module__,
         "kernel": kernel.fn.__qualname__,
-        "arguments": [_argument(name, signature.types[name], value, signature.attributes) for name, value in values.items()],
+        "arguments": [
+            _argument(name, signature.types[name], value, signature.attributes)
+            for name, value in values.items()
+        ],
         "options": {name: _constant(value) for name, value in options.items() if value is not None},
         "grid": _extents(grid, values),
         "configurations": _configurations.get() or 0,
@@ -142,22 +154,35 @@ def _extents(grid: Any, values: Mapping[str, Any]) -> list[int]:
     return [*extents, 1, 1, 1][:3]
 
 
-def _argument(name: str, type_: Any, value: Any, attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _argument(
+    name: str, type_: Any, value: Any, attributes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """One argument of a launch."""
     facts: dict[str, Any] = {"name": name, "type": type_}
     if isinstance(type_, tuple):
         facts["type"] = "tuple"
-        facts["items"] = [_argument(f"{name}.{number}", item, value[number], attributes) for number, item in enumerate(type_)]
+        facts["items"] = [
+            _argument(f"{name}.{number}", item, value[number], attributes)
+            for number, item in enumerate(type_)
+        ]
     elif type_ == "constexpr":
         facts["value"] = _constant(unwrap(value))
     elif isinstance(value, TensorDescriptor):
-        facts["shape"], facts["strides"], facts["block"] = _integers(value.shape), _integers(value.strides), _integers(value.block_shape)
+        facts["shape"], facts["strides"], facts["block"] = (
+            _integers(value.shape),
+            _integers(value.strides),
+            _integers(value.block_shape),
+        )
         if value.padding != "zero":
             facts["padding"] = value.padding
     else:
         if type_.startswith("*"):
             facts.update(_layout(value))
-            if contents_of is not None and type_[1] in "iu" and (held := contents_of(value)) is not None:
+            if (
+                contents_of is not None
+                and type_[1] in "iu"
+                and (held := contents_of(value)) is not None
+            ):
                 facts["contents"] = held
         else:
             facts["value"] = _constant(_number(value))
@@ -176,7 +201,10 @@ def _layout(tensor: Any) -> dict[str, Any]:
         return {}
     if callable(stride):
         return {"shape": _integers(shape), "strides": _integers(stride())}
-    return {"shape": _integers(shape), "strides": [step // tensor.itemsize for step in tensor.strides]}
+    return {
+        "shape": _integers(shape),
+        "strides": [step // tensor.itemsize for step in tensor.strides],
+    }
 
 
 def _integers(values: Iterable[Any]) -> list[int]:
@@ -210,7 +238,10 @@ def _constant(value: Any) -> Any:
 
 def _is_fake(type_: type) -> bool:
     """Return whether a type's instances are PyTorch's fake tensors, without importing PyTorch."""
-    return any(base.__name__ == "FakeTensor" and base.__module__ == "torch._subclasses.fake_tensor" for base in type_.__mro__)
+    return any(
+        base.__name__ == "FakeTensor" and base.__module__ == "torch._subclasses.fake_tensor"
+        for base in type_.__mro__
+    )
 
 
 def _stands(value: Any) -> bool:
@@ -237,7 +268,9 @@ def _find_fake(type_: type) -> Callable[[Any], ArrayKind] | None:
 def _describe_fake(value: Any) -> ArrayKind:
     offset = int(value.storage_offset()) * int(value.element_size())
     device = value.device
-    return ArrayKind(dtype_text(value.dtype), offset % ALIGNMENT == 0, (device.type, device.index or 0))
+    return ArrayKind(
+        dtype_text(value.dtype), offset % ALIGNMENT == 0, (device.type, device.index or 0)
+    )
 
 
 def _forget_fake_types() -> None:

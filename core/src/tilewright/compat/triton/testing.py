@@ -11,13 +11,20 @@ from typing import Any
 
 from tilewright.compat.triton import runtime
 from tilewright.compat.triton.outside import OutsideNameError
-from tilewright.compat.triton.timing import cuda_graph_without_gc, do_bench, do_bench_cudagraph, refuse_within_capture
+from tilewright.compat.triton.timing import (
+    cuda_graph_without_gc,
+    do_bench,
+    do_bench_cudagraph,
+    refuse_within_capture,
+)
 from tilewright.testing import Benchmark, Mark, assert_close, perf_report
 from tilewright.testing.bench import summarize as _summarize_statistics
 
 
 def _proton() -> OutsideNameError:
-    return OutsideNameError("Proton is not part of tilewright.compat.triton: measure with do_bench or do_bench_cudagraph")
+    return OutsideNameError(
+        "Proton is not part of tilewright.compat.triton: measure with do_bench or do_bench_cudagraph"
+    )
 
 
 def do_bench_proton(
@@ -49,7 +56,16 @@ def do_bench_cudagraph_proton(
 
 def nvsmi(attrs: Sequence[str]) -> list[int]:
     """Numbers that ``nvidia-smi`` tells of the first GPU: ``nvsmi(["clocks.current.sm"])``."""
-    printed = subprocess.check_output(["nvidia-smi", "-i", "0", f"--query-gpu={','.join(attrs)}", "--format=csv,noheader,nounits"], text=True)
+    printed = subprocess.check_output(
+        [
+            "nvidia-smi",
+            "-i",
+            "0",
+            f"--query-gpu={','.join(attrs)}",
+            "--format=csv,noheader,nounits",
+        ],
+        text=True,
+    )
     return [int(text) for text in printed.strip().split(",")]
 
 
@@ -62,7 +78,9 @@ def _driver() -> Any:
 def get_dram_gbps(device: int | None = None) -> float:
     """The bandwidth of a GPU's memory in GB/s, from its clock and the width of its bus."""
     driver = _driver()
-    facts = driver.utils.get_device_properties(driver.get_current_device() if device is None else device)
+    facts = driver.utils.get_device_properties(
+        driver.get_current_device() if device is None else device
+    )
     return float(facts["mem_clock_rate"] * facts["mem_bus_width"] * 2 / 1e6 / 8)
 
 
@@ -121,14 +139,30 @@ def cuda_memcheck(**target_kwargs: Any) -> Callable[[Callable[..., Any]], Callab
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(test)
         def wrapper(*args: Any, **kwargs: Any) -> None:
-            if os.environ.get("TILEWRIGHT_IN_MEMCHECK") == "1" or not target_kwargs.items() <= kwargs.items():
+            if (
+                os.environ.get("TILEWRIGHT_IN_MEMCHECK") == "1"
+                or not target_kwargs.items() <= kwargs.items()
+            ):
                 test(*args, **kwargs)
                 return
-            assert "request" in kwargs, "a test that is checked for memory errors takes pytest's fixture `request`"
+            assert "request" in kwargs, (
+                "a test that is checked for memory errors takes pytest's fixture `request`"
+            )
             path = os.path.realpath(test.__globals__["__file__"])
-            command = ["compute-sanitizer", "pytest", "-vs", f"{path}::{test.__name__}[{kwargs['request'].node.callspec.id}]"]
-            environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TILEWRIGHT_IN_MEMCHECK": "1"}
-            out = subprocess.run(command, capture_output=True, env=environment, text=True, check=False)
+            command = [
+                "compute-sanitizer",
+                "pytest",
+                "-vs",
+                f"{path}::{test.__name__}[{kwargs['request'].node.callspec.id}]",
+            ]
+            environment = {
+                **os.environ,
+                "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+                "TILEWRIGHT_IN_MEMCHECK": "1",
+            }
+            out = subprocess.run(
+                command, capture_output=True, env=environment, text=True, check=False
+            )
             assert out.returncode == 0, f"the memory checker found errors: {out.stdout[-2000:]}"
 
         return wrapper
@@ -137,7 +171,9 @@ def cuda_memcheck(**target_kwargs: Any) -> Callable[[Callable[..., Any]], Callab
 
 
 @contextlib.contextmanager
-def set_gpu_clock(ref_sm_clock: int = 1350, ref_mem_clock: int = 1215) -> Iterator[tuple[float, float]]:
+def set_gpu_clock(
+    ref_sm_clock: int = 1350, ref_mem_clock: int = 1215
+) -> Iterator[tuple[float, float]]:
     """Lock the first NVIDIA GPU's clocks (MHz) in the block.
 
     It yields the rates of an A100 at them: (10^12 operations, 10^9 bytes) a second.
@@ -161,7 +197,9 @@ def set_gpu_clock(ref_sm_clock: int = 1350, ref_mem_clock: int = 1215) -> Iterat
 
 def __getattr__(name: str) -> Any:
     if name == "cublas":
-        raise OutsideNameError("triton.testing.cublas is a binding of Triton's compiler to a vendor's library: compare with torch.matmul")
+        raise OutsideNameError(
+            "triton.testing.cublas is a binding of Triton's compiler to a vendor's library: compare with torch.matmul"
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

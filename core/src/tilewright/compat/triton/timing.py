@@ -26,7 +26,9 @@ def do_bench(
 ) -> Any:
     """Milliseconds that ``fn()`` takes; see :func:`tilewright.testing.do_bench`."""
     assert return_mode in RETURN_MODES, f"return_mode is one of {', '.join(RETURN_MODES)}"
-    return own_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode, n_warmup=n_warmup, n_repeat=n_repeat)
+    return own_bench(
+        fn, warmup, rep, grad_to_none, quantiles, return_mode, n_warmup=n_warmup, n_repeat=n_repeat
+    )
 
 
 def do_bench_cudagraph(
@@ -73,7 +75,11 @@ def do_bench_cudagraph(
             for _ in range(calls):
                 call()
         torch.cuda.synchronize()
-        return summarize([_elapsed(torch, graph.replay) / calls for _ in range(_GRAPH_REPLAYS)], quantiles, return_mode)
+        return summarize(
+            [_elapsed(torch, graph.replay) / calls for _ in range(_GRAPH_REPLAYS)],
+            quantiles,
+            return_mode,
+        )
 
 
 def refuse_within_capture() -> None:
@@ -81,7 +87,9 @@ def refuse_within_capture() -> None:
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before capturing, so that they are not tuned within it")
+        raise RuntimeError(
+            "a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before capturing, so that they are not tuned within it"
+        )
 
 
 @contextlib.contextmanager

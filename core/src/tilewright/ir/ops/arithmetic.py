@@ -20,7 +20,18 @@ from tilewright.ir.ops.rules import (
     same_numbers,
 )
 from tilewright.ir.table import Rule, Shape, Trait
-from tilewright.ir.types import I1, I32, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, with_element
+from tilewright.ir.types import (
+    I1,
+    I32,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    bit_width,
+    element_type,
+    with_element,
+)
 
 
 def _constant(shape: Shape) -> Sequence[Type]:
@@ -28,12 +39,21 @@ def _constant(shape: Shape) -> Sequence[Type]:
     if result is I1:
         require(isinstance(value, bool), f"an i1 constant is true or false, not {value!r}")
     elif isinstance(result, IntType):
-        require(isinstance(value, int) and not isinstance(value, bool), f"a constant of {result} is an integer, not {value!r}")
-        require(result.minimum <= value <= result.maximum, f"constant {value} is out of range of {result}")
+        require(
+            isinstance(value, int) and not isinstance(value, bool),
+            f"a constant of {result} is an integer, not {value!r}",
+        )
+        require(
+            result.minimum <= value <= result.maximum,
+            f"constant {value} is out of range of {result}",
+        )
     elif isinstance(result, FloatType):
         require(isinstance(value, float), f"a constant of {result} is a float, not {value!r}")
     elif isinstance(result, PointerType):
-        require(value == 0 and not isinstance(value, bool | float), f"the only pointer constant is the null pointer 0, not {value!r}")
+        require(
+            value == 0 and not isinstance(value, bool | float),
+            f"the only pointer constant is the null pointer 0, not {value!r}",
+        )
     else:
         require(False, f"a constant is a scalar, not {result}")
     return (result,)
@@ -47,7 +67,10 @@ def _arange(shape: Shape) -> Sequence[Type]:
 
 
 def _axis_id(shape: Shape) -> Sequence[Type]:
-    require(0 <= shape.attributes["axis"] <= 2, f"axis must be 0, 1 or 2, not {shape.attributes['axis']}")
+    require(
+        0 <= shape.attributes["axis"] <= 2,
+        f"axis must be 0, 1 or 2, not {shape.attributes['axis']}",
+    )
     return (I32,)
 
 
@@ -88,15 +111,24 @@ def _cast(shape: Shape) -> Sequence[Type]:
     require_number(result, "result")
     require_same_shape(source, result, "operand and result")
     if shape.attributes["rounding"] == "rtz":
-        narrowing = isinstance(element_type(source), FloatType) and isinstance(element_type(result), FloatType) and bit_width(result) < bit_width(source)
-        require(narrowing, f"rounding rtz is only for a float made narrower, not {source} to {result}")
+        narrowing = (
+            isinstance(element_type(source), FloatType)
+            and isinstance(element_type(result), FloatType)
+            and bit_width(result) < bit_width(source)
+        )
+        require(
+            narrowing, f"rounding rtz is only for a float made narrower, not {source} to {result}"
+        )
     return (result,)
 
 
 def _bitcast(shape: Shape) -> Sequence[Type]:
     source, result = shape.type("x"), shape.result
     require_same_shape(source, result, "operand and result")
-    require(bit_width(source) == bit_width(result), f"operand and result must have one width, not {source} and {result}")
+    require(
+        bit_width(source) == bit_width(result),
+        f"operand and result must have one width, not {source} and {result}",
+    )
     return (result,)
 
 
@@ -160,18 +192,24 @@ class Extremum(Binary):
 
     __slots__ = ()
 
-    nan = TypedAttribute[Literal["ignore", "propagate"]]("ignore: the other operand where one is NaN; propagate: NaN", "ignore")
+    nan = TypedAttribute[Literal["ignore", "propagate"]](
+        "ignore: the other operand where one is NaN; propagate: NaN", "ignore"
+    )
 
 
 def _unary(name: str, summary: str, rule: Rule, *, cost: int = 1) -> None:
     OPS.row(Unary, name, summary, rule, traits=Trait.ELEMENTWISE, cost=cost)
 
 
-def _binary(name: str, summary: str, rule: Rule, *, traits: Trait = Trait.ELEMENTWISE, cost: int = 1) -> None:
+def _binary(
+    name: str, summary: str, rule: Rule, *, traits: Trait = Trait.ELEMENTWISE, cost: int = 1
+) -> None:
     OPS.row(Binary, name, summary, rule, traits=traits, cost=cost)
 
 
-@OPS.operation("constant", "a scalar known at compile time", _constant, explicit_results=True, cost=0)
+@OPS.operation(
+    "constant", "a scalar known at compile time", _constant, explicit_results=True, cost=0
+)
 class Constant(Operation):
     __slots__ = ()
 
@@ -216,7 +254,9 @@ class Div(Binary):
     __slots__ = ()
 
     approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
-    exact = TypedAttribute[bool]("f32 only: rounded correctly also where a backend's options relax the division", False)
+    exact = TypedAttribute[bool](
+        "f32 only: rounded correctly also where a backend's options relax the division", False
+    )
     fast = TypedAttribute[bool](
         "f32 only: where a backend's options relax the division, 3 ULP of a normal quotient are enough, for abs(b) from 2**-126 to 2**126; anything beyond",
         False,
@@ -240,17 +280,38 @@ _binary("and", "bitwise a & b", same_ints, traits=_LATTICE)
 _binary("or", "bitwise a | b", same_ints, traits=_LATTICE)
 _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR)
 _binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints)
-_binary("shr", "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is all there is", same_ints)
+_binary(
+    "shr",
+    "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is all there is",
+    same_ints,
+)
 _binary("mulhi", "the upper half of a double-width multiplication", _mulhi, traits=_SWAPPED, cost=3)
 
 
-OPS.row(Extremum, "min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_LATTICE)
+OPS.row(
+    Extremum,
+    "min",
+    "the smaller of a and b; -0.0 may count as equal to 0.0",
+    same_numbers,
+    traits=_LATTICE,
+)
 
 
-OPS.row(Extremum, "max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_LATTICE)
+OPS.row(
+    Extremum,
+    "max",
+    "the greater of a and b; -0.0 may count as equal to 0.0",
+    same_numbers,
+    traits=_LATTICE,
+)
 
 
-@OPS.operation("cmp", "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there", _cmp, traits=Trait.ELEMENTWISE)
+@OPS.operation(
+    "cmp",
+    "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there",
+    _cmp,
+    traits=Trait.ELEMENTWISE,
+)
 class Cmp(Binary):
     __slots__ = ()
 
@@ -297,7 +358,11 @@ class Cast(Unary):
 
 
 @OPS.operation(
-    "bitcast", "the same bits as another type of the same width; pointers are 64 bits wide", _bitcast, traits=Trait.ELEMENTWISE, explicit_results=True
+    "bitcast",
+    "the same bits as another type of the same width; pointers are 64 bits wide",
+    _bitcast,
+    traits=Trait.ELEMENTWISE,
+    explicit_results=True,
 )
 class Bitcast(Unary):
     __slots__ = ()

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tilewright.ir.core import Operation
-from tilewright.ir.declare import Declarations, NamedRegion, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.declare import (
+    Declarations,
+    NamedRegion,
+    SingleOperand,
+    TypedAttribute,
+    VariadicOperand,
+)
 from tilewright.ir.ops.rules import nothing, require, require_axis, require_tile
 from tilewright.ir.table import Effect, Shape, Trait
 from tilewright.ir.types import I1, IntType, TileType, Type, tile_or_scalar
@@ -25,10 +31,15 @@ def _types(values: Sequence[Value]) -> list[Type]:
 
 def require_types(found: Sequence[Type], expected: Sequence[Type], what: str) -> None:
     """Type lists must agree."""
-    require(list(found) == list(expected), f"{what} must have types {_texts(expected)}, not {_texts(found)}")
+    require(
+        list(found) == list(expected),
+        f"{what} must have types {_texts(expected)}, not {_texts(found)}",
+    )
 
 
-def _require_yield(region: Region, expected: Sequence[Type], what: str, terminator: str = "yield") -> None:
+def _require_yield(
+    region: Region, expected: Sequence[Type], what: str, terminator: str = "yield"
+) -> None:
     last = region.terminator
     require(last is not None and last.name == terminator, f"{what} must end with {terminator}")
     assert last is not None
@@ -59,7 +70,9 @@ def _for_rule(shape: Shape) -> Sequence[Type]:
 def _for_check(operation: Operation) -> None:
     carried = _types(operation.group("inits"))
     (body,) = operation.regions
-    require_types(_types(body.arguments), [operation.operands[0].type, *carried], "arguments of region body")
+    require_types(
+        _types(body.arguments), [operation.operands[0].type, *carried], "arguments of region body"
+    )
     _require_yield(body, carried, "region body")
 
 
@@ -84,14 +97,18 @@ def _condition(shape: Shape) -> Sequence[Type]:
 def _same_shape_tiles(shape: Shape) -> list[TileType]:
     tiles = [require_tile(type_, "operands") for type_ in shape.groups["inputs"]]
     require(len(tiles) >= 1, "takes at least one input")
-    require(len({tile.shape for tile in tiles}) <= 1, f"inputs must have one shape, not {_texts(tiles)}")
+    require(
+        len({tile.shape for tile in tiles}) <= 1, f"inputs must have one shape, not {_texts(tiles)}"
+    )
     return tiles
 
 
 def _reduce(shape: Shape) -> Sequence[Type]:
     tiles, axis = _same_shape_tiles(shape), shape.attributes["axis"]
     require_axis(axis, tiles[0].rank)
-    return [tile_or_scalar(tile.shape[:axis] + tile.shape[axis + 1 :], tile.element) for tile in tiles]
+    return [
+        tile_or_scalar(tile.shape[:axis] + tile.shape[axis + 1 :], tile.element) for tile in tiles
+    ]
 
 
 def _scan(shape: Shape) -> Sequence[Type]:
@@ -101,7 +118,9 @@ def _scan(shape: Shape) -> Sequence[Type]:
 
 
 def _combine_check(operation: Operation) -> None:
-    elements = [value.type.element for value in operation.operands if isinstance(value.type, TileType)]
+    elements = [
+        value.type.element for value in operation.operands if isinstance(value.type, TileType)
+    ]
     (combine,) = operation.regions
     require_types(_types(combine.arguments), elements * 2, "arguments of region combine")
     _require_yield(combine, elements, "region combine")
@@ -110,9 +129,15 @@ def _combine_check(operation: Operation) -> None:
 def _map(shape: Shape) -> Sequence[Type]:
     tiles = _same_shape_tiles(shape)
     results = [require_tile(type_, "results") for type_ in shape.results]
-    require(all(result.shape == tiles[0].shape for result in results), f"results must have the inputs' shape, not {_texts(results)}")
+    require(
+        all(result.shape == tiles[0].shape for result in results),
+        f"results must have the inputs' shape, not {_texts(results)}",
+    )
     pack = shape.attributes["pack"]
-    require(pack >= 1 and tiles[0].numel % pack == 0, f"pack {pack} must divide the {tiles[0].numel} elements")
+    require(
+        pack >= 1 and tiles[0].numel % pack == 0,
+        f"pack {pack} must divide the {tiles[0].numel} elements",
+    )
     return results
 
 
@@ -120,7 +145,12 @@ def _map_check(operation: Operation) -> None:
     pack = operation.attribute("pack")
 
     def elements(values: Sequence[Value]) -> list[Type]:
-        return [value.type.element for value in values if isinstance(value.type, TileType) for _ in range(pack)]
+        return [
+            value.type.element
+            for value in values
+            if isinstance(value.type, TileType)
+            for _ in range(pack)
+        ]
 
     (body,) = operation.regions
     require_types(_types(body.arguments), elements(operation.operands), "arguments of region body")
@@ -248,7 +278,13 @@ class Map(Operation):
     body = NamedRegion()
 
 
-@OPS.operation("call", "run a function of the module", _explicit, effects=Effect.READ | Effect.WRITE | Effect.ORDER, explicit_results=True)
+@OPS.operation(
+    "call",
+    "run a function of the module",
+    _explicit,
+    effects=Effect.READ | Effect.WRITE | Effect.ORDER,
+    explicit_results=True,
+)
 class Call(Operation):
     __slots__ = ()
 
@@ -263,7 +299,12 @@ class Yield(Operation):
     values = _VALUES
 
 
-@OPS.operation("condition", "end the before region of a while: go on where condition holds", _condition, terminator=True)
+@OPS.operation(
+    "condition",
+    "end the before region of a while: go on where condition holds",
+    _condition,
+    terminator=True,
+)
 class Condition(Operation):
     __slots__ = ()
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Operation
-from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.declare import (
+    Declarations,
+    OptionalOperand,
+    SingleOperand,
+    TypedAttribute,
+    VariadicOperand,
+)
 from tilewright.ir.ops.arithmetic import Unary
 from tilewright.ir.ops.rules import require, require_mask
 from tilewright.ir.table import Effect, Shape, Trait
@@ -33,7 +39,10 @@ def _hint(shape: Shape) -> Sequence[Type]:
     rank = max(1, len(shape_of(operand)))
     for name in ("divisibility", "contiguity", "constancy"):
         values = shape.attributes[name]
-        require(len(values) in (0, rank), f"{name} has one entry an axis, not {len(values)} for {operand}")
+        require(
+            len(values) in (0, rank),
+            f"{name} has one entry an axis, not {len(values)} for {operand}",
+        )
         require(all(value >= 1 for value in values), f"{name} must be positive, not {values}")
     return (operand,)
 
@@ -50,7 +59,10 @@ def _inline_asm(shape: Shape) -> Sequence[Type]:
 
 
 def _print(shape: Shape) -> Sequence[Type]:
-    require(all(isinstance(type_, TileType) or type_.is_scalar for type_ in shape.groups["values"]), "values must be scalars or tiles")
+    require(
+        all(isinstance(type_, TileType) or type_.is_scalar for type_ in shape.groups["values"]),
+        "values must be scalars or tiles",
+    )
     return ()
 
 
@@ -70,7 +82,9 @@ class Print(Operation):
     values = VariadicOperand()
     prefix = TypedAttribute[str]()
     hex = TypedAttribute[bool]("integers in hexadecimal", False)
-    each_thread = TypedAttribute[bool]("every thread of a program prints what is no tile; without threads, as ever", False)
+    each_thread = TypedAttribute[bool](
+        "every thread of a program prints what is no tile; without threads, as ever", False
+    )
 
 
 @OPS.operation(
@@ -112,12 +126,20 @@ class Assume(Operation):
 class Hint(Unary):
     __slots__ = ()
 
-    divisibility = TypedAttribute[tuple[int, ...]]("the first value of each contiguous run is a multiple of this", ())
+    divisibility = TypedAttribute[tuple[int, ...]](
+        "the first value of each contiguous run is a multiple of this", ()
+    )
     contiguity = TypedAttribute[tuple[int, ...]]("", ())
     constancy = TypedAttribute[tuple[int, ...]]("", ())
 
 
-@OPS.operation("inline_asm", "the target's assembly, run on every group of pack elements", _inline_asm, effects=Effect.ORDER, explicit_results=True)
+@OPS.operation(
+    "inline_asm",
+    "the target's assembly, run on every group of pack elements",
+    _inline_asm,
+    effects=Effect.ORDER,
+    explicit_results=True,
+)
 class InlineAsm(Operation):
     __slots__ = ()
 
@@ -128,7 +150,13 @@ class InlineAsm(Operation):
     pack = TypedAttribute[int]("elements a run", 1)
 
 
-@OPS.operation("extern", "a function of a library of the target's, element by element", _one_shape, effects=Effect.ORDER, explicit_results=True)
+@OPS.operation(
+    "extern",
+    "a function of a library of the target's, element by element",
+    _one_shape,
+    effects=Effect.ORDER,
+    explicit_results=True,
+)
 class Extern(Operation):
     __slots__ = ()
 

@@ -14,7 +14,13 @@ from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, U8, FloatType, Til
 #: The format of a block-scaled operand.
 ScaledFormat = Literal["e2m1", "e4m3", "e5m2", "bf16", "fp16"]
 #: The elements in the IR of each format.
-SCALED_FORMATS: dict[str, Type] = {"e2m1": U8, "e4m3": FloatType("f8e4m3fn"), "e5m2": FloatType("f8e5m2"), "bf16": BF16, "fp16": F16}
+SCALED_FORMATS: dict[str, Type] = {
+    "e2m1": U8,
+    "e4m3": FloatType("f8e4m3fn"),
+    "e5m2": FloatType("f8e5m2"),
+    "bf16": BF16,
+    "fp16": F16,
+}
 
 
 def accumulator_types(element: Type) -> tuple[Type, ...]:
@@ -32,13 +38,31 @@ def accumulator_types(element: Type) -> tuple[Type, ...]:
 
 def _dot(shape: Shape) -> Sequence[Type]:
     a, b, c = (require_tile(shape.type(name), name) for name in ("a", "b", "c"))
-    mixed_fp8 = isinstance(a.element, FloatType) and isinstance(b.element, FloatType) and a.element.is_fp8 and b.element.is_fp8
+    mixed_fp8 = (
+        isinstance(a.element, FloatType)
+        and isinstance(b.element, FloatType)
+        and a.element.is_fp8
+        and b.element.is_fp8
+    )
     mixed_int8 = {a.element, b.element} <= {I8, U8}
-    require(a.element is b.element or mixed_fp8 or mixed_int8, f"a and b must have one element type, not {a} and {b}")
+    require(
+        a.element is b.element or mixed_fp8 or mixed_int8,
+        f"a and b must have one element type, not {a} and {b}",
+    )
     require(bool(accumulator_types(a.element)), f"there is no dot of {a.element}")
-    require(c.element in accumulator_types(a.element), f"a dot of {a.element} does not accumulate in {c.element}")
-    require(a.rank == b.rank == c.rank >= 2, f"a, b and c must have one rank of at least 2, not {a}, {b} and {c}")
-    fits = a.shape[:-2] == b.shape[:-2] == c.shape[:-2] and a.shape[-1] == b.shape[-2] and c.shape[-2:] == (a.shape[-2], b.shape[-1])
+    require(
+        c.element in accumulator_types(a.element),
+        f"a dot of {a.element} does not accumulate in {c.element}",
+    )
+    require(
+        a.rank == b.rank == c.rank >= 2,
+        f"a, b and c must have one rank of at least 2, not {a}, {b} and {c}",
+    )
+    fits = (
+        a.shape[:-2] == b.shape[:-2] == c.shape[:-2]
+        and a.shape[-1] == b.shape[-2]
+        and c.shape[-2:] == (a.shape[-2], b.shape[-1])
+    )
     require(fits, f"shapes must be [..., M, K], [..., K, N] and [..., M, N], not {a}, {b} and {c}")
     return (c,)
 
@@ -49,7 +73,10 @@ def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[tuple[int, ..
     tile = require_tile(shape.type(name), name)
     kind = shape.attributes[f"{name}_format"]
     require(tile.rank >= 2, f"{name} must have rank 2 or more, not {tile}")
-    require(tile.element is SCALED_FORMATS[kind], f"{name} in format {kind} must hold {SCALED_FORMATS[kind]}, not {tile.element}")
+    require(
+        tile.element is SCALED_FORMATS[kind],
+        f"{name} in format {kind} must hold {SCALED_FORMATS[kind]}, not {tile.element}",
+    )
     batches, extents = tile.shape[:-2], list(tile.shape[-2:])
     if kind == "e2m1":
         extents[k_axis if shape.attributes[f"{name}_pack_k"] else 1 - k_axis] *= 2
@@ -58,16 +85,28 @@ def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[tuple[int, ..
     if scale is not None:
         scale = require_tile(scale, f"{name}_scale")
         group = 16 if scale.element is FloatType("f8e4m3fn") else 32
-        require(scale.element in (U8, FloatType("f8e4m3fn")), f"{name}_scale must hold u8 (e8m0) or f8e4m3fn, not {scale.element}")
-        require(k % group == 0, f"{name}'s extent along K must be a multiple of the {group} elements that share a scale, not {k}")
+        require(
+            scale.element in (U8, FloatType("f8e4m3fn")),
+            f"{name}_scale must hold u8 (e8m0) or f8e4m3fn, not {scale.element}",
+        )
+        require(
+            k % group == 0,
+            f"{name}'s extent along K must be a multiple of the {group} elements that share a scale, not {k}",
+        )
         wanted = (*batches, outer, k // group)
         require(scale.shape == wanted, f"{name}_scale must have shape {wanted}, not {scale.shape}")
     return batches, outer, k
 
 
 def _dot_scaled(shape: Shape) -> Sequence[Type]:
-    (batches, m, k), (other_batches, n, other_k) = _scaled_operand(shape, "a", 1), _scaled_operand(shape, "b", 0)
-    require(batches == other_batches, f"a and b must have the same batches, not {batches} and {other_batches}")
+    (batches, m, k), (other_batches, n, other_k) = (
+        _scaled_operand(shape, "a", 1),
+        _scaled_operand(shape, "b", 0),
+    )
+    require(
+        batches == other_batches,
+        f"a and b must have the same batches, not {batches} and {other_batches}",
+    )
     require(k == other_k, f"a and b must agree along K, not {k} and {other_k}")
     c, wanted = shape.type("c"), TileType((*batches, m, n), F32)
     require(c is wanted, f"c must be {wanted}, not {c}")
@@ -80,7 +119,11 @@ OPS = Declarations()
 Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 
 
-@OPS.operation("dot", "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, accumulation in c's type in any order", _dot)
+@OPS.operation(
+    "dot",
+    "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, accumulation in c's type in any order",
+    _dot,
+)
 class Dot(Operation):
     __slots__ = ()
 
@@ -88,7 +131,10 @@ class Dot(Operation):
     b = SingleOperand("[..., K, N]")
     c = SingleOperand("[..., M, N]")
     precision = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
-    max_imprecise = TypedAttribute[int]("fp8: terms accumulated at reduced precision before a full-precision add; 0 is the target's choice", 0)
+    max_imprecise = TypedAttribute[int](
+        "fp8: terms accumulated at reduced precision before a full-precision add; 0 is the target's choice",
+        0,
+    )
 
 
 @OPS.operation(

@@ -6,10 +6,34 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from tilewright.ir.core import Operation
-from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
-from tilewright.ir.ops.rules import accessed_type, nothing, pointee_of, require, require_int, require_mask, require_tile
+from tilewright.ir.declare import (
+    Declarations,
+    OptionalOperand,
+    SingleOperand,
+    TypedAttribute,
+    VariadicOperand,
+)
+from tilewright.ir.ops.rules import (
+    accessed_type,
+    nothing,
+    pointee_of,
+    require,
+    require_int,
+    require_mask,
+    require_tile,
+)
 from tilewright.ir.table import Effect, RuleError, Shape, Trait
-from tilewright.ir.types import I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type
+from tilewright.ir.types import (
+    I64,
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    bit_width,
+    element_type,
+)
 
 
 def _load(shape: Shape) -> Sequence[Type]:
@@ -42,9 +66,13 @@ def _atomic_rmw(shape: Shape) -> Sequence[Type]:
 def check_atomic_element(kind: str, element: Type) -> None:
     """The element types each kind of atomic works on."""
     if kind == "add":
-        fits = (isinstance(element, FloatType) and not element.is_fp8) or (isinstance(element, IntType) and element.bits >= 32)
+        fits = (isinstance(element, FloatType) and not element.is_fp8) or (
+            isinstance(element, IntType) and element.bits >= 32
+        )
     elif kind in ("min", "max"):
-        fits = isinstance(element, IntType | FloatType) and bit_width(element) >= (16 if isinstance(element, FloatType) else 32)
+        fits = isinstance(element, IntType | FloatType) and bit_width(element) >= (
+            16 if isinstance(element, FloatType) else 32
+        )
     elif kind == "xchg":
         fits = isinstance(element, IntType | FloatType | PointerType) and bit_width(element) >= 16
     else:
@@ -56,13 +84,24 @@ def check_atomic_element(kind: str, element: Type) -> None:
 def _atomic_cas(shape: Shape) -> Sequence[Type]:
     pointer, compare, value = shape.type("pointer"), shape.type("compare"), shape.type("value")
     expected = accessed_type(pointer)
-    require(value is expected and compare is expected, f"compare and value must be {expected}, not {compare} and {value}")
-    require(bit_width(value) in (16, 32, 64), f"an atomic cas works on 16, 32 or 64 bits, not {element_type(value)}")
+    require(
+        value is expected and compare is expected,
+        f"compare and value must be {expected}, not {compare} and {value}",
+    )
+    require(
+        bit_width(value) in (16, 32, 64),
+        f"an atomic cas works on 16, 32 or 64 bits, not {element_type(value)}",
+    )
     return (value,)
 
 
 def _atomic_element(element: Type, what: str) -> None:
-    fits = isinstance(element, IntType | FloatType | PointerType) and bit_width(element) in (8, 16, 32, 64)
+    fits = isinstance(element, IntType | FloatType | PointerType) and bit_width(element) in (
+        8,
+        16,
+        32,
+        64,
+    )
     require(fits, f"{what} works on 8, 16, 32 or 64 bits, not on {element}")
 
 
@@ -88,10 +127,15 @@ def _make_descriptor(shape: Shape) -> Sequence[Type]:
     if not isinstance(result, DescriptorType):
         raise RuleError(f"result must be a descriptor, not {result}")
     base = shape.type("base")
-    require(base.is_scalar and pointee_of(base, "base") is result.element, f"base must be a pointer to {result.element}, not {base}")
+    require(
+        base.is_scalar and pointee_of(base, "base") is result.element,
+        f"base must be a pointer to {result.element}, not {base}",
+    )
     for name in ("shape", "strides"):
         group = shape.groups[name]
-        require(len(group) == result.rank, f"{name} must have {result.rank} entries, not {len(group)}")
+        require(
+            len(group) == result.rank, f"{name} must have {result.rank} entries, not {len(group)}"
+        )
         require(all(type_ is I64 for type_ in group), f"{name} must be i64")
     return (result,)
 
@@ -106,13 +150,19 @@ def descriptor_of(shape: Shape) -> DescriptorType:
 
 def _descriptor_number(shape: Shape) -> Sequence[Type]:
     descriptor, axis = descriptor_of(shape), shape.attributes["axis"]
-    require(0 <= axis < descriptor.rank, f"axis must be 0 to {descriptor.rank - 1} for {descriptor}, not {axis}")
+    require(
+        0 <= axis < descriptor.rank,
+        f"axis must be 0 to {descriptor.rank - 1} for {descriptor}, not {axis}",
+    )
     return (I64,)
 
 
 def _check_offsets(shape: Shape, descriptor: DescriptorType) -> None:
     offsets = shape.groups["offsets"]
-    require(len(offsets) == descriptor.rank, f"offsets must have {descriptor.rank} entries, not {len(offsets)}")
+    require(
+        len(offsets) == descriptor.rank,
+        f"offsets must have {descriptor.rank} entries, not {len(offsets)}",
+    )
     require(all(isinstance(type_, IntType) for type_ in offsets), "offsets must be integers")
 
 
@@ -138,7 +188,10 @@ def _descriptor_reduce(shape: Shape) -> Sequence[Type]:
 def _rows(shape: Shape) -> tuple[DescriptorType, int]:
     """The descriptor and the number of rows of a gather or scatter of rows."""
     descriptor = descriptor_of(shape)
-    require(descriptor.rank == 2 and descriptor.block_shape[0] == 1, f"the descriptor's block must be one row, not {descriptor}")
+    require(
+        descriptor.rank == 2 and descriptor.block_shape[0] == 1,
+        f"the descriptor's block must be one row, not {descriptor}",
+    )
     rows = require_tile(shape.type("rows"), "rows")
     require(rows.rank == 1, f"rows must have rank 1, not {rows}")
     require_int(rows, "rows")
@@ -166,12 +219,20 @@ _DESCRIPTOR = SingleOperand()
 _MASK = OptionalOperand("lanes where it is false are not accessed")
 _OFFSETS = VariadicOperand("the block's first coordinate along each axis")
 _EVICTION = TypedAttribute[Literal["normal", "first", "last"]]("cache eviction hint", "normal")
-_ORDER = TypedAttribute[Literal["relaxed", "acquire", "release", "acq_rel"]]("memory ordering", "acq_rel")
+_ORDER = TypedAttribute[Literal["relaxed", "acquire", "release", "acq_rel"]](
+    "memory ordering", "acq_rel"
+)
 _LOAD_ORDER = TypedAttribute[Literal["relaxed", "acquire"]]("memory ordering", "acquire")
 _STORE_ORDER = TypedAttribute[Literal["relaxed", "release"]]("memory ordering", "release")
-_SCOPE = TypedAttribute[Literal["program", "device", "system"]]("who sees it in order: this program, this device, the whole system", "device")
-_KIND = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor", "xchg"]]("what is done to the old value")
-_REDUCE = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor"]]("what is done to the old value")
+_SCOPE = TypedAttribute[Literal["program", "device", "system"]](
+    "who sees it in order: this program, this device, the whole system", "device"
+)
+_KIND = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor", "xchg"]](
+    "what is done to the old value"
+)
+_REDUCE = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor"]](
+    "what is done to the old value"
+)
 _AXIS = TypedAttribute[int]("axis of the tensor")
 _UPDATE = Effect.READ | Effect.WRITE
 
@@ -284,12 +345,22 @@ class AtomicStore(Operation):
 ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
-@OPS.operation("clock", "nanoseconds by a clock of the device that never goes back; the same for all of a program", _clock, effects=Effect.ORDER)
+@OPS.operation(
+    "clock",
+    "nanoseconds by a clock of the device that never goes back; the same for all of a program",
+    _clock,
+    effects=Effect.ORDER,
+)
 class Clock(Operation):
     __slots__ = ()
 
 
-@OPS.operation("make_descriptor", "a descriptor of the tensor at base; shape and strides count elements", _make_descriptor, explicit_results=True)
+@OPS.operation(
+    "make_descriptor",
+    "a descriptor of the tensor at base; shape and strides count elements",
+    _make_descriptor,
+    explicit_results=True,
+)
 class MakeDescriptor(Operation):
     __slots__ = ()
 
@@ -297,10 +368,15 @@ class MakeDescriptor(Operation):
     shape = VariadicOperand()
     strides = VariadicOperand()
     padding = TypedAttribute[Literal["zero", "nan"]]("what a load reads outside the tensor", "zero")
-    aligned = TypedAttribute[bool]("whether base and strides are multiples of 16 bytes, but for the last stride, which is 1", False)
+    aligned = TypedAttribute[bool](
+        "whether base and strides are multiples of 16 bytes, but for the last stride, which is 1",
+        False,
+    )
 
 
-@OPS.operation("descriptor_extent", "the tensor's extent along axis, in elements", _descriptor_number)
+@OPS.operation(
+    "descriptor_extent", "the tensor's extent along axis, in elements", _descriptor_number
+)
 class DescriptorExtent(Operation):
     __slots__ = ()
 
@@ -308,7 +384,11 @@ class DescriptorExtent(Operation):
     axis = _AXIS
 
 
-@OPS.operation("descriptor_stride", "the distance in memory of neighbours along axis, in elements", _descriptor_number)
+@OPS.operation(
+    "descriptor_stride",
+    "the distance in memory of neighbours along axis, in elements",
+    _descriptor_number,
+)
 class DescriptorStride(Operation):
     __slots__ = ()
 
@@ -397,6 +477,11 @@ DescriptorBlocks = DescriptorLoad | DescriptorStore | DescriptorReduce
 DescriptorRows = DescriptorGather | DescriptorScatter
 
 
-@OPS.operation("barrier", "what this program's threads wrote before is seen by all of them after", nothing, effects=Effect.ORDER)
+@OPS.operation(
+    "barrier",
+    "what this program's threads wrote before is seen by all of them after",
+    nothing,
+    effects=Effect.ORDER,
+)
 class Barrier(Operation):
     __slots__ = ()

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.table import RuleError, Shape
-from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of, with_element
+from tilewright.ir.types import (
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+    with_element,
+)
 
 
 def require(condition: bool, rule: str) -> None:
@@ -15,7 +25,10 @@ def require(condition: bool, rule: str) -> None:
 
 
 def require_number(type_: Type, what: str) -> None:
-    require(isinstance(element_type(type_), IntType | FloatType), f"{what} must hold numbers, not {type_}")
+    require(
+        isinstance(element_type(type_), IntType | FloatType),
+        f"{what} must hold numbers, not {type_}",
+    )
 
 
 def require_int(type_: Type, what: str) -> None:

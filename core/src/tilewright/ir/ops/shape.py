@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
-from tilewright.ir.ops.rules import require, require_axis, require_int, require_mask, require_same, require_tile
+from tilewright.ir.ops.rules import (
+    require,
+    require_axis,
+    require_int,
+    require_mask,
+    require_same,
+    require_tile,
+)
 from tilewright.ir.table import Shape, Trait
 from tilewright.ir.types import I32, TileType, Type, tile_or_scalar
 
@@ -14,7 +21,9 @@ from tilewright.ir.types import I32, TileType, Type, tile_or_scalar
 def _splat(shape: Shape) -> Sequence[Type]:
     source, result = shape.type("x"), require_tile(shape.result, "result")
     require(source.is_scalar, f"operand must be a scalar, not {source}")
-    require(result.element is source, f"the result's element must be {source}, not {result.element}")
+    require(
+        result.element is source, f"the result's element must be {source}, not {result.element}"
+    )
     return (result,)
 
 
@@ -26,8 +35,13 @@ def _unsplat(shape: Shape) -> Sequence[Type]:
 
 def _broadcast(shape: Shape) -> Sequence[Type]:
     source, result = require_tile(shape.type("x"), "operand"), require_tile(shape.result, "result")
-    require(source.element is result.element, f"operand and result must have one element type, not {source} and {result}")
-    fits = source.rank == result.rank and all(a in (1, b) for a, b in zip(source.shape, result.shape, strict=True))
+    require(
+        source.element is result.element,
+        f"operand and result must have one element type, not {source} and {result}",
+    )
+    fits = source.rank == result.rank and all(
+        a in (1, b) for a, b in zip(source.shape, result.shape, strict=True)
+    )
     require(fits, f"only extents of 1 grow, and the rank stays: not {source} to {result}")
     return (result,)
 
@@ -40,24 +54,48 @@ def _expand_dims(shape: Shape) -> Sequence[Type]:
 
 def _reshape(shape: Shape) -> Sequence[Type]:
     source, result = require_tile(shape.type("x"), "operand"), require_tile(shape.result, "result")
-    require(source.element is result.element, f"operand and result must have one element type, not {source} and {result}")
-    require(source.numel == result.numel, f"operand and result must have as many elements, not {source} and {result}")
+    require(
+        source.element is result.element,
+        f"operand and result must have one element type, not {source} and {result}",
+    )
+    require(
+        source.numel == result.numel,
+        f"operand and result must have as many elements, not {source} and {result}",
+    )
     return (result,)
 
 
 def _permute(shape: Shape) -> Sequence[Type]:
     source, order = require_tile(shape.type("x"), "operand"), shape.attributes["order"]
-    require(sorted(order) == list(range(source.rank)), f"order {order} is not a permutation of the {source.rank} axes of {source}")
+    require(
+        sorted(order) == list(range(source.rank)),
+        f"order {order} is not a permutation of the {source.rank} axes of {source}",
+    )
     return (TileType(tuple(source.shape[axis] for axis in order), source.element),)
 
 
 def _cat(shape: Shape) -> Sequence[Type]:
-    a, b, axis = require_tile(shape.type("a"), "a"), require_tile(shape.type("b"), "b"), shape.attributes["axis"]
-    require(a.element is b.element and a.rank == b.rank, f"operands must have one element type and rank, not {a} and {b}")
+    a, b, axis = (
+        require_tile(shape.type("a"), "a"),
+        require_tile(shape.type("b"), "b"),
+        shape.attributes["axis"],
+    )
+    require(
+        a.element is b.element and a.rank == b.rank,
+        f"operands must have one element type and rank, not {a} and {b}",
+    )
     require_axis(axis, a.rank)
     agree = all(x == y for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if i != axis)
     require(agree, f"extents other than axis {axis} must agree, not {a} and {b}")
-    return (TileType(tuple(x + y if i == axis else x for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True))), a.element),)
+    return (
+        TileType(
+            tuple(
+                x + y if i == axis else x
+                for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True))
+            ),
+            a.element,
+        ),
+    )
 
 
 def _join(shape: Shape) -> Sequence[Type]:
@@ -80,7 +118,9 @@ def _gather(shape: Shape) -> Sequence[Type]:
     require_int(index, "index")
     require(source.rank == index.rank, f"x and index must have one rank, not {source} and {index}")
     require_axis(axis, source.rank)
-    agree = all(a == b for i, (a, b) in enumerate(zip(source.shape, index.shape, strict=True)) if i != axis)
+    agree = all(
+        a == b for i, (a, b) in enumerate(zip(source.shape, index.shape, strict=True)) if i != axis
+    )
     require(agree, f"extents other than axis {axis} must agree, not {source} and {index}")
     return (TileType(index.shape, source.element),)
 
@@ -90,7 +130,9 @@ def _histogram(shape: Shape) -> Sequence[Type]:
     require_int(source, "x")
     require(source.rank == 1, f"x must have rank 1, not {source}")
     require_mask(shape.optional("mask"), source)
-    require(shape.attributes["bins"] >= 1, f"bins must be at least 1, not {shape.attributes['bins']}")
+    require(
+        shape.attributes["bins"] >= 1, f"bins must be at least 1, not {shape.attributes['bins']}"
+    )
     return (TileType((shape.attributes["bins"],), I32),)
 
 
@@ -105,7 +147,9 @@ class Moved(Operation):
     x = SingleOperand()
 
 
-@OPS.operation("splat", "a tile whose every element is x", _splat, traits=Trait.SHAPE, explicit_results=True)
+@OPS.operation(
+    "splat", "a tile whose every element is x", _splat, traits=Trait.SHAPE, explicit_results=True
+)
 class Splat(Moved):
     __slots__ = ()
 
@@ -115,26 +159,48 @@ class Unsplat(Moved):
     __slots__ = ()
 
 
-@OPS.operation("broadcast", "x with its extents of 1 repeated", _broadcast, traits=Trait.SHAPE, explicit_results=True)
+@OPS.operation(
+    "broadcast",
+    "x with its extents of 1 repeated",
+    _broadcast,
+    traits=Trait.SHAPE,
+    explicit_results=True,
+)
 class Broadcast(Moved):
     __slots__ = ()
 
 
-@OPS.operation("expand_dims", "x with a new axis of extent 1, at position axis of the result", _expand_dims, traits=Trait.SHAPE)
+@OPS.operation(
+    "expand_dims",
+    "x with a new axis of extent 1, at position axis of the result",
+    _expand_dims,
+    traits=Trait.SHAPE,
+)
 class ExpandDims(Moved):
     __slots__ = ()
 
     axis = TypedAttribute[int]()
 
 
-@OPS.operation("reshape", "the same elements, in row-major order, in another shape", _reshape, traits=Trait.SHAPE, explicit_results=True)
+@OPS.operation(
+    "reshape",
+    "the same elements, in row-major order, in another shape",
+    _reshape,
+    traits=Trait.SHAPE,
+    explicit_results=True,
+)
 class Reshape(Moved):
     __slots__ = ()
 
     reorder = TypedAttribute[bool]("any order of the elements is as good", False)
 
 
-@OPS.operation("permute", "x with its axes reordered: axis i of the result is axis order[i] of x", _permute, traits=Trait.SHAPE)
+@OPS.operation(
+    "permute",
+    "x with its axes reordered: axis i of the result is axis order[i] of x",
+    _permute,
+    traits=Trait.SHAPE,
+)
 class Permute(Moved):
     __slots__ = ()
 
@@ -163,7 +229,11 @@ class Split(Moved):
     __slots__ = ()
 
 
-@OPS.operation("gather", "x picked along an axis by index, the other coordinates kept; undefined where an index is out of range", _gather)
+@OPS.operation(
+    "gather",
+    "x picked along an axis by index, the other coordinates kept; undefined where an index is out of range",
+    _gather,
+)
 class Gather(Operation):
     __slots__ = ()
 
@@ -172,7 +242,11 @@ class Gather(Operation):
     axis = TypedAttribute[int]()
 
 
-@OPS.operation("histogram", "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored", _histogram)
+@OPS.operation(
+    "histogram",
+    "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored",
+    _histogram,
+)
 class Histogram(Operation):
     __slots__ = ()
 

@@ -13,7 +13,15 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin
-def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any, _semantic: Any = None) -> Any:
+def inline_asm_elementwise(
+    asm: Any,
+    constraints: Any,
+    args: Any,
+    dtype: Any,
+    is_pure: Any,
+    pack: Any,
+    _semantic: Any = None,
+) -> Any:
     """Run the target's assembly on every group of ``pack`` elements.
 
     On a GPU each thread that holds an element runs the text, and each thread runs it for scalars.
@@ -44,14 +52,23 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
             "add.s32 $0, $1, 1;", "=r,r", [n], dtype=tl.int32, is_pure=True, pack=1
         )
     """
-    text, constraint_text = _semantic.constant(asm, "asm"), _semantic.constant(constraints, "constraints")
+    text, constraint_text = (
+        _semantic.constant(asm, "asm"),
+        _semantic.constant(constraints, "constraints"),
+    )
     group = _semantic.constant(pack, "pack")
     kinds = unwrap_if_constexpr(dtype)
     several = isinstance(kinds, list | tuple | tl_tuple)
     elements = [unwrap_if_constexpr(kind) for kind in (kinds if several else [kinds])]
-    inputs = _semantic.broadcast_all(*(_semantic.to_tensor(x) for x in _items(args))) if len(_items(args)) else []
+    inputs = (
+        _semantic.broadcast_all(*(_semantic.to_tensor(x) for x in _items(args)))
+        if len(_items(args))
+        else []
+    )
     extents = inputs[0].extents if inputs else ()
-    results = [(block_type(element, extents) if extents else element).ir_type for element in elements]
+    results = [
+        (block_type(element, extents) if extents else element).ir_type for element in elements
+    ]
     made = _semantic.builder.inline_asm(
         inputs=[x.handle for x in inputs],
         results=results,
@@ -61,7 +78,9 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
         pack=group,
     )
     handles = made if isinstance(made, tuple) else (made,)
-    outputs = [_semantic.wrap(handle, element) for handle, element in zip(handles, elements, strict=True)]
+    outputs = [
+        _semantic.wrap(handle, element) for handle, element in zip(handles, elements, strict=True)
+    ]
     return tl_tuple(outputs) if several else outputs[0]
 
 
@@ -98,19 +117,35 @@ def dispatch(
     found = arg_type_symbol_dict.get(types)
     if found is None:
         expected = "; ".join(", ".join(map(str, key)) for key in arg_type_symbol_dict)
-        raise ValueError(f"input arg type does not match. Expect one of ({expected}), got ({', '.join(map(str, types))})")
+        raise ValueError(
+            f"input arg type does not match. Expect one of ({expected}), got ({', '.join(map(str, types))})"
+        )
     symbol, element = found
     extents = args[0].extents if args else ()
-    type_ = ret_type if ret_type is not None else block_type(element, extents) if extents else element
+    type_ = (
+        ret_type if ret_type is not None else block_type(element, extents) if extents else element
+    )
     handles = [x.handle for x in args]
     if func is not None:
         return tensor(func(lib_name, lib_path, symbol, handles, type_.ir_type, is_pure), type_)
     library = lib_path or lib_name
-    return tensor(_semantic.builder.extern(inputs=handles, result=type_.ir_type, symbol=symbol, library=library, pure=is_pure), type_)
+    return tensor(
+        _semantic.builder.extern(
+            inputs=handles, result=type_.ir_type, symbol=symbol, library=library, pure=is_pure
+        ),
+        type_,
+    )
 
 
 @builtin
-def extern_elementwise(lib_name: Any, lib_path: Any, args: Any, arg_type_symbol_dict: Any, is_pure: Any, _semantic: Any = None) -> tensor:
+def extern_elementwise(
+    lib_name: Any,
+    lib_path: Any,
+    args: Any,
+    arg_type_symbol_dict: Any,
+    is_pure: Any,
+    _semantic: Any = None,
+) -> tensor:
     """A function of a library of the target's, element by element.
 
     Args:
@@ -124,7 +159,8 @@ def extern_elementwise(lib_name: Any, lib_path: Any, args: Any, arg_type_symbol_
         ValueError: the table has no such argument types.
     """
     table: dict[tuple[dtype, ...], tuple[str, dtype]] = {
-        tuple(key): (value[0], unwrap_if_constexpr(value[1])) for key, value in unwrap_if_constexpr(arg_type_symbol_dict).items()
+        tuple(key): (value[0], unwrap_if_constexpr(value[1]))
+        for key, value in unwrap_if_constexpr(arg_type_symbol_dict).items()
     }
     inputs = [_semantic.to_tensor(x) for x in _items(args)]
     if tuple(x.dtype for x in inputs) not in table and len(inputs) > 1:
@@ -134,4 +170,6 @@ def extern_elementwise(lib_name: Any, lib_path: Any, args: Any, arg_type_symbol_
         inputs = [_semantic.cast(x, common.dtype) for x in inputs]
     inputs = _semantic.broadcast_all(*inputs)
     names = [unwrap_if_constexpr(name) or "" for name in (lib_name, lib_path)]
-    return dispatch(None, names[0], names[1], inputs, table, None, bool(unwrap_if_constexpr(is_pure)), _semantic)
+    return dispatch(
+        None, names[0], names[1], inputs, table, None, bool(unwrap_if_constexpr(is_pure)), _semantic
+    )

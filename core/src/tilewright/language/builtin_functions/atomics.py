@@ -26,7 +26,13 @@ from tilewright.language.value_types.dtypes import (
 from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.values import unwrap_if_constexpr
 
-_ORDERS = {None: "acq_rel", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel", "relaxed": "relaxed"}
+_ORDERS = {
+    None: "acq_rel",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+    "relaxed": "relaxed",
+}
 #: What a read may say of its order -> the IR's name.
 LOAD_ORDERS: dict[str | None, str] = {None: "acquire", "acquire": "acquire", "relaxed": "relaxed"}
 _STORE_ORDERS = {None: "release", "release": "release", "relaxed": "relaxed"}
@@ -49,7 +55,9 @@ def ordering(sem: Any, orders: dict[str | None, str] = _ORDERS) -> str:
     """The IR's name of a memory semantic."""
     sem = unwrap_if_constexpr(sem)
     if sem not in orders:
-        raise ValueError(f"Memory semantic {sem} not supported; one of {', '.join(map(repr, filter(None, orders)))}")
+        raise ValueError(
+            f"Memory semantic {sem} not supported; one of {', '.join(map(repr, filter(None, orders)))}"
+        )
     return orders[sem]
 
 
@@ -57,7 +65,9 @@ def scope_of(scope: Any) -> str:
     """The IR's name of a memory scope."""
     scope = unwrap_if_constexpr(scope)
     if scope not in _SCOPES:
-        raise ValueError(f"Memory scope {scope} not supported; one of {', '.join(map(repr, filter(None, _SCOPES)))}")
+        raise ValueError(
+            f"Memory scope {scope} not supported; one of {', '.join(map(repr, filter(None, _SCOPES)))}"
+        )
     return _SCOPES[scope]
 
 
@@ -65,18 +75,33 @@ def check_capability(semantic: Any, element: dtype, kind: str, function: str) ->
     """Refuse an update the target does not have."""
     capabilities = semantic.options.capabilities
     if capabilities is not None and kind not in capabilities.atomics.get(str(element.ir_type), ()):
-        raise ValueError(f"{function} does not support {element} on backend {semantic.options.backend or '?'}: the target has no such atomic")
+        raise ValueError(
+            f"{function} does not support {element} on backend {semantic.options.backend or '?'}: the target has no such atomic"
+        )
 
 
-def _update(semantic: Any, kind: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) -> tensor:
+def _update(
+    semantic: Any, kind: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any
+) -> tensor:
     function = f"atomic_{kind}"
     pointer, element = pointer_and_element(pointer, function)
     if element not in _ELEMENTS[kind]:
-        raise ValueError(f"{function} does not support {element}; it works on {', '.join(map(str, _ELEMENTS[kind]))}")
+        raise ValueError(
+            f"{function} does not support {element}; it works on {', '.join(map(str, _ELEMENTS[kind]))}"
+        )
     check_capability(semantic, element, kind, function)
-    value, mask = fit_to_pointer(semantic, pointer, semantic.to_tensor(value), _mask(semantic, mask))
+    value, mask = fit_to_pointer(
+        semantic, pointer, semantic.to_tensor(value), _mask(semantic, mask)
+    )
     value = semantic.cast(value, element)
-    handle = semantic.builder.atomic_rmw(pointer.handle, value.handle, mask=mask and mask.handle, kind=kind, order=ordering(sem), scope=scope_of(scope))
+    handle = semantic.builder.atomic_rmw(
+        pointer.handle,
+        value.handle,
+        mask=mask and mask.handle,
+        kind=kind,
+        order=ordering(sem),
+        scope=scope_of(scope),
+    )
     return semantic.wrap(handle, element)
 
 
@@ -88,14 +113,18 @@ def _mask(semantic: Any, mask: Any) -> tensor | None:
     return mask
 
 
-def pointer_and_element(pointer: Any, function: str, *, writes: bool = True) -> tuple[tensor, dtype]:
+def pointer_and_element(
+    pointer: Any, function: str, *, writes: bool = True
+) -> tuple[tensor, dtype]:
     """The pointer that an atomic function is given, and the type of what is there.
 
     Raises:
         ValueError: it is none, or must not be written through.
     """
     if not isinstance(pointer, tensor) or not pointer.dtype.is_ptr():
-        raise ValueError(f"Pointer argument of {function} is {getattr(pointer, 'type', pointer)}: it takes a pointer or a tensor of pointers")
+        raise ValueError(
+            f"Pointer argument of {function} is {getattr(pointer, 'type', pointer)}: it takes a pointer or a tensor of pointers"
+        )
     if writes:
         refuse_constant_pointer(pointer.dtype)
     return pointer, pointer.dtype.element_ty  # type: ignore[attr-defined]
@@ -118,7 +147,14 @@ _DETAILS = """
 
 
 @builtin
-def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_add(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Add to memory as one step. Integers of 32 and 64 bits, fp16, bf16, fp32, fp64.
 
     Example:
@@ -128,7 +164,14 @@ def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 
 @builtin
-def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_max(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Put the greater value in memory as one step.
 
     It takes integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
@@ -140,7 +183,14 @@ def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 
 @builtin
-def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_min(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Put the smaller value in memory as one step.
 
     It takes integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
@@ -152,7 +202,14 @@ def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 
 @builtin
-def atomic_and(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_and(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Bitwise and into memory as one step. Integers of 32 and 64 bits.
 
     Example:
@@ -162,7 +219,14 @@ def atomic_and(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 
 @builtin
-def atomic_or(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_or(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Bitwise or into memory as one step. Integers of 32 and 64 bits.
 
     Example:
@@ -172,7 +236,14 @@ def atomic_or(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: 
 
 
 @builtin
-def atomic_xor(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_xor(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Bitwise exclusive or into memory as one step. Integers of 32 and 64 bits.
 
     Example:
@@ -182,7 +253,14 @@ def atomic_xor(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 
 @builtin
-def atomic_xchg(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_xchg(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Exchange a value with memory as one step. Integers of 32 and 64 bits, fp32, fp64.
 
     Example:
@@ -196,7 +274,9 @@ for _fn in (atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xo
 
 
 @builtin
-def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_cas(
+    pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None
+) -> tensor:
     """Compare and exchange as one step: where memory has the bits of ``cmp``, it gets ``val``.
 
     Elements have 16, 32 or 64 bits.
@@ -220,18 +300,24 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     """
     pointer, element = pointer_and_element(pointer, "atomic_cas")
     if element.primitive_bitwidth not in (16, 32, 64):
-        raise ValueError(f"atomic_cas only supports elements with width {{16, 32, 64}}, not {element}")
+        raise ValueError(
+            f"atomic_cas only supports elements with width {{16, 32, 64}}, not {element}"
+        )
     if not element.is_ptr():
         check_capability(_semantic, element, "cas", "atomic_cas")
     expected, _ = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(cmp), None)
     value, _ = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(val), None)
     expected, value = _semantic.cast(expected, element), _semantic.cast(value, element)
-    handle = _semantic.builder.atomic_cas(pointer.handle, expected.handle, value.handle, order=ordering(sem), scope=scope_of(scope))
+    handle = _semantic.builder.atomic_cas(
+        pointer.handle, expected.handle, value.handle, order=ordering(sem), scope=scope_of(scope)
+    )
     return _semantic.wrap(handle, element)
 
 
 @builtin
-def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+def atomic_load(
+    pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None
+) -> tensor:
     """Read memory, each element as one step and in order with other programs' accesses.
 
     The read is never merged, moved or dropped.
@@ -256,12 +342,24 @@ def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = No
     pointer, element = pointer_and_element(pointer, "atomic_load", writes=False)
     lanes = _mask(_semantic, mask)
     _, lanes = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(False), lanes)
-    handle = _semantic.builder.atomic_load(pointer.handle, mask=lanes and lanes.handle, order=ordering(sem, LOAD_ORDERS), scope=scope_of(scope))
+    handle = _semantic.builder.atomic_load(
+        pointer.handle,
+        mask=lanes and lanes.handle,
+        order=ordering(sem, LOAD_ORDERS),
+        scope=scope_of(scope),
+    )
     return from_memory(_semantic, handle, element)
 
 
 @builtin
-def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> None:
+def atomic_store(
+    pointer: Any,
+    val: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    _semantic: Any = None,
+) -> None:
     """Write memory, each element as one step and in order with what other programs do.
 
     Args:
@@ -280,10 +378,14 @@ def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scop
         tl.atomic_store(lock_ptr, 1)
     """
     pointer, element = pointer_and_element(pointer, "atomic_store")
-    value, lanes = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(val), _mask(_semantic, mask))
+    value, lanes = fit_to_pointer(
+        _semantic, pointer, _semantic.to_tensor(val), _mask(_semantic, mask)
+    )
     value = in_memory(_semantic, _semantic.cast(value, element))
     order, place = ordering(sem, _STORE_ORDERS), scope_of(scope)
-    _semantic.builder.atomic_store(pointer.handle, value.handle, mask=lanes and lanes.handle, order=order, scope=place)
+    _semantic.builder.atomic_store(
+        pointer.handle, value.handle, mask=lanes and lanes.handle, order=order, scope=place
+    )
 
 
 @builtin

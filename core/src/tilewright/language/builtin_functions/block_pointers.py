@@ -34,8 +34,23 @@ class block_pointer_type(base_type):  # noqa: N801
 
     __slots__ = ("base", "block", "offsets", "order", "shape", "strides")
 
-    def __init__(self, base: pointer_type, shape: tuple_type, strides: tuple_type, offsets: tuple_type, block: block_type, order: tuple[int, ...]) -> None:
-        self.base, self.shape, self.strides, self.offsets, self.block, self.order = base, shape, strides, offsets, block, order
+    def __init__(
+        self,
+        base: pointer_type,
+        shape: tuple_type,
+        strides: tuple_type,
+        offsets: tuple_type,
+        block: block_type,
+        order: tuple[int, ...],
+    ) -> None:
+        self.base, self.shape, self.strides, self.offsets, self.block, self.order = (
+            base,
+            shape,
+            strides,
+            offsets,
+            block,
+            order,
+        )
 
     @property
     def element_ty(self) -> block_type:
@@ -43,11 +58,18 @@ class block_pointer_type(base_type):  # noqa: N801
         return self.block
 
     def flatten(self) -> list[ir_types.Type]:
-        return [self.base.ir_type, *self.shape.flatten(), *self.strides.flatten(), *self.offsets.flatten()]
+        return [
+            self.base.ir_type,
+            *self.shape.flatten(),
+            *self.strides.flatten(),
+            *self.offsets.flatten(),
+        ]
 
     def unflatten(self, values: Iterator[ir.Value]) -> block_pointer:
         base = tensor(next(values), self.base)
-        shape, strides, offsets = (part.unflatten(values) for part in (self.shape, self.strides, self.offsets))
+        shape, strides, offsets = (
+            part.unflatten(values) for part in (self.shape, self.strides, self.offsets)
+        )
         return block_pointer(base, shape, strides, offsets, self.block, self.order)
 
     def mangle(self) -> str:
@@ -74,19 +96,46 @@ class block_pointer(base_value):  # noqa: N801
 
     __slots__ = ("base", "block", "offsets", "order", "shape", "strides")
 
-    def __init__(self, base: tensor, shape: tl_tuple, strides: tl_tuple, offsets: tl_tuple, block: block_type, order: tuple[int, ...]) -> None:
-        self.base, self.shape, self.strides, self.offsets, self.block, self.order = base, shape, strides, offsets, block, order
+    def __init__(
+        self,
+        base: tensor,
+        shape: tl_tuple,
+        strides: tl_tuple,
+        offsets: tl_tuple,
+        block: block_type,
+        order: tuple[int, ...],
+    ) -> None:
+        self.base, self.shape, self.strides, self.offsets, self.block, self.order = (
+            base,
+            shape,
+            strides,
+            offsets,
+            block,
+            order,
+        )
 
     @property
     def type(self) -> block_pointer_type:
-        return block_pointer_type(self.base.type, self.shape.type, self.strides.type, self.offsets.type, self.block, self.order)
+        return block_pointer_type(
+            self.base.type,
+            self.shape.type,
+            self.strides.type,
+            self.offsets.type,
+            self.block,
+            self.order,
+        )
 
     @property
     def dtype(self) -> block_pointer_type:
         return self.type
 
     def flatten(self) -> list[ir.Value]:
-        return [self.base.handle, *self.shape.flatten(), *self.strides.flatten(), *self.offsets.flatten()]
+        return [
+            self.base.handle,
+            *self.shape.flatten(),
+            *self.strides.flatten(),
+            *self.offsets.flatten(),
+        ]
 
     @builtin
     def advance(self, offsets: Any, _semantic: Any = None) -> block_pointer:
@@ -100,15 +149,28 @@ class block_pointer(base_value):  # noqa: N801
 
         Extents and strides are int64, and so are offsets where one of the two has such.
         """
-        wide = any(offset.dtype is int64 for pointer in (self, other) for offset in pointer.offsets.values)
+        wide = any(
+            offset.dtype is int64 for pointer in (self, other) for offset in pointer.offsets.values
+        )
 
         def numbers(items: tl_tuple, dtype: Any) -> tl_tuple:
-            return tl_tuple([semantic.cast(semantic.to_tensor(item), dtype) for item in items.values])
+            return tl_tuple(
+                [semantic.cast(semantic.to_tensor(item), dtype) for item in items.values]
+            )
 
         offsets = numbers(self.offsets, int64) if wide else self.offsets
-        return block_pointer(self.base, numbers(self.shape, int64), numbers(self.strides, int64), offsets, self.block, self.order)
+        return block_pointer(
+            self.base,
+            numbers(self.shape, int64),
+            numbers(self.strides, int64),
+            offsets,
+            self.block,
+            self.order,
+        )
 
-    def access(self, semantic: Any, boundary_check: Any, padding: str) -> tuple[tensor, tensor | None, tensor | None]:
+    def access(
+        self, semantic: Any, boundary_check: Any, padding: str
+    ) -> tuple[tensor, tensor | None, tensor | None]:
         """Return the pointers, the mask and the masked-off lanes' value of an access."""
         element, extents = self.base.type.element_ty, self.block.shape
         rank = len(extents)
@@ -116,21 +178,34 @@ class block_pointer(base_value):  # noqa: N801
         if padding not in ("", "zero", "nan"):
             raise ValueError(f"Padding option {padding} not supported; one of '', 'zero', 'nan'")
         if padding == "nan" and not element.is_floating():
-            raise ValueError(f"Padding option `nan` is not supported for {element}: integers have no NaN")
+            raise ValueError(
+                f"Padding option `nan` is not supported for {element}: integers have no NaN"
+            )
         pointers, mask = self.base, None
         for axis in range(rank):
             lane = semantic.builder.arange(start=0, end=extents[axis])
-            position = semantic.add(self.offsets.values[axis], tensor(lane, block_type(int32, (extents[axis],))), sanitize_overflow=False)
+            position = semantic.add(
+                self.offsets.values[axis],
+                tensor(lane, block_type(int32, (extents[axis],))),
+                sanitize_overflow=False,
+            )
             for other in range(rank):
                 if other != axis:
                     position = semantic.expand_dims(position, other)
             stride = self.strides.values[axis]
             moved = position
             if not (isinstance(stride, constexpr) and stride.value == 1):
-                moved = semantic.mul(semantic.cast(position, int64), semantic.cast(semantic.to_tensor(stride), int64), sanitize_overflow=False)
+                moved = semantic.mul(
+                    semantic.cast(position, int64),
+                    semantic.cast(semantic.to_tensor(stride), int64),
+                    sanitize_overflow=False,
+                )
             pointers = semantic.add(pointers, moved, sanitize_overflow=False)
             if axis in checked:
-                inside = semantic.and_(semantic.compare("ge", position, 0), semantic.compare("lt", position, self.shape.values[axis]))
+                inside = semantic.and_(
+                    semantic.compare("ge", position, 0),
+                    semantic.compare("lt", position, self.shape.values[axis]),
+                )
                 mask = inside if mask is None else semantic.and_(mask, inside)
         fill = None
         if mask is not None:
@@ -149,14 +224,24 @@ def _boundary_axes(boundary_check: Any, rank: int) -> set[int]:
     plain = [unwrap_if_constexpr(axis) for axis in axes]
     for axis in plain:
         if not isinstance(axis, int) or not 0 <= axis < rank:
-            raise ValueError(f"boundary_check names axis {axis}, but the block has axes 0 to {rank - 1}")
+            raise ValueError(
+                f"boundary_check names axis {axis}, but the block has axes 0 to {rank - 1}"
+            )
     if len(set(plain)) != len(plain):
         raise ValueError(f"Duplicate dimension in `boundary_check`: {plain}")
     return set(plain)
 
 
 @builtin
-def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any, _semantic: Any = None) -> block_pointer:
+def make_block_ptr(
+    base: Any,
+    shape: Any,
+    strides: Any,
+    offsets: Any,
+    block_shape: Any,
+    order: Any,
+    _semantic: Any = None,
+) -> block_pointer:
     """A pointer to a block of a strided tensor. Superseded by :func:`make_tensor_descriptor`.
 
     Args:
@@ -178,16 +263,30 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
         block_ptr = tl.make_block_ptr(x_ptr, (n,), (1,), (pid * BLOCK,), (BLOCK,), (0,))
         block = tl.load(block_ptr, boundary_check=(0,), padding_option="zero")
     """
-    _semantic.warn("block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers", DeprecationWarning)
+    _semantic.warn(
+        "block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers",
+        DeprecationWarning,
+    )
     if not isinstance(base, tensor) or not base.type.is_ptr():
-        raise ValueError(f"Expected `base` to be a pointer type (but not a block pointer type or others), got {getattr(base, 'type', base)}")
-    extents = validate_block_shape([_semantic.constant(extent, "block_shape") for extent in listed(block_shape)])
+        raise ValueError(
+            f"Expected `base` to be a pointer type (but not a block pointer type or others), got {getattr(base, 'type', base)}"
+        )
+    extents = validate_block_shape(
+        [_semantic.constant(extent, "block_shape") for extent in listed(block_shape)]
+    )
     rank = len(extents)
     axes = tuple(_semantic.constant(axis, "order") for axis in listed(order))
     if sorted(axes) != list(range(rank)):
-        raise ValueError(f"Expected a permutation of (0, 1, ..., len(order)-1) in order, got {list(axes)}")
-    parts = [scalar_integers(_semantic, name, value, rank) for name, value in (("shape", shape), ("strides", strides), ("offsets", offsets))]
-    wide = any(isinstance(item, tensor) and item.dtype.primitive_bitwidth == 64 for item in parts[2])
+        raise ValueError(
+            f"Expected a permutation of (0, 1, ..., len(order)-1) in order, got {list(axes)}"
+        )
+    parts = [
+        scalar_integers(_semantic, name, value, rank)
+        for name, value in (("shape", shape), ("strides", strides), ("offsets", offsets))
+    ]
+    wide = any(
+        isinstance(item, tensor) and item.dtype.primitive_bitwidth == 64 for item in parts[2]
+    )
     offset_type = int64 if wide else int32
     return block_pointer(
         base,
@@ -218,15 +317,25 @@ def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
         block_ptr = tl.advance(block_ptr, (BLOCK,))
     """
     if not isinstance(base, block_pointer):
-        raise ValueError(f"advance moves a block pointer, not {getattr(base, 'type', base)}; add to a pointer with +")
+        raise ValueError(
+            f"advance moves a block pointer, not {getattr(base, 'type', base)}; add to a pointer with +"
+        )
     steps = scalar_integers(_semantic, "offsets", offsets, len(base.block.shape))
     moved = []
     for offset, step in zip(base.offsets.values, steps, strict=True):
         if isinstance(step, constexpr) and step.value == 0:
             moved.append(offset)
         else:
-            moved.append(_semantic.add(offset, _semantic.cast(_semantic.to_tensor(step), offset.dtype), sanitize_overflow=False))
-    return block_pointer(base.base, base.shape, base.strides, tl_tuple(moved), base.block, base.order)
+            moved.append(
+                _semantic.add(
+                    offset,
+                    _semantic.cast(_semantic.to_tensor(step), offset.dtype),
+                    sanitize_overflow=False,
+                )
+            )
+    return block_pointer(
+        base.base, base.shape, base.strides, tl_tuple(moved), base.block, base.order
+    )
 
 
 must_use_result(advance, "block pointers are not changed in place, so the result must be used")
@@ -240,9 +349,15 @@ def scalar_integers(semantic: Any, name: str, value: Any, rank: int) -> list[Any
     """
     items = [item if isinstance(item, tensor) else constexpr(item) for item in listed(value)]
     if len(items) != rank:
-        raise ValueError(f"Expected {name} to have {rank} entries, one an axis of block_shape, got {len(items)}")
+        raise ValueError(
+            f"Expected {name} to have {rank} entries, one an axis of block_shape, got {len(items)}"
+        )
     for item in items:
-        fits = (not item.extents and item.dtype.is_int()) if isinstance(item, tensor) else isinstance(item.value, int)
+        fits = (
+            (not item.extents and item.dtype.is_int())
+            if isinstance(item, tensor)
+            else isinstance(item.value, int)
+        )
         if not fits:
             raise ValueError(f"Expected {name} to hold scalar integers, got {item!r}")
     return items

@@ -91,7 +91,9 @@ class Conversion:
         """
         x = unwrap_if_constexpr(x)
         if isinstance(x, tensor):
-            raise TypeError(f"{what} must be a constexpr, not a tensor of {x}: its value has to be known at compile time")
+            raise TypeError(
+                f"{what} must be a constexpr, not a tensor of {x}: its value has to be known at compile time"
+            )
         return x
 
     def scalar_constant(self, value: Any, type_: dtype) -> tensor:
@@ -99,12 +101,17 @@ class Conversion:
 
         Integers wrap around; floats truncate towards zero on their way to an integer type.
         """
-        return tensor(self.builder.constant(value=_number_of(value, type_), result=type_.ir_type), type_)
+        return tensor(
+            self.builder.constant(value=_number_of(value, type_), result=type_.ir_type), type_
+        )
 
     def full(self, extents: tuple[int, ...], value: Any, type_: dtype) -> tensor:
         """A tensor of one value, which may be a scalar tensor."""
         if not isinstance(type_, dtype):
-            raise helped(TypeError(f"the elements of a tensor are of a dtype, not of {describe(type_)}"), _dtype_meant(type_))
+            raise helped(
+                TypeError(f"the elements of a tensor are of a dtype, not of {describe(type_)}"),
+                _dtype_meant(type_),
+            )
         if isinstance(value, tensor):
             if value.numel.value != 1:
                 raise ValueError(f"a tensor is filled with a scalar, not with a tensor of {value}")
@@ -138,7 +145,9 @@ class Conversion:
         """
         if self._refused and type_.scalar in self._refused:
             where = f" (backend {self.options.backend})" if self.options.backend else ""
-            raise ValueError(f"type {type_.scalar} not supported in this architecture{where}; supported: {self._refused[type_.scalar]}")
+            raise ValueError(
+                f"type {type_.scalar} not supported in this architecture{where}; supported: {self._refused[type_.scalar]}"
+            )
 
     # -- shapes ------------------------------------------------------------------------------------
 
@@ -220,7 +229,9 @@ class Conversion:
         if len(order) != rank:
             raise ValueError("permute dims must have the same length as input shape")
         if sorted(order) != list(range(rank)):
-            raise ValueError(f"permute dims must be a permutation of 0, 1, ..., n-1, but were {list(order)}")
+            raise ValueError(
+                f"permute dims must be a permutation of 0, 1, ..., n-1, but were {list(order)}"
+            )
         if not rank:
             return x
         return self.wrap(self.builder.permute(x.handle, order=tuple(order)), x.dtype)
@@ -232,7 +243,10 @@ class Conversion:
         x = self.to_tensor(x)
         type_ = unwrap_if_constexpr(type_)
         if not isinstance(type_, dtype):
-            raise helped(TypeError(f"a tensor is cast to a dtype, not to {describe(type_)}"), _dtype_meant(type_))
+            raise helped(
+                TypeError(f"a tensor is cast to a dtype, not to {describe(type_)}"),
+                _dtype_meant(type_),
+            )
         rounding, bitcast = unwrap_if_constexpr(rounding), unwrap_if_constexpr(bitcast)
         if bitcast:
             return self.bitcast(x, type_.scalar)
@@ -258,7 +272,11 @@ class Conversion:
         if self._refused:
             self.check_supported(source)
             self.check_supported(target)
-        if source._is_int and target._is_int and source.primitive_bitwidth == target.primitive_bitwidth:
+        if (
+            source._is_int
+            and target._is_int
+            and source.primitive_bitwidth == target.primitive_bitwidth
+        ):
             return self._retype(x, target)
         if source._is_int and target.is_fp8():
             return self.cast(self.cast(x, float32), target)
@@ -271,7 +289,11 @@ class Conversion:
     def _check_rounding(source: dtype, target: dtype, rounding: str) -> None:
         if rounding not in ("rtne", "rtz"):
             raise ValueError(f'fp_downcast_rounding must be "rtne" or "rtz", got {rounding!r}')
-        if not (source.is_floating() and target.is_floating() and target.primitive_bitwidth < source.primitive_bitwidth):
+        if not (
+            source.is_floating()
+            and target.is_floating()
+            and target.primitive_bitwidth < source.primitive_bitwidth
+        ):
             raise ValueError(
                 f"fp_downcast_rounding should be set only for truncating fp conversions. Source scalar type is {source} and destination type is {target}"
             )
@@ -319,14 +341,22 @@ class Conversion:
 
 def _dtype_meant(type_: Any) -> str:
     """Return the spelling of a dtype that was written as NumPy's or PyTorch's, or as a text."""
-    name = (type_ if isinstance(type_, str) else getattr(type_, "__name__", str(type_))).rpartition(".")[2]
-    return f"write tl.{name}" if isinstance(getattr(dtypes, name, None), dtype) else "write a type of the language, such as tl.float32"
+    name = (type_ if isinstance(type_, str) else getattr(type_, "__name__", str(type_))).rpartition(
+        "."
+    )[2]
+    return (
+        f"write tl.{name}"
+        if isinstance(getattr(dtypes, name, None), dtype)
+        else "write a type of the language, such as tl.float32"
+    )
 
 
 def _column_meant(shorter: tuple[int, ...], longer: tuple[int, ...]) -> str:
     """A remedy for one value a row of a matrix, which broadcasting takes for a row."""
     if len(shorter) == 1 and len(longer) == 2 and shorter[0] == longer[0]:
-        return f"a tile of {shorter[0]} elements is a row of a matrix: x[:, None] makes a column of it"
+        return (
+            f"a tile of {shorter[0]} elements is a row of a matrix: x[:, None] makes a column of it"
+        )
     return ""
 
 
@@ -342,8 +372,14 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     result = []
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and x != 1 and y != 1:
-            error = ValueError(f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}")
-            raise helped(error, remedy or "extents along an axis, counted from the last one, must be equal, or one of them 1")
+            error = ValueError(
+                f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}"
+            )
+            raise helped(
+                error,
+                remedy
+                or "extents along an axis, counted from the last one, must be equal, or one of them 1",
+            )
         result.append(max(x, y))
     return tuple(result)
 
@@ -390,7 +426,8 @@ def _unsupported_types(options: Options) -> dict[dtype, str]:
     usable = [
         type_
         for type_ in NUMBER_TYPES
-        if (capabilities is None or str(type_.ir_type) in capabilities.dtypes) and (fp8 is None or not type_.is_fp8() or type_.name in fp8)
+        if (capabilities is None or str(type_.ir_type) in capabilities.dtypes)
+        and (fp8 is None or not type_.is_fp8() or type_.name in fp8)
     ]
     names = ", ".join(map(str, usable))
     return {type_: names for type_ in NUMBER_TYPES if type_ not in usable}

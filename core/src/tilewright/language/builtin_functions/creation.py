@@ -47,7 +47,9 @@ def num_programs(axis: Any, _semantic: Any = None) -> tensor:
     Example:
         programs = tl.num_programs(0)
     """
-    return tensor(_semantic.builder.num_programs(axis=_axis(axis, "num_programs", _semantic)), int32)
+    return tensor(
+        _semantic.builder.num_programs(axis=_axis(axis, "num_programs", _semantic)), int32
+    )
 
 
 def _axis(axis: Any, name: str, semantic: Any) -> int:
@@ -77,17 +79,30 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
     start, end = unwrap_if_constexpr(start), unwrap_if_constexpr(end)
     if type(start) is not int or type(end) is not int:
         error = ValueError("arange's arguments must be of type tl.constexpr")
-        strange = [bound for bound in (start, end) if type(bound) is not int and not isinstance(bound, tensor)]
+        strange = [
+            bound
+            for bound in (start, end)
+            if type(bound) is not int and not isinstance(bound, tensor)
+        ]
         raise helped(error, f"its bounds are integers, not {strange[0]!r}") if strange else error
     if not (-(2**31) <= start < 2**31 and -(2**31) <= end <= 2**31):
-        raise ValueError(f"arange must fit in int32, got {integer_text(start)} and {integer_text(end)}")
+        raise ValueError(
+            f"arange must fit in int32, got {integer_text(start)} and {integer_text(end)}"
+        )
     length = end - start
     if length <= 0:
-        raise ValueError(f"arange's end argument must be greater than the start argument, got {start} and {end}")
+        raise ValueError(
+            f"arange's end argument must be greater than the start argument, got {start} and {end}"
+        )
     if length & (length - 1):
-        above, start_text = 1 << length.bit_length(), f"{start}, {start + (1 << length.bit_length())}"
+        above, start_text = (
+            1 << length.bit_length(),
+            f"{start}, {start + (1 << length.bit_length())}",
+        )
         remedy = f"take the next power of two, {above}, and a mask: offsets = tl.arange({start_text}), and mask=offsets < {end} in tl.load and tl.store"
-        raise helped(noted(ValueError("arange's range must be a power of 2"), f"it is {length}"), remedy)
+        raise helped(
+            noted(ValueError("arange's range must be a power of 2"), f"it is {length}"), remedy
+        )
     return tensor(_semantic.builder.arange(start=start, end=end), block_type(int32, (length,)))
 
 
@@ -135,7 +150,13 @@ def to_tensor(x: Any, _semantic: Any = None) -> tensor:
 
 
 @builtin
-def cast(input: Any, dtype: dtype, fp_downcast_rounding: Any = None, bitcast: Any = False, _semantic: Any = None) -> tensor:
+def cast(
+    input: Any,
+    dtype: dtype,
+    fp_downcast_rounding: Any = None,
+    bitcast: Any = False,
+    _semantic: Any = None,
+) -> tensor:
     """Every element as another type.
 
     Floats become narrower floats by rounding, and integers by dropping the fraction; numbers become

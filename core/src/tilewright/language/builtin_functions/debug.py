@@ -13,7 +13,14 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin
-def static_print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False, _semantic: Any = None) -> None:
+def static_print(
+    *values: Any,
+    sep: Any = " ",
+    end: Any = "\n",
+    file: Any = None,
+    flush: Any = False,
+    _semantic: Any = None,
+) -> None:
     """Print while compiling, as Python's ``print`` does: constexprs by value, tensors by type.
 
     A kernel that comes from the cache prints nothing.
@@ -29,7 +36,10 @@ def static_print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None
         tl.static_print("BLOCK =", BLOCK)
     """
     plain = [_static_text(value) for value in values]
-    options = {name: unwrap_if_constexpr(value) for name, value in (("sep", sep), ("end", end), ("file", file), ("flush", flush))}
+    options = {
+        name: unwrap_if_constexpr(value)
+        for name, value in (("sep", sep), ("end", end), ("file", file), ("flush", flush))
+    }
     print(*plain, **options)
 
 
@@ -84,12 +94,21 @@ def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = Non
     """
     text = unwrap_if_constexpr(prefix)
     if not isinstance(text, str):
-        raise ValueError(f"device_print's prefix must be a string known at compile time, got {text!r}")
+        raise ValueError(
+            f"device_print's prefix must be a string known at compile time, got {text!r}"
+        )
     if not text.isascii() or not text.isprintable():
-        raise ValueError(f"Cannot print a prefix with characters that are not printable ASCII: {text!r}")
+        raise ValueError(
+            f"Cannot print a prefix with characters that are not printable ASCII: {text!r}"
+        )
     values = [value.handle for arg in args for value in _flat(_semantic, arg)]
-    attributes = {"hex": bool(unwrap_if_constexpr(hex)), "each_thread": _semantic.options.thread_prints}
-    _semantic.builder.print(values=values, prefix=text, **{name: True for name, holds in attributes.items() if holds})
+    attributes = {
+        "hex": bool(unwrap_if_constexpr(hex)),
+        "each_thread": _semantic.options.thread_prints,
+    }
+    _semantic.builder.print(
+        values=values, prefix=text, **{name: True for name, holds in attributes.items() if holds}
+    )
 
 
 def _flat(semantic: Any, arg: Any) -> list[tensor]:
@@ -122,4 +141,6 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = N
         lanes = _semantic.cast(_semantic.to_tensor(mask), int1)
         condition, lanes = _semantic.broadcast_pair(condition, lanes)
     message = unwrap_if_constexpr(msg)
-    _semantic.builder.assert_(condition.handle, mask=None if lanes is None else lanes.handle, message=str(message))
+    _semantic.builder.assert_(
+        condition.handle, mask=None if lanes is None else lanes.handle, message=str(message)
+    )

@@ -56,7 +56,9 @@ class tensor_descriptor_base_type(base_type):  # noqa: N801
     @property
     def ir_type(self) -> ir_types.DescriptorType:
         element = self.block_type.element_ty
-        return ir_types.DescriptorType(self.block_type.shape, (int8 if element is int1 else element).ir_type)
+        return ir_types.DescriptorType(
+            self.block_type.shape, (int8 if element is int1 else element).ir_type
+        )
 
     def flatten(self) -> list[ir_types.Type]:
         return [self.ir_type]
@@ -87,7 +89,9 @@ class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
 
     __slots__ = ("shape_type", "strides_type")
 
-    def __init__(self, block_type: block_type, shape_type: tuple_type, strides_type: tuple_type) -> None:
+    def __init__(
+        self, block_type: block_type, shape_type: tuple_type, strides_type: tuple_type
+    ) -> None:
         super().__init__(block_type)
         self.shape_type, self.strides_type = shape_type, strides_type
 
@@ -96,7 +100,12 @@ class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
 
     def unflatten(self, values: Iterator[ir.Value]) -> tensor_descriptor:
         handle = next(values)
-        return tensor_descriptor(handle, self.shape_type.unflatten(values), self.strides_type.unflatten(values), self.block_type)
+        return tensor_descriptor(
+            handle,
+            self.shape_type.unflatten(values),
+            self.strides_type.unflatten(values),
+            self.block_type,
+        )
 
     def _key(self) -> tuple[Any, ...]:
         return (self.block_type, self.shape_type, self.strides_type)
@@ -106,7 +115,10 @@ class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
 
 #: Members of a descriptor made by the host that emit code: the operation that reads one of their
 #: items, and the type of the items.
-EMITTED_MEMBERS: dict[str, tuple[str, dtype]] = {"shape": ("descriptor_extent", int32), "strides": ("descriptor_stride", int64)}
+EMITTED_MEMBERS: dict[str, tuple[str, dtype]] = {
+    "shape": ("descriptor_extent", int32),
+    "strides": ("descriptor_stride", int64),
+}
 
 
 class tensor_descriptor_base(base_value):  # noqa: N801
@@ -145,7 +157,9 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     def __getattr__(self, name: str) -> Any:
         if name in EMITTED_MEMBERS:
-            raise ValueError(f"`{name}` of a tensor descriptor can be read only inside a kernel. Did you forget to add @jit?")
+            raise ValueError(
+                f"`{name}` of a tensor descriptor can be read only inside a kernel. Did you forget to add @jit?"
+            )
         raise AttributeError(f"a tensor descriptor has no attribute {name!r}")
 
     def emitted(self, name: str, semantic: Any) -> tl_tuple:
@@ -155,7 +169,12 @@ class tensor_descriptor_base(base_value):  # noqa: N801
         """
         operation, type_ = EMITTED_MEMBERS[name]
         emit = getattr(semantic.builder, operation)
-        return tl_tuple([semantic.cast(tensor(emit(self.handle, axis=axis), int64), type_) for axis in range(len(self.block_type.shape))])
+        return tl_tuple(
+            [
+                semantic.cast(tensor(emit(self.handle, axis=axis), int64), type_)
+                for axis in range(len(self.block_type.shape))
+            ]
+        )
 
     @builtin
     def load(self, offsets: Any, _semantic: Any = None) -> tensor:
@@ -165,7 +184,9 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
         x = desc.load([pid * BLOCK_M, k])
         """
-        handle = _semantic.builder.descriptor_load(self.handle, offsets=_offsets(_semantic, self, offsets))
+        handle = _semantic.builder.descriptor_load(
+            self.handle, offsets=_offsets(_semantic, self, offsets)
+        )
         return from_memory(_semantic, handle, self.dtype)
 
     @builtin
@@ -174,7 +195,11 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
         Elements outside the tensor are dropped.
         """
-        _semantic.builder.descriptor_store(self.handle, offsets=_offsets(_semantic, self, offsets), value=_block(_semantic, self, value))
+        _semantic.builder.descriptor_store(
+            self.handle,
+            offsets=_offsets(_semantic, self, offsets),
+            value=_block(_semantic, self, value),
+        )
 
     @builtin
     def atomic_add(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
@@ -231,8 +256,12 @@ class tensor_descriptor_base(base_value):  # noqa: N801
         value = _semantic.cast(_semantic.to_tensor(value), self.dtype)
         extents = (x_offsets.extents[0], self.block_type.shape[1])
         if value.extents != extents:
-            raise ValueError(f"scatter takes a value of shape {list(extents)}, got {list(value.extents)}")
-        _semantic.builder.descriptor_scatter(self.handle, x_offsets.handle, y_offset.handle, in_memory(_semantic, value).handle)
+            raise ValueError(
+                f"scatter takes a value of shape {list(extents)}, got {list(value.extents)}"
+            )
+        _semantic.builder.descriptor_scatter(
+            self.handle, x_offsets.handle, y_offset.handle, in_memory(_semantic, value).handle
+        )
 
 
 class tensor_descriptor(tensor_descriptor_base):  # noqa: N801
@@ -270,32 +299,59 @@ def _offsets(semantic: Any, descriptor: tensor_descriptor_base, offsets: Any) ->
 def _block(semantic: Any, descriptor: tensor_descriptor_base, value: Any) -> ir.Value:
     value = semantic.to_tensor(value)
     if value.extents and value.extents != descriptor.block_type.shape:
-        raise ValueError(f"a descriptor of blocks {list(descriptor.block_type.shape)} takes a value of that shape, got {list(value.extents)}")
-    value = semantic.broadcast_to(semantic.cast(value, descriptor.dtype), descriptor.block_type.shape)
+        raise ValueError(
+            f"a descriptor of blocks {list(descriptor.block_type.shape)} takes a value of that shape, got {list(value.extents)}"
+        )
+    value = semantic.broadcast_to(
+        semantic.cast(value, descriptor.dtype), descriptor.block_type.shape
+    )
     return in_memory(semantic, value).handle
 
 
-def _reduce(semantic: Any, descriptor: tensor_descriptor_base, kind: str, offsets: Any, value: Any) -> None:
+def _reduce(
+    semantic: Any, descriptor: tensor_descriptor_base, kind: str, offsets: Any, value: Any
+) -> None:
     element = descriptor.dtype
     if element not in _MEMBER_TYPES[kind]:
-        raise ValueError(f"atomic_{kind} of a descriptor does not support {element}; it works on {', '.join(map(str, _MEMBER_TYPES[kind]))}")
+        raise ValueError(
+            f"atomic_{kind} of a descriptor does not support {element}; it works on {', '.join(map(str, _MEMBER_TYPES[kind]))}"
+        )
     check_capability(semantic, element, kind, f"atomic_{kind} of a descriptor")
-    semantic.builder.descriptor_reduce(descriptor.handle, offsets=_offsets(semantic, descriptor, offsets), value=_block(semantic, descriptor, value), kind=kind)
+    semantic.builder.descriptor_reduce(
+        descriptor.handle,
+        offsets=_offsets(semantic, descriptor, offsets),
+        value=_block(semantic, descriptor, value),
+        kind=kind,
+    )
 
 
-def _rows(semantic: Any, descriptor: tensor_descriptor_base, args: tuple[Any, ...], name: str) -> tuple[tensor, tensor]:
+def _rows(
+    semantic: Any, descriptor: tensor_descriptor_base, args: tuple[Any, ...], name: str
+) -> tuple[tensor, tensor]:
     if len(args) != 2:
-        raise ValueError(f"descriptor {name} takes x_offsets and y_offset, got {len(args)} arguments")
+        raise ValueError(
+            f"descriptor {name} takes x_offsets and y_offset, got {len(args)} arguments"
+        )
     extents = descriptor.block_type.shape
     if len(extents) != 2:
-        raise ValueError(f"descriptor {name} must be 2D, but the descriptor has blocks of shape {list(extents)}")
+        raise ValueError(
+            f"descriptor {name} must be 2D, but the descriptor has blocks of shape {list(extents)}"
+        )
     if extents[0] != 1:
         raise ValueError(f"descriptor {name} block must have 1 row, but has {extents[0]}")
     x_offsets, y_offset = args
-    if not isinstance(x_offsets, tensor) or len(x_offsets.extents) != 1 or not x_offsets.dtype.is_int():
-        raise ValueError(f"x_offsets of descriptor {name} must be a 1D tensor of integers, got {getattr(x_offsets, 'type', x_offsets)}")
+    if (
+        not isinstance(x_offsets, tensor)
+        or len(x_offsets.extents) != 1
+        or not x_offsets.dtype.is_int()
+    ):
+        raise ValueError(
+            f"x_offsets of descriptor {name} must be a 1D tensor of integers, got {getattr(x_offsets, 'type', x_offsets)}"
+        )
     if x_offsets.extents[0] < 8:
-        raise ValueError(f"descriptor {name} must have at least 8 rows, but got {x_offsets.extents[0]}")
+        raise ValueError(
+            f"descriptor {name} must have at least 8 rows, but got {x_offsets.extents[0]}"
+        )
     column = semantic.to_tensor(y_offset)
     if column.extents or not column.dtype.is_int():
         raise ValueError(f"y_offset of descriptor {name} must be a scalar integer, got {column}")
@@ -303,7 +359,14 @@ def _rows(semantic: Any, descriptor: tensor_descriptor_base, args: tuple[Any, ..
 
 
 @builtin
-def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: Any = "zero", _semantic: Any = None) -> tensor_descriptor:
+def make_tensor_descriptor(
+    base: Any,
+    shape: Any,
+    strides: Any,
+    block_shape: Any,
+    padding_option: Any = "zero",
+    _semantic: Any = None,
+) -> tensor_descriptor:
     """A descriptor of a strided tensor that is read and written in blocks.
 
     Args:
@@ -327,7 +390,9 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
         block = desc.load([pid * BLOCK])
     """
     if not isinstance(base, tensor) or not base.type.is_ptr():
-        raise ValueError(f"base of a tensor descriptor must be a pointer, got {getattr(base, 'type', base)}")
+        raise ValueError(
+            f"base of a tensor descriptor must be a pointer, got {getattr(base, 'type', base)}"
+        )
     extents = [_semantic.constant(extent, "block_shape") for extent in listed(block_shape)]
     rank = len(extents)
     if not 1 <= rank <= 5:
@@ -340,7 +405,9 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     if padding not in ("zero", "nan"):
         raise ValueError(f"Padding option {padding} not supported; one of 'zero', 'nan'")
     if padding == "nan" and not element.is_floating():
-        raise ValueError(f"Padding option `nan` is not supported for {element} blocks: integers have no NaN")
+        raise ValueError(
+            f"Padding option `nan` is not supported for {element} blocks: integers have no NaN"
+        )
     type_ = block_type(element, extents)
     if extents[-1] * max(8, element.primitive_bitwidth) < 128:
         raise ValueError(
@@ -352,13 +419,20 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     last = steps[-1]
     if not isinstance(last, constexpr) or last.value != 1:
         found = last.value if isinstance(last, constexpr) else last
-        raise ValueError(f"Tensor descriptor last dim must be 1 but got {found}: the last stride is the constexpr 1")
+        raise ValueError(
+            f"Tensor descriptor last dim must be 1 but got {found}: the last stride is the constexpr 1"
+        )
     sizes = [_semantic.to_tensor(size) for size in sizes]
     wide = [_semantic.cast(size, int64) for size in sizes]
     steps = [_semantic.cast(_semantic.to_tensor(step), int64) for step in steps]
     described = tensor_descriptor_base_type(type_)
     handle = _semantic.builder.make_descriptor(
-        base.handle, shape=[size.handle for size in wide], strides=[step.handle for step in steps], padding=padding, aligned=True, result=described.ir_type
+        base.handle,
+        shape=[size.handle for size in wide],
+        strides=[step.handle for step in steps],
+        padding=padding,
+        aligned=True,
+        result=described.ir_type,
     )
     return tensor_descriptor(handle, sizes, steps, type_)
 

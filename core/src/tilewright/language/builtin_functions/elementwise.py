@@ -113,7 +113,9 @@ def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
     """
     condition = _semantic.to_tensor(condition)
     if condition.dtype is not int1:
-        _semantic.warn(f"where: a condition of type {condition.dtype} is deprecated; compare with 0 instead")
+        _semantic.warn(
+            f"where: a condition of type {condition.dtype} is deprecated; compare with 0 instead"
+        )
         condition = _semantic.cast(condition, int1)
     a, b = _semantic.promote(x, y, lhs_pointer=True, rhs_pointer=True)
     if a.dtype is not b.dtype:
@@ -134,17 +136,24 @@ def _nan(propagate_nan: Any) -> dict[str, str]:
         return {"nan": "propagate"}
     if propagate_nan is PropagateNan.NONE:
         return {}
-    raise ValueError(f"Unexpected propagate_nan {propagate_nan}: it is PropagateNan.NONE or PropagateNan.ALL")
+    raise ValueError(
+        f"Unexpected propagate_nan {propagate_nan}: it is PropagateNan.NONE or PropagateNan.ALL"
+    )
 
 
 def _extremum(semantic: Any, op: str, x: Any, y: Any, propagate_nan: Any) -> tensor:
     nan = _nan(propagate_nan)
     a, b = semantic.promote(_strong(x, semantic), _strong(y, semantic))
-    return tensor(getattr(semantic.builder, op)(a.handle, b.handle, **(nan if a.dtype.is_floating() else {})), a.type)
+    return tensor(
+        getattr(semantic.builder, op)(a.handle, b.handle, **(nan if a.dtype.is_floating() else {})),
+        a.type,
+    )
 
 
 @builtin
-def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+def minimum(
+    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
+) -> tensor:
     """The smaller of two values.
 
     Args:
@@ -167,7 +176,9 @@ def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: A
 
 
 @builtin
-def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+def maximum(
+    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
+) -> tensor:
     """The greater of two values.
 
     Args:
@@ -190,7 +201,9 @@ def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: A
 
 
 @builtin
-def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+def clamp(
+    x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
+) -> tensor:
     """Clamp a value between two limits; undefined where the lower limit is above the upper one.
 
     Args:
@@ -237,7 +250,9 @@ def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
     if _semantic.options.debug:
         zero = _semantic.compare("eq", x, 0)
         zero, mask = _semantic.broadcast_pair(zero, _semantic.cast(mask, int1))
-        _semantic.builder.assert_(zero.handle, mask=mask.handle, message="expect_zero: a value is not zero")
+        _semantic.builder.assert_(
+            zero.handle, mask=mask.handle, message="expect_zero: a value is not zero"
+        )
     return x
 
 
@@ -299,10 +314,14 @@ def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) 
             raise TypeError(f"{name}: values element {i} must have type `constexpr`")
         number = unwrap_if_constexpr(item)
         if type(number) is not int or number < 1:
-            raise TypeError(f"{name}: values element {i} must have type `constexpr[int]` and be positive, got `constexpr[{number!r}]`")
+            raise TypeError(
+                f"{name}: values element {i} must have type `constexpr[int]` and be positive, got `constexpr[{number!r}]`"
+            )
         numbers.append(number)
     if len(numbers) != max(1, len(x.extents)):
-        raise ValueError(f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}")
+        raise ValueError(
+            f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}"
+        )
     hinted = tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
     if x is input and _is_made_here(semantic, x):
         # Kernels also state a promise of a variable and drop the result: what reads the variable

@@ -56,10 +56,14 @@ class range:  # noqa: N801
         self.disable_licm = bool(unwrap_if_constexpr(disable_licm))
 
     def __iter__(self) -> Any:
-        raise RuntimeError("tl.range can be iterated only inside a kernel. Did you forget to add @jit?")
+        raise RuntimeError(
+            "tl.range can be iterated only inside a kernel. Did you forget to add @jit?"
+        )
 
     def __next__(self) -> Any:
-        raise RuntimeError("tl.range can be iterated only inside a kernel. Did you forget to add @jit?")
+        raise RuntimeError(
+            "tl.range can be iterated only inside a kernel. Did you forget to add @jit?"
+        )
 
 
 class static_range:  # noqa: N801
@@ -87,10 +91,14 @@ class static_range:  # noqa: N801
         self.start, self.end, self.step = (constexpr(bound) for bound in bounds(arg1, arg2, step))
 
     def __iter__(self) -> Any:
-        raise RuntimeError("static_range can be iterated only inside a kernel. Did you forget to add @jit?")
+        raise RuntimeError(
+            "static_range can be iterated only inside a kernel. Did you forget to add @jit?"
+        )
 
     def __next__(self) -> Any:
-        raise RuntimeError("static_range can be iterated only inside a kernel. Did you forget to add @jit?")
+        raise RuntimeError(
+            "static_range can be iterated only inside a kernel. Did you forget to add @jit?"
+        )
 
 
 class condition:  # noqa: N801

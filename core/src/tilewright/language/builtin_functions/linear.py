@@ -66,7 +66,9 @@ def dot(
     for operand in (lhs, rhs):
         if not operand.extents:
             raise ValueError(f"dot takes tensors of rank 2 or more, got {operand}")
-    precision = _precision(_semantic, unwrap_if_constexpr(input_precision), unwrap_if_constexpr(allow_tf32))
+    precision = _precision(
+        _semantic, unwrap_if_constexpr(input_precision), unwrap_if_constexpr(allow_tf32)
+    )
     lhs, rhs = _dot_operands(_semantic, lhs, rhs)
     extents, depth = _dot_shape(_semantic, lhs, rhs)
     acc = None if unwrap_if_constexpr(acc) is None else acc
@@ -109,13 +111,18 @@ def _dot_operands(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tensor, tens
     if not (a.is_fp8() and b.is_fp8()) and a is not b:
         raise ValueError(f"Both operands must be same dtype. Got {a} and {b}")
     if a not in (int8, uint8, float16, bfloat16, float32, float64) and not a.is_fp8():
-        raise ValueError(f"Unsupported dtype of dot: {a}; it takes int8, uint8, fp16, bf16, fp32, fp64 and the fp8 kinds")
+        raise ValueError(
+            f"Unsupported dtype of dot: {a}; it takes int8, uint8, fp16, bf16, fp32, fp64 and the fp8 kinds"
+        )
     slow = semantic.options.deprecated_fp8_dot_operand_dtypes
     if slow and (a.name in slow or b.name in slow):
         import warnings
 
         name = a.name if a.name in slow else b.name
-        warnings.warn(f"the use of {name} is deprecated on Hopper and later architectures and can cause significant slow down", stacklevel=2)
+        warnings.warn(
+            f"the use of {name} is deprecated on Hopper and later architectures and can cause significant slow down",
+            stacklevel=2,
+        )
     if float8e4b15 in (a, b):
         return semantic.cast(lhs, float16), semantic.cast(rhs, float16)
     return lhs, rhs
@@ -125,9 +132,14 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
     """The shape of the result, and K."""
     a, b = lhs.extents, rhs.extents
     if len(a) != len(b) or len(a) < 2:
-        error = ValueError(f"Both inputs must have one rank of at least 2; (lhs: {list(a)} vs rhs: {list(b)})")
+        error = ValueError(
+            f"Both inputs must have one rank of at least 2; (lhs: {list(a)} vs rhs: {list(b)})"
+        )
         if len(a) == len(b) == 1:
-            raise helped(error, "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]")
+            raise helped(
+                error,
+                "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]",
+            )
         raise error
     if a[-1] != b[-2]:
         raise ValueError(
@@ -138,9 +150,13 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
         raise ValueError(f"Batch dimensions of dot must agree: {list(a[:-2])} and {list(b[:-2])}")
     capabilities = semantic.options.capabilities
     if capabilities is not None:
-        m, n, k = dict(semantic.options.min_dot_size).get(lhs.dtype.primitive_bitwidth, capabilities.min_dot)
+        m, n, k = dict(semantic.options.min_dot_size).get(
+            lhs.dtype.primitive_bitwidth, capabilities.min_dot
+        )
         if a[-2] < m or b[-1] < n or a[-1] < k:
-            raise ValueError(f"Input shapes should have M >= {m}, N >= {n} and K >= {k}; got M = {a[-2]}, N = {b[-1]}, K = {a[-1]}")
+            raise ValueError(
+                f"Input shapes should have M >= {m}, N >= {n} and K >= {k}; got M = {a[-2]}, N = {b[-1]}, K = {a[-1]}"
+            )
     return (*a[:-1], b[-1]), a[-1]
 
 
@@ -152,7 +168,9 @@ def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
             raise ValueError(f"a dot of {element} returns int32, not {out_dtype}")
         return int32
     if out_dtype is bfloat16:
-        raise ValueError("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`")
+        raise ValueError(
+            "out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`"
+        )
     if element is float64:
         return float64
     if element in (float32, bfloat16):
@@ -171,9 +189,13 @@ def _check_dot_capability(semantic: Any, element: dtype, result: dtype) -> None:
     accumulators = capabilities.dot.get(str(element.ir_type))
     where = f"backend {semantic.options.backend}" if semantic.options.backend else "this target"
     if not accumulators:
-        raise ValueError(f"dot of {element} is not supported by {where}; it has {', '.join(map(str, capabilities.dot)) or 'no dot'}")
+        raise ValueError(
+            f"dot of {element} is not supported by {where}; it has {', '.join(map(str, capabilities.dot)) or 'no dot'}"
+        )
     if str(result.ir_type) not in accumulators:
-        raise ValueError(f"dot of {element} does not accumulate in {result} on {where}; it has {', '.join(accumulators)}")
+        raise ValueError(
+            f"dot of {element} does not accumulate in {result} on {where}; it has {', '.join(accumulators)}"
+        )
 
 
 @builtin
@@ -228,24 +250,43 @@ def dot_scaled(
     """
     a, b = _semantic.to_tensor(lhs), _semantic.to_tensor(rhs)
     if len(a.extents) < 2 or len(a.extents) != len(b.extents) or a.extents[:-2] != b.extents[:-2]:
-        raise ValueError(f"dot_scaled takes operands of one rank of at least 2 and of the same batches, got {list(a.extents)} and {list(b.extents)}")
+        raise ValueError(
+            f"dot_scaled takes operands of one rank of at least 2 and of the same batches, got {list(a.extents)} and {list(b.extents)}"
+        )
     capabilities = _semantic.options.capabilities
     if capabilities is not None and "dot_scaled" not in capabilities.features:
-        raise ValueError(f"dot_scaled is not supported by backend {_semantic.options.backend or '?'}")
+        raise ValueError(
+            f"dot_scaled is not supported by backend {_semantic.options.backend or '?'}"
+        )
     if unwrap_if_constexpr(out_dtype) is not float32:
         raise ValueError(f"dot_scaled returns fp32, not {unwrap_if_constexpr(out_dtype)}")
     a_format, b_format = unwrap_if_constexpr(lhs_format), unwrap_if_constexpr(rhs_format)
     a_pack, b_pack = bool(unwrap_if_constexpr(lhs_k_pack)), bool(unwrap_if_constexpr(rhs_k_pack))
     for name, format_, pack in (("lhs", a_format, a_pack), ("rhs", b_format, b_pack)):
         if format_ not in SCALED_FORMATS:
-            raise ValueError(f"{name}_format must be one of {', '.join(SCALED_FORMATS)}, got {format_}")
+            raise ValueError(
+                f"{name}_format must be one of {', '.join(SCALED_FORMATS)}, got {format_}"
+            )
         if not pack and format_ != "e2m1":
-            raise ValueError(f"only e2m1 (fp4) operands can be packed along another axis than K, not {format_} ({name}_k_pack)")
-    a, b = _scaled_operand(_semantic, a, a_format, "lhs"), _scaled_operand(_semantic, b, b_format, "rhs")
-    m, k = (extent * (2 if a_format == "e2m1" and along == a_pack else 1) for extent, along in zip(a.extents[-2:], (False, True), strict=True))
-    other_k, n = (extent * (2 if b_format == "e2m1" and along == b_pack else 1) for extent, along in zip(b.extents[-2:], (True, False), strict=True))
+            raise ValueError(
+                f"only e2m1 (fp4) operands can be packed along another axis than K, not {format_} ({name}_k_pack)"
+            )
+    a, b = (
+        _scaled_operand(_semantic, a, a_format, "lhs"),
+        _scaled_operand(_semantic, b, b_format, "rhs"),
+    )
+    m, k = (
+        extent * (2 if a_format == "e2m1" and along == a_pack else 1)
+        for extent, along in zip(a.extents[-2:], (False, True), strict=True)
+    )
+    other_k, n = (
+        extent * (2 if b_format == "e2m1" and along == b_pack else 1)
+        for extent, along in zip(b.extents[-2:], (True, False), strict=True)
+    )
     if k != other_k:
-        raise ValueError(f"the operands of dot_scaled must agree along K, got {k} and {other_k} ({list(a.extents)} and {list(b.extents)})")
+        raise ValueError(
+            f"the operands of dot_scaled must agree along K, got {k} and {other_k} ({list(a.extents)} and {list(b.extents)})"
+        )
     batches = a.extents[:-2]
     a_scale = _scale(_semantic, lhs_scale, "lhs_scale", (*batches, m), k)
     b_scale = _scale(_semantic, rhs_scale, "rhs_scale", (*batches, n), k)
@@ -254,7 +295,9 @@ def dot_scaled(
     if acc is None:
         acc = _semantic.full((*batches, m, n), 0, float32)
     elif not isinstance(acc, tensor) or acc.type is not result:
-        raise ValueError(f"acc of dot_scaled must have type {result}, got {getattr(acc, 'type', acc)}")
+        raise ValueError(
+            f"acc of dot_scaled must have type {result}, got {getattr(acc, 'type', acc)}"
+        )
     handle = _semantic.builder.dot_scaled(
         a.handle,
         None if a_scale is None else a_scale.handle,
@@ -290,5 +333,7 @@ def _scale(semantic: Any, scale: Any, name: str, outer: tuple[int, ...], k: int)
         raise ValueError(f"{name} must hold uint8 (e8m0) or fp8e4nv, got {scale.dtype}")
     group = 16 if scale.dtype is float8e4nv else 32
     if scale.extents != (*outer, k // group):
-        raise ValueError(f"{name} must be a tensor of shape {[*outer, k // group]}. Got {list(map(str, scale.extents))}")
+        raise ValueError(
+            f"{name} must be a tensor of shape {[*outer, k // group]}. Got {list(map(str, scale.extents))}"
+        )
     return scale

@@ -14,7 +14,13 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 _LOAD_CACHE = {"": "", None: "", ".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv"}
 _STORE_CACHE = {"": "", None: "", ".wb": "wb", ".cg": "cg", ".cs": "cs", ".wt": "wt"}
-_EVICTION = {"": "normal", None: "normal", "evict_normal": "normal", "evict_first": "first", "evict_last": "last"}
+_EVICTION = {
+    "": "normal",
+    None: "normal",
+    "evict_normal": "normal",
+    "evict_first": "first",
+    "evict_last": "last",
+}
 
 
 @builtin
@@ -61,13 +67,20 @@ def load(
     mask, other = _absent(mask), _absent(other)
     if isinstance(pointer, block_pointer):
         if mask is not None or other is not None:
-            raise ValueError("`mask` and `other` arguments cannot be specified for loading block pointers; use boundary_check and padding_option")
-        pointer, mask, other = pointer.access(_semantic, boundary_check, unwrap_if_constexpr(padding_option))
+            raise ValueError(
+                "`mask` and `other` arguments cannot be specified for loading block pointers; use boundary_check and padding_option"
+            )
+        pointer, mask, other = pointer.access(
+            _semantic, boundary_check, unwrap_if_constexpr(padding_option)
+        )
         return _load(_semantic, pointer, mask, other, attributes)
     _refuse_block_options(boundary_check, padding_option, "load")
     pointer = _pointer(pointer, "load")
     if mask is None and other is not None:
-        raise helped(ValueError("`other` cannot be provided without `mask`"), "it is what lanes that the mask leaves out read as: give a mask, or leave it out")
+        raise helped(
+            ValueError("`other` cannot be provided without `mask`"),
+            "it is what lanes that the mask leaves out read as: give a mask, or leave it out",
+        )
     if mask is not None:
         mask = _mask(_semantic, mask)
     if other is not None:
@@ -83,12 +96,20 @@ def load(
     return _load(_semantic, pointer, mask, other, attributes)
 
 
-def _load(semantic: Any, pointer: tensor, mask: tensor | None, other: tensor | None, attributes: dict[str, Any]) -> tensor:
+def _load(
+    semantic: Any,
+    pointer: tensor,
+    mask: tensor | None,
+    other: tensor | None,
+    attributes: dict[str, Any],
+) -> tensor:
     element: dtype = pointer.dtype.element_ty  # type: ignore[attr-defined]
     semantic.check_supported(element)
     if other is not None:
         other = in_memory(semantic, semantic.cast(other, element))
-    handle = semantic.builder.load(pointer.handle, mask=mask and mask.handle, other=other and other.handle, **attributes)
+    handle = semantic.builder.load(
+        pointer.handle, mask=mask and mask.handle, other=other and other.handle, **attributes
+    )
     return from_memory(semantic, handle, element)
 
 
@@ -136,14 +157,20 @@ def store(
     value = _semantic.to_tensor(value)
     if isinstance(pointer, block_pointer):
         if mask is not None:
-            raise ValueError("`mask` argument cannot be specified for storing to block pointers; use boundary_check")
+            raise ValueError(
+                "`mask` argument cannot be specified for storing to block pointers; use boundary_check"
+            )
         pointer, mask, _ = pointer.access(_semantic, boundary_check, "")
         if value.extents and len(value.extents) != len(pointer.extents):
-            raise ValueError(f"value has shape {list(value.extents)} and the block pointer {list(pointer.extents)}: the ranks must agree")
+            raise ValueError(
+                f"value has shape {list(value.extents)} and the block pointer {list(pointer.extents)}: the ranks must agree"
+            )
     else:
         _refuse_block_options(boundary_check, "", "store")
         if value.dtype.is_ptr() and not (isinstance(pointer, tensor) and pointer.dtype.is_ptr()):
-            raise helped(_no_pointer(pointer, "store"), "the pointer comes first: tl.store(pointer, value)")
+            raise helped(
+                _no_pointer(pointer, "store"), "the pointer comes first: tl.store(pointer, value)"
+            )
         pointer = _pointer(pointer, "store")
         if mask is not None:
             mask = _mask(_semantic, mask)
@@ -163,7 +190,9 @@ def debug_barrier(_semantic: Any = None) -> None:
     _semantic.builder.barrier()
 
 
-def fit_to_pointer(semantic: Any, pointer: tensor, value: tensor, mask: tensor | None) -> tuple[tensor, tensor | None]:
+def fit_to_pointer(
+    semantic: Any, pointer: tensor, value: tensor, mask: tensor | None
+) -> tuple[tensor, tensor | None]:
     """Value and mask in the shape of the pointers, which must not grow.
 
     Raises:
@@ -179,14 +208,24 @@ def fit_to_pointer(semantic: Any, pointer: tensor, value: tensor, mask: tensor |
 
         common = common_shape(extents, operand.extents) if operand.extents else extents
         if common != extents:
-            raise ValueError(f"Expected pointer argument to have shape {list(common)} but got {list(extents)}")
-    return semantic.broadcast_to(value, extents), None if mask is None else semantic.broadcast_to(mask, extents)
+            raise ValueError(
+                f"Expected pointer argument to have shape {list(common)} but got {list(extents)}"
+            )
+    return semantic.broadcast_to(value, extents), None if mask is None else semantic.broadcast_to(
+        mask, extents
+    )
 
 
 def _block_for_a_scalar(name: str, block: tensor) -> ValueError:
     """The error for a tile where a pointer to one element is accessed."""
-    error = ValueError(f"{name} argument cannot be block type if pointer argument is not a block: it is {block}")
-    place = f"tl.arange(0, {block.extents[0]})" if len(block.extents) == 1 else "rows[:, None] * stride + columns[None, :]"
+    error = ValueError(
+        f"{name} argument cannot be block type if pointer argument is not a block: it is {block}"
+    )
+    place = (
+        f"tl.arange(0, {block.extents[0]})"
+        if len(block.extents) == 1
+        else "rows[:, None] * stride + columns[None, :]"
+    )
     return helped(error, f"a tile takes a pointer for each of its elements: pointer + {place}")
 
 
@@ -210,7 +249,9 @@ def _pointer(x: Any, function: str) -> tensor:
 def _no_pointer(x: Any, function: str) -> ValueError:
     """The error for what is given in a pointer's place."""
     found = str(x.type) if isinstance(x, tensor) else repr(x)
-    return ValueError(f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor of pointers")
+    return ValueError(
+        f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor of pointers"
+    )
 
 
 def _mask(semantic: Any, mask: Any) -> tensor:
@@ -232,7 +273,11 @@ def _access_attributes(cache: Any, caches: dict[Any, str], eviction: Any) -> dic
     if not cache and not eviction:
         return {}
     if cache not in caches:
-        raise ValueError(f"Cache modifier {cache} not supported; one of {', '.join(repr(name) for name in caches if name is not None)}")
+        raise ValueError(
+            f"Cache modifier {cache} not supported; one of {', '.join(repr(name) for name in caches if name is not None)}"
+        )
     if eviction not in _EVICTION:
-        raise ValueError(f"Eviction policy {eviction} not supported; one of {', '.join(repr(name) for name in _EVICTION if name is not None)}")
+        raise ValueError(
+            f"Eviction policy {eviction} not supported; one of {', '.join(repr(name) for name in _EVICTION if name is not None)}"
+        )
     return {"cache": caches[cache], "eviction": _EVICTION[eviction]}

@@ -73,20 +73,39 @@ class Operators(Conversion):
             return self.broadcast_pair(self.to_tensor(lhs), self.to_tensor(rhs))
         if left is right and left_number is None and right_number is None and not div_or_mod:
             return self.broadcast_pair(lhs, rhs)
-        target = computation_type(left, left_number is not None and weak_scalars, right, right_number is not None and weak_scalars, div_or_mod)
+        target = computation_type(
+            left,
+            left_number is not None and weak_scalars,
+            right,
+            right_number is not None and weak_scalars,
+            div_or_mod,
+        )
         if weak_scalars:
             _check_range(left_number, target)
             _check_range(right_number, target)
         else:
-            left_number, right_number = _narrowed(left_number, left, target), _narrowed(right_number, right, target)
-        a = self.cast(lhs, target) if left_number is None else self.scalar_constant(left_number, target)
-        b = self.cast(rhs, target) if right_number is None else self.scalar_constant(right_number, target)
+            left_number, right_number = (
+                _narrowed(left_number, left, target),
+                _narrowed(right_number, right, target),
+            )
+        a = (
+            self.cast(lhs, target)
+            if left_number is None
+            else self.scalar_constant(left_number, target)
+        )
+        b = (
+            self.cast(rhs, target)
+            if right_number is None
+            else self.scalar_constant(right_number, target)
+        )
         return self.broadcast_pair(a, b)
 
     def _operand(self, x: Any) -> Any:
         number = self.number(x)
         if number is None:
-            raise TypeError(f"unsupported operand {describe(x)}: an operand is a tensor or a number")
+            raise TypeError(
+                f"unsupported operand {describe(x)}: an operand is a tensor or a number"
+            )
         return number
 
     # -- Python's operators ------------------------------------------------------------------------
@@ -106,7 +125,9 @@ class Operators(Conversion):
         overloaded = self._overloaded(f"__{op}__", lhs, f"__r{op}__", rhs)
         if overloaded is not NotImplemented:
             return overloaded
-        return _constant_result(BINARY_OPERATORS[op](unwrap_if_constexpr(lhs), unwrap_if_constexpr(rhs)))
+        return _constant_result(
+            BINARY_OPERATORS[op](unwrap_if_constexpr(lhs), unwrap_if_constexpr(rhs))
+        )
 
     def compare(self, op: str, lhs: Any, rhs: Any) -> Any:
         """``lhs op rhs`` with op one of eq ne lt le gt ge: ``int1``; false for NaN, except ``ne``.
@@ -137,7 +158,9 @@ class Operators(Conversion):
             left = unwrap_if_constexpr(lhs)
             return lhs if bool(left) is (op == "or") else rhs
         if any(isinstance(side, tensor) and side.extents for side in (lhs, rhs)):
-            self.warn(f"`{op}` of tiles is computed element by element, both sides of it; write `{_OF_ELEMENTS[op]}`, and comparisons in brackets")
+            self.warn(
+                f"`{op}` of tiles is computed element by element, both sides of it; write `{_OF_ELEMENTS[op]}`, and comparisons in brackets"
+            )
         a, b = self.broadcast_pair(self._boolean(lhs, op), self._boolean(rhs, op))
         method = self.builder.and_ if op == "and" else self.builder.or_
         return self.wrap(method(a.handle, b.handle), int1)
@@ -203,7 +226,9 @@ class Operators(Conversion):
     def is_checked(self, element: Any) -> bool:
         """Return whether arithmetic of a type (``+``, ``-`` and ``*``) has overflow checks."""
         checked = self.options.debug and self.options.sanitize_overflow
-        return bool(checked and element is not int1 and element._is_int and element.int_bitwidth < 64)
+        return bool(
+            checked and element is not int1 and element._is_int and element.int_bitwidth < 64
+        )
 
     def _check_overflow(self, op: str, a: tensor, b: tensor) -> None:
         """Assert that the exact result, computed in 64 bits, is in the range of the type."""
@@ -212,7 +237,10 @@ class Operators(Conversion):
         unsigned_mul = op == "mul" and element.is_int_unsigned()
         wide_type = uint64 if unsigned_mul else int64
         emit = getattr(self.builder, op)
-        wide = tensor(emit(self.cast(a, wide_type).handle, self.cast(b, wide_type).handle), a.type.with_element_ty(wide_type))
+        wide = tensor(
+            emit(self.cast(a, wide_type).handle, self.cast(b, wide_type).handle),
+            a.type.with_element_ty(wide_type),
+        )
         self.check_range(wide, element, op)
 
     def check_range(self, wide: tensor, element: Any, op: str) -> None:
@@ -252,8 +280,13 @@ class Operators(Conversion):
     def _bitwise(self, lhs: Any, rhs: Any, op: str) -> tuple[tensor, tensor]:
         a, b = self.promote(lhs, rhs)
         if not a.type.scalar._is_int:
-            left, right = (x.type.scalar if isinstance(x, tensor) else scalar_type(self._operand(x)) for x in (lhs, rhs))
-            raise TypeError(f"invalid operands of type {left} and {right}: {op} works on integers only")
+            left, right = (
+                x.type.scalar if isinstance(x, tensor) else scalar_type(self._operand(x))
+                for x in (lhs, rhs)
+            )
+            raise TypeError(
+                f"invalid operands of type {left} and {right}: {op} works on integers only"
+            )
         return a, b
 
     def and_(self, lhs: Any, rhs: Any) -> tensor:
@@ -290,14 +323,19 @@ class Operators(Conversion):
             shifted = ir_types.IntType(result_type.scalar.int_bitwidth, signed=arithmetic)
             as_wanted = ir_types.with_element(result_type.ir_type, shifted)
             handles = [self.builder.bitcast(x.handle, result=as_wanted) for x in (a, b)]
-            return tensor(self.builder.bitcast(self.builder.shr(*handles), result=result_type.ir_type), result_type)
+            return tensor(
+                self.builder.bitcast(self.builder.shr(*handles), result=result_type.ir_type),
+                result_type,
+            )
         return tensor(self.builder.shr(a.handle, b.handle), result_type)
 
     def _warn_of_wide_shift(self, lhs: Any, rhs: Any) -> None:
         if isinstance(lhs, tensor) and not isinstance(rhs, tensor):
             amount, bits = self.number(rhs), lhs.type.scalar.primitive_bitwidth
             if isinstance(amount, int) and amount >= bits:
-                self.warn(f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) shifts all of them out")
+                self.warn(
+                    f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) shifts all of them out"
+                )
 
     def _neg(self, x: tensor) -> tensor:
         element = x.type.scalar
@@ -316,8 +354,19 @@ class Operators(Conversion):
         element = x.type.scalar
         if not element._is_int:
             raise ValueError(f"wrong type argument to unary invert ({element})")
-        ones = True if element is int1 else -1 if element.is_int_signed() else element.get_int_max_value()
-        return tensor(self.builder.xor(x.handle, self.splat(self.scalar_constant(ones, element), x.extents).handle), x.type)
+        ones = (
+            True
+            if element is int1
+            else -1
+            if element.is_int_signed()
+            else element.get_int_max_value()
+        )
+        return tensor(
+            self.builder.xor(
+                x.handle, self.splat(self.scalar_constant(ones, element), x.extents).handle
+            ),
+            x.type,
+        )
 
     def _not(self, x: tensor) -> tensor:
         return self._invert(self._boolean(x, "not"))
@@ -368,15 +417,22 @@ def _check_range(number: Any, target: dtype) -> None:
             "it is out of range for type " + f"{target}. Cast one of them explicitly."
         )
     if not target.get_int_min_value() <= number <= target.get_int_max_value():
-        raise ValueError(f"Scalar {integer_text(number) if isinstance(number, int) else number} is out of range for type {target}")
+        raise ValueError(
+            f"Scalar {integer_text(number) if isinstance(number, int) else number} is out of range for type {target}"
+        )
 
 
 def _check_pointers(left: dtype, right: dtype, lhs_pointer: bool, rhs_pointer: bool) -> None:
     for mine, other, allowed in ((left, right, lhs_pointer), (right, left, rhs_pointer)):
-        if mine._is_ptr and (not allowed or other.is_floating() or (other._is_ptr and mine is not other)):
+        if mine._is_ptr and (
+            not allowed or other.is_floating() or (other._is_ptr and mine is not other)
+        ):
             error = TypeError(f"invalid operands of type {left} and {right}")
             if other.is_floating():
-                raise helped(error, "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`")
+                raise helped(
+                    error,
+                    "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`",
+                )
             raise error
 
 

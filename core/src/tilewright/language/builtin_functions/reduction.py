@@ -14,7 +14,9 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin
-def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None) -> Any:
+def reduce(
+    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None
+) -> Any:
     """Combine the elements along an axis into one, in any order and grouping.
 
     Args:
@@ -39,7 +41,9 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
     axis, keep_dims = _semantic.constant(axis, "axis"), bool(unwrap_if_constexpr(keep_dims))
     rank = len(inputs[0].extents)
     if axis is None:
-        inputs = [x if rank == 1 else reshaped(_semantic, x, (x.numel.value,), False) for x in inputs]
+        inputs = [
+            x if rank == 1 else reshaped(_semantic, x, (x.numel.value,), False) for x in inputs
+        ]
         position = 0
     else:
         position = wrap_axis(axis, rank)
@@ -53,7 +57,9 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
 
 
 @builtin
-def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None) -> Any:
+def associative_scan(
+    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None
+) -> Any:
     """Running combinations along an axis: element i combines elements 0 to i.
 
     Args:
@@ -75,7 +81,9 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
     inputs, single = _inputs(_semantic, input, "associative_scan")
     position = wrap_axis(_semantic.constant(axis, "axis"), len(inputs[0].extents))
     attributes = {"reverse": True} if unwrap_if_constexpr(reverse) else {}
-    results = _combined(_semantic, "scan", combine_fn, inputs, "associative_scan", axis=position, **attributes)
+    results = _combined(
+        _semantic, "scan", combine_fn, inputs, "associative_scan", axis=position, **attributes
+    )
     return results[0] if single else tl_tuple(results)
 
 
@@ -112,18 +120,29 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     extents, numel = inputs[0].extents, inputs[0].numel.value
     if numel % pack:
         raise ValueError(f"pack {pack} must divide the {numel} elements")
-    region, types = _semantic.generator.region(unwrap_if_constexpr(scalar_fn), [x.dtype for x in inputs for _ in range(pack)])
+    region, types = _semantic.generator.region(
+        unwrap_if_constexpr(scalar_fn), [x.dtype for x in inputs for _ in range(pack)]
+    )
     elements = [flat for type_ in types for flat in _scalars(type_)]
     if not elements or len(elements) % pack:
-        raise ValueError(f"map_elementwise: the function returns {len(elements)} values, which is no multiple of pack ({pack})")
+        raise ValueError(
+            f"map_elementwise: the function returns {len(elements)} values, which is no multiple of pack ({pack})"
+        )
     groups = [elements[i : i + pack] for i in range(0, len(elements), pack)]
     if any(type_ is not group[0] for group in groups for type_ in group):
-        raise ValueError(f"map_elementwise: the {pack} values of one result must have one type, got {', '.join(map(str, elements))}")
+        raise ValueError(
+            f"map_elementwise: the {pack} values of one result must have one type, got {', '.join(map(str, elements))}"
+        )
     from tilewright.language.value_types.dtypes import block_type
 
     results = [block_type(group[0], extents).ir_type for group in groups]
-    operation = _semantic.builder.region_op("map", [x.handle for x in inputs], regions=[region], results=results, pack=pack)
-    outputs = [_semantic.wrap(handle, group[0]) for handle, group in zip(operation.results, groups, strict=True)]
+    operation = _semantic.builder.region_op(
+        "map", [x.handle for x in inputs], regions=[region], results=results, pack=pack
+    )
+    outputs = [
+        _semantic.wrap(handle, group[0])
+        for handle, group in zip(operation.results, groups, strict=True)
+    ]
     if scalar:
         outputs = [_semantic.scalar_of(x) for x in outputs]
     return outputs[0] if len(outputs) == 1 else tl_tuple(outputs)
@@ -140,11 +159,20 @@ def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], boo
     if not extents:
         raise ValueError(f"{function} takes tensors of rank 1 or more, got a scalar of {inputs[0]}")
     if any(x.extents != extents for x in inputs):
-        raise ValueError(f"all inputs of {function} must have the same shape, got {', '.join(map(str, inputs))}")
+        raise ValueError(
+            f"all inputs of {function} must have the same shape, got {', '.join(map(str, inputs))}"
+        )
     return inputs, single
 
 
-def _combined(semantic: Any, op: str, combine_fn: Any, inputs: Sequence[tensor], function: str, **attributes: Any) -> list[tensor]:
+def _combined(
+    semantic: Any,
+    op: str,
+    combine_fn: Any,
+    inputs: Sequence[tensor],
+    function: str,
+    **attributes: Any,
+) -> list[tensor]:
     """Emit a reduction or scan, with overflow checks of additions.
 
     Checked additions are done in 64 bits, where they are exact: an overflow on the way depends on
@@ -155,13 +183,19 @@ def _combined(semantic: Any, op: str, combine_fn: Any, inputs: Sequence[tensor],
         exact = int64 if element.is_int_signed() else uint64
         region, _ = semantic.generator.region(unwrap_if_constexpr(combine_fn), [exact] * 2)
         if _is_sum(region):
-            operation = semantic.builder.region_op(op, [semantic.cast(inputs[0], exact).handle], regions=[region], **attributes)
+            operation = semantic.builder.region_op(
+                op, [semantic.cast(inputs[0], exact).handle], regions=[region], **attributes
+            )
             wide = semantic.wrap(operation.results[0], exact)
             semantic.check_range(wide, element, "add")
             return [semantic.cast(wide, element)]
     region = _combine(semantic, combine_fn, inputs, function)
-    operation = semantic.builder.region_op(op, [x.handle for x in inputs], regions=[region], **attributes)
-    return [semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
+    operation = semantic.builder.region_op(
+        op, [x.handle for x in inputs], regions=[region], **attributes
+    )
+    return [
+        semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)
+    ]
 
 
 def _is_sum(region: Any) -> bool:
@@ -169,7 +203,9 @@ def _is_sum(region: Any) -> bool:
     first, last = region.first, region.terminator
     if first is None or first.name != "add" or first.next is not last:
         return False
-    return list(last.operands) == first.results and sorted(map(id, first.operands)) == sorted(map(id, region.arguments))
+    return list(last.operands) == first.results and sorted(map(id, first.operands)) == sorted(
+        map(id, region.arguments)
+    )
 
 
 def _combine(semantic: Any, combine_fn: Any, inputs: Sequence[tensor], function: str) -> Any:

@@ -30,7 +30,9 @@ def broadcast(input: Any, other: Any, _semantic: Any = None) -> tl_tuple:
     Example:
         rows, columns = tl.broadcast(x[:, None], x[None, :])
     """
-    return tl_tuple(_semantic.broadcast_pair(_semantic.to_tensor(input), _semantic.to_tensor(other)))
+    return tl_tuple(
+        _semantic.broadcast_pair(_semantic.to_tensor(input), _semantic.to_tensor(other))
+    )
 
 
 @builtin
@@ -138,7 +140,9 @@ def reshaped(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: 
     for extent in extents:
         numel *= extent
     if numel != x.numel.value:
-        raise ValueError(f"reshape() cannot change total number of elements in tensor: {list(x.extents)} has {x.numel.value}, {list(extents)} has {numel}")
+        raise ValueError(
+            f"reshape() cannot change total number of elements in tensor: {list(x.extents)} has {x.numel.value}, {list(extents)} has {numel}"
+        )
     if not extents:
         return semantic.scalar_of(x)
     if not x.extents:
@@ -204,11 +208,15 @@ def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
 def _permute(semantic: Any, x: tensor, order: list[int]) -> tensor:
     rank = len(x.extents)
-    return semantic.permute(x, [axis + rank if isinstance(axis, int) and -rank <= axis < 0 else axis for axis in order])
+    return semantic.permute(
+        x, [axis + rank if isinstance(axis, int) and -rank <= axis < 0 else axis for axis in order]
+    )
 
 
 @builtin
-def cat(input: Any, other: Any, can_reorder: Any = False, dim: Any = 0, _semantic: Any = None) -> tensor:
+def cat(
+    input: Any, other: Any, can_reorder: Any = False, dim: Any = 0, _semantic: Any = None
+) -> tensor:
     """One tensor after another along an axis.
 
     Args:
@@ -234,7 +242,9 @@ def cat(input: Any, other: Any, can_reorder: Any = False, dim: Any = 0, _semanti
         raise ValueError(f"tl.cat requires tensors of the same shape, got {a} and {b}")
     a, b = _unify(_semantic, a, b)
     axis = wrap_axis(_semantic.constant(dim, "dim"), len(a.extents))
-    extents = builtins.tuple(2 * extent if i == axis else extent for i, extent in enumerate(a.extents))
+    extents = builtins.tuple(
+        2 * extent if i == axis else extent for i, extent in enumerate(a.extents)
+    )
     type_ = block_type(a.dtype, extents)
     return tensor(_semantic.builder.cat(a.handle, b.handle, axis=axis), type_)
 
@@ -273,7 +283,10 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
     x, y = _semantic.broadcast_pair(x, y)
     if not x.extents:
         one = (1,)
-        joined = _semantic.wrap(_semantic.builder.join(_semantic.splat(x, one).handle, _semantic.splat(y, one).handle), x.dtype)
+        joined = _semantic.wrap(
+            _semantic.builder.join(_semantic.splat(x, one).handle, _semantic.splat(y, one).handle),
+            x.dtype,
+        )
         return reshaped(_semantic, joined, (2,), False)
     block_type(x.dtype, (*x.extents, 2))
     return _semantic.wrap(_semantic.builder.join(x.handle, y.handle), x.dtype)
@@ -350,14 +363,18 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
         raise ValueError(f"index must be an integer tensor, got {picks.dtype}")
     rank = len(x.extents)
     if rank == 0 or len(picks.extents) != rank:
-        raise ValueError(f"source and index tensors must have the same rank of at least 1, got {x} and {picks}")
+        raise ValueError(
+            f"source and index tensors must have the same rank of at least 1, got {x} and {picks}"
+        )
     position = _semantic.constant(axis, "axis")
     if not isinstance(position, int) or not -rank <= position < rank:
         raise ValueError(f"gather axis {position} must be < source rank ({rank})")
     position %= rank
     for d in builtins.range(rank):
         if d != position and x.extents[d] != picks.extents[d]:
-            raise ValueError(f"index dim {d} must match the corresponding source dim: {picks.extents[d]} and {x.extents[d]}")
+            raise ValueError(
+                f"index dim {d} must match the corresponding source dim: {picks.extents[d]} and {x.extents[d]}"
+            )
     return _semantic.wrap(_semantic.builder.gather(x.handle, picks.handle, axis=position), x.dtype)
 
 
@@ -392,7 +409,12 @@ def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None
     if unwrap_if_constexpr(mask) is not None:
         lanes = _semantic.broadcast_to(_semantic.to_tensor(mask), x.extents)
         refuse_mask(lanes.dtype)
-    return tensor(_semantic.builder.histogram(x.handle, mask=None if lanes is None else lanes.handle, bins=bins), type_)
+    return tensor(
+        _semantic.builder.histogram(
+            x.handle, mask=None if lanes is None else lanes.handle, bins=bins
+        ),
+        type_,
+    )
 
 
 def wrap_axis(axis: Any, rank: int) -> int:

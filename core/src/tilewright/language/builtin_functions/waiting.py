@@ -14,7 +14,14 @@ from tilewright.language.value_types.values import constexpr, unwrap_if_constexp
 
 
 @builtin
-def atomic_poll(pointer: Any, expected_value: Any, sem: Any = None, scope: Any = None, timeout_ns: Any = None, _semantic: Any = None) -> tensor:
+def atomic_poll(
+    pointer: Any,
+    expected_value: Any,
+    sem: Any = None,
+    scope: Any = None,
+    timeout_ns: Any = None,
+    _semantic: Any = None,
+) -> tensor:
     """Read memory again and again until it has a value.
 
     Args:
@@ -46,5 +53,12 @@ def atomic_poll(pointer: Any, expected_value: Any, sem: Any = None, scope: Any =
     timeout = _semantic.to_tensor(timeout_ns if timed else 0)
     if timeout.extents or not timeout.dtype.is_int():
         raise ValueError(f"timeout_ns of atomic_poll must be an integer scalar, got {timeout}")
-    arguments = (pointer, _semantic.cast(expected, element), _semantic.cast(timeout, uint64), constexpr(timed), constexpr(sem), constexpr(scope))
+    arguments = (
+        pointer,
+        _semantic.cast(expected, element),
+        _semantic.cast(timeout, uint64),
+        constexpr(timed),
+        constexpr(sem),
+        constexpr(scope),
+    )
     return _semantic.generator.call(poll, arguments, {})

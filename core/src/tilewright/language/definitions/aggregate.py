@@ -41,13 +41,19 @@ class aggregate_type(base_type):  # noqa: N801
         return [flat for type_ in self.fields.values() for flat in type_.flatten()]
 
     def unflatten(self, values: Iterator[ir.Value]) -> aggregate_value:
-        return self.base_cls._from_fields({name: type_.unflatten(values) for name, type_ in self.fields.items()})
+        return self.base_cls._from_fields(
+            {name: type_.unflatten(values) for name, type_ in self.fields.items()}
+        )
 
     def mangle(self) -> str:
         return f"{self.base_cls.__name__}A{'_'.join(type_.mangle() for type_ in self.fields.values())}A"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, aggregate_type) and self.base_cls is other.base_cls and self.fields == other.fields
+        return (
+            isinstance(other, aggregate_type)
+            and self.base_cls is other.base_cls
+            and self.fields == other.fields
+        )
 
     def __hash__(self) -> int:
         return hash((self.base_cls, tuple(self.fields)))
@@ -80,7 +86,9 @@ class aggregate_value(base_value):  # noqa: N801
         for name in cls._annotations:
             if name not in self._values:
                 if name not in cls._defaults:
-                    raise AttributeError(f"constructor for {cls.__name__} did not initialize attribute {name!r}")
+                    raise AttributeError(
+                        f"constructor for {cls.__name__} did not initialize attribute {name!r}"
+                    )
                 setattr(self, name, cls._defaults[name])
         object.__setattr__(self, "_frozen", True)
         object.__setattr__(self, "_semantic", None)
@@ -103,7 +111,9 @@ class aggregate_value(base_value):  # noqa: N801
 
     @property
     def type(self) -> aggregate_type:
-        return aggregate_type(type(self), {name: self._values[name].type for name in self._annotations})
+        return aggregate_type(
+            type(self), {name: self._values[name].type for name in self._annotations}
+        )
 
     def flatten(self) -> list[ir.Value]:
         return [flat for name in self._annotations for flat in self._values[name].flatten()]
@@ -112,31 +122,47 @@ class aggregate_value(base_value):  # noqa: N801
         values = object.__getattribute__(self, "_values")
         if name in values:
             return values[name]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}; its fields are {', '.join(self._annotations)}")
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}; its fields are {', '.join(self._annotations)}"
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._annotations:
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}; its fields are {', '.join(self._annotations)}")
+            raise AttributeError(
+                f"{type(self).__name__} has no field {name!r}; its fields are {', '.join(self._annotations)}"
+            )
         if self._frozen:
-            message = f"cannot assign to field {name!r} on immutable aggregate {type(self).__name__}"
-            raise AttributeError(f"{message}; use aggregate_replace() to make a copy with another value")
+            message = (
+                f"cannot assign to field {name!r} on immutable aggregate {type(self).__name__}"
+            )
+            raise AttributeError(
+                f"{message}; use aggregate_replace() to make a copy with another value"
+            )
         self._values[name] = _field_value(type(self), name, value, self._semantic)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
 
-def _initialise(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any], semantic: Any) -> None:
+def _initialise(
+    self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any], semantic: Any
+) -> None:
     """Run ``__init__``, however it is written."""
     # Read from the class: from the instance a constexpr function would come bound.
     init = type(self)._initializer
     if init is None:
         _assign_fields(self, args, kwargs)
     elif isinstance(init, ConstexprFunction):
-        init.fn(self, *map(unwrap_if_constexpr, args), **{name: unwrap_if_constexpr(value) for name, value in kwargs.items()})
+        init.fn(
+            self,
+            *map(unwrap_if_constexpr, args),
+            **{name: unwrap_if_constexpr(value) for name, value in kwargs.items()},
+        )
     elif isinstance(init, JitCallable):
         if semantic is None:
-            raise ValueError(f"{type(self).__name__} can be made only inside a kernel: its __init__ is a function of the language")
+            raise ValueError(
+                f"{type(self).__name__} can be made only inside a kernel: its __init__ is a function of the language"
+            )
         semantic.generator.call(init, (self, *args), kwargs)
     else:
         init(self, *args, **kwargs, **asked_for(init, semantic))
@@ -147,13 +173,17 @@ def _assign_fields(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[st
     cls = type(self)
     names = list(cls._annotations)
     if len(args) > len(names):
-        raise TypeError(f"{cls.__name__} takes at most {len(names)} arguments ({', '.join(names)}), got {len(args)}")
+        raise TypeError(
+            f"{cls.__name__} takes at most {len(names)} arguments ({', '.join(names)}), got {len(args)}"
+        )
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name in given:
             raise TypeError(f"{cls.__name__} got several values for argument {name!r}")
         if name not in cls._annotations:
-            raise TypeError(f"{cls.__name__} has no field {name!r}; its fields are {', '.join(names)}")
+            raise TypeError(
+                f"{cls.__name__} has no field {name!r}; its fields are {', '.join(names)}"
+            )
         given[name] = value
     missing = [name for name in names if name not in given and name not in cls._defaults]
     if missing:
@@ -170,11 +200,22 @@ def _field_value(cls: type[aggregate_value], name: str, value: Any, semantic: An
     """
     wanted = _annotation(cls, name)
     value = to_value(value)
-    if wanted is tensor and isinstance(value, constexpr) and semantic is not None and semantic.number(value) is not None:
+    if (
+        wanted is tensor
+        and isinstance(value, constexpr)
+        and semantic is not None
+        and semantic.number(value) is not None
+    ):
         return semantic.to_tensor(value)
-    fits = not isinstance(wanted, type) or not issubclass(wanted, base_value) or isinstance(value, wanted)
+    fits = (
+        not isinstance(wanted, type)
+        or not issubclass(wanted, base_value)
+        or isinstance(value, wanted)
+    )
     if not fits:
-        raise TypeError(f"field {name!r} of {cls.__name__} must be {wanted.__name__}, got {value!r}")
+        raise TypeError(
+            f"field {name!r} of {cls.__name__} must be {wanted.__name__}, got {value!r}"
+        )
     return value
 
 
@@ -185,7 +226,9 @@ def _annotation(cls: type[aggregate_value], name: str) -> Any:
     """
     wanted = cls._annotations[name]
     if isinstance(wanted, str):
-        namespace = vars(sys.modules.get(cls.__module__, object())) if cls.__module__ in sys.modules else {}
+        namespace = (
+            vars(sys.modules.get(cls.__module__, object())) if cls.__module__ in sys.modules else {}
+        )
         try:
             wanted = eval(wanted, dict(namespace))
         except Exception:
@@ -227,7 +270,9 @@ def aggregate(cls: type) -> type[aggregate_value]:
         if issubclass(base, aggregate_value):
             bases.append(base)
         elif base is not object:
-            raise TypeError(f"Aggregates can only inherit from other aggregates, but {base.__name__}, a base of {cls.__name__}, is none")
+            raise TypeError(
+                f"Aggregates can only inherit from other aggregates, but {base.__name__}, a base of {cls.__name__}, is none"
+            )
     annotations: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     dependencies: list[Any] = []
@@ -238,9 +283,24 @@ def aggregate(cls: type) -> type[aggregate_value]:
     own = dict(vars(cls))
     declared = _own_annotations(cls)
     annotations.update(declared)
-    namespace: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "_source_class": cls}
+    namespace: dict[str, Any] = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "_source_class": cls,
+    }
     for name, member in own.items():
-        if name in ("__dict__", "__weakref__", "__annotations__", "__annotate_func__", "__annotate__", "__module__", "__qualname__", "__doc__", "__init__"):
+        if name in (
+            "__dict__",
+            "__weakref__",
+            "__annotations__",
+            "__annotate_func__",
+            "__annotate__",
+            "__module__",
+            "__qualname__",
+            "__doc__",
+            "__init__",
+        ):
             continue
         if name in annotations:
             defaults[name] = member
@@ -261,7 +321,12 @@ def aggregate(cls: type) -> type[aggregate_value]:
             init = None
     if init is not None:
         dependencies.append(init)
-    namespace.update(_annotations=annotations, _defaults=defaults, _initializer=init, hash_attrs=tuple(dependencies))
+    namespace.update(
+        _annotations=annotations,
+        _defaults=defaults,
+        _initializer=init,
+        hash_attrs=tuple(dependencies),
+    )
     made: type[aggregate_value] = type(cls.__name__, tuple(bases) or (aggregate_value,), namespace)
     mark_builtin(made)
     return made
@@ -301,7 +366,9 @@ def aggregate_replace(instance: Any, _semantic: Any = None, **changes: Any) -> A
     values = dict(instance._values)
     for name, value in changes.items():
         if name not in cls._annotations:
-            raise TypeError(f"{cls.__name__} has no field {name!r}; its fields are {', '.join(cls._annotations)}")
+            raise TypeError(
+                f"{cls.__name__} has no field {name!r}; its fields are {', '.join(cls._annotations)}"
+            )
         values[name] = _field_value(cls, name, value, _semantic)
     return cls._from_fields(values)
 

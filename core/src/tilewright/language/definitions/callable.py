@@ -14,7 +14,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from tilewright.errors import CompilationError, DefinitionError, ForeignKernelError, HostCallError, with_help
+from tilewright.errors import (
+    CompilationError,
+    DefinitionError,
+    ForeignKernelError,
+    HostCallError,
+    with_help,
+)
 from tilewright.language.definitions.source import FunctionSource, parse_definition
 from tilewright.language.value_types import dtypes
 from tilewright.language.value_types.tuples import tuple as tl_tuple
@@ -55,12 +61,16 @@ class FunctionParameter:
         "variadic",
     )
 
-    def __init__(self, num: int, name: str, annotation: Any, default: Any, namespace: dict[str, Any]) -> None:
+    def __init__(
+        self, num: int, name: str, annotation: Any, default: Any, namespace: dict[str, Any]
+    ) -> None:
         self.num, self.name, self.annotation, self.default = num, name, annotation, default
         self.has_default = default is not _EMPTY
         self.keyword_only = self.variadic = False
         self.do_not_specialize = self.do_not_specialize_on_alignment = False
-        self.is_constexpr, self.is_const, self.annotation_type = _read_annotation(annotation, namespace)
+        self.is_constexpr, self.is_const, self.annotation_type = _read_annotation(
+            annotation, namespace
+        )
 
     def __repr__(self) -> str:
         return f"<FunctionParameter {self.num} {self.name}>"
@@ -83,7 +93,10 @@ def _annotations_of(fn: Any) -> dict[str, Any]:
         import annotationlib
 
         found = annotationlib.get_annotations(fn, format=annotationlib.Format.FORWARDREF)
-        return {name: value.__forward_arg__ if isinstance(value, annotationlib.ForwardRef) else value for name, value in found.items()}
+        return {
+            name: value.__forward_arg__ if isinstance(value, annotationlib.ForwardRef) else value
+            for name, value in found.items()
+        }
     return dict(fn.__annotations__)
 
 
@@ -97,13 +110,25 @@ def _declared(fn: Any) -> list[inspect.Parameter]:
     code, kind = fn.__code__, inspect.Parameter
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames
-    kinds: list[tuple[str, Any]] = [(name, kind.POSITIONAL_OR_KEYWORD) for name in names[:positional]]
+    kinds: list[tuple[str, Any]] = [
+        (name, kind.POSITIONAL_OR_KEYWORD) for name in names[:positional]
+    ]
     if code.co_flags & inspect.CO_VARARGS:
         kinds.append((names[positional + keyword_only], kind.VAR_POSITIONAL))
     kinds += [(name, kind.KEYWORD_ONLY) for name in names[positional : positional + keyword_only]]
-    defaults = dict(zip(reversed(names[:positional]), reversed(fn.__defaults__ or ()), strict=False)) | (fn.__kwdefaults__ or {})
+    defaults = dict(
+        zip(reversed(names[:positional]), reversed(fn.__defaults__ or ()), strict=False)
+    ) | (fn.__kwdefaults__ or {})
     annotations = _annotations_of(fn)
-    return [kind(name, which, default=defaults.get(name, _EMPTY), annotation=annotations.get(name, _EMPTY)) for name, which in kinds]
+    return [
+        kind(
+            name,
+            which,
+            default=defaults.get(name, _EMPTY),
+            annotation=annotations.get(name, _EMPTY),
+        )
+        for name, which in kinds
+    ]
 
 
 #: Names of types that annotations use and the language does not have -> the name it has.
@@ -123,13 +148,19 @@ def _read_annotation(annotation: Any, namespace: dict[str, Any]) -> tuple[bool, 
             found = _resolve_dotted(text, namespace)
             if found is None:
                 # A type's plain name counts also where the kernel's module does not have it.
-                found = getattr(dtypes, _SPELLINGS.get(name := text.removeprefix("tl."), name), None)
+                found = getattr(
+                    dtypes, _SPELLINGS.get(name := text.removeprefix("tl."), name), None
+                )
         annotation = found
     if annotation is constexpr or isinstance(annotation, constexpr):
         return True, False, ""
     if annotation is dtypes.const:
         return False, True, ""
-    if isinstance(annotation, dtypes.dtype) and not annotation.is_block() and not annotation.is_void():
+    if (
+        isinstance(annotation, dtypes.dtype)
+        and not annotation.is_block()
+        and not annotation.is_void()
+    ):
         return False, annotation.is_const(), annotation.cache_key_part
     return False, False, ""
 
@@ -174,9 +205,13 @@ class JitCallable:
                 in a file, so that its source cannot be read.
         """
         if not inspect.isfunction(fn):
-            raise DefinitionError(f"a function of the language is made from a Python function, not from {type(fn).__name__}")
+            raise DefinitionError(
+                f"a function of the language is made from a Python function, not from {type(fn).__name__}"
+            )
         if fn.__code__.co_flags & inspect.CO_VARKEYWORDS and not self._host:
-            raise DefinitionError(f"JIT functions do not support **kwargs: name each keyword parameter of {fn.__name__}")
+            raise DefinitionError(
+                f"JIT functions do not support **kwargs: name each keyword parameter of {fn.__name__}"
+            )
         self.fn = fn
         self._source = FunctionSource(fn)
         self.noinline = bool(noinline)
@@ -226,7 +261,9 @@ class JitCallable:
 
     @src.setter
     def src(self, text: str) -> None:
-        raise AttributeError("src cannot be set: use _unsafe_update_src(), and clear `hash` of every caller")
+        raise AttributeError(
+            "src cannot be set: use _unsafe_update_src(), and clear `hash` of every caller"
+        )
 
     def _unsafe_update_src(self, text: str) -> None:
         """Replace the source. The keys of callers that are known already keep what they were."""
@@ -251,7 +288,9 @@ class JitCallable:
     def parse(self) -> ast.FunctionDef:
         """The syntax tree of :attr:`src`: the same one every time; do not change it."""
         if self._tree is None:
-            self._tree = self._source.parse() if self._text is None else parse_definition(self._text)
+            self._tree = (
+                self._source.parse() if self._text is None else parse_definition(self._text)
+            )
         return self._tree
 
     # -- parameters --------------------------------------------------------------------------------
@@ -277,12 +316,21 @@ class JitCallable:
         params = []
         for num, declared in enumerate(_declared(self.fn)):
             name = declared.name
-            parameter = FunctionParameter(num, name, declared.annotation, declared.default, self.fn.__globals__)
+            parameter = FunctionParameter(
+                num, name, declared.annotation, declared.default, self.fn.__globals__
+            )
             parameter.keyword_only = declared.kind is declared.KEYWORD_ONLY
             parameter.variadic = declared.kind is declared.VAR_POSITIONAL
-            parameter.do_not_specialize = num in self.do_not_specialize or name in self.do_not_specialize
-            parameter.do_not_specialize_on_alignment = num in self.do_not_specialize_on_alignment or name in self.do_not_specialize_on_alignment
-            if parameter.is_constexpr and (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment):
+            parameter.do_not_specialize = (
+                num in self.do_not_specialize or name in self.do_not_specialize
+            )
+            parameter.do_not_specialize_on_alignment = (
+                num in self.do_not_specialize_on_alignment
+                or name in self.do_not_specialize_on_alignment
+            )
+            if parameter.is_constexpr and (
+                parameter.do_not_specialize or parameter.do_not_specialize_on_alignment
+            ):
                 raise self.definition_error(
                     f"{name} marked as constexpr and listed in do_not_specialize/do_not_specialize_on_alignment. "
                     "Remove constexpr designation to skip specialization."
@@ -292,8 +340,12 @@ class JitCallable:
 
     def definition_error(self, message: str, remedy: str = "") -> CompilationError:
         """An error of the function as a whole, at its ``def``."""
-        text = with_help(f"{message}\n  --> {self.file}:{self.definition_line} in {self.__name__}", remedy)
-        return CompilationError(with_help(message, remedy), text, self.file, self.definition_line, self.indent, self.src)
+        text = with_help(
+            f"{message}\n  --> {self.file}:{self.definition_line} in {self.__name__}", remedy
+        )
+        return CompilationError(
+            with_help(message, remedy), text, self.file, self.definition_line, self.indent, self.src
+        )
 
     # -- what the meaning depends on ---------------------------------------------------------------
 
@@ -355,7 +407,9 @@ class JitCallable:
         return self is other
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise HostCallError(f"Cannot call @jit function {self.__name__!r} outside of the scope of a kernel")
+        raise HostCallError(
+            f"Cannot call @jit function {self.__name__!r} outside of the scope of a kernel"
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__module__}:{self.__qualname__})"
@@ -377,13 +431,24 @@ class JitCallable:
     def __getstate__(self) -> dict[str, Any]:
         key = self.cache_key if self.fn is not None else self.hash
         self.params  # noqa: B018  # read from the function now: the copy has none
-        unpicklable = {"fn", "__globals__", "_hash_lock", "used_global_vals", "_tree", "_dependencies", "_callers", "analysis"}
+        unpicklable = {
+            "fn",
+            "__globals__",
+            "_hash_lock",
+            "used_global_vals",
+            "_tree",
+            "_dependencies",
+            "_callers",
+            "analysis",
+        }
         state = {name: value for name, value in self.__dict__.items() if name not in unpicklable}
         return {**state, "hash": key, "_text": self.src}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.fn = self.__globals__ = self._tree = self._dependencies = self._callers = self.analysis = None
+        self.fn = self.__globals__ = self._tree = self._dependencies = self._callers = (
+            self.analysis
+        ) = None
         self.used_global_vals = {}
         self._hash_lock = threading.RLock()
 
@@ -402,7 +467,9 @@ class ConstexprFunction(JitCallable):
         return self if instance is None else BoundConstexprFunction(instance, self)
 
     def __call__(self, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
-        result = self.fn(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
+        result = self.fn(
+            *map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()}
+        )
         if _semantic is None:
             return result
         return result if isinstance(result, constexpr) else constexpr(result)
@@ -436,8 +503,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 @overload
 def device_function(fn: Callable[..., Any], *, noinline: bool = False) -> JitCallable: ...
 @overload
-def device_function(fn: None = None, *, noinline: bool = False) -> Callable[[Callable[..., Any]], JitCallable]: ...
-def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = False) -> JitCallable | Callable[[Callable[..., Any]], JitCallable]:
+def device_function(
+    fn: None = None, *, noinline: bool = False
+) -> Callable[[Callable[..., Any]], JitCallable]: ...
+def device_function(
+    fn: Callable[..., Any] | None = None, *, noinline: bool = False
+) -> JitCallable | Callable[[Callable[..., Any]], JitCallable]:
     """Make a function of the language that kernels call and that is no kernel itself.
 
     With ``noinline`` it is compiled once and called.

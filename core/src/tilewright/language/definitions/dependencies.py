@@ -59,7 +59,10 @@ def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
 
 def digests(function: JitCallable) -> dict[str, str]:
     """Name -> digest of each function that the key of ``function`` is made of."""
-    return {f"{current.__module__}.{current.__qualname__}": digest for current, _, digest in _reached(function)}
+    return {
+        f"{current.__module__}.{current.__qualname__}": digest
+        for current, _, digest in _reached(function)
+    }
 
 
 def _reached(function: JitCallable) -> Iterator[tuple[JitCallable, Dependencies | None, str]]:
@@ -152,11 +155,20 @@ def _named(name: str, value: FunctionType | type) -> str:
     """A function or class by its name, with the version of what it is part of."""
     module, version = value.__module__ or "", ""
     if module.partition(".")[0] not in _TRUSTED:
-        version = plugin_version(module) or (text_version(module) if is_builtin(value) and isinstance(value, FunctionType) else "")
+        version = plugin_version(module) or (
+            text_version(module) if is_builtin(value) and isinstance(value, FunctionType) else ""
+        )
     return f"{name}={module}.{value.__qualname__} {version}"
 
 
-def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callees: list[JitCallable], parts: list[str]) -> None:
+def _add(
+    value: Any,
+    name: str,
+    space: dict[str, Any],
+    used: UsedGlobals,
+    callees: list[JitCallable],
+    parts: list[str],
+) -> None:
     if isinstance(value, ModuleType):
         return
     if isinstance(value, JitCallable):
@@ -183,7 +195,9 @@ def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
             callees.append(member)
         elif isinstance(member, FunctionType):
             code = member.__code__
-            parts.append(f"{member.__name__}:{hashlib.sha256(code.co_code).hexdigest()}{code.co_names}{describe(code.co_consts, callees)}")
+            parts.append(
+                f"{member.__name__}:{hashlib.sha256(code.co_code).hexdigest()}{code.co_names}{describe(code.co_consts, callees)}"
+            )
     annotations = getattr(cls, "_annotations", None)
     if isinstance(annotations, dict):
         parts.append(repr([(name, str(annotation)) for name, annotation in annotations.items()]))
@@ -223,7 +237,9 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
     return ""
 
 
-def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[FunctionType, int]) -> str:
+def _code_text(
+    function: FunctionType, callees: list[JitCallable], seen: dict[FunctionType, int]
+) -> str:
     """Return a text of a plain function that kernels call at compile time.
 
     It covers its code, its defaults, and the values and functions that it may name.
@@ -235,20 +251,32 @@ def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[Fu
     if _is_trusted(function):
         return f"{name} {plugin_version(function.__module__ or '')}"
     namespace = dict(function.__globals__)
-    for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    for cell_name, cell in zip(
+        function.__code__.co_freevars, function.__closure__ or (), strict=True
+    ):
         with contextlib.suppress(ValueError):  # not assigned yet
             namespace[cell_name] = cell.cell_contents
-    parts = [name, describe(function.__defaults__, callees), describe(function.__kwdefaults__, callees)]
+    parts = [
+        name,
+        describe(function.__defaults__, callees),
+        describe(function.__kwdefaults__, callees),
+    ]
     pending = [function.__code__]
     while pending:
         code = pending.pop()
         parts += (hashlib.sha256(code.co_code).hexdigest(), repr(code.co_names))
-        parts += (describe(constant, callees) for constant in code.co_consts if not isinstance(constant, CodeType))
+        parts += (
+            describe(constant, callees)
+            for constant in code.co_consts
+            if not isinstance(constant, CodeType)
+        )
         pending += (constant for constant in code.co_consts if isinstance(constant, CodeType))
         for used in (*code.co_names, *code.co_freevars):
             value = namespace.get(used)
             inner = value.value if isinstance(value, constexpr) else value
-            parts.append(f"{used}={_code_text(inner, callees, seen) if isinstance(inner, FunctionType) else describe(value, callees)}")
+            parts.append(
+                f"{used}={_code_text(inner, callees, seen) if isinstance(inner, FunctionType) else describe(value, callees)}"
+            )
     return "\x00".join(parts)
 
 
@@ -260,8 +288,13 @@ def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
     A name is the function's own from where it is first assigned, in the order of the text.
     """
     arguments = tree.args
-    local = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    local.update(argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None)
+    local = {
+        argument.arg
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    }
+    local.update(
+        argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None
+    )
     chains: list[tuple[str, ...]] = []
 
     def read(name: str, *attributes: str) -> None:
@@ -305,7 +338,10 @@ def _order(kind: type[ast.AST]) -> tuple[str, ...]:
     found = _ORDERS.get(kind)
     if found is None:
         first = _EVALUATED_FIRST.get(kind, ())
-        found = _ORDERS[kind] = (*first, *(field for field in kind._fields if field not in first and field not in _NO_NAMES))
+        found = _ORDERS[kind] = (
+            *first,
+            *(field for field in kind._fields if field not in first and field not in _NO_NAMES),
+        )
     return found
 
 

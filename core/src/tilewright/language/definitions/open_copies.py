@@ -44,7 +44,11 @@ class OpenCopies:
             copy._values.update({name: self.settled(field) for name, field in copy._values.items()})
             object.__setattr__(copy, "_frozen", True)
             object.__setattr__(copy, "_semantic", None)
-        return [(original, copy) for original, copy in self._pairs.values() if is_changed(original, copy)]
+        return [
+            (original, copy)
+            for original, copy in self._pairs.values()
+            if is_changed(original, copy)
+        ]
 
     def settled(self, value: Any) -> Any:
         """Return the value to use after the call: for an unassigned copy its original."""
@@ -70,13 +74,19 @@ def replaced(value: Any, original: aggregate_value, copy: aggregate_value) -> An
         return _with_items(value, [replaced(item, original, copy) for item in value.values])
     if isinstance(value, aggregate_value):
         fields = {name: replaced(field, original, copy) for name, field in value._values.items()}
-        return value if all(fields[name] is field for name, field in value._values.items()) else type(value)._from_fields(fields)
+        return (
+            value
+            if all(fields[name] is field for name, field in value._values.items())
+            else type(value)._from_fields(fields)
+        )
     return value
 
 
 def holds_aggregate(value: Any) -> bool:
     """Return whether ``value`` is an aggregate, or a tuple with one."""
-    return isinstance(value, aggregate_value) or (isinstance(value, tl_tuple) and any(map(holds_aggregate, value.values)))
+    return isinstance(value, aggregate_value) or (
+        isinstance(value, tl_tuple) and any(map(holds_aggregate, value.values))
+    )
 
 
 def classes_of(values: Iterable[Any]) -> frozenset[type]:
@@ -94,4 +104,8 @@ def classes_of(values: Iterable[Any]) -> frozenset[type]:
 
 
 def _with_items(value: tl_tuple, items: list[Any]) -> tl_tuple:
-    return value if all(new is old for new, old in zip(items, value.values, strict=True)) else value._with_fields(items)
+    return (
+        value
+        if all(new is old for new, old in zip(items, value.values, strict=True))
+        else value._with_fields(items)
+    )

@@ -95,7 +95,11 @@ class FunctionSource:
         None leaves an attribute as it is.
         """
         text, line, columns = self._definition()
-        self._parsed = text, line if definition_line is None else definition_line, columns if indent is None else indent
+        self._parsed = (
+            text,
+            line if definition_line is None else definition_line,
+            columns if indent is None else indent,
+        )
         self.file = self.file if file is None else file
         self.first_line = self.first_line if first_line is None else first_line
         self._raw = self.raw_lines if raw_lines is None else raw_lines
@@ -108,14 +112,18 @@ class FunctionSource:
         """
         text = self.text
         tree, self._tree = self._tree, None
-        return _only_definition(tree if tree is not None else syntax_tree(text, self.file, self.definition_line))
+        return _only_definition(
+            tree if tree is not None else syntax_tree(text, self.file, self.definition_line)
+        )
 
     def _definition(self) -> tuple[str, int, int]:
         if self._parsed is None:
             lines = self.raw_lines
             start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
             if start is None:
-                raise DefinitionError(f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function")
+                raise DefinitionError(
+                    f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function"
+                )
             self._parsed = _dedent(lines[start:]), self.first_line + start, _indent_of(lines[start])
         return self._parsed
 
@@ -164,7 +172,10 @@ def _dedent(lines: list[str]) -> str:
         return "".join(lines)
     # A line of nothing but white space, shorter than the indent, keeps its end: the numbers of the
     # lines after it are counted from it.
-    return "".join((line[indent:] or "\n") if not line[:indent].strip() else line.lstrip(" \t") for line in lines)
+    return "".join(
+        (line[indent:] or "\n") if not line[:indent].strip() else line.lstrip(" \t")
+        for line in lines
+    )
 
 
 def parse_definition(text: str) -> ast.FunctionDef:

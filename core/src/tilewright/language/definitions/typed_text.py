@@ -86,7 +86,9 @@ def _prompt(name: str) -> Iterator[str]:
 def _makes(text: str, mode: str, code: CodeType) -> bool:
     """Return whether compiling a text yields a function of this code."""
     try:
-        whole = compile(text, code.co_filename, mode, flags=code.co_flags & _FUTURES, dont_inherit=True)
+        whole = compile(
+            text, code.co_filename, mode, flags=code.co_flags & _FUTURES, dont_inherit=True
+        )
     except (SyntaxError, ValueError):
         return False
     stack: list[CodeType] = [whole]

@@ -48,7 +48,9 @@ def remainder(x: MathValue, y: MathValue) -> MathValue:
     divisor = abs(y)
     largest = 2.0 ** (1022 if x.wide else 126)
     r = abs(x)
-    r = select(divisor <= largest, r.apply("rem", select(divisor <= largest, divisor + divisor, 1.0)), r)
+    r = select(
+        divisor <= largest, r.apply("rem", select(divisor <= largest, divisor + divisor, 1.0)), r
+    )
     # Twice r overflows where the divisor is large, half the divisor is inexact where it is small.
     small = divisor < 2.0 ** (-1021 if x.wide else -125)
     half = divisor * 0.5
@@ -143,31 +145,111 @@ _F64 = ("fp64",)
 
 #: name, parameters, meaning, body, types it takes (None: fp32 and fp64), type of the result (None:
 #: its arguments')
-_ROWS: tuple[tuple[str, str, str, Callable[..., MathValue], tuple[str, ...] | None, dtype | None], ...] = (
-    ("ilogb", "x", "The binary exponent of ``x`` as int32; the minimum of int32 for 0 and NaN, the maximum for infinity.", ilogb, None, int32),
+_ROWS: tuple[
+    tuple[str, str, str, Callable[..., MathValue], tuple[str, ...] | None, dtype | None], ...
+] = (
+    (
+        "ilogb",
+        "x",
+        "The binary exponent of ``x`` as int32; the minimum of int32 for 0 and NaN, the maximum for infinity.",
+        ilogb,
+        None,
+        int32,
+    ),
     ("logb", "x", "The binary exponent of ``x`` as a float.", logb, None, None),
     ("fdim", "x y", "``x - y`` where positive, else 0.", fdim, None, None),
-    ("remainder", "x y", "``x - n*y`` with the integer n nearest to ``x / y``.", remainder, None, None),
+    (
+        "remainder",
+        "x y",
+        "``x - n*y`` with the integer n nearest to ``x / y``.",
+        remainder,
+        None,
+        None,
+    ),
     ("round", "x", "The nearest integer, ties away from zero, as a float.", away, None, None),
-    ("llround", "x", "The nearest integer, ties away from zero, as int64.", lambda x: away(x).cast(ir_types.I64), None, int64),
+    (
+        "llround",
+        "x",
+        "The nearest integer, ties away from zero, as int64.",
+        lambda x: away(x).cast(ir_types.I64),
+        None,
+        int64,
+    ),
     ("saturatef", "x", "``x`` clamped to [0, 1]; 0 for NaN.", saturate, _F32, None),
     ("rcp64h", "x", "The reciprocal of fp64 with the lower 32 bits zero.", _rcp64h, _F64, None),
     ("brev", "x", "The bits of an integer in reverse order.", reversed_bits, _INTS, None),
-    ("byte_perm", "x y z", "Four of the eight bytes of ``y``:``x``, chosen by the low three bits of the four low nibbles of ``z``.", byte_perm, _I32, None),
+    (
+        "byte_perm",
+        "x y z",
+        "Four of the eight bytes of ``y``:``x``, chosen by the low three bits of the four low nibbles of ``z``.",
+        byte_perm,
+        _I32,
+        None,
+    ),
     ("mul24", "x y", "Multiply the low 24 bits; the low 32 bits of the result.", mul24, _I32, None),
     ("sad", "x y z", "``|x - y| + z`` of 32-bit integers.", sad, _I32, None),
-    ("hadd", "x y", "``(x + y) >> 1`` without overflow.", lambda x, y: (x & y) + ((x ^ y) >> 1), _I32, None),
-    ("rhadd", "x y", "``(x + y + 1) >> 1`` without overflow.", lambda x, y: (x | y) - ((x ^ y) >> 1), _I32, None),
-    ("hiloint2double", "x y", "The fp64 whose upper and lower halves have the bits of two int32.", join_halves, ("int32",), float64),
-    ("double2loint", "x", "The lower half of the bits of fp64, as int32.", lambda x: _halves(x, False), _F64, int32),
-    ("double2hiint", "x", "The upper half of the bits of fp64, as int32.", lambda x: _halves(x, True), _F64, int32),
+    (
+        "hadd",
+        "x y",
+        "``(x + y) >> 1`` without overflow.",
+        lambda x, y: (x & y) + ((x ^ y) >> 1),
+        _I32,
+        None,
+    ),
+    (
+        "rhadd",
+        "x y",
+        "``(x + y + 1) >> 1`` without overflow.",
+        lambda x, y: (x | y) - ((x ^ y) >> 1),
+        _I32,
+        None,
+    ),
+    (
+        "hiloint2double",
+        "x y",
+        "The fp64 whose upper and lower halves have the bits of two int32.",
+        join_halves,
+        ("int32",),
+        float64,
+    ),
+    (
+        "double2loint",
+        "x",
+        "The lower half of the bits of fp64, as int32.",
+        lambda x: _halves(x, False),
+        _F64,
+        int32,
+    ),
+    (
+        "double2hiint",
+        "x",
+        "The upper half of the bits of fp64, as int32.",
+        lambda x: _halves(x, True),
+        _F64,
+        int32,
+    ),
     ("int_as_float", "x", "The bits of int32 as fp32.", _reinterpret(float32), ("int32",), float32),
     ("float_as_int", "x", "The bits of fp32 as int32.", _reinterpret(int32), _F32, int32),
-    ("uint_as_float", "x", "The bits of uint32 as fp32.", _reinterpret(float32), ("uint32",), float32),
+    (
+        "uint_as_float",
+        "x",
+        "The bits of uint32 as fp32.",
+        _reinterpret(float32),
+        ("uint32",),
+        float32,
+    ),
     ("float_as_uint", "x", "The bits of fp32 as uint32.", _reinterpret(uint32), _F32, uint32),
-    ("longlong_as_double", "x", "The bits of int64 as fp64.", _reinterpret(float64), ("int64",), float64),
+    (
+        "longlong_as_double",
+        "x",
+        "The bits of int64 as fp64.",
+        _reinterpret(float64),
+        ("int64",),
+        float64,
+    ),
     ("double_as_longlong", "x", "The bits of fp64 as int64.", _reinterpret(int64), _F64, int64),
 )
 FUNCTIONS: dict[str, Any] = {
-    name: function(name, parameters, meaning, body, names=types or F32_F64, result=result) for name, parameters, meaning, body, types, result in _ROWS
+    name: function(name, parameters, meaning, body, names=types or F32_F64, result=result)
+    for name, parameters, meaning, body, types, result in _ROWS
 }

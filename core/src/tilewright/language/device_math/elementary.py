@@ -74,7 +74,9 @@ def log_pair(x: MathValue) -> tuple[MathValue, MathValue]:
     cube = s * z
     # s**3 / 3, the largest term of the tail, with its error; that of the others is too small to
     # matter.
-    third, third_low = constant_pair(x, "0.33333333333333333333333333333333333333333333333333333333333333")
+    third, third_low = constant_pair(
+        x, "0.33333333333333333333333333333333333333333333333333333333333333"
+    )
     lead = cube * third
     cube_low = fma(s, z, -cube) + s * fma(s, s, -z) + z * s_low * 3.0
     lead_low = fma(cube, third, -lead) + fma(cube, third_low, cube_low * third)
@@ -85,7 +87,12 @@ def log_pair(x: MathValue) -> tuple[MathValue, MathValue]:
     a, b = e * high, s + s
     total = a + b
     upper = total + lead * 2.0
-    rest = (total - upper) + lead * 2.0 + ((a - total) + b) + ((s_low + others + lead_low) * 2.0 + e * low)
+    rest = (
+        (total - upper)
+        + lead * 2.0
+        + ((a - total) + b)
+        + ((s_low + others + lead_low) * 2.0 + e * low)
+    )
     total = upper
     first = total + rest
     return first, rest - (first - total)
@@ -113,7 +120,11 @@ def power(x: MathValue, y: MathValue) -> MathValue:
     value = exp(exponent)
     value = select(value.equals(INFINITY), value, fma(value, fma(error * 0.5, error, error), value))
     value = select(size.equals(1.0), 1.0, value)
-    value = select(size.equals(0.0) | size.equals(INFINITY), select(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY), value)
+    value = select(
+        size.equals(0.0) | size.equals(INFINITY),
+        select(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY),
+        value,
+    )
     whole = y.apply("trunc").equals(y)
     half = y * 0.5
     odd = whole & half.apply("trunc").differs(half)
@@ -172,7 +183,10 @@ def exp10(x: MathValue) -> MathValue:
 
 #: (v, exp(v) / 2) of fp32 and fp64: v so that x - v is exact for x > 80 or 700, and the other
 #: number right far beyond the format's digits
-_PART_OF_EXPONENT = {False: (1.0570602416992188, 1.4389491081237793), True: (0.8010089974031871, 1.1138938133878804)}
+_PART_OF_EXPONENT = {
+    False: (1.0570602416992188, 1.4389491081237793),
+    True: (0.8010089974031871, 1.1138938133878804),
+}
 
 
 def _half_exponential(x: MathValue) -> MathValue:
@@ -206,7 +220,9 @@ def asinh(x: MathValue) -> MathValue:
     size = abs(x)
     square = size * size
     near = log1p(size + square / (sqrt(square + 1.0) + 1.0))
-    return copysign_of(select(size > (2.0**28 if x.wide else 2.0**14), log(size) + math.log(2), near), x)
+    return copysign_of(
+        select(size > (2.0**28 if x.wide else 2.0**14), log(size) + math.log(2), near), x
+    )
 
 
 def acosh(x: MathValue) -> MathValue:
@@ -256,7 +272,11 @@ def cospi(x: MathValue) -> MathValue:
     # Exact from 1/4 to where all numbers are whole; of a negative x the difference would be
     # rounded.
     half = size - 0.5
-    return select((half.apply("trunc").equals(half)) & (size < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
+    return select(
+        (half.apply("trunc").equals(half)) & (size < 2.0 ** (52 if x.wide else 23)),
+        0.0,
+        _of_turns(x, 1),
+    )
 
 
 def atan(x: MathValue) -> MathValue:
@@ -271,7 +291,9 @@ def atan(x: MathValue) -> MathValue:
     c = quarters * 0.25
     r = (t - c) / fma(t, c, 1.0)
     z = r * r
-    series = fma(r * z, polynomial(z, [(-1) ** (n + 1) / (2 * n + 3) for n in range(9 if x.wide else 4)]), r)
+    series = fma(
+        r * z, polynomial(z, [(-1) ** (n + 1) / (2 * n + 3) for n in range(9 if x.wide else 4)]), r
+    )
     offset, offset_low = t.like(0.0), t.like(0.0)
     for k, text in enumerate(_ATAN_QUARTERS, 1):
         high, low = constant_pair(x, text)
@@ -331,7 +353,11 @@ def cbrt(x: MathValue) -> MathValue:
     ordinary = (size > 0.0) & (size < INFINITY)
     m, e = split(select(ordinary, size, 1.0))
     third = (e * (1.0 / 3.0)).apply("floor")
-    a = m * select((e - third * 3.0).equals(0.0), m.like(1.0), select((e - third * 3.0).equals(1.0), m.like(2.0), 4.0))
+    a = m * select(
+        (e - third * 3.0).equals(0.0),
+        m.like(1.0),
+        select((e - third * 3.0).equals(1.0), m.like(2.0), 4.0),
+    )
     t = fma(a, 0.1875, 0.83)
     for _ in range(3 if x.wide else 2):
         cube = t * t * t
@@ -355,7 +381,9 @@ def _root_and_scale(parts: tuple[MathValue, ...]) -> tuple[MathValue, MathValue,
         largest = select(size > largest, size, largest)
     usable = (largest > 0.0) & (largest < INFINITY)
     # A power of two, so that the division is exact.
-    exponent = select(usable, largest, 1.0).bits() & (0x7FF0000000000000 if parts[0].wide else 0x7F800000)
+    exponent = select(usable, largest, 1.0).bits() & (
+        0x7FF0000000000000 if parts[0].wide else 0x7F800000
+    )
     scale = exponent.bitcast(parts[0].element)
     scale = select(scale.equals(0.0), 2.0 ** (-1022 if parts[0].wide else -126), scale)
     total = parts[0].like(0.0)
@@ -403,7 +431,12 @@ FUNCTIONS: dict[str, Any] = {
         ("sinpi", "x", "The sine of ``x`` half turns.", sinpi),
         ("cospi", "x", "The cosine of ``x`` half turns.", cospi),
         ("atan", "x", "The arc tangent, in radians.", atan),
-        ("atan2", "x y", "The angle of the point (``y``, ``x``): the arc tangent of ``x / y``, in radians.", atan2),
+        (
+            "atan2",
+            "x y",
+            "The angle of the point (``y``, ``x``): the arc tangent of ``x / y``, in radians.",
+            atan2,
+        ),
         ("asin", "x", "The arc sine, in radians.", asin),
         ("acos", "x", "The arc cosine, in radians.", acos),
         ("cbrt", "x", "The cube root.", cbrt),

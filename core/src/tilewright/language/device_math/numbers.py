@@ -82,12 +82,17 @@ def two_sum(a: MathValue, b: MathValue) -> tuple[MathValue, MathValue]:
 # -- builtins --------------------------------------------------------------------------------------
 
 
-def _operands(values: tuple[Any, ...], semantic: Any, names: tuple[str, ...], what: str) -> list[tensor]:
+def _operands(
+    values: tuple[Any, ...], semantic: Any, names: tuple[str, ...], what: str
+) -> list[tensor]:
     """Return the arguments in one of the types ``names`` and in one shape.
 
     A Python number takes the type of the tensors.
     """
-    found = [semantic.to_tensor(value) if isinstance(value, tensor) or len(values) == 1 else value for value in values]
+    found = [
+        semantic.to_tensor(value) if isinstance(value, tensor) or len(values) == 1 else value
+        for value in values
+    ]
     common = next((value for value in found if isinstance(value, tensor)), None)
     if common is None:
         common = semantic.to_tensor(found[0])
@@ -95,7 +100,12 @@ def _operands(values: tuple[Any, ...], semantic: Any, names: tuple[str, ...], wh
         common, _ = semantic.promote(common, value)
     if common.dtype.name not in names:
         raise ValueError(f"{what}: Expected dtype {list(names)} but got {common.dtype.name}")
-    made = [semantic.cast(semantic.to_tensor(value), common.dtype) if not isinstance(value, tensor) else semantic.cast(value, common.dtype) for value in found]
+    made = [
+        semantic.cast(semantic.to_tensor(value), common.dtype)
+        if not isinstance(value, tensor)
+        else semantic.cast(value, common.dtype)
+        for value in found
+    ]
     result: list[tensor] = semantic.broadcast_all(*made)
     return result
 
@@ -136,7 +146,9 @@ def function(
     return _with_parameters(name, parameters.split(), meaning, call)
 
 
-def _with_parameters(name: str, parameters: list[str], meaning: str, call: Callable[..., tensor]) -> Any:
+def _with_parameters(
+    name: str, parameters: list[str], meaning: str, call: Callable[..., tensor]
+) -> Any:
     """A builtin with named parameters, which may be passed by keyword."""
     wrapped: Any
     if len(parameters) == 1:

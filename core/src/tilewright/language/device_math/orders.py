@@ -118,7 +118,9 @@ def yn(x, y):
 @device_function
 def _each(fn: constexpr, n, x):
     core.static_assert(n.dtype.is_int(), "the order of a Bessel function is an integer")
-    core.static_assert(x.dtype == core.float32 or x.dtype == core.float64, "Expected dtype ['fp32', 'fp64']")
+    core.static_assert(
+        x.dtype == core.float32 or x.dtype == core.float64, "Expected dtype ['fp32', 'fp64']"
+    )
     order, value = core.broadcast(n.to(core.int32), x.to(core.float64))
     return core.map_elementwise(fn, order, value).to(x.dtype)
 

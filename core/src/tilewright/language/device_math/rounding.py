@@ -56,7 +56,11 @@ def _directed(nearest: MathValue, error: MathValue, mode: str) -> MathValue:
         wrong, up = error > zero, nearest.constant(True, ir_types.I1)
     else:
         negative = nearest < 0.0
-        return select((negative & (error > zero)) | ((nearest > 0.0) & (error < zero)), step(nearest, negative), nearest)
+        return select(
+            (negative & (error > zero)) | ((nearest > 0.0) & (error < zero)),
+            step(nearest, negative),
+            nearest,
+        )
     return select(wrong, step(nearest, up), nearest)
 
 
@@ -203,7 +207,11 @@ _SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, MathValue]]] = {
 }
 
 
-_OPERATORS: dict[Callable[..., Exact], Callable[[MathValue, MathValue], MathValue]] = {_add: operator.add, _sub: operator.sub, _mul: operator.mul}
+_OPERATORS: dict[Callable[..., Exact], Callable[[MathValue, MathValue], MathValue]] = {
+    _add: operator.add,
+    _sub: operator.sub,
+    _mul: operator.mul,
+}
 
 
 def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., MathValue]:
@@ -266,7 +274,9 @@ def _to_integer(target: dtype, mode: str) -> Callable[[MathValue], MathValue]:
         limit = float(high + 1)
         inside = (whole >= float(low)) & (whole < limit)
         made = select(inside, whole, 0.0).cast(target.ir_type)
-        return select(whole >= limit, made.like(high), select(whole < float(low), made.like(low), made))
+        return select(
+            whole >= limit, made.like(high), select(whole < float(low), made.like(low), made)
+        )
 
     return body
 
@@ -301,22 +311,53 @@ def _conversions() -> dict[str, Any]:
             for name, integer in _INTEGERS.items():
                 forth, back = f"{float_name}2{name}_{mode}", f"{name}2{float_name}_{mode}"
                 meaning = f"``x`` as {integer}, rounded {words}; saturating, and 0 for NaN."
-                found[forth] = function(forth, "x", meaning, _to_integer(integer, mode), names=(float_type.name,), result=integer)
+                found[forth] = function(
+                    forth,
+                    "x",
+                    meaning,
+                    _to_integer(integer, mode),
+                    names=(float_type.name,),
+                    result=integer,
+                )
                 if not (float_type is float64 and integer.int_bitwidth == 32 and mode != "rn"):
                     meaning = f"``x`` as {float_type}, rounded {words}."
-                    found[back] = function(back, "x", meaning, _from_integer(float_type, mode), names=(integer.name,), result=float_type)
+                    found[back] = function(
+                        back,
+                        "x",
+                        meaning,
+                        _from_integer(float_type, mode),
+                        names=(integer.name,),
+                        result=float_type,
+                    )
         name = f"double2float_{mode}"
-        found[name] = function(name, "x", f"``x`` as fp32, rounded {words}.", _narrow(mode), names=("fp64",), result=float32)
+        found[name] = function(
+            name,
+            "x",
+            f"``x`` as fp32, rounded {words}.",
+            _narrow(mode),
+            names=("fp64",),
+            result=float32,
+        )
     return found
 
 
 FUNCTIONS: dict[str, Any] = {
     **{
-        f"{name}_{mode}": function(f"{name}_{mode}", parameters, f"{meaning}, rounded {words}.", _operation(exact, mode))
+        f"{name}_{mode}": function(
+            f"{name}_{mode}", parameters, f"{meaning}, rounded {words}.", _operation(exact, mode)
+        )
         for name, parameters, exact, meaning in _OPERATIONS
         for mode, words in _MODES.items()
     },
     **_conversions(),
-    "nextafter": function("nextafter", "x y", "The number next to ``x`` in the direction of ``y``.", nextafter),
-    "rsqrt_rn": function("rsqrt_rn", "x", "``1 / sqrt(x)``, of fp32 correctly rounded.", lambda x: 1.0 / x.apply("sqrt"), through_f64=True),
+    "nextafter": function(
+        "nextafter", "x y", "The number next to ``x`` in the direction of ``y``.", nextafter
+    ),
+    "rsqrt_rn": function(
+        "rsqrt_rn",
+        "x",
+        "``1 / sqrt(x)``, of fp32 correctly rounded.",
+        lambda x: 1.0 / x.apply("sqrt"),
+        through_f64=True,
+    ),
 }

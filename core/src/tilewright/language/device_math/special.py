@@ -10,8 +10,24 @@ from typing import Any
 
 from tilewright.ir.expressions import fma, select
 from tilewright.language.device_math.coefficients import SERIES
-from tilewright.language.device_math.elementary import constant_pair, copysign_of, exp, is_nan, log, power, sinpi, sqrt
-from tilewright.language.device_math.numbers import INFINITY, NAN, MathValue, chebyshev, function, polynomial
+from tilewright.language.device_math.elementary import (
+    constant_pair,
+    copysign_of,
+    exp,
+    is_nan,
+    log,
+    power,
+    sinpi,
+    sqrt,
+)
+from tilewright.language.device_math.numbers import (
+    INFINITY,
+    NAN,
+    MathValue,
+    chebyshev,
+    function,
+    polynomial,
+)
 
 # -- error function --------------------------------------------------------------------------------
 
@@ -70,7 +86,9 @@ def _tail_inverse(q: MathValue) -> MathValue:
     q = q * scale
     for _ in range(2):
         reduced = _erfcx_positive(y)
-        y = y + log(_scaled_exp_of_square(y, scale) * reduced / q) * reduced * (math.sqrt(math.pi) / 2)
+        y = y + log(_scaled_exp_of_square(y, scale) * reduced / q) * reduced * (
+            math.sqrt(math.pi) / 2
+        )
     exponential = _scaled_exp_of_square(y, scale)
     ratio = (exponential * _erfcx_positive(y) - q) / (exponential * (2 / math.sqrt(math.pi)))
     return y + ratio / (1.0 - ratio * y)
@@ -86,7 +104,16 @@ def _scaled_exp_of_square(x: MathValue, scale: MathValue) -> MathValue:
 
 def _middle_inverse(t: MathValue) -> MathValue:
     """The y with erf(y) = t for t from 0 to 1/2: the Taylor series, then Halley's method."""
-    y = t * polynomial(t * t, [0.886226925452758, 0.2320136665346544, 0.12755617530559793, 0.0865521292415474, 0.06495961774538539])
+    y = t * polynomial(
+        t * t,
+        [
+            0.886226925452758,
+            0.2320136665346544,
+            0.12755617530559793,
+            0.0865521292415474,
+            0.06495961774538539,
+        ],
+    )
     start = y
     for _ in range(2):
         ratio = (y.apply("erf") - t) / _slope(y)
@@ -102,7 +129,11 @@ def erfcinv(q: MathValue) -> MathValue:
     mirrored = q > 1.0
     small = select(mirrored, 2.0 - q, q)
     central = small >= 0.5
-    y = select(central, _middle_inverse(select(central, 1.0 - small, 0.0)), _tail_inverse(select(central | (small <= 0.0), 0.5, small)))
+    y = select(
+        central,
+        _middle_inverse(select(central, 1.0 - small, 0.0)),
+        _tail_inverse(select(central | (small <= 0.0), 0.5, small)),
+    )
     y = select(small.equals(0.0), INFINITY, y)
     return select((small < 0.0) | is_nan(q), NAN, select(mirrored, -y, y))
 
@@ -119,7 +150,9 @@ def erfinv(x: MathValue) -> MathValue:
 
 def normcdf(x: MathValue) -> MathValue:
     """erfc(-x / sqrt 2) / 2, corrected for the rounding of the argument."""
-    high, low = constant_pair(x, "0.70710678118654752440084436210484903928483593768847403658833986899536623923105")
+    high, low = constant_pair(
+        x, "0.70710678118654752440084436210484903928483593768847403658833986899536623923105"
+    )
     t = -x * high
     error = -(fma(x, high, t) + x * low)
     value = erfc(t)
@@ -135,7 +168,16 @@ def normcdfinv(p: MathValue) -> MathValue:
 # -- gamma -----------------------------------------------------------------------------------------
 
 #: B(2n) / (2n (2n - 1)): the terms of Stirling's series
-_STIRLING = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400]
+_STIRLING = [
+    1 / 12,
+    -1 / 360,
+    1 / 1260,
+    -1 / 1680,
+    1 / 1188,
+    -691 / 360360,
+    1 / 156,
+    -3617 / 122400,
+]
 
 
 def _stirling(x: MathValue) -> MathValue:
@@ -168,7 +210,9 @@ def _lgamma_of_size(x: MathValue) -> MathValue:
     near = _near_lgamma(y)
     near = select(tiny, near - log(size), near + select(factor.equals(1.0), 0.0, log(factor)))
     far_x = select(size < 9.0, 9.0, size)
-    far = (far_x - 0.5) * (log(far_x) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5 + _stirling(far_x))
+    far = (far_x - 0.5) * (log(far_x) - 1.0) + (
+        0.5 * math.log(2 * math.pi) - 0.5 + _stirling(far_x)
+    )
     return select(size < 9.0, near, select(size.equals(INFINITY), INFINITY, far))
 
 
@@ -283,7 +327,15 @@ FUNCTIONS: dict[str, Any] = {
         ("j1", "The Bessel function of the first kind of order 1.", lambda x: _bessel_j(x, 1)),
         ("y0", "The Bessel function of the second kind of order 0.", lambda x: _bessel_y(x, 0)),
         ("y1", "The Bessel function of the second kind of order 1.", lambda x: _bessel_y(x, 1)),
-        ("cyl_bessel_i0", "The modified Bessel function of the first kind of order 0.", lambda x: _bessel_i(x, 0)),
-        ("cyl_bessel_i1", "The modified Bessel function of the first kind of order 1.", lambda x: _bessel_i(x, 1)),
+        (
+            "cyl_bessel_i0",
+            "The modified Bessel function of the first kind of order 0.",
+            lambda x: _bessel_i(x, 0),
+        ),
+        (
+            "cyl_bessel_i1",
+            "The modified Bessel function of the first kind of order 1.",
+            lambda x: _bessel_i(x, 1),
+        ),
     )
 }

@@ -31,7 +31,12 @@ def sigmoid(x):
 
 
 @device_function
-def softmax(x, dim: core.constexpr = None, keep_dims: core.constexpr = False, ieee_rounding: core.constexpr = False):
+def softmax(
+    x,
+    dim: core.constexpr = None,
+    keep_dims: core.constexpr = False,
+    ieee_rounding: core.constexpr = False,
+):
     """The exponentials along an axis, divided by their sum.
 
     The maximum is subtracted first, so nothing overflows.

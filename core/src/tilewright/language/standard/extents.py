@@ -40,7 +40,9 @@ def last_axis(axis: Any, rank: Any, name: Any) -> Any:
     if rank == 0:
         raise ValueError(f"{name} takes a tensor of rank 1 or more")
     if axis is not None and axis not in (rank - 1, -1):
-        raise ValueError(f"{name}: only the last dimension is currently supported, got axis {axis} of {rank}")
+        raise ValueError(
+            f"{name}: only the last dimension is currently supported, got axis {axis} of {rank}"
+        )
     return rank - 1
 
 

@@ -38,7 +38,9 @@ def _beats(a, b, maximum: core.constexpr):
 
 
 @device_function
-def _better(value1, index1, value2, index2, tie_break_left: core.constexpr, maximum: core.constexpr):
+def _better(
+    value1, index1, value2, index2, tie_break_left: core.constexpr, maximum: core.constexpr
+):
     """Return the maximum (else minimum) of two values and its index.
 
     Of two that tie it is the lower index, or any.
@@ -74,7 +76,9 @@ def _across(reduced, axis: core.constexpr):
 
 
 @device_function
-def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, keep_dims: core.constexpr):
+def _reduce_with_indices(
+    input, axis: core.constexpr, maximum: core.constexpr, keep_dims: core.constexpr
+):
     """Reduce values along ``axis`` (None: in row-major order) with the result's first position.
 
     Two reductions whose combinations are single instructions cost less than one of pairs, which
@@ -88,11 +92,15 @@ def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, k
     else:
         values = input
         along: core.constexpr = normal_axis(axis, rank)
-        positions = core.reshape(core.arange(0, input.shape[along]), only_on(rank, along, input.shape[along]))
+        positions = core.reshape(
+            core.arange(0, input.shape[along]), only_on(rank, along, input.shape[along])
+        )
     extent: core.constexpr = values.shape[along]
     extremum: core.constexpr = _greater if maximum else _smaller
     best = core.reduce(values, along, extremum)
-    index = core.reduce(core.where(values == _across(best, along), positions, extent), along, _smaller)
+    index = core.reduce(
+        core.where(values == _across(best, along), positions, extent), along, _smaller
+    )
     if input.dtype.is_floating():
         # NaNs alone equal nothing: of them too the first one counts
         index = core.where(index < extent, index, 0)
@@ -192,7 +200,13 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
     Example:
         best = tl.argmax(x, axis=0)
     """
-    _value, index = max(input, axis, return_indices=True, return_indices_tie_break_left=tie_break_left, keep_dims=keep_dims)
+    _value, index = max(
+        input,
+        axis,
+        return_indices=True,
+        return_indices_tie_break_left=tie_break_left,
+        keep_dims=keep_dims,
+    )
     return index
 
 
@@ -212,5 +226,11 @@ def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
     Example:
         best = tl.argmin(x, axis=0)
     """
-    _value, index = min(input, axis, return_indices=True, return_indices_tie_break_left=tie_break_left, keep_dims=keep_dims)
+    _value, index = min(
+        input,
+        axis,
+        return_indices=True,
+        return_indices_tie_break_left=tie_break_left,
+        keep_dims=keep_dims,
+    )
     return index

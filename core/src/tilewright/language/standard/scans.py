@@ -17,7 +17,9 @@ def _mul(a, b):
 
 
 @device_function
-def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
+def cumsum(
+    input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None
+):
     """Cumulative sum along an axis.
 
     Args:
@@ -37,7 +39,9 @@ def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dty
 
 
 @device_function
-def cumprod(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
+def cumprod(
+    input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None
+):
     """Cumulative multiplication along an axis.
 
     Args:

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from tilewright.language import core
 from tilewright.language.definitions.callable import device_function
-from tilewright.language.standard.extents import is_power_of_two, last_axis, log2, only_on, with_axes
+from tilewright.language.standard.extents import (
+    is_power_of_two,
+    last_axis,
+    log2,
+    only_on,
+    with_axes,
+)
 from tilewright.language.standard.extrema import max, min
 
 # A network sorts by comparisons, and comparisons with NaN are all false: one NaN would leave
@@ -110,7 +116,12 @@ def _best_of_pairs(x, length: core.constexpr, descending: core.constexpr):
 
 
 @device_function
-def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
+def sort_impl(
+    x,
+    k: core.constexpr = None,
+    dim: core.constexpr = None,
+    descending: core.constexpr = core.CONSTEXPR_0,
+):
     """Sort the best elements along the last axis, for :func:`sort` and :func:`topk`.
 
     Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then,

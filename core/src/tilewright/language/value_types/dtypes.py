@@ -139,20 +139,28 @@ class dtype(base_type):  # noqa: N801
         self.scalar = self
         if name in _INTEGERS:
             bits, self._signature, self._ir = _INTEGERS[name]
-            self.int_signedness = dtype.SIGNEDNESS.SIGNED if name in cls.SINT_TYPES else dtype.SIGNEDNESS.UNSIGNED
+            self.int_signedness = (
+                dtype.SIGNEDNESS.SIGNED if name in cls.SINT_TYPES else dtype.SIGNEDNESS.UNSIGNED
+            )
             self.int_bitwidth = self.primitive_bitwidth = bits
             self._is_int = True
             self._kind = dtype.KIND.BOOLEAN.value if bits == 1 else dtype.KIND.INTEGRAL.value
         elif name in _FLOATS:
             format_ = _FLOATS[name]
             self._signature, self._ir = name, format_
-            self.primitive_bitwidth, self.fp_mantissa_width, self.exponent_bias = format_.bits, format_.mantissa, format_.bias
+            self.primitive_bitwidth, self.fp_mantissa_width, self.exponent_bias = (
+                format_.bits,
+                format_.mantissa,
+                format_.bias,
+            )
             self._is_float = True
             self._kind = dtype.KIND.FLOATING.value
         elif name == "void":
             self._signature, self._ir, self.primitive_bitwidth = "void", None, 0
         else:
-            raise ValueError(f"unknown dtype {name!r}; known: {', '.join((*_INTEGERS, *_FLOATS, 'void'))}")
+            raise ValueError(
+                f"unknown dtype {name!r}; known: {', '.join((*_INTEGERS, *_FLOATS, 'void'))}"
+            )
         self.itemsize = self.primitive_bitwidth // 8
         return self
 
@@ -325,7 +333,9 @@ class dtype(base_type):  # noqa: N801
     # -- identity ----------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (not isinstance(other, dtype) and self is getattr(other, "value", None))
+        return self is other or (
+            not isinstance(other, dtype) and self is getattr(other, "value", None)
+        )
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -363,15 +373,23 @@ class pointer_type(dtype):  # noqa: N801
     _interned_pointers: ClassVar[dict[Any, pointer_type]] = {}
 
     def __new__(cls, element_ty: Any, address_space: Any = 1, const: Any = False) -> pointer_type:
-        element_ty, address_space, const = (getattr(item, "value", item) for item in (element_ty, address_space, const))
+        element_ty, address_space, const = (
+            getattr(item, "value", item) for item in (element_ty, address_space, const)
+        )
         if address_space == "global":
             address_space = 1
         key = (element_ty, address_space, bool(const))
         found = cls._interned_pointers.get(key)
         if found is not None:
             return found
-        if not isinstance(element_ty, dtype) or isinstance(element_ty, block_type) or element_ty.is_void():
-            raise TypeError(f"element_ty of a pointer_type is a type of numbers or pointers, not {element_ty!r}")
+        if (
+            not isinstance(element_ty, dtype)
+            or isinstance(element_ty, block_type)
+            or element_ty.is_void()
+        ):
+            raise TypeError(
+                f"element_ty of a pointer_type is a type of numbers or pointers, not {element_ty!r}"
+            )
         self: pointer_type = object.__new__(cls)
         self.element_ty, self.address_space, self.const = element_ty, address_space, bool(const)
         self.name = f"pointer<{element_ty}>" if not const else f"const_pointer<{element_ty}>"
@@ -426,7 +444,9 @@ class block_type(dtype):  # noqa: N801
             return found
         element_ty = getattr(element_ty, "value", element_ty)
         if not isinstance(element_ty, dtype) or element_ty.is_block() or element_ty.is_void():
-            raise TypeError(f"element_ty of a block_type is a type of numbers or pointers, not {element_ty!r}")
+            raise TypeError(
+                f"element_ty of a block_type is a type of numbers or pointers, not {element_ty!r}"
+            )
         extents = validate_block_shape(shape)
         key = (element_ty, extents)
         found = cls._interned_blocks.get(key)
@@ -480,18 +500,26 @@ def validate_block_shape(shape: Sequence[Any]) -> tuple[int, ...]:
     numel = 1
     for i, extent in enumerate(extents):
         if type(extent) is not int:
-            raise TypeError(f"Shape element {i} must have type `constexpr[int]`, got `{_type_name(shape[i])}`")
+            raise TypeError(
+                f"Shape element {i} must have type `constexpr[int]`, got `{_type_name(shape[i])}`"
+            )
         if extent < 1 or extent & (extent - 1):
             error = noted(ValueError(f"Shape element {i} must be a power of 2"), f"it is {extent}")
             raise helped(error, _whole_extent(extents, i)) if extent == -1 else error
         numel *= extent
     if numel > TRITON_MAX_TENSOR_NUMEL:
-        raise ValueError(f"numel ({numel}) exceeds the maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})")
+        raise ValueError(
+            f"numel ({numel}) exceeds the maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})"
+        )
     return extents
 
 
 def _type_name(value: Any) -> str:
-    return f"constexpr[{type(value.value).__name__}]" if type(value).__name__ == "constexpr" else type(value).__name__
+    return (
+        f"constexpr[{type(value.value).__name__}]"
+        if type(value).__name__ == "constexpr"
+        else type(value).__name__
+    )
 
 
 class const:  # noqa: N801
@@ -499,15 +527,21 @@ class const:  # noqa: N801
 
 
 void = dtype("void")
-int1, int8, int16, int32, int64 = (dtype(name) for name in ("int1", "int8", "int16", "int32", "int64"))
+int1, int8, int16, int32, int64 = (
+    dtype(name) for name in ("int1", "int8", "int16", "int32", "int64")
+)
 uint8, uint16, uint32, uint64 = (dtype(name) for name in ("uint8", "uint16", "uint32", "uint64"))
 float8e5, float8e5b16, float8e4nv = (dtype(name) for name in ("fp8e5", "fp8e5b16", "fp8e4nv"))
 float8e4b8, float8e4b15 = dtype("fp8e4b8"), dtype("fp8e4b15")
 float16, bfloat16, float32, float64 = (dtype(name) for name in ("fp16", "bf16", "fp32", "fp64"))
 pi32_t = pointer_type(int32)
 
-_FROM_IR: dict[ir_types.Type, dtype] = {dtype(name).ir_type: dtype(name) for name in (*_INTEGERS, *_FLOATS)}
-_BY_SIGNATURE: dict[str, dtype] = {type_.cache_key_part: type_ for type_ in (*_FROM_IR.values(), void)} | {"i1": int1, "B": int1}
+_FROM_IR: dict[ir_types.Type, dtype] = {
+    dtype(name).ir_type: dtype(name) for name in (*_INTEGERS, *_FLOATS)
+}
+_BY_SIGNATURE: dict[str, dtype] = {
+    type_.cache_key_part: type_ for type_ in (*_FROM_IR.values(), void)
+} | {"i1": int1, "B": int1}
 _SIGNED = {8: int8, 16: int16, 32: int32, 64: int64}
 _UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
 
@@ -567,4 +601,7 @@ def _whole_extent(extents: Sequence[int], position: int) -> str:
 def refuse_mask(type_: dtype) -> None:
     """Raise ValueError for a mask of another type than int1."""
     if type_ is not int1:
-        raise helped(ValueError(f"Mask must have boolean scalar type, not {type_}"), "compare it: `mask != 0`")
+        raise helped(
+            ValueError(f"Mask must have boolean scalar type, not {type_}"),
+            "compare it: `mask != 0`",
+        )

@@ -44,9 +44,16 @@ def scalar_type(value: float | bool) -> dtype:
         for type_ in (int32, uint32, int64, uint64):
             if type_.get_int_min_value() <= value <= type_.get_int_max_value():
                 return type_
-        raise ValueError(f"Nonrepresentable integer {integer_text(value)}: it needs more than 64 bits")
+        raise ValueError(
+            f"Nonrepresentable integer {integer_text(value)}: it needs more than 64 bits"
+        )
     magnitude = abs(value)
-    if magnitude == 0.0 or math.isinf(magnitude) or math.isnan(magnitude) or _SMALLEST_NORMAL_F32 <= magnitude <= _LARGEST_F32:
+    if (
+        magnitude == 0.0
+        or math.isinf(magnitude)
+        or math.isnan(magnitude)
+        or _SMALLEST_NORMAL_F32 <= magnitude <= _LARGEST_F32
+    ):
         return float32
     return float64
 
@@ -64,7 +71,9 @@ def integer_promote(a: dtype, b: dtype) -> dtype:
 
 
 @functools.cache
-def computation_type(a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, div_or_mod: bool = False) -> dtype:
+def computation_type(
+    a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, div_or_mod: bool = False
+) -> dtype:
     """The type in which ``a op b`` is computed; ``*_is_scalar`` marks a number of the program text.
 
     Args:

@@ -70,10 +70,18 @@ class tensor(base_value):  # noqa: N801
     @property
     def T(self) -> tensor:  # noqa: N802
         """The transpose of a 2-D tensor. The compiler reads it through ``Semantic.attribute``."""
-        raise ValueError("`T` of a tensor can be read only inside a kernel. Did you forget to add @jit?")
+        raise ValueError(
+            "`T` of a tensor can be read only inside a kernel. Did you forget to add @jit?"
+        )
 
     @builtin
-    def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False, _semantic: Any = None) -> tensor:
+    def to(
+        self,
+        dtype: Any,
+        fp_downcast_rounding: str | None = None,
+        bitcast: bool = False,
+        _semantic: Any = None,
+    ) -> tensor:
         """Another type for every element: :func:`~tilewright.language.cast` as a member."""
         return _semantic.convert(self, dtype, fp_downcast_rounding, bitcast)
 
@@ -84,7 +92,9 @@ class tensor(base_value):  # noqa: N801
 
     @builtin
     def __setitem__(self, index: Any, value: Any, _semantic: Any = None) -> None:
-        raise TypeError("__setitem__ is not supported: elements of a tensor cannot be assigned; use `where` or write to memory with `store`")
+        raise TypeError(
+            "__setitem__ is not supported: elements of a tensor cannot be assigned; use `where` or write to memory with `store`"
+        )
 
     @builtin
     def logical_and(self, other: Any, _semantic: Any = None) -> Any:
@@ -157,7 +167,19 @@ def _operator(family: str, name: str, dunder: str, reflected: bool = False) -> C
     return builtin(binary)
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+):
     setattr(tensor, f"__{_name}__", _operator("binary", _name, f"__{_name}__"))
     setattr(tensor, f"__r{_name}__", _operator("binary", _name, f"__r{_name}__", reflected=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

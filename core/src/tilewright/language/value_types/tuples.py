@@ -47,7 +47,11 @@ class tuple_type(base_type):  # noqa: N801
         return self.types[index]
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, tuple_type) and self.types == other.types and self.fields == other.fields)
+        return self is other or (
+            isinstance(other, tuple_type)
+            and self.types == other.types
+            and self.fields == other.fields
+        )
 
     def __hash__(self) -> int:
         return hash(builtins.tuple(self.types))
@@ -117,14 +121,20 @@ class tuple(base_value):  # noqa: N801
         except IndexError:
             error = IndexError(f"index {plain} is out of range of a tuple of {len(self.values)}")
             if not self.values:
-                helped(error, "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel")
+                helped(
+                    error,
+                    "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel",
+                )
             raise error from None
 
     def __getattr__(self, name: str) -> Any:
         fields = self.fields if not name.startswith("_") else None
         if fields is not None and name in fields:
             return self.values[fields.index(name)]
-        raise AttributeError(f"tuple has no field {name!r}" + (f"; its fields are {', '.join(fields)}" if fields else ""))
+        raise AttributeError(
+            f"tuple has no field {name!r}"
+            + (f"; its fields are {', '.join(fields)}" if fields else "")
+        )
 
     def __len__(self) -> int:
         return len(self.values)
@@ -155,7 +165,9 @@ class tuple(base_value):  # noqa: N801
         theirs = list(other)
         if len(self.values) != len(theirs):
             return constexpr(False)
-        return constexpr(all(_same(mine, his) for mine, his in zip(self.values, theirs, strict=True)))
+        return constexpr(
+            all(_same(mine, his) for mine, his in zip(self.values, theirs, strict=True))
+        )
 
     def __ne__(self, other: Any) -> Any:
         return constexpr(not (self == other).value)
@@ -222,7 +234,9 @@ class slice(base_value):  # noqa: N801
         return []
 
     def to_python(self) -> builtins.slice:
-        return builtins.slice(*(unwrap_if_constexpr(part) for part in (self.start, self.stop, self.step)))
+        return builtins.slice(
+            *(unwrap_if_constexpr(part) for part in (self.start, self.stop, self.step))
+        )
 
     @property
     def is_full(self) -> bool:

@@ -46,7 +46,10 @@ class constexpr_type(base_type):  # noqa: N801
         mine, theirs = self.value, other.value
         # 1, 1.0 and True are equal in Python and yet different constants; NaN is not equal to
         # itself and yet the same one.
-        return mine is theirs or (type(mine) is type(theirs) and (bool(mine == theirs) or (mine != mine and theirs != theirs)))
+        return mine is theirs or (
+            type(mine) is type(theirs)
+            and (bool(mine == theirs) or (mine != mine and theirs != theirs))
+        )
 
     def __hash__(self) -> int:
         return hash((constexpr_type, type(self.value), self.value))
@@ -173,7 +176,9 @@ def _shifted_left(value: Any, distance: Any) -> Any:
 
 def _check_bits(bits: int) -> None:
     if bits > _LARGEST_INTEGER:
-        raise OverflowError(f"the result is an integer of {bits} bits; constants have {_LARGEST_INTEGER} at most")
+        raise OverflowError(
+            f"the result is an integer of {bits} bits; constants have {_LARGEST_INTEGER} at most"
+        )
 
 
 #: Python's binary operators by the names :class:`~tilewright.language.semantic.Semantic` uses
@@ -192,8 +197,15 @@ BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "lshift": _shifted_left,
     "rshift": operator.rshift,
 }
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-UNARY_OPERATORS: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert, "not": operator.not_}
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+UNARY_OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "invert": operator.invert,
+    "not": operator.not_,
+}
 
 for _name, _apply in BINARY_OPERATORS.items():
     setattr(constexpr, f"__{_name}__", _forward(_apply))
@@ -242,7 +254,10 @@ def check_bit_width(value: Any, shift_value: Any) -> None:
     if isinstance(shift_value, constexpr):
         bits = value.type.scalar.primitive_bitwidth
         if isinstance(shift_value.value, int) and shift_value.value >= bits:
-            warnings.warn(f"shift by {shift_value.value} of a value of {bits} bits ({value.dtype}) shifts all of them out", stacklevel=2)
+            warnings.warn(
+                f"shift by {shift_value.value} of a value of {bits} bits ({value.dtype}) shifts all of them out",
+                stacklevel=2,
+            )
 
 
 def is_negative_zero(x: Any) -> bool:

@@ -37,7 +37,10 @@ def operand_types(element: Type, pack: int) -> list[AssemblyOperand]:
     if not share:
         return [AssemblyOperand(type_, 64 if type_ == "ptr" else bit_width(element))] * pack
     counts = [min(share, pack - first) for first in range(0, pack, share)]
-    return [AssemblyOperand("i32", bit_width(element) if count == 1 else count * (32 // share)) for count in counts]
+    return [
+        AssemblyOperand("i32", bit_width(element) if count == 1 else count * (32 // share))
+        for count in counts
+    ]
 
 
 def to_operands(w: FunctionWriter, element: Type, names: Sequence[str]) -> list[AssemblyOperand]:

@@ -19,12 +19,18 @@ from tilewright.llvm.emission.writer import ModuleWriter
 
 _TABLE: Final = "!tilewright.assembly"
 #: A call of assembly that is marked: its text, and the node of the mark.
-_CALL: Final = re.compile(r' asm (?:sideeffect )?"(?P<text>[^"]*)", "[^"]*".*?, !srcloc !(?P<node>\d+)')
+_CALL: Final = re.compile(
+    r' asm (?:sideeffect )?"(?P<text>[^"]*)", "[^"]*".*?, !srcloc !(?P<node>\d+)'
+)
 #: Assembly that an assembler reads. Backends write empty assembly without a source mark: a mark
 #: that memory is not accessed across, and values that pass through unchanged.
-ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\)|(?:sideeffect )?"", "=([vs])(?:,=\1)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc))')
+ASSEMBLY: Final = re.compile(
+    r' asm (?!sideeffect "", "~\{memory\}"\(\)|(?:sideeffect )?"", "=([vs])(?:,=\1)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc))'
+)
 #: What LLVM says of assembly, and of constraints.
-_REJECTED: Final = re.compile(r"<inline asm>:(?P<line>\d+):(?P<column>\d+): (?:error: )?(?P<rest>.*)", re.S)
+_REJECTED: Final = re.compile(
+    r"<inline asm>:(?P<line>\d+):(?P<column>\d+): (?:error: )?(?P<rest>.*)", re.S
+)
 _MISFIT: Final = re.compile(r"(?:error: )?(?P<reason>.*) at line (?P<site>\d+)")
 
 
@@ -41,12 +47,20 @@ def site(module: ModuleWriter, location: Location | None) -> str:
 def blamed(places: Sequence[str], reason: str) -> LoweringError:
     """The error of inline assembly at a location, which the calls that it was inlined at follow."""
     error = LoweringError(f"inline assembly at {places[0]}: {reason}")
-    return noted(error, "\n".join(f"called at {place}" for place in places[1:])) if len(places) > 1 else error
+    return (
+        noted(error, "\n".join(f"called at {place}" for place in places[1:]))
+        if len(places) > 1
+        else error
+    )
 
 
 def blamed_at(location: Location | None, reason: str) -> LoweringError:
     """:func:`blamed` for a location."""
-    return blamed([str(place) for place in location.chain()], reason) if location is not None else LoweringError(f"inline assembly: {reason}")
+    return (
+        blamed([str(place) for place in location.chain()], reason)
+        if location is not None
+        else LoweringError(f"inline assembly: {reason}")
+    )
 
 
 class Sites:
@@ -61,12 +75,20 @@ class Sites:
             for listed in re.findall(rf"^{re.escape(_TABLE)} = !\{{(.*)\}}$", ir_text, re.M)
             for node in listed.split(", ")
         ]
-        self._numbers = {node[1:]: int(text.removeprefix("i64 ")) for node, text in nodes.items() if re.fullmatch(r"i64 \d+", text)}
+        self._numbers = {
+            node[1:]: int(text.removeprefix("i64 "))
+            for node, text in nodes.items()
+            if re.fullmatch(r"i64 \d+", text)
+        }
         #: whether there are calls that nothing is known of
         self._unmarked = len(ASSEMBLY.findall(ir_text)) > len(_CALL.findall(ir_text))
         #: assembly texts, with the number of their sites
         self._texts: list[tuple[str, int]] = sorted(
-            {(_unquoted(match["text"]), self._numbers[match["node"]]) for match in _CALL.finditer(ir_text)}, key=lambda each: (each[1], each[0])
+            {
+                (_unquoted(match["text"]), self._numbers[match["node"]])
+                for match in _CALL.finditer(ir_text)
+            },
+            key=lambda each: (each[1], each[0]),
         )
 
     @property
@@ -103,23 +125,35 @@ class Sites:
         """
         if match := _MISFIT.search(said):
             number = int(match["site"])
-            return blamed(self._places[number - 1], match["reason"].strip()) if 0 < number <= len(self._places) else None
+            return (
+                blamed(self._places[number - 1], match["reason"].strip())
+                if 0 < number <= len(self._places)
+                else None
+            )
         match = _REJECTED.search(said)
         if match is None or not self._texts or self._unmarked or (self.several and not numbered):
             return None
         firsts, line = self._first_lines(), int(match["line"])
-        text, number = max((key for key, first in firsts.items() if first <= line), key=firsts.__getitem__) if numbered else self._texts[0]
+        text, number = (
+            max((key for key, first in firsts.items() if first <= line), key=firsts.__getitem__)
+            if numbered
+            else self._texts[0]
+        )
         own = line - firsts[text, number] + 1
         where = f" (line {own} of it)" if "\n" in text else ""
         reason, *quoted = match["rest"].partition("<inline asm>")[0].rstrip().split("\n")
-        shown = textwrap.indent(textwrap.dedent("\n".join(line.expandtabs() for line in quoted)), "    ")
+        shown = textwrap.indent(
+            textwrap.dedent("\n".join(line.expandtabs() for line in quoted)), "    "
+        )
         return blamed(self._places[number - 1], f"{reason}{where}\n{shown}".rstrip())
 
     def unknown(self, said: str) -> LoweringError:
         """The error where LLVM does not say which assembly it means."""
         places = list(dict.fromkeys(self._places[number - 1][0] for _, number in self._texts))
         where = f" (at {' or '.join(places)})" if places else ""
-        return LoweringError(f"the target's assembler rejects the inline assembly of this kernel{where}:\n{said}")
+        return LoweringError(
+            f"the target's assembler rejects the inline assembly of this kernel{where}:\n{said}"
+        )
 
     def rejected_call(self, line: int, reason: str) -> LoweringError | None:
         """Return the error for a module line that LLVM rejects as IR.
@@ -137,8 +171,15 @@ class Sites:
 
 
 def _quoted(text: str) -> str:
-    return "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in text.encode())
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}"
+        for byte in text.encode()
+    )
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"(?:\\[0-9A-Fa-f]{2})+", lambda match: bytes.fromhex(match[0].replace("\\", "")).decode(errors="replace"), text)
+    return re.sub(
+        r"(?:\\[0-9A-Fa-f]{2})+",
+        lambda match: bytes.fromhex(match[0].replace("\\", "")).decode(errors="replace"),
+        text,
+    )

@@ -63,14 +63,23 @@ def host_target() -> tuple[str, str, str]:
     """
     _initialize(False)
     try:
-        features = sorted(f"{'+' if on else '-'}{name}" for name, on in llvm.get_host_cpu_features().items())
+        features = sorted(
+            f"{'+' if on else '-'}{name}" for name, on in llvm.get_host_cpu_features().items()
+        )
     except RuntimeError:  # LLVM cannot list this host's features: those the model implies
         features = []
     return llvm.get_process_triple(), llvm.get_host_cpu_name(), ",".join(features)
 
 
 @functools.cache
-def target_machine(triple: str, cpu: str = "", features: str = "", opt: int = 2, reloc: str = "pic", codemodel: str = "small") -> llvm.TargetMachine:
+def target_machine(
+    triple: str,
+    cpu: str = "",
+    features: str = "",
+    opt: int = 2,
+    reloc: str = "pic",
+    codemodel: str = "small",
+) -> llvm.TargetMachine:
     """Return the target machine of a triple, one per process and set of arguments.
 
     ``opt`` is the code generator's level, 0 to 3.
@@ -87,7 +96,15 @@ def target_machine(triple: str, cpu: str = "", features: str = "", opt: int = 2,
     # LLVM takes the calling convention of this architecture from a name alone, not from the
     # features
     convention = "lp64d" if triple.startswith("riscv64") and "+d" in features.split(",") else ""
-    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel, jit=native, abiname=convention)
+    return target.create_target_machine(
+        cpu=cpu,
+        features=features,
+        opt=opt,
+        reloc=reloc,
+        codemodel=codemodel,
+        jit=native,
+        abiname=convention,
+    )
 
 
 def parse(ir_text: str) -> llvm.ModuleRef:
@@ -108,7 +125,9 @@ def parse(ir_text: str) -> llvm.ModuleRef:
         if misfit is not None:
             raise misfit from None
         path = write_reproducer(ir_text)
-        raise LoweringError(f"the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. {str(error).strip()}\nreproducer: {path}") from None
+        raise LoweringError(
+            f"the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. {str(error).strip()}\nreproducer: {path}"
+        ) from None
     return module
 
 
@@ -192,7 +211,16 @@ def compile_to_object(
             this LLVM has no such target.
     """
     start = time.perf_counter()
-    made = _generated_apart(ir_text, "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
+    made = _generated_apart(
+        ir_text,
+        "object",
+        if_long=if_long,
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        opt=opt,
+        passes=passes,
+    )
     if made is None:
         binary, took = _object(ir_text, triple, cpu, features, opt, passes)
     else:
@@ -203,7 +231,9 @@ def compile_to_object(
 
 
 @abandonable
-def _object(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]) -> tuple[bytes, tuple[float, float]]:
+def _object(
+    ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]
+) -> tuple[bytes, tuple[float, float]]:
     """Object code, and the seconds that parsing and generating took."""
     start = time.perf_counter()
     machine = target_machine(triple, cpu, features, opt)
@@ -214,16 +244,38 @@ def _object(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes
 
 
 @abandonable
-def _assembly(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]) -> str:
+def _assembly(
+    ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]
+) -> str:
     machine = target_machine(triple, cpu, features, opt)
     text: str = machine.emit_assembly(prepared(ir_text, machine, passes))
     return text
 
 
-def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()) -> str:
+def assembly(
+    ir_text: str,
+    *,
+    triple: str,
+    cpu: str = "",
+    features: str = "",
+    opt: int = 2,
+    passes: Sequence[str] = (),
+    if_long: Sequence[str] = (),
+) -> str:
     """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
-    made = _generated_apart(ir_text, "assembly", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
-    return _assembly(ir_text, triple, cpu, features, opt, passes) if made is None else made[0].decode()
+    made = _generated_apart(
+        ir_text,
+        "assembly",
+        if_long=if_long,
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        opt=opt,
+        passes=passes,
+    )
+    return (
+        _assembly(ir_text, triple, cpu, features, opt, passes) if made is None else made[0].decode()
+    )
 
 
 def assembly_and_object(
@@ -247,11 +299,17 @@ def assembly_and_object(
     made = _generated_apart(
         ir_text, "assembly", "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, generator=assembler,
     )  # fmt: skip
-    return _assembly_and_object(ir_text, triple, cpu, features, opt, passes) if made is None else (made[0].decode(), made[1])
+    return (
+        _assembly_and_object(ir_text, triple, cpu, features, opt, passes)
+        if made is None
+        else (made[0].decode(), made[1])
+    )
 
 
 @abandonable
-def _assembly_and_object(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]) -> tuple[str, bytes]:
+def _assembly_and_object(
+    ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]
+) -> tuple[str, bytes]:
     machine = target_machine(triple, cpu, features, opt)
     module = prepared(ir_text, machine, passes)
     listing: str = machine.emit_assembly(module.clone())  # generating code changes the module
@@ -259,7 +317,9 @@ def _assembly_and_object(ir_text: str, triple: str, cpu: str, features: str, opt
     return listing, binary
 
 
-def _generated_apart(ir_text: str, *forms: Form, if_long: Sequence[str], generator: str = "", **settings: Any) -> list[bytes] | None:
+def _generated_apart(
+    ir_text: str, *forms: Form, if_long: Sequence[str], generator: str = "", **settings: Any
+) -> list[bytes] | None:
     """Return the code that a child process generates; None where none is needed.
 
     It is needed for long text, and for inline assembly that an assembler reads.
@@ -272,4 +332,6 @@ def _generated_apart(ir_text: str, *forms: Form, if_long: Sequence[str], generat
     assembled = "object" in forms and has_inline_assembly(ir_text)
     if not (options or lines > HUGE or assembled):
         return None
-    return generate_in_subprocess(ir_text, *forms, options=options, generator=generator if assembled else "", **settings)
+    return generate_in_subprocess(
+        ir_text, *forms, options=options, generator=generator if assembled else "", **settings
+    )

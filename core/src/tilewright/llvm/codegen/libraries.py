@@ -22,7 +22,12 @@ _PASSES: Final = ("always_inliner", "global_dead_code_eliminate")
 
 
 #: Linkages of what no other module sees, or what LLVM puts together by itself.
-_NOT_EXPORTED: Final = (llvm.Linkage.internal, llvm.Linkage.private, llvm.Linkage.appending, llvm.Linkage.available_externally)
+_NOT_EXPORTED: Final = (
+    llvm.Linkage.internal,
+    llvm.Linkage.private,
+    llvm.Linkage.appending,
+    llvm.Linkage.available_externally,
+)
 
 
 def paths_of(given: Any) -> dict[str, Path]:
@@ -37,7 +42,9 @@ def paths_of(given: Any) -> dict[str, Path]:
     try:
         return {str(name): Path(path) for name, path in pairs}
     except (TypeError, ValueError):
-        raise LoweringError(f"extern_libs must map names to paths of bitcode files, not be {given!r}") from None
+        raise LoweringError(
+            f"extern_libs must map names to paths of bitcode files, not be {given!r}"
+        ) from None
 
 
 class Libraries:
@@ -54,7 +61,12 @@ class Libraries:
     def __init__(self, paths: Mapping[str, Path], triple: str) -> None:
         self._triple = triple
         self._modules = {name: self._read(name, path) for name, path in paths.items()}
-        self._functions = {function.name: function for module in self._modules.values() for function in module.functions if not function.is_declaration}
+        self._functions = {
+            function.name: function
+            for module in self._modules.values()
+            for function in module.functions
+            if not function.is_declaration
+        }
 
     def _read(self, name: str, path: Path) -> llvm.ModuleRef:
         what = f"library {name!r} of extern_libs ({path})"
@@ -64,10 +76,14 @@ class Libraries:
         except OSError as error:
             raise LoweringError(f"{what} cannot be read: {error.strerror}") from None
         except RuntimeError as error:
-            raise LoweringError(f"{what} is no bitcode that LLVM {'.'.join(map(str, llvm.llvm_version_info))} reads: {str(error).strip()}") from None
+            raise LoweringError(
+                f"{what} is no bitcode that LLVM {'.'.join(map(str, llvm.llvm_version_info))} reads: {str(error).strip()}"
+            ) from None
         machine = module.triple.partition("-")[0]
         if machine and machine != self._triple.partition("-")[0]:
-            raise LoweringError(f"{what} is for {module.triple}, and the kernel is compiled for {self._triple}")
+            raise LoweringError(
+                f"{what} is for {module.triple}, and the kernel is compiled for {self._triple}"
+            )
         return module
 
     def __contains__(self, symbol: str) -> bool:
@@ -102,7 +118,9 @@ class Libraries:
             try:
                 module.link_in(part)
             except RuntimeError as error:
-                raise LoweringError(f"library {name!r} of extern_libs cannot be linked to the kernel: {str(error).strip()}") from None
+                raise LoweringError(
+                    f"library {name!r} of extern_libs cannot be linked to the kernel: {str(error).strip()}"
+                ) from None
         variables = {variable.name: variable.linkage for variable in module.global_variables}
         for value in _definitions(module):
             if value.name not in own and value.linkage not in _NOT_EXPORTED:

@@ -23,7 +23,9 @@ _names = itertools.count()
 def _jit() -> llvm.orcjit.LLJIT:
     triple, cpu, features = host_target()
     # The engine takes ownership of its target machine, so it cannot share the cached one.
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=2, codemodel="small", reloc="pic", jit=True)
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=2, codemodel="small", reloc="pic", jit=True
+    )
     # JITLink keeps the sections of an object together, whose distances are numbers of 32 bits;
     # LLVM's older linker takes memory for each, and ends the process where it was given some that
     # is too far away. For Windows' objects it is the one that LLVM has ready.
@@ -54,7 +56,9 @@ class LoadedObject:
         return self._addresses[symbol]
 
 
-def load_object(binary: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None) -> LoadedObject:
+def load_object(
+    binary: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None
+) -> LoadedObject:
     """Link an object into the process.
 
     Args:
@@ -70,7 +74,9 @@ def load_object(binary: bytes, symbols: Iterable[str], imports: Mapping[str, int
 
 
 @uninterrupted
-def _load(binary: bytes, symbols: tuple[str, ...], imports: Mapping[str, int] | None) -> LoadedObject:
+def _load(
+    binary: bytes, symbols: tuple[str, ...], imports: Mapping[str, int] | None
+) -> LoadedObject:
     builder = llvm.JITLibraryBuilder().add_object_img(binary).add_current_process()
     for symbol in symbols:
         builder.export_symbol(symbol)
@@ -79,5 +85,7 @@ def _load(binary: bytes, symbols: tuple[str, ...], imports: Mapping[str, int] | 
     try:
         tracker = builder.link(_jit(), f"tilewright{next(_names)}")
     except RuntimeError as error:
-        raise LoweringError(f"cannot link object code with symbols {', '.join(symbols)}: {str(error).strip()}") from None
+        raise LoweringError(
+            f"cannot link object code with symbols {', '.join(symbols)}: {str(error).strip()}"
+        ) from None
     return LoadedObject(tracker, symbols)

@@ -20,7 +20,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from tilewright.child_process import VARIABLE, end_with_parent, end_with_pipe, environment, python_command, time_limit
+from tilewright.child_process import (
+    VARIABLE,
+    end_with_parent,
+    end_with_pipe,
+    environment,
+    python_command,
+    time_limit,
+)
 from tilewright.errors import LoweringError
 from tilewright.llvm.assembly.assembly_sites import ASSEMBLY, Sites
 
@@ -29,7 +36,9 @@ Form = Literal["object", "assembly"]
 
 _CHILD = "from tilewright.llvm.codegen.subprocess_codegen import _serve; _serve()"
 #: The name of a function that others can call.
-_FUNCTION: Final = re.compile(r'^define (?!internal|private|linkonce)[^@]*@"?([^"(]+)', re.MULTILINE)
+_FUNCTION: Final = re.compile(
+    r'^define (?!internal|private|linkonce)[^@]*@"?([^"(]+)', re.MULTILINE
+)
 
 
 def has_inline_assembly(ir_text: str) -> bool:
@@ -100,17 +109,25 @@ def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
     """Return the code that a child process generates."""
     from tilewright.llvm.codegen.compile import options_set
 
-    request = json.dumps({**settings, "ir": ir_text, "options": [*options_set(), *settings["options"]]})
+    request = json.dumps(
+        {**settings, "ir": ir_text, "options": [*options_set(), *settings["options"]]}
+    )
     done = _ran(request.encode(), ir_text)
     if done.returncode:
-        raise _FailedError(done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}")
+        raise _FailedError(
+            done.stderr.decode(errors="replace").strip()
+            or f"the code generator ended with status {done.returncode}"
+        )
     first, _, rest = done.stdout.partition(b"\n")
     answer = json.loads(first)
     if isinstance(answer, str):
         raise LoweringError(answer)
     if isinstance(answer, dict):
         raise _FailedError(answer["failed"])
-    return [rest[end - size : end] for size, end in zip(answer, itertools.accumulate(answer), strict=True)]
+    return [
+        rest[end - size : end]
+        for size, end in zip(answer, itertools.accumulate(answer), strict=True)
+    ]
 
 
 def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
@@ -173,5 +190,10 @@ def _serve() -> None:
         *others, last = request["forms"]
         # generating code changes a module
         modules = [*((form, module.clone()) for form in others), (last, module)]
-        made = [machine.emit_object(each) if form == "object" else machine.emit_assembly(each).encode() for form, each in modules]
-    sys.stdout.buffer.write(json.dumps([len(each) for each in made]).encode() + b"\n" + b"".join(made))
+        made = [
+            machine.emit_object(each) if form == "object" else machine.emit_assembly(each).encode()
+            for form, each in modules
+        ]
+    sys.stdout.buffer.write(
+        json.dumps([len(each) for each in made]).encode() + b"\n" + b"".join(made)
+    )

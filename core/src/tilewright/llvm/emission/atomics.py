@@ -48,7 +48,15 @@ class AtomicAccess:
 EVERYWHERE: Final = AtomicAccess()
 
 
-def atomic_update(context: ElementContext, kind: str, element: Type, pointer: str, value: str, order: str, reach: AtomicAccess = EVERYWHERE) -> str:
+def atomic_update(
+    context: ElementContext,
+    kind: str,
+    element: Type,
+    pointer: str,
+    value: str,
+    order: str,
+    reach: AtomicAccess = EVERYWHERE,
+) -> str:
     """Update the element at a pointer in one step, with operands in register form; the old one."""
     w, type_ = context.writer, register_type(element)
     if isinstance(element, FloatType) and kind in ("min", "max"):
@@ -58,10 +66,19 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
             pointer,
             order,
             reach,
-            lambda old: extreme_of_bits(context.writer, kind, _bits_type(element), _to_bits(context, value, element), old),
+            lambda old: extreme_of_bits(
+                context.writer, kind, _bits_type(element), _to_bits(context, value, element), old
+            ),
         )
     if isinstance(element, FloatType) and kind == "add" and element not in (F32, F64):
-        return _exchange_loop(context, element, pointer, order, reach, lambda old: _sum_of_bits(context, old, value, element))
+        return _exchange_loop(
+            context,
+            element,
+            pointer,
+            order,
+            reach,
+            lambda old: _sum_of_bits(context, old, value, element),
+        )
     name = "fadd" if isinstance(element, FloatType) and kind == "add" else kind
     if isinstance(element, IntType) and not element.signed and kind in ("min", "max"):
         name = f"u{kind}"
@@ -70,50 +87,92 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
     if name == "fadd":
         return atomic_sum(w, type_, storage_size(element), pointer, value, order, reach)
     success, _ = _ORDERS[order]
-    return w.emit(f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}")
+    return w.emit(
+        f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}"
+    )
 
 
-def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: str, order: str, reach: AtomicAccess) -> str:
+def atomic_sum(
+    w: FunctionWriter,
+    type_: str,
+    size: int,
+    pointer: str,
+    value: str,
+    order: str,
+    reach: AtomicAccess,
+) -> str:
     """Add a float of an LLVM type of ``size`` bytes, or a vector of such, to memory atomically.
 
     The result is the old value.
     """
     success, _ = _ORDERS[order]
-    return w.emit(f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.fadd_metadata}")
+    return w.emit(
+        f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.fadd_metadata}"
+    )
 
 
-def atomic_read(context: ElementContext, element: Type, pointer: str, order: str, reach: AtomicAccess = EVERYWHERE) -> str:
+def atomic_read(
+    context: ElementContext,
+    element: Type,
+    pointer: str,
+    order: str,
+    reach: AtomicAccess = EVERYWHERE,
+) -> str:
     """The element at a pointer, read whole, in register form."""
     bits = _bits_type(element)
-    name = context.writer.emit(f"load atomic {bits}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}")
+    name = context.writer.emit(
+        f"load atomic {bits}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}"
+    )
     return _from_bits(context, name, element)
 
 
-def atomic_write(context: ElementContext, element: Type, pointer: str, value: str, order: str, reach: AtomicAccess = EVERYWHERE) -> None:
+def atomic_write(
+    context: ElementContext,
+    element: Type,
+    pointer: str,
+    value: str,
+    order: str,
+    reach: AtomicAccess = EVERYWHERE,
+) -> None:
     """Write the element at a pointer whole; the value is in register form."""
     stored = f"{_bits_type(element)} {_to_bits(context, value, element)}"
-    context.writer.do(f"store atomic {stored}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}")
+    context.writer.do(
+        f"store atomic {stored}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}"
+    )
 
 
-def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, reach: AtomicAccess, compute: Callable[[str], str]) -> str:
+def _exchange_loop(
+    context: ElementContext,
+    element: Type,
+    pointer: str,
+    order: str,
+    reach: AtomicAccess,
+    compute: Callable[[str], str],
+) -> str:
     """Replace the element's bits by ``compute(bits)`` in a compare-and-swap loop.
 
     The result is the old element.
     """
     w, bits, size = context.writer, _bits_type(element), storage_size(element)
     success, failure = _ORDERS[order]
-    first = w.emit(f"load atomic {bits}, {reach.pointer} {pointer} {reach.order('monotonic')}, align {size}")
+    first = w.emit(
+        f"load atomic {bits}, {reach.pointer} {pointer} {reach.order('monotonic')}, align {size}"
+    )
     before, loop, done = w.current, w.new_block("retry"), w.new_block("done")
     w.branch(loop)
     w.place(loop)
     old, found = w.fresh("old"), w.fresh("found")
     position = len(w.current.lines)
     w.do("")
-    pair = w.emit(f"cmpxchg {reach.pointer} {pointer}, {bits} {old}, {bits} {compute(old)} {reach.order(success)} {failure}, align {size}")
+    pair = w.emit(
+        f"cmpxchg {reach.pointer} {pointer}, {bits} {old}, {bits} {compute(old)} {reach.order(success)} {failure}, align {size}"
+    )
     w.do(f"{found} = extractvalue {{ {bits}, i1 }} {pair}, 0")
     same = w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
     assert w.current is loop, "computing a new value takes no control flow"
-    loop.lines[position] = f"  {old} = phi {bits} [ {first}, %{before.label} ], [ {found}, %{loop.label} ]"
+    loop.lines[position] = (
+        f"  {old} = phi {bits} [ {first}, %{before.label} ], [ {found}, %{loop.label} ]"
+    )
     w.branch_if(same, done, loop, likely=True)
     w.place(done)
     return _from_bits(context, old, element)
@@ -127,7 +186,9 @@ def _sum_of_bits(context: ElementContext, old: str, value: str, element: FloatTy
     w = context.writer
     a = emit_cast(context, _from_bits(context, old, element), element, F32, 0)
     b = emit_cast(context, value, element, F32, 0)
-    return _to_bits(context, emit_cast(context, w.emit(f"fadd float {a}, {b}"), F32, element, 0), element)
+    return _to_bits(
+        context, emit_cast(context, w.emit(f"fadd float {a}, {b}"), F32, element, 0), element
+    )
 
 
 def extreme_of_bits(w: FunctionWriter, kind: str, bits: str, a: str, b: str) -> str:
@@ -165,7 +226,15 @@ def _from_bits(context: ElementContext, name: str, element: Type) -> str:
     return context.writer.emit(f"{how} {_bits_type(element)} {name} to {type_}")
 
 
-def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str, reach: AtomicAccess = EVERYWHERE) -> str:
+def compare_and_swap(
+    context: ElementContext,
+    element: Type,
+    pointer: str,
+    compare: str,
+    value: str,
+    order: str,
+    reach: AtomicAccess = EVERYWHERE,
+) -> str:
     """Replace the element at a pointer by ``value`` if it has the bits of ``compare``.
 
     The result is the old element.
@@ -174,5 +243,7 @@ def compare_and_swap(context: ElementContext, element: Type, pointer: str, compa
     success, failure = _ORDERS[order]
     expected, new = (_to_bits(context, name, element) for name in (compare, value))
     operands = f"{reach.pointer} {pointer}, {bits} {expected}, {bits} {new}"
-    pair = w.emit(f"cmpxchg {operands} {reach.order(success)} {failure}, align {storage_size(element)}")
+    pair = w.emit(
+        f"cmpxchg {operands} {reach.order(success)} {failure}, align {storage_size(element)}"
+    )
     return _from_bits(context, w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 0"), element)

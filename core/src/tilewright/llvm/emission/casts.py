@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 _NATIVE = (F16, F32, F64)
 
 
-def emit_cast(context: ElementContext, name: str, source: Type, result: Type, width: int, rounding: str = "rtne") -> str:
+def emit_cast(
+    context: ElementContext,
+    name: str,
+    source: Type,
+    result: Type,
+    width: int,
+    rounding: str = "rtne",
+) -> str:
     """``name`` of element type ``source`` as ``result``, by the rules of the operation ``cast``."""
     if source is result:
         return name
@@ -47,7 +54,11 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
         if result.bits < source.bits:
             return writer.emit(f"trunc {from_} {name} to {to}")
         if not name.startswith("%") and not width:
-            return name if name.lstrip("-").isdigit() and int(name) >= 0 else writer.emit(f"{'sext' if source.signed else 'zext'} {from_} {name} to {to}")
+            return (
+                name
+                if name.lstrip("-").isdigit() and int(name) >= 0
+                else writer.emit(f"{'sext' if source.signed else 'zext'} {from_} {name} to {to}")
+            )
         return writer.emit(f"{'sext' if source.signed else 'zext'} {from_} {name} to {to}")
     if isinstance(result, FloatType):
         if result in (F32, F64):
@@ -64,12 +75,16 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
         # the one rounding is the narrowing: f64 holds every integer of 32 bits, and those that f32
         # does not hold are infinite in f16
         through = F32 if source.bits <= 16 or result is F16 else F64
-        wide = writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}")
+        wide = writer.emit(
+            f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}"
+        )
         return emit_cast(context, wide, through, result, width)
     raise LoweringError(f"there is no cast of {source} to {result}")
 
 
-def _to_int(context: ElementContext, name: str, source: FloatType, result: IntType, width: int) -> str:
+def _to_int(
+    context: ElementContext, name: str, source: FloatType, result: IntType, width: int
+) -> str:
     writer = context.writer
     if source not in _NATIVE:
         name, source = _float_to_float(context, name, source, F32, width, "rtne"), F32
@@ -78,7 +93,11 @@ def _to_int(context: ElementContext, name: str, source: FloatType, result: IntTy
         return writer.emit(f"fcmp une {from_} {name}, {constant(source, 0.0, width)}")
     through = conversion_type(result)
     if width and source is F16:  # which does not hold the ends of all ranges
-        name, source, from_ = writer.emit(f"fpext {from_} {name} to {vector('float', width)}"), F32, vector("float", width)
+        name, source, from_ = (
+            writer.emit(f"fpext {from_} {name} to {vector('float', width)}"),
+            F32,
+            vector("float", width),
+        )
     computed = I32 if width and through.bits == 16 else through
     to = vector_type(computed, width)
     how = f"fpto{'s' if computed.signed else 'u'}i"
@@ -89,40 +108,74 @@ def _to_int(context: ElementContext, name: str, source: FloatType, result: IntTy
     nan = integer_of_nan(source, through)
     if nan or width:
         is_nan = writer.emit(f"fcmp uno {from_} {name}, {name}")
-        whole = writer.emit(f"select {vector('i1', width)} {is_nan}, {to} {constant(computed, nan, width)}, {to} {whole}")
-    return whole if computed is result else writer.emit(f"trunc {to} {whole} to {vector_type(result, width)}")
+        whole = writer.emit(
+            f"select {vector('i1', width)} {is_nan}, {to} {constant(computed, nan, width)}, {to} {whole}"
+        )
+    return (
+        whole
+        if computed is result
+        else writer.emit(f"trunc {to} {whole} to {vector_type(result, width)}")
+    )
 
 
-def _saturated(context: ElementContext, name: str, source: FloatType, ends: IntType, computed: IntType, width: int) -> str:
+def _saturated(
+    context: ElementContext,
+    name: str,
+    source: FloatType,
+    ends: IntType,
+    computed: IntType,
+    width: int,
+) -> str:
     """Convert floats within the range of ``ends`` to ``computed``; NaN becomes some number.
 
     LLVM's saturating conversion is scalarized on vectors of many targets.
     """
-    writer, from_, mask, to = context.writer, vector_type(source, width), vector("i1", width), vector_type(computed, width)
+    writer, from_, mask, to = (
+        context.writer,
+        vector_type(source, width),
+        vector("i1", width),
+        vector_type(computed, width),
+    )
     how = f"fpto{'s' if computed.signed else 'u'}i"
 
     def number(value: float) -> str:
         return constant(source, value, width)
 
     above = writer.emit(f"fcmp ogt {from_} {name}, {number(float(ends.minimum))}")
-    bounded = writer.emit(f"select {mask} {above}, {from_} {name}, {from_} {number(float(ends.minimum))}")
+    bounded = writer.emit(
+        f"select {mask} {above}, {from_} {name}, {from_} {number(float(ends.minimum))}"
+    )
     beyond = writer.emit(f"fcmp oge {from_} {bounded}, {number(float(ends.maximum + 1))}")
     if ends.bits <= source.mantissa:
-        bounded = writer.emit(f"select {mask} {beyond}, {from_} {number(float(ends.maximum))}, {from_} {bounded}")
+        bounded = writer.emit(
+            f"select {mask} {beyond}, {from_} {number(float(ends.maximum))}, {from_} {bounded}"
+        )
         return writer.emit(f"{how} {from_} {bounded} to {to}")
     bounded = writer.emit(f"select {mask} {beyond}, {from_} {number(0.0)}, {from_} {bounded}")
     whole = writer.emit(f"{how} {from_} {bounded} to {to}")
-    return writer.emit(f"select {mask} {beyond}, {to} {constant(computed, computed.maximum, width)}, {to} {whole}")
+    return writer.emit(
+        f"select {mask} {beyond}, {to} {constant(computed, computed.maximum, width)}, {to} {whole}"
+    )
 
 
-def _float_to_float(context: ElementContext, name: str, source: FloatType, result: FloatType, width: int, rounding: str) -> str:
+def _float_to_float(
+    context: ElementContext,
+    name: str,
+    source: FloatType,
+    result: FloatType,
+    width: int,
+    rounding: str,
+) -> str:
     writer, from_, to = context.writer, vector_type(source, width), vector_type(result, width)
     if source is result:
         return name
     if source in _NATIVE and result in _NATIVE:
         if result.bits > source.bits:
             if source is F16 and result is F64:
-                name, from_ = writer.emit(f"fpext {from_} {name} to {vector('float', width)}"), vector("float", width)
+                name, from_ = (
+                    writer.emit(f"fpext {from_} {name} to {vector('float', width)}"),
+                    vector("float", width),
+                )
             return writer.emit(f"fpext {from_} {name} to {to}")
         if rounding == "rtne":
             if source is F64 and result is F16:
@@ -130,9 +183,15 @@ def _float_to_float(context: ElementContext, name: str, source: FloatType, resul
             return writer.emit(f"fptrunc {from_} {name} to {to}")
     if source is BF16 and result in (F32, F64):
         wide = writer.emit(f"zext {from_} {name} to {vector('i32', width)}")
-        bits = writer.emit(f"shl {vector('i32', width)} {wide}, {splat_constant('i32', '16', width)}")
+        bits = writer.emit(
+            f"shl {vector('i32', width)} {wide}, {splat_constant('i32', '16', width)}"
+        )
         single = writer.emit(f"bitcast {vector('i32', width)} {bits} to {vector('float', width)}")
-        return single if result is F32 else writer.emit(f"fpext {vector('float', width)} {single} to {to}")
+        return (
+            single
+            if result is F32
+            else writer.emit(f"fpext {vector('float', width)} {single} to {to}")
+        )
     if source is F32 and result is BF16 and rounding == "rtne":
         return _round_to_bf16(context, name, width)
     if source is F64 and result is BF16 and rounding == "rtne":

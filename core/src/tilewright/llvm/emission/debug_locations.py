@@ -49,9 +49,13 @@ class LineTable:
                 scope = self._subprogram(location.function, Location(location.file, location.line))
                 at = f", inlinedAt: {self._place(location.caller, True)}"
             elif location.file != self._start.file:
-                scope = self._module.metadata(f"!DILexicalBlockFile(scope: {scope}, file: {self._file(location.file)}, discriminator: 0)")
+                scope = self._module.metadata(
+                    f"!DILexicalBlockFile(scope: {scope}, file: {self._file(location.file)}, discriminator: 0)"
+                )
             kind = "distinct !DILocation" if inlined else "!DILocation"
-            found = self._module.metadata(f"{kind}(line: {location.line}, column: {location.column}, scope: {scope}{at})")
+            found = self._module.metadata(
+                f"{kind}(line: {location.line}, column: {location.column}, scope: {scope}{at})"
+            )
             self._known[location, inlined] = found
         return found
 
@@ -59,13 +63,20 @@ class LineTable:
         file = self._file(start.file)
         line = f"line: {start.line}, scopeLine: {start.line}"
         given = f'name: "{_plain(name)}", scope: {file}, file: {file}, {line}, type: {self._type}, unit: {self._unit}'
-        return self._module.metadata(f"distinct !DISubprogram({given}, spFlags: DISPFlagDefinition)")
+        return self._module.metadata(
+            f"distinct !DISubprogram({given}, spFlags: DISPFlagDefinition)"
+        )
 
     def _file(self, path: str) -> str:
         folder, name = os.path.split(path)
-        return self._module.metadata(f'!DIFile(filename: "{_plain(name)}", directory: "{_plain(folder)}")')
+        return self._module.metadata(
+            f'!DIFile(filename: "{_plain(name)}", directory: "{_plain(folder)}")'
+        )
 
 
 def _plain(text: str) -> str:
     """A text within quotes of LLVM's."""
-    return "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in text.encode())
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}"
+        for byte in text.encode()
+    )

@@ -12,7 +12,20 @@ from typing import Any, Protocol
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, I64, FloatType, IntType, PointerType, Type, element_type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I32,
+    I64,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    element_type,
+)
 from tilewright.llvm.emission.casts import emit_bitcast, emit_cast
 from tilewright.llvm.emission.registers import constant, register_type, storage_type, vector_type
 from tilewright.llvm.emission.writer import FunctionWriter, vector
@@ -48,11 +61,20 @@ class ElementContext(Protocol):
         """The register type of a scalar."""
         ...
 
-    def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
+    def machine_operation(
+        self,
+        name: str,
+        operands: list[str],
+        width: int,
+        element: Type,
+        attributes: Mapping[str, Any],
+    ) -> str | None:
         """Emit an operation of the table by the target's own code; None for the common code."""
         ...
 
-    def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
+    def machine_cast(
+        self, operand: str, source: Type, result: Type, width: int, rounding: str
+    ) -> str | None:
         """Emit the target's own conversion of number types; None for the common one."""
         ...
 
@@ -60,11 +82,15 @@ class ElementContext(Protocol):
 Emitter = Callable[[ElementContext, Operation, list[str], int, Type], str]
 
 
-def emit_operation(context: ElementContext, operation: Operation, operands: list[str], width: int) -> str:
+def emit_operation(
+    context: ElementContext, operation: Operation, operands: list[str], width: int
+) -> str:
     """The result of an elementwise operation on operands of ``width`` lanes."""
     emitter = EMITTERS.get(operation.name)
     if emitter is None:
-        raise LoweringError(f"operation {operation.name} is not known elementwise, at {operation.location}")
+        raise LoweringError(
+            f"operation {operation.name} is not known elementwise, at {operation.location}"
+        )
     element = element_type(operation.results[0].type)
     own = context.machine_operation(operation.name, operands, width, element, operation.attributes)
     return own if own is not None else emitter(context, operation, operands, width, element)
@@ -78,35 +104,66 @@ def compute_type(element: Type) -> Type:
 
 
 def _widened(
-    context: ElementContext, operands: list[str], element: Type, width: int, compute: Callable[[list[str], str, Type], str], through: Type | None = None
+    context: ElementContext,
+    operands: list[str],
+    element: Type,
+    width: int,
+    compute: Callable[[list[str], str, Type], str],
+    through: Type | None = None,
 ) -> str:
     """Run ``compute(operands, LLVM type, element)`` in a type that can, and convert back."""
     inner = through or compute_type(element)
     if inner is element:
         return compute(operands, vector_type(element, width), element)
     wide = [emit_cast(context, operand, element, inner, width) for operand in operands]
-    return emit_cast(context, compute(wide, vector_type(inner, width), inner), inner, element, width)
+    return emit_cast(
+        context, compute(wide, vector_type(inner, width), inner), inner, element, width
+    )
 
 
 def _arithmetic(int_op: str, float_op: str) -> Emitter:
-    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(
+        context: ElementContext,
+        operation: Operation,
+        operands: list[str],
+        width: int,
+        element: Type,
+    ) -> str:
         if isinstance(element, IntType):
-            return context.writer.emit(f"{int_op} {vector_type(element, width)} {operands[0]}, {operands[1]}")
+            return context.writer.emit(
+                f"{int_op} {vector_type(element, width)} {operands[0]}, {operands[1]}"
+            )
         return _widened(
-            context, operands, element, width, lambda ops, type_, _: context.writer.emit(f"{float_op}{context.contract} {type_} {ops[0]}, {ops[1]}")
+            context,
+            operands,
+            element,
+            width,
+            lambda ops, type_, _: context.writer.emit(
+                f"{float_op}{context.contract} {type_} {ops[0]}, {ops[1]}"
+            ),
         )
 
     return emit
 
 
 def _bitwise(name: str) -> Emitter:
-    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-        return context.writer.emit(f"{name} {vector_type(element, width)} {operands[0]}, {operands[1]}")
+    def emit(
+        context: ElementContext,
+        operation: Operation,
+        operands: list[str],
+        width: int,
+        element: Type,
+    ) -> str:
+        return context.writer.emit(
+            f"{name} {vector_type(element, width)} {operands[0]}, {operands[1]}"
+        )
 
     return emit
 
 
-def _shift(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _shift(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     """Emit a shift whose amount may exceed the width: all bits but the sign are shifted out.
 
     Targets whose own shifts do that need no further instruction, for LLVM matches this form.
@@ -126,7 +183,9 @@ def _shift(context: ElementContext, operation: Operation, operands: list[str], w
         return w.emit(f"ashr {type_} {a}, {bounded}")
     inside = w.emit(f"icmp ult {type_} {b}, {constant(element, element.bits, width)}")
     shifted = w.emit(f"{how} {type_} {a}, {b}")
-    return w.emit(f"select {vector('i1', width)} {inside}, {type_} {shifted}, {type_} {constant(element, 0, width)}")
+    return w.emit(
+        f"select {vector('i1', width)} {inside}, {type_} {shifted}, {type_} {constant(element, 0, width)}"
+    )
 
 
 def _is_constant(operand: str) -> bool:
@@ -180,17 +239,33 @@ def int_divide(context: ElementContext, a: str, b: str, width: int, element: Int
     return result if element.bits == 32 else writer.emit(f"trunc {wide} {result} to {type_}")
 
 
-def _divide(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _divide(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     if isinstance(element, IntType):
         return int_divide(context, operands[0], operands[1], width, element)
-    return _widened(context, operands, element, width, lambda ops, type_, _: context.writer.emit(f"fdiv {type_} {ops[0]}, {ops[1]}"))
+    return _widened(
+        context,
+        operands,
+        element,
+        width,
+        lambda ops, type_, _: context.writer.emit(f"fdiv {type_} {ops[0]}, {ops[1]}"),
+    )
 
 
-def _remainder(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _remainder(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     writer = context.writer
     if not isinstance(element, IntType):
         # LLVM widens half itself, and calls fmod an element: exact
-        return _widened(context, operands, element, width, lambda ops, type_, _: writer.emit(f"frem {type_} {ops[0]}, {ops[1]}"))
+        return _widened(
+            context,
+            operands,
+            element,
+            width,
+            lambda ops, type_, _: writer.emit(f"frem {type_} {ops[0]}, {ops[1]}"),
+        )
     a, b = operands
     type_ = vector_type(element, width)
     b = guarded_divisor(context, a, b, width, element)
@@ -201,7 +276,9 @@ def _remainder(context: ElementContext, operation: Operation, operands: list[str
     return writer.emit(f"sub {type_} {a}, {multiple}")
 
 
-def _negate(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _negate(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     writer, type_ = context.writer, vector_type(element, width)
     if isinstance(element, IntType):
         return writer.emit(f"sub {type_} {constant(element, 0, width)}, {operands[0]}")
@@ -210,8 +287,16 @@ def _negate(context: ElementContext, operation: Operation, operands: list[str], 
         return writer.emit(f"fneg {type_} {operands[0]}")
     if not element.has_negative_zero:
         # the encoding of -0 is the NaN: zero and NaN stay
-        return _widened(context, operands, element, width, lambda ops, inner, _: writer.emit(f"fneg {inner} {ops[0]}"))
-    return writer.emit(f"xor {type_} {operands[0]}, {_bits(element, 1 << (element.bits - 1), width)}")
+        return _widened(
+            context,
+            operands,
+            element,
+            width,
+            lambda ops, inner, _: writer.emit(f"fneg {inner} {ops[0]}"),
+        )
+    return writer.emit(
+        f"xor {type_} {operands[0]}, {_bits(element, 1 << (element.bits - 1), width)}"
+    )
 
 
 def _bits(element: FloatType, bits: int, width: int) -> str:
@@ -219,21 +304,41 @@ def _bits(element: FloatType, bits: int, width: int) -> str:
     return f"splat ({type_} {bits})" if width else str(bits)
 
 
-def _absolute(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _absolute(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     writer, type_ = context.writer, vector_type(element, width)
     if isinstance(element, IntType):
-        return writer.intrinsic("llvm.abs", type_, [(type_, operands[0]), ("i1", "false")]) if element.signed else operands[0]
+        return (
+            writer.intrinsic("llvm.abs", type_, [(type_, operands[0]), ("i1", "false")])
+            if element.signed
+            else operands[0]
+        )
     assert isinstance(element, FloatType)
     if register_type(element) in ("half", "float", "double"):
         return writer.intrinsic("llvm.fabs", type_, [(type_, operands[0])])
     if not element.has_negative_zero:
-        return _widened(context, operands, element, width, lambda ops, inner, _: writer.intrinsic("llvm.fabs", inner, [(inner, ops[0])]))
-    return writer.emit(f"and {type_} {operands[0]}, {_bits(element, (1 << (element.bits - 1)) - 1, width)}")
+        return _widened(
+            context,
+            operands,
+            element,
+            width,
+            lambda ops, inner, _: writer.intrinsic("llvm.fabs", inner, [(inner, ops[0])]),
+        )
+    return writer.emit(
+        f"and {type_} {operands[0]}, {_bits(element, (1 << (element.bits - 1)) - 1, width)}"
+    )
 
 
-def _multiply_high(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _multiply_high(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     assert isinstance(element, IntType)
-    writer, type_, wide = context.writer, vector_type(element, width), vector(f"i{2 * element.bits}", width)
+    writer, type_, wide = (
+        context.writer,
+        vector_type(element, width),
+        vector(f"i{2 * element.bits}", width),
+    )
     extend = "sext" if element.signed else "zext"
     a, b = (writer.emit(f"{extend} {type_} {operand} to {wide}") for operand in operands)
     doubled = writer.emit(f"mul {wide} {a}, {b}")
@@ -242,63 +347,118 @@ def _multiply_high(context: ElementContext, operation: Operation, operands: list
     return writer.emit(f"trunc {wide} {high} to {type_}")
 
 
-def extreme(context: ElementContext, name: str, a: str, b: str, width: int, element: Type, nan: str) -> str:
+def extreme(
+    context: ElementContext, name: str, a: str, b: str, width: int, element: Type, nan: str
+) -> str:
     """``min`` or ``max`` with the NaN rule ``ignore`` or ``propagate``."""
     writer = context.writer
     if isinstance(element, IntType):
         type_ = vector_type(element, width)
         if element is I1:
             return writer.emit(f"{'and' if name == 'min' else 'or'} {type_} {a}, {b}")
-        return writer.intrinsic(f"llvm.{'s' if element.signed else 'u'}{name}", type_, [(type_, a), (type_, b)])
+        return writer.intrinsic(
+            f"llvm.{'s' if element.signed else 'u'}{name}", type_, [(type_, a), (type_, b)]
+        )
     intrinsic = f"llvm.{name}{'imum' if nan == 'propagate' else 'num'}"
 
     def compute(operands: list[str], type_: str, inner: Type) -> str:
         own = context.machine_operation(name, operands, width, inner, {"nan": nan})
-        return own if own is not None else writer.intrinsic(intrinsic, type_, [(type_, operand) for operand in operands])
+        return (
+            own
+            if own is not None
+            else writer.intrinsic(intrinsic, type_, [(type_, operand) for operand in operands])
+        )
 
     return _widened(context, [a, b], element, width, compute, F32 if element is F16 else None)
 
 
-def _extreme(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    return extreme(context, operation.name, operands[0], operands[1], width, element, operation.attribute("nan"))
+def _extreme(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
+    return extreme(
+        context,
+        operation.name,
+        operands[0],
+        operands[1],
+        width,
+        element,
+        operation.attribute("nan"),
+    )
 
 
-_INT_PREDICATES = {"eq": ("eq", "eq"), "ne": ("ne", "ne"), "lt": ("slt", "ult"), "le": ("sle", "ule"), "gt": ("sgt", "ugt"), "ge": ("sge", "uge")}
+_INT_PREDICATES = {
+    "eq": ("eq", "eq"),
+    "ne": ("ne", "ne"),
+    "lt": ("slt", "ult"),
+    "le": ("sle", "ule"),
+    "gt": ("sgt", "ugt"),
+    "ge": ("sge", "uge"),
+}
 _FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
-def compare(context: ElementContext, predicate: str, a: str, b: str, width: int, element: Type) -> str:
+def compare(
+    context: ElementContext, predicate: str, a: str, b: str, width: int, element: Type
+) -> str:
     """An i1 (or a vector of them)."""
     writer = context.writer
     if isinstance(element, FloatType):
         inner = compute_type(element)
         if inner is not element:
             a, b = (emit_cast(context, operand, element, inner, width) for operand in (a, b))
-        return writer.emit(f"fcmp {_FLOAT_PREDICATES[predicate]} {vector_type(inner, width)} {a}, {b}")
+        return writer.emit(
+            f"fcmp {_FLOAT_PREDICATES[predicate]} {vector_type(inner, width)} {a}, {b}"
+        )
     unsigned = not (isinstance(element, IntType) and element.signed)
-    return writer.emit(f"icmp {_INT_PREDICATES[predicate][unsigned]} {vector_type(element, width)} {a}, {b}")
+    return writer.emit(
+        f"icmp {_INT_PREDICATES[predicate][unsigned]} {vector_type(element, width)} {a}, {b}"
+    )
 
 
-def _compare(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    return compare(context, operation.attribute("predicate"), operands[0], operands[1], width, element_type(operation.operands[0].type))
+def _compare(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
+    return compare(
+        context,
+        operation.attribute("predicate"),
+        operands[0],
+        operands[1],
+        width,
+        element_type(operation.operands[0].type),
+    )
 
 
-def _select(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _select(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     type_ = vector_type(element, width)
-    return context.writer.emit(f"select {vector('i1', width)} {operands[0]}, {type_} {operands[1]}, {type_} {operands[2]}")
+    return context.writer.emit(
+        f"select {vector('i1', width)} {operands[0]}, {type_} {operands[1]}, {type_} {operands[2]}"
+    )
 
 
-def _fma(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _fma(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     def compute(ops: list[str], type_: str, _: Type) -> str:
         if element is BF16:
             return _multiply_add_to_odd(context, ops, type_, width)
         return context.writer.intrinsic("llvm.fma", type_, [(type_, operand) for operand in ops])
 
     # a multiplication of two narrow numbers is exact in f64
-    return _widened(context, operands, element, width, compute, F64 if isinstance(element, FloatType) and element.bits < 32 else None)
+    return _widened(
+        context,
+        operands,
+        element,
+        width,
+        compute,
+        F64 if isinstance(element, FloatType) and element.bits < 32 else None,
+    )
 
 
-def _multiply_add_to_odd(context: ElementContext, operands: list[str], type_: str, width: int) -> str:
+def _multiply_add_to_odd(
+    context: ElementContext, operands: list[str], type_: str, width: int
+) -> str:
     """Compute ``a * b + c`` of bf16 numbers in f64, rounded to odd.
 
     The last bit is set where the result is not exact, so that the rounding to bf16 is the only one.
@@ -314,49 +474,99 @@ def _multiply_add_to_odd(context: ElementContext, operands: list[str], type_: st
     part = w.emit(f"fsub {type_} {total}, {rounded}")
     first = w.emit(f"fsub {type_} {rounded}, {w.emit(f'fsub {type_} {total}, {part}')}")
     error = w.emit(f"fadd {type_} {first}, {w.emit(f'fsub {type_} {c}, {part}')}")
-    zero, none, one, back = constant(F64, 0.0, width), constant(I64, 0, width), constant(I64, 1, width), constant(I64, -1, width)
+    zero, none, one, back = (
+        constant(F64, 0.0, width),
+        constant(I64, 0, width),
+        constant(I64, 1, width),
+        constant(I64, -1, width),
+    )
     bits = w.emit(f"bitcast {type_} {total} to {integer}")
     even = w.emit(f"icmp eq {integer} {w.emit(f'and {integer} {bits}, {one}')}, {none}")
     flags = vector("i1", width)
     moved = w.emit(f"and {flags} {even}, {w.emit(f'fcmp one {type_} {error}, {zero}')}")
     # of the two numbers around the exact one, the odd one lies on the error's side: away from zero
     # where the signs agree
-    differ = w.emit(f"xor {flags} {w.emit(f'fcmp ogt {type_} {error}, {zero}')}, {w.emit(f'fcmp ogt {type_} {total}, {zero}')}")
+    differ = w.emit(
+        f"xor {flags} {w.emit(f'fcmp ogt {type_} {error}, {zero}')}, {w.emit(f'fcmp ogt {type_} {total}, {zero}')}"
+    )
     step = w.emit(f"select {flags} {differ}, {integer} {back}, {integer} {one}")
-    odd = w.emit(f"select {flags} {moved}, {integer} {w.emit(f'add {integer} {bits}, {step}')}, {integer} {bits}")
+    odd = w.emit(
+        f"select {flags} {moved}, {integer} {w.emit(f'add {integer} {bits}, {step}')}, {integer} {bits}"
+    )
     return w.emit(f"bitcast {integer} {odd} to {type_}")
 
 
-def _cast(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    return emit_cast(context, operands[0], element_type(operation.operands[0].type), element, width, operation.attribute("rounding"))
+def _cast(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
+    return emit_cast(
+        context,
+        operands[0],
+        element_type(operation.operands[0].type),
+        element,
+        width,
+        operation.attribute("rounding"),
+    )
 
 
-def _bitcast(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    return emit_bitcast(context, operands[0], element_type(operation.operands[0].type), element, width)
+def _bitcast(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
+    return emit_bitcast(
+        context, operands[0], element_type(operation.operands[0].type), element, width
+    )
 
 
-def _move_pointer(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    return move_pointer(context, operands[0], width, operands[1], width, element_type(operation.operands[1].type), element)
+def _move_pointer(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
+    return move_pointer(
+        context,
+        operands[0],
+        width,
+        operands[1],
+        width,
+        element_type(operation.operands[1].type),
+        element,
+    )
 
 
-def move_pointer(context: ElementContext, pointer: str, pointer_width: int, offset: str, width: int, offset_type: Type, element: Type) -> str:
+def move_pointer(
+    context: ElementContext,
+    pointer: str,
+    pointer_width: int,
+    offset: str,
+    width: int,
+    offset_type: Type,
+    element: Type,
+) -> str:
     """Compute ``pointer + offset`` in elements.
 
     A scalar pointer may meet a vector of offsets: a gather then has it as its base register.
     """
     assert isinstance(element, PointerType)
     offset = emit_cast(context, offset, offset_type, I64, width)
-    return context.writer.emit(f"getelementptr {storage_type(element.pointee)}, {vector('ptr', pointer_width)} {pointer}, {vector('i64', width)} {offset}")
+    return context.writer.emit(
+        f"getelementptr {storage_type(element.pointee)}, {vector('ptr', pointer_width)} {pointer}, {vector('i64', width)} {offset}"
+    )
 
 
 def _library(name: str) -> Emitter:
-    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(
+        context: ElementContext,
+        operation: Operation,
+        operands: list[str],
+        width: int,
+        element: Type,
+    ) -> str:
         return library_function(context, name, operands, width, element)
 
     return emit
 
 
-def library_function(context: ElementContext, name: str, operands: list[str], width: int, element: Type) -> str:
+def library_function(
+    context: ElementContext, name: str, operands: list[str], width: int, element: Type
+) -> str:
     """A mathematical function of the shared library, on chunks."""
     from tilewright.llvm.emission.guarded_math import call_guarded
     from tilewright.passes.math.math_library import MATH, math_function
@@ -365,7 +575,12 @@ def library_function(context: ElementContext, name: str, operands: list[str], wi
     row = MATH.get((name, element))
     if row is not None and row.fast_limit is not None:
         return call_guarded(context, name, operands[0], width, element, row.fast_limit)
-    function = math_function(name, element, native_ldexp=context.native_ldexp, native_exp=context.native_exp and element is F32)
+    function = math_function(
+        name,
+        element,
+        native_ldexp=context.native_ldexp,
+        native_exp=context.native_exp and element is F32,
+    )
     if function is None:
         raise LoweringError(f"there is no {name} of {element}")
     return run_function(context, function, operands, width)
@@ -389,35 +604,51 @@ def run_function(context: ElementContext, function: object, operands: list[str],
 
 
 def _intrinsic(name: str) -> Emitter:
-    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(
+        context: ElementContext,
+        operation: Operation,
+        operands: list[str],
+        width: int,
+        element: Type,
+    ) -> str:
         type_ = vector_type(element, width)
         return context.writer.intrinsic(name, type_, [(type_, operand) for operand in operands])
 
     return emit
 
 
-def _rsqrt(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _rsqrt(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     type_ = vector_type(element, width)
     root = context.writer.intrinsic("llvm.sqrt", type_, [(type_, operands[0])])
     return context.writer.emit(f"fdiv {type_} {constant(element, 1.0, width)}, {root}")
 
 
-def _ldexp(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _ldexp(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     from tilewright.passes.math.math_library import math_function
 
     if not context.native_ldexp:
         assert isinstance(element, FloatType)
         return run_function(context, math_function("ldexp", element), operands, width)
     type_, exponent = vector_type(element, width), vector_type(I32, width)
-    return context.writer.intrinsic("llvm.ldexp", type_, [(type_, operands[0]), (exponent, operands[1])], [type_, exponent])
+    return context.writer.intrinsic(
+        "llvm.ldexp", type_, [(type_, operands[0]), (exponent, operands[1])], [type_, exponent]
+    )
 
 
-def _count_leading_zeros(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _count_leading_zeros(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     type_ = vector_type(element, width)
     return context.writer.intrinsic("llvm.ctlz", type_, [(type_, operands[0]), ("i1", "false")])
 
 
-def _hint(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _hint(
+    context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type
+) -> str:
     return operands[0]
 
 
@@ -443,7 +674,9 @@ EMITTERS: dict[str, Emitter] = {
     "cast": _cast,
     "bitcast": _bitcast,
     "addptr": _move_pointer,
-    **{name: _library(name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf")},
+    **{
+        name: _library(name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf")
+    },
     "sqrt": _intrinsic("llvm.sqrt"),
     "rsqrt": _rsqrt,
     "floor": _intrinsic("llvm.floor"),

@@ -49,7 +49,9 @@ def _write(outer: FunctionWriter, symbol: str, element: FloatType) -> None:
     w = outer.module.function(symbol, [(type_, "x"), (type_, "y")], type_, linkage="internal")
     x_bits, y_bits = (w.emit(f"bitcast {type_} {name} to {word}") for name in ("%x", "%y"))
     sign = w.emit(f"and {word} {x_bits}, {-(1 << (bits - 1))}")
-    x_size, y_size = (w.emit(f"and {word} {name}, {(1 << (bits - 1)) - 1}") for name in (x_bits, y_bits))
+    x_size, y_size = (
+        w.emit(f"and {word} {name}, {(1 << (bits - 1)) - 1}") for name in (x_bits, y_bits)
+    )
     infinity = ((1 << element.exponent) - 1) << mantissa
     invalid = w.emit(f"icmp uge {word} {x_size}, {infinity}")
     for wrong in (f"icmp ugt {word} {y_size}, {infinity}", f"icmp eq {word} {y_size}, 0"):
@@ -107,4 +109,6 @@ def _parts(w: FunctionWriter, size: str, word: str, bits: int, mantissa: int) ->
     fraction = w.emit(f"and {word} {size}, {(1 << mantissa) - 1}")
     normal = w.emit(f"icmp ne {word} {field}, 0")
     lead = w.emit(f"select i1 {normal}, {word} {1 << mantissa}, {word} 0")
-    return w.emit(f"or {word} {fraction}, {lead}"), w.emit(f"select i1 {normal}, {word} {field}, {word} 1")
+    return w.emit(f"or {word} {fraction}, {lead}"), w.emit(
+        f"select i1 {normal}, {word} {field}, {word} 1"
+    )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tilewright.llvm.emission.elementwise import ElementContext
 
 
-def call_guarded(context: ElementContext, name: str, operand: str, width: int, element: FloatType, limit: float) -> str:
+def call_guarded(
+    context: ElementContext, name: str, operand: str, width: int, element: FloatType, limit: float
+) -> str:
     """Call the function of ``width`` lanes: the short form, or the full one beyond ``limit``.
 
     One lane beyond it is enough for the full one.
@@ -29,7 +31,9 @@ def call_guarded(context: ElementContext, name: str, operand: str, width: int, e
     return context.writer.emit(f"call {type_} @{symbol}({type_} {operand})")
 
 
-def _write(context: ElementContext, symbol: str, name: str, width: int, element: FloatType, limit: float) -> None:
+def _write(
+    context: ElementContext, symbol: str, name: str, width: int, element: FloatType, limit: float
+) -> None:
     from tilewright.llvm.emission.elementwise import run_function
 
     type_, outer = vector_type(element, width), context.writer
@@ -39,11 +43,15 @@ def _write(context: ElementContext, symbol: str, name: str, width: int, element:
         magnitude = w.intrinsic("llvm.fabs", type_, [(type_, "%x")])
         mask = f"<{width} x i1>" if width else "i1"
         great = w.emit(f"fcmp ogt {type_} {magnitude}, {constant(element, limit, width)}")
-        some = w.intrinsic("llvm.vector.reduce.or", "i1", [(mask, great)], [mask]) if width else great
+        some = (
+            w.intrinsic("llvm.vector.reduce.or", "i1", [(mask, great)], [mask]) if width else great
+        )
         full, short = w.new_block("full"), w.new_block("short")
         w.branch_if(some, full, short, likely=False)
         w.place(short)
-        w.ret(f"{type_} {run_function(context, math_function(name, element, full_range=False), ['%x'], width)}")
+        w.ret(
+            f"{type_} {run_function(context, math_function(name, element, full_range=False), ['%x'], width)}"
+        )
         w.place(full)
         if not width:
             w.ret(f"{type_} {run_function(context, math_function(name, element), ['%x'], 0)}")
@@ -53,7 +61,11 @@ def _write(context: ElementContext, symbol: str, name: str, width: int, element:
         with w.loop("0", str(width), 1, [(type_, "poison")], nonempty=True) as loop:
             lane = w.emit(f"extractelement {type_} %x, i64 {loop.index}")
             found = run_function(context, math_function(name, element), [lane], 0)
-            loop.next_values = [w.emit(f"insertelement {type_} {loop.values[0]}, {scalar} {found}, i64 {loop.index}")]
+            loop.next_values = [
+                w.emit(
+                    f"insertelement {type_} {loop.values[0]}, {scalar} {found}, i64 {loop.index}"
+                )
+            ]
         w.ret(f"{type_} {loop.results[0]}")
     finally:
         context.writer = outer

@@ -50,7 +50,14 @@ class _Stretch:
         self.start, self.end = start, end
 
 
-def cut_function(writer: FunctionWriter, stop: BasicBlock | None = None, *, long: int = LONG, longest: int = LONGEST, shortest: int = SHORTEST) -> int:
+def cut_function(
+    writer: FunctionWriter,
+    stop: BasicBlock | None = None,
+    *,
+    long: int = LONG,
+    longest: int = LONGEST,
+    shortest: int = SHORTEST,
+) -> int:
     """Outline stretches of a finished function of more than ``long`` lines; return their number.
 
     Args:
@@ -99,7 +106,12 @@ class _Graph:
                 if target < len(blocks):
                     first, last = self.into[target]
                     self.into[target] = (min(first, at), max(last, at))
-            self.phis.append(next((line for line, text in enumerate(block.lines) if " = phi " not in text), len(block.lines)))
+            self.phis.append(
+                next(
+                    (line for line, text in enumerate(block.lines) if " = phi " not in text),
+                    len(block.lines),
+                )
+            )
 
     def closing(self, first: int, most: int) -> tuple[int, int] | None:
         """Find the nearest block after ``first`` such that control between the two stays inside.
@@ -146,7 +158,11 @@ def _stretches(graph: _Graph, longest: int, shortest: int) -> list[_Stretch]:
             line += rest
             closing = graph.closing(block, longest)
             if closing is None:
-                following = (block + 1, graph.phis[block + 1]) if block + 1 < len(graph.blocks) else (block + 1, 0)
+                following = (
+                    (block + 1, graph.phis[block + 1])
+                    if block + 1 < len(graph.blocks)
+                    else (block + 1, 0)
+                )
             elif size + closing[1] > longest:
                 following = (block, line)
             else:
@@ -181,17 +197,28 @@ class _Cut:
     def _type(self, name: str) -> str:
         type_ = self.types.get(name)
         if type_ is None:
-            type_ = self.types[name] = result_type(self.definitions[name].strip().partition(" = ")[2], self._type)
+            type_ = self.types[name] = result_type(
+                self.definitions[name].strip().partition(" = ")[2], self._type
+            )
         return type_
 
     def _names(self, lines: Iterable[str]) -> dict[str, None]:
         """The values that lines name, in order."""
-        return {name: None for name in _NAME.findall("\n".join(lines)) if name in self.definitions or name in self.types}
+        return {
+            name: None
+            for name in _NAME.findall("\n".join(lines))
+            if name in self.definitions or name in self.types
+        }
 
     def move(self, stretches: Sequence[_Stretch]) -> None:
         parts = [self._taken(stretch) for stretch in stretches]
-        named = [self._names(line for block in part for line in (*block.lines, block.terminator)) for part in parts]
-        kept = self._names(line for block in self.writer.blocks for line in (*block.lines, block.terminator))
+        named = [
+            self._names(line for block in part for line in (*block.lines, block.terminator))
+            for part in parts
+        ]
+        kept = self._names(
+            line for block in self.writer.blocks for line in (*block.lines, block.terminator)
+        )
         owner: dict[str, int] = {}
         for number, part in enumerate(parts):
             for block in part:
@@ -200,16 +227,25 @@ class _Cut:
                     if equals and name in self.definitions:
                         owner[name] = number
         #: values that a stretch computes and others read
-        crossing = {name: None for number, names in enumerate(named) for name in names if name in owner and owner[name] != number}
+        crossing = {
+            name: None
+            for number, names in enumerate(named)
+            for name in names
+            if name in owner and owner[name] != number
+        }
         crossing.update((name, None) for name in kept if name in owner)
-        member = {name: at for at, name in enumerate(sorted(crossing, key=lambda name: owner[name]))}
+        member = {
+            name: at for at, name in enumerate(sorted(crossing, key=lambda name: owner[name]))
+        }
         frame_type = f"%{self.writer.name.strip(chr(34))}.frame"
         if self.writer.name.startswith('"'):
             frame_type = f'%"{frame_type[1:]}"'
 
         def place(name: str, into: list[str]) -> str:
             pointer = f"{name}.place"
-            into.append(f"  {pointer} = getelementptr {frame_type}, ptr {_FRAME}, i64 0, i32 {member[name]}")
+            into.append(
+                f"  {pointer} = getelementptr {frame_type}, ptr {_FRAME}, i64 0, i32 {member[name]}"
+            )
             return pointer
 
         def loads(names: Iterable[str]) -> list[str]:
@@ -225,10 +261,16 @@ class _Cut:
             passed = [name for name in names if name not in owner]
             computed = [name for name in member if owner[name] == number]
             symbol = self._symbol(number)
-            stops = self.stop is not None and any(f"label %{self.stop.label}" in block.terminator for block in part)
+            stops = self.stop is not None and any(
+                f"label %{self.stop.label}" in block.terminator for block in part
+            )
             parameters = [(self._type(name), name[1:]) for name in passed]
             function = self.writer.module.function(
-                symbol, [("ptr", _FRAME[1:]), *parameters], "i1" if stops else "void", linkage="internal", attributes="noinline #0"
+                symbol,
+                [("ptr", _FRAME[1:]), *parameters],
+                "i1" if stops else "void",
+                linkage="internal",
+                attributes="noinline #0",
             )
             stores: list[str] = []
             for name in computed:
@@ -245,9 +287,16 @@ class _Cut:
                 way_out = BasicBlock(self.stop.label)
                 way_out.terminator = "  ret i1 true"
                 function.blocks.append(way_out)
-            listed = ", ".join([f"ptr {_FRAME}", *(f"{type_} %{name}" for type_, name in parameters)])
+            listed = ", ".join(
+                [f"ptr {_FRAME}", *(f"{type_} %{name}" for type_, name in parameters)]
+            )
             call = f"call {'i1' if stops else 'void'} @{symbol}({listed})"
-            calls.append([f"  %cut.stopped{number} = {call}" if stops else f"  {call}", *loads(name for name in computed if name in kept)])
+            calls.append(
+                [
+                    f"  %cut.stopped{number} = {call}" if stops else f"  {call}",
+                    *loads(name for name in computed if name in kept),
+                ]
+            )
         self._rejoin(stretches, calls)
         members = ", ".join(self._type(name) for name in member)
         self.writer.module.add_global(f"{frame_type} = type {{ {members} }}")
@@ -297,4 +346,6 @@ class _Cut:
                 unlikely = self.writer.module.metadata('!{!"branch_weights", i32 1, i32 2000}')
                 block.terminator = f"  br i1 %cut.stopped{number}, label %{self.stop.label}, label %{end.label}, !prof {unlikely}"
             gone.update(range(first + 1, last))
-        self.writer.blocks[:] = [block for at, block in enumerate(self.graph.blocks) if at not in gone]
+        self.writer.blocks[:] = [
+            block for at, block in enumerate(self.graph.blocks) if at not in gone
+        ]

@@ -64,7 +64,9 @@ def encode_float(value: float, format_: FloatType) -> int:
     if math.isnan(value):
         if not format_.has_negative_zero:
             return sign
-        quiet = (top << format_.mantissa) | (fraction_mask if not format_.has_infinity else 1 << (format_.mantissa - 1))
+        quiet = (top << format_.mantissa) | (
+            fraction_mask if not format_.has_infinity else 1 << (format_.mantissa - 1)
+        )
         return quiet | (sign if negative else 0)
     magnitude = abs(value)
     not_finite = encode_float(math.nan, format_) & ~sign if format_.has_negative_zero else sign
@@ -82,8 +84,16 @@ def encode_float(value: float, format_: FloatType) -> int:
         if rest > 0.5 or (rest == 0.5 and units & 1):
             units += 1
         # a unit is one step of the encoding: carries into the exponent are what rounding up needs
-        bits = units + ((exponent - 1 + format_.bias) << format_.mantissa) if units >> format_.mantissa or exponent > 1 - format_.bias else units
-        largest = (top << format_.mantissa) - 1 if format_.has_infinity else (top << format_.mantissa | fraction_mask)
+        bits = (
+            units + ((exponent - 1 + format_.bias) << format_.mantissa)
+            if units >> format_.mantissa or exponent > 1 - format_.bias
+            else units
+        )
+        largest = (
+            (top << format_.mantissa) - 1
+            if format_.has_infinity
+            else (top << format_.mantissa | fraction_mask)
+        )
         if not format_.has_infinity and format_.has_negative_zero and format_.mantissa == 3:
             largest -= 1  # the encoding of all ones is the NaN
         if bits > largest:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-_TYPE: Final = re.compile(r"(?<![\w.%@!])(?:i\d+|half|bfloat|float|double|fp128|ptr)(?![\w.])|[<{\[]")
+_TYPE: Final = re.compile(
+    r"(?<![\w.%@!])(?:i\d+|half|bfloat|float|double|fp128|ptr)(?![\w.])|[<{\[]"
+)
 _OPENING, _CLOSING = "<{[(", ">}])"
 
 #: Instructions that give the type of their first operand.
@@ -85,7 +87,16 @@ def result_type(text: str, type_of: Callable[[str], str]) -> str:
     if opcode == "select":
         return _first_type(operands[1])
     if opcode == "getelementptr":
-        lanes = next((lanes for lanes in map(_lanes, map(_first_type, (one for one in operands[1:] if one[0] != "!"))) if lanes), "")
+        lanes = next(
+            (
+                lanes
+                for lanes in map(
+                    _lanes, map(_first_type, (one for one in operands[1:] if one[0] != "!"))
+                )
+                if lanes
+            ),
+            "",
+        )
         return _of_lanes(lanes, "ptr")
     if opcode == "extractelement":
         whole = _first_type(operands[0])

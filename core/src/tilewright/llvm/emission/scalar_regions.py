@@ -24,7 +24,9 @@ def is_straight_line(region: Region) -> bool:
     return True
 
 
-def evaluate_vectors(context: ElementContext, region: Region, arguments: Sequence[str], width: int) -> list[str]:
+def evaluate_vectors(
+    context: ElementContext, region: Region, arguments: Sequence[str], width: int
+) -> list[str]:
     """Evaluate a straight-line region on vectors of ``width`` lanes (scalars for width 0)."""
     names: dict[Value, str] = dict(zip(region.arguments, arguments, strict=True))
 
@@ -42,7 +44,11 @@ def evaluate_vectors(context: ElementContext, region: Region, arguments: Sequenc
         if operation.spec.terminator:
             return [operand(value) for value in operation.operands]
         if isinstance(operation, Constant):
-            names[operation.results[0]] = constant(element_type(operation.results[0].type), operation.attribute("value"), width)
+            names[operation.results[0]] = constant(
+                element_type(operation.results[0].type), operation.attribute("value"), width
+            )
         else:
-            names[operation.results[0]] = emit_operation(context, operation, [operand(value) for value in operation.operands], width)
+            names[operation.results[0]] = emit_operation(
+                context, operation, [operand(value) for value in operation.operands], width
+            )
     raise AssertionError("a region has no terminator")

@@ -31,7 +31,9 @@ def cut_blocks(text: str, longest: int = LONGEST) -> str:
             first, label, pieces = len(lines), "", {}
         elif line == "}":
             if pieces:
-                lines[first:] = [_renamed(one, pieces) if " = phi " in one else one for one in lines[first:]]
+                lines[first:] = [
+                    _renamed(one, pieces) if " = phi " in one else one for one in lines[first:]
+                ]
             label = ""
         elif not line.startswith(" "):
             if found := _LABEL.match(line):

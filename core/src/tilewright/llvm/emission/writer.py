@@ -23,7 +23,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 #: LLVM type -> the letters that stand for it in the names of overloaded intrinsics.
-_MANGLED: Final[dict[str, str]] = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
+_MANGLED: Final[dict[str, str]] = {
+    "half": "f16",
+    "bfloat": "bf16",
+    "float": "f32",
+    "double": "f64",
+    "ptr": "p0",
+}
 
 
 def vector(type_: str, width: int) -> str:
@@ -138,11 +144,20 @@ class FunctionWriter:
     """Writes one function. Values are named ``%t1``, ``%t2`` …; parameters keep their names."""
 
     def __init__(
-        self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", *, linkage: str = "", attributes: str = "#0"
+        self,
+        module: ModuleWriter,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        result: str = "void",
+        *,
+        linkage: str = "",
+        attributes: str = "#0",
     ) -> None:
         self.module, self.name, self.parameters = module, name, tuple(parameters)
         listed = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
-        self._head = f"define {linkage + ' ' if linkage else ''}{result} @{name}({listed}) {attributes} {{"
+        self._head = (
+            f"define {linkage + ' ' if linkage else ''}{result} @{name}({listed}) {attributes} {{"
+        )
         self._count = 0
         self.entry = BasicBlock("entry")
         #: first lines of the entry block
@@ -215,16 +230,30 @@ class FunctionWriter:
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
         self.current.terminator = f"  br label %{block.label}"
 
-    def branch_if(self, condition: str, then: BasicBlock, otherwise: BasicBlock, *, likely: bool | None = None, loop: str = "") -> None:
+    def branch_if(
+        self,
+        condition: str,
+        then: BasicBlock,
+        otherwise: BasicBlock,
+        *,
+        likely: bool | None = None,
+        loop: str = "",
+    ) -> None:
         """Branch on an i1.
 
         ``likely`` marks the usual way; ``loop`` is a hint for the loop that the branch closes
         (:meth:`ModuleWriter.loop_hint`).
         """
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
-        hint = "" if likely is None else f", !prof {self.module.metadata(_LIKELY if likely else _UNLIKELY)}"
+        hint = (
+            ""
+            if likely is None
+            else f", !prof {self.module.metadata(_LIKELY if likely else _UNLIKELY)}"
+        )
         hint += f", !llvm.loop {loop}" if loop else ""
-        self.current.terminator = f"  br i1 {condition}, label %{then.label}, label %{otherwise.label}{hint}"
+        self.current.terminator = (
+            f"  br i1 {condition}, label %{then.label}, label %{otherwise.label}{hint}"
+        )
 
     def ret(self, text: str = "void") -> None:
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
@@ -284,27 +313,38 @@ class FunctionWriter:
         header, preheader, type_ = loop._header, loop.preheader, loop._type
         overflow = " nuw nsw" if type_ == "i64" and loop._first.isdigit() else ""
         following = self.emit(f"add{overflow} {type_} {loop.index}, {loop._step}")
-        again = self.emit(f"icmp {'slt' if loop._signed else 'ult'} {type_} {following}, {loop._upper}")
+        again = self.emit(
+            f"icmp {'slt' if loop._signed else 'ult'} {type_} {following}, {loop._upper}"
+        )
         if self.module.plain_loops and not self._multiplies(loop):
             # of a value that went through here, strength reduction does not see that it moves by a
             # step
             following = self.emit(f"freeze {type_} {following}")
             next_values = [
-                self.emit(f"freeze {carried} {value}") if carried == "ptr" or carried[0] == "i" else value
+                self.emit(f"freeze {carried} {value}")
+                if carried == "ptr" or carried[0] == "i"
+                else value
                 for (carried, _), value in zip(loop._carried, next_values, strict=True)
             ]
         latch = self.current
         self.branch_if(again, header, loop._exit)
-        lines = [f"  {loop.index} = phi {type_} [ {loop._first}, %{preheader.label} ], [ {following}, %{latch.label} ]"]
-        for (carried, first), name, value in zip(loop._carried, loop.values, next_values, strict=True):
-            lines.append(f"  {name} = phi {carried} [ {first}, %{preheader.label} ], [ {value}, %{latch.label} ]")
+        lines = [
+            f"  {loop.index} = phi {type_} [ {loop._first}, %{preheader.label} ], [ {following}, %{latch.label} ]"
+        ]
+        for (carried, first), name, value in zip(
+            loop._carried, loop.values, next_values, strict=True
+        ):
+            lines.append(
+                f"  {name} = phi {carried} [ {first}, %{preheader.label} ], [ {value}, %{latch.label} ]"
+            )
         header.lines[loop._line : loop._line + len(lines)] = lines
         self.place(loop._exit)
         if loop._guard is None:
             loop.results = list(next_values)
         else:
             loop.results = [
-                self.phi(carried, ((first, loop._guard), (value, latch))) for (carried, first), value in zip(loop._carried, next_values, strict=True)
+                self.phi(carried, ((first, loop._guard), (value, latch)))
+                for (carried, first), value in zip(loop._carried, next_values, strict=True)
             ]
         return loop.results
 
@@ -314,7 +354,10 @@ class FunctionWriter:
             return False
         factors = f" {loop.index},", f", {loop.index}"
         lines = (line for block in self.blocks[loop._position :] for line in block.lines)
-        return any(" = mul " in line and (factors[0] in line or line.endswith(factors[1])) for line in lines)
+        return any(
+            " = mul " in line and (factors[0] in line or line.endswith(factors[1]))
+            for line in lines
+        )
 
     def is_last(self, loop: Loop) -> str:
         """Return an i1: the current iteration of an open loop is the last one.
@@ -322,7 +365,9 @@ class FunctionWriter:
         The index after the last one must be a number of its type.
         """
         following = self.emit(f"add {loop._type} {loop.index}, {loop._step}")
-        return self.emit(f"icmp {'sge' if loop._signed else 'uge'} {loop._type} {following}, {loop._upper}")
+        return self.emit(
+            f"icmp {'sge' if loop._signed else 'uge'} {loop._type} {following}, {loop._upper}"
+        )
 
     def turns(self, loop: Loop) -> tuple[str, str]:
         """Return the i64s (iterations before the current one, iterations before the last one)."""
@@ -338,7 +383,15 @@ class FunctionWriter:
         return found[0], found[1]
 
     @contextlib.contextmanager
-    def loop(self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False) -> Iterator[Loop]:
+    def loop(
+        self,
+        lower: str,
+        upper: str,
+        step: str | int = 1,
+        carried: Sequence[tuple[str, str]] = (),
+        *,
+        nonempty: bool = False,
+    ) -> Iterator[Loop]:
         """Write a loop as a ``with`` block.
 
         Read ``index`` and ``values``, set ``next_values`` inside; read ``results`` after it.
@@ -363,14 +416,18 @@ class FunctionWriter:
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> str:
         """Stack space in the entry block."""
         name = self.fresh("stack")
-        self.allocations.append(f"  {name} = alloca {f'[{count} x {type_}]' if count != 1 else type_}, align {align}")
+        self.allocations.append(
+            f"  {name} = alloca {f'[{count} x {type_}]' if count != 1 else type_}, align {align}"
+        )
         return name
 
     def load(self, type_: str, pointer: str, align: int = 1, suffix: str = "") -> str:
         return self.emit(f"load {type_}, ptr {pointer}, align {align}{suffix}")
 
     def store(self, type_: str, value: str, pointer: str, align: int = 1, suffix: str = "") -> None:
-        self.current.lines.append(f"  store {type_} {value}, ptr {pointer}, align {align}{suffix}{self.mark}")
+        self.current.lines.append(
+            f"  store {type_} {value}, ptr {pointer}, align {align}{suffix}{self.mark}"
+        )
 
     def gep(self, type_: str, pointer: str, index: str | int) -> str:
         """Return the address of element ``index`` (i64) of type ``type_``; for 0 the pointer."""
@@ -385,13 +442,22 @@ class FunctionWriter:
         if value[0] != "%":
             return f"splat ({type_} {value})"
         first = self.emit(f"insertelement <{width} x {type_}> poison, {type_} {value}, i64 0")
-        return self.emit(f"shufflevector <{width} x {type_}> {first}, <{width} x {type_}> poison, <{width} x i32> zeroinitializer")
+        return self.emit(
+            f"shufflevector <{width} x {type_}> {first}, <{width} x {type_}> poison, <{width} x i32> zeroinitializer"
+        )
 
     def iota(self, type_: str, width: int, step: int = 1) -> str:
         """The constant vector 0, step, 2*step …"""
         return f"<{', '.join(f'{type_} {i * step}' for i in range(width))}>"
 
-    def intrinsic(self, name: str, result: str, operands: Sequence[tuple[str, str]], overloads: Sequence[str] | None = None, flags: str = "") -> str:
+    def intrinsic(
+        self,
+        name: str,
+        result: str,
+        operands: Sequence[tuple[str, str]],
+        overloads: Sequence[str] | None = None,
+        flags: str = "",
+    ) -> str:
         """Call an intrinsic, declaring it.
 
         Its name is ``name`` plus the mangled ``overloads`` (default: the result type).
@@ -399,7 +465,9 @@ class FunctionWriter:
         full = ".".join((name, *map(mangle, (result,) if overloads is None else overloads)))
         return self.call(full, result, operands, flags)
 
-    def call(self, name: str, result: str, operands: Sequence[tuple[str, str]], flags: str = "") -> str:
+    def call(
+        self, name: str, result: str, operands: Sequence[tuple[str, str]], flags: str = ""
+    ) -> str:
         """Call a function by name, declaring it unless the module defines it; ``""`` is void."""
         self.module.declare(name, result, [type_ for type_, _ in operands])
         text = f"call {flags + ' ' if flags else ''}{result} @{name}({', '.join(f'{type_} {value}' for type_, value in operands)})"
@@ -450,9 +518,19 @@ class ModuleWriter:
         #: named metadata -> its operands
         self._named: dict[str, list[str]] = {}
 
-    def function(self, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", *, linkage: str = "", attributes: str = "#0") -> FunctionWriter:
+    def function(
+        self,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        result: str = "void",
+        *,
+        linkage: str = "",
+        attributes: str = "#0",
+    ) -> FunctionWriter:
         """A new function of parameters (type, name), and its writer."""
-        writer = FunctionWriter(self, name, parameters, result, linkage=linkage, attributes=attributes)
+        writer = FunctionWriter(
+            self, name, parameters, result, linkage=linkage, attributes=attributes
+        )
         self.functions.append(writer)
         return writer
 
@@ -466,8 +544,13 @@ class ModuleWriter:
         name = self._strings.get(data)
         if name is None:
             name = self._strings[data] = f"@str.{len(self._strings)}"
-            text = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in data)
-            self._globals.append(f'{name} = private unnamed_addr constant [{len(data) + 1} x i8] c"{text}\\00"')
+            text = "".join(
+                chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}"
+                for byte in data
+            )
+            self._globals.append(
+                f'{name} = private unnamed_addr constant [{len(data) + 1} x i8] c"{text}\\00"'
+            )
         return name
 
     def add_global(self, text: str) -> None:
@@ -501,8 +584,14 @@ class ModuleWriter:
         """The module."""
         defined = {function.name for function in self.functions}
         bodies = [function.text() for function in self.functions]
-        parts = [*self._globals, *bodies, *(line for name, line in self._declared.items() if name not in defined)]
+        parts = [
+            *self._globals,
+            *bodies,
+            *(line for name, line in self._declared.items() if name not in defined),
+        ]
         parts.append(f"attributes #0 = {{ {self.attributes} }}")
-        parts.extend(f"{name} = !{{{', '.join(operands)}}}" for name, operands in self._named.items())
+        parts.extend(
+            f"{name} = !{{{', '.join(operands)}}}" for name, operands in self._named.items()
+        )
         parts.extend(f"{name} = {text}" for text, name in self._metadata.items())
         return "\n".join(parts) + "\n"

@@ -71,12 +71,16 @@ def _write_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """
     f = Writer(module, objects, "grid_of", [("ptr", "grid")], "ptr")
     w = f.w
-    failed, number, sizes, checked = (w.new_block(name) for name in ("failed", "number", "sizes", "checked"))
+    failed, number, sizes, checked = (
+        w.new_block(name) for name in ("failed", "number", "sizes", "checked")
+    )
     one = native_functions.address(w, "one")
     extents = [w.alloca("ptr", 1, 8) for _ in _EXTENTS]
     for place in extents:
         w.store("ptr", one, place, 8)
-    w.branch_if(f.is_type("%grid", native_functions.address(w, "tuple")), sizes, number, likely=True)
+    w.branch_if(
+        f.is_type("%grid", native_functions.address(w, "tuple")), sizes, number, likely=True
+    )
     w.place(number)
     w.store("ptr", "%grid", extents[0], 8)
     w.branch(checked)
@@ -98,7 +102,12 @@ def _write_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
     f.need(w.emit(f"icmp ne ptr {made}, null"), failed)
     for axis, value in enumerate(found):
         f.hold(value)
-        w.store("ptr", value, w.emit(f"getelementptr i8, ptr {made}, i64 {objects.tuple_items + 8 * axis}"), 8)
+        w.store(
+            "ptr",
+            value,
+            w.emit(f"getelementptr i8, ptr {made}, i64 {objects.tuple_items + 8 * axis}"),
+            8,
+        )
     w.ret(f"ptr {made}")
     w.place(failed)
     w.call("PyErr_Clear", "void", [])
@@ -113,10 +122,14 @@ def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> N
     f = Writer(module, objects, "ask_grid", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     header, defaults = f.table_of("%seen"), f.item("%seen", ENTRY.index("defaults"))
-    checks, values, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values", "names"))
+    checks, values, count = (
+        f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values", "names")
+    )
     sources = w.gep("i32", sources_of(f, header, checks), values)
     grid = w.load("ptr", "%arguments", 8)
-    w.ret(f"ptr {call_with_names(f, grid, f.item('%seen', ENTRY.index('names')), count, sources, defaults)}")
+    w.ret(
+        f"ptr {call_with_names(f, grid, f.item('%seen', ENTRY.index('names')), count, sources, defaults)}"
+    )
 
 
 def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None:
@@ -125,13 +138,22 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     The result is a new reference to the kernel, null where something raised, ``@declined`` where
     nothing was done yet. ``given`` counts positional arguments, ``total`` all.
     """
-    parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
+    parameters = [
+        ("ptr", "self"),
+        ("ptr", "seen"),
+        ("ptr", "arguments"),
+        ("i64", "given"),
+        ("i64", "total"),
+        ("ptr", "keywords"),
+    ]
     f = Writer(module, objects, "start", parameters, "ptr")
     w = f.w
     raised, declined = w.new_block("raised"), w.new_block("declined")
     asked, plain, sized = w.new_block("asked"), w.new_block("plain"), w.new_block("sized")
     grid = w.load("ptr", "%arguments", 8)
-    is_plain = w.emit(f"or i1 {f.is_type(grid, native_functions.address(w, 'tuple'))}, {f.is_type(grid, native_functions.address(w, 'int'))}")
+    is_plain = w.emit(
+        f"or i1 {f.is_type(grid, native_functions.address(w, 'tuple'))}, {f.is_type(grid, native_functions.address(w, 'int'))}"
+    )
     w.branch_if(is_plain, plain, asked, likely=True)
 
     w.place(plain)
@@ -155,7 +177,9 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     w.place(joined)
     answer = w.phi("ptr", ((said, before), (as_tuple, listed)))
     odd, found = w.new_block("odd"), w.new_block("found")
-    is_plain = w.emit(f"or i1 {f.is_type(answer, native_functions.address(w, 'tuple'))}, {f.is_type(answer, native_functions.address(w, 'int'))}")
+    is_plain = w.emit(
+        f"or i1 {f.is_type(answer, native_functions.address(w, 'tuple'))}, {f.is_type(answer, native_functions.address(w, 'int'))}"
+    )
     f.need(is_plain, odd)
     asked_sizes = w.emit(f"call ptr @grid_of(ptr {answer})")
     w.branch_if(w.emit(f"icmp ne ptr {asked_sizes}, null"), found, odd, likely=True)
@@ -163,10 +187,19 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     w.place(odd)
     copy = w.alloca("ptr", MAX_ARGUMENTS, 8)
     with w.loop("1", "%total", 1) as loop:
-        w.store("ptr", w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8), w.gep("ptr", copy, loop.index), 8)
+        w.store(
+            "ptr",
+            w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8),
+            w.gep("ptr", copy, loop.index),
+            8,
+        )
     w.store("ptr", answer, copy, 8)
     python = f.item("%self", BOUND.index("python"))
-    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", python), ("ptr", copy), ("i64", "%given"), ("ptr", "%keywords")])
+    result = w.call(
+        "PyObject_Vectorcall",
+        "ptr",
+        [("ptr", python), ("ptr", copy), ("i64", "%given"), ("ptr", "%keywords")],
+    )
     f.drop(answer)
     w.ret(f"ptr {result}")
     w.place(found)
@@ -176,18 +209,28 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     w.place(sized)
     sizes = w.phi("ptr", ((given_sizes, plain), (asked_sizes, found)))
     header = f.table_of("%seen")
-    checks, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values"))
+    checks, count = (
+        f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values")
+    )
     sources = sources_of(f, header, checks)
     values = w.call("PyTuple_New", "ptr", [("i64", count)])
     unsized = w.new_block("unsized")
     f.need(w.emit(f"icmp ne ptr {values}, null"), unsized)
-    items, defaults = w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}"), f.item("%seen", ENTRY.index("defaults"))
+    items, defaults = (
+        w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}"),
+        f.item("%seen", ENTRY.index("defaults")),
+    )
     pick_all(f, sources, count, defaults, items)
     call = w.alloca("ptr", 4, 8)
     for position, value in enumerate((sizes, native_functions.address(w, "none"), values), 1):
         w.store("ptr", value, w.gep("ptr", call, position), 8)
     launcher = f.item("%seen", ENTRY.index("launcher"))
-    arguments = [("ptr", launcher), ("ptr", w.gep("ptr", call, 1)), ("i64", str(3 + native_functions.ARGUMENTS_OFFSET)), ("ptr", "null")]
+    arguments = [
+        ("ptr", launcher),
+        ("ptr", w.gep("ptr", call, 1)),
+        ("i64", str(3 + native_functions.ARGUMENTS_OFFSET)),
+        ("ptr", "null"),
+    ]
     result = w.call("PyObject_Vectorcall", "ptr", arguments)
     f.drop(sizes, values)
     f.need(w.emit(f"icmp ne ptr {result}, null"), raised)

@@ -122,7 +122,9 @@ class Header(ctypes.Structure):
     )
 
 
-def table(given: int, keywords: int, checks: Sequence[Check], values: Sequence[int], names: Sequence[int]) -> bytes:
+def table(
+    given: int, keywords: int, checks: Sequence[Check], values: Sequence[int], names: Sequence[int]
+) -> bytes:
     """The table of an entry."""
     header = Header(given, keywords, len(checks), len(values), len(names))
     sources = (ctypes.c_uint32 * (len(values) + len(names)))(*values, *names)
@@ -142,13 +144,23 @@ class Writer:
     """A function being written, with the ways to read objects."""
 
     def __init__(
-        self, module: ModuleWriter, objects: native_functions.Layout, name: str, parameters: Sequence[tuple[str, str]], result: str, linkage: str = "internal"
+        self,
+        module: ModuleWriter,
+        objects: native_functions.Layout,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        result: str,
+        linkage: str = "internal",
     ):
         self.w: FunctionWriter = module.function(name, parameters, result, linkage=linkage)
         self.objects = objects
 
     def at(self, base: str, offset: int, type_: str = "ptr") -> str:
-        return self.w.load(type_, self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 4 if type_ == "i32" else 8)
+        return self.w.load(
+            type_,
+            self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"),
+            4 if type_ == "i32" else 8,
+        )
 
     def item(self, values: str, position: int) -> str:
         return self.at(values, self.objects.tuple_items + 8 * position)
@@ -161,7 +173,9 @@ class Writer:
         return self.w.emit(f"icmp eq ptr {self.at(value, self.objects.type_offset)}, {type_}")
 
     def table_of(self, entry: str) -> str:
-        return self.w.emit(f"getelementptr i8, ptr {self.item(entry, _ENTRY.index('table'))}, i64 {self.objects.bytes_data}")
+        return self.w.emit(
+            f"getelementptr i8, ptr {self.item(entry, _ENTRY.index('table'))}, i64 {self.objects.bytes_data}"
+        )
 
     def need(self, condition: str, otherwise: BasicBlock) -> None:
         fine = self.w.new_block("fine")
@@ -186,8 +200,13 @@ class Writer:
 def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
     """Return whether a number is of an :class:`Divisibility`."""
     divisible = w.emit(f"icmp eq i64 {w.emit(f'and i64 {value}, 15')}, 0")
-    found = w.emit(f"select i1 {divisible}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}")
-    same, unasked = w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"), w.emit(f"icmp eq i64 {wanted}, {int(Divisibility.ANY)}")
+    found = w.emit(
+        f"select i1 {divisible}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}"
+    )
+    same, unasked = (
+        w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"),
+        w.emit(f"icmp eq i64 {wanted}, {int(Divisibility.ANY)}"),
+    )
     return w.emit(f"or i1 {same}, {unasked}")
 
 
@@ -200,7 +219,9 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     w = f.w
     failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
     blocks = {condition: w.new_block(condition.name.lower()) for condition in CheckKind}
-    cases = " ".join(f"i32 {int(condition)}, label %{block.label}" for condition, block in blocks.items())
+    cases = " ".join(
+        f"i32 {int(condition)}, label %{block.label}" for condition, block in blocks.items()
+    )
     a, b, c, d = (f.at("%check", getattr(Check, name).offset, "i64") for name in "abcd")
     kind = f.at("%check", Check.condition.offset, "i32")
     w.current.terminator = f"  switch i32 {kind}, label %{failed.label} [ {cases} ]"
@@ -232,21 +253,31 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
     handle = w.emit(f"getelementptr i8, ptr %object, i64 {TENSOR_OFFSET}")
     device_kind = w.emit(f"trunc i64 {w.emit(f'lshr i64 {b}, 32')} to i32")
-    for fact, wanted in (("dtype", w.emit(f"trunc i64 {b} to i32")), ("device_kind", device_kind), ("device_index", w.emit(f"trunc i64 {c} to i32"))):
+    for fact, wanted in (
+        ("dtype", w.emit(f"trunc i64 {b} to i32")),
+        ("device_kind", device_kind),
+        ("device_index", w.emit(f"trunc i64 {c} to i32")),
+    ):
         w.store("i64", "0", slot, 8)
-        status = w.emit(f"call i32 {native_functions.address(w, f'tensor_{fact}')}(ptr {handle}, ptr {slot})")
+        status = w.emit(
+            f"call i32 {native_functions.address(w, f'tensor_{fact}')}(ptr {handle}, ptr {slot})"
+        )
         f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
         f.need(w.emit(f"icmp eq i32 {w.load('i32', slot, 8)}, {wanted}"), failed)
     unread = w.new_block("unread")
     f.need(w.emit(f"icmp ne i64 {d}, {int(Divisibility.UNREAD)}"), unread)
-    status = w.emit(f"call i32 {native_functions.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
+    status = w.emit(
+        f"call i32 {native_functions.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})"
+    )
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     pointer = w.load("i64", slot, 8)
     # Only a tensor without elements may lie nowhere; Python raises for others.
     nowhere, somewhere = w.new_block("nowhere"), w.new_block("somewhere")
     w.branch_if(w.emit(f"icmp ne i64 {pointer}, 0"), somewhere, nowhere, likely=True)
     w.place(nowhere)
-    status = w.emit(f"call i32 {native_functions.address(w, 'tensor_elements')}(ptr {handle}, ptr {slot})")
+    status = w.emit(
+        f"call i32 {native_functions.address(w, 'tensor_elements')}(ptr {handle}, ptr {slot})"
+    )
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     f.need(w.emit(f"icmp eq i64 {w.load('i64', slot, 8)}, 0"), failed)
     w.branch(somewhere)
@@ -271,7 +302,11 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
 
     w.place(blocks[CheckKind.BASE])
     f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
-    base = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native_functions.address(w, "base_name"))])
+    base = w.call(
+        "PyObject_GetAttr",
+        "ptr",
+        [("ptr", "%object"), ("ptr", native_functions.address(w, "base_name"))],
+    )
     without = w.new_block("without")
     f.need(w.emit(f"icmp ne ptr {base}, null"), without)
     fits = w.emit(f"call i1 @holds(ptr {w.emit(f'inttoptr i64 {b} to ptr')}, ptr {base})")
@@ -284,7 +319,9 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
     w.place(blocks[CheckKind.EQUAL])
     expected = w.emit(f"inttoptr i64 {a} to ptr")
     f.need(f.is_type("%object", f.at(expected, objects.type_offset)), failed)
-    same = w.call("PyObject_RichCompareBool", "i32", [("ptr", "%object"), ("ptr", expected), ("i32", "2")])
+    same = w.call(
+        "PyObject_RichCompareBool", "i32", [("ptr", "%object"), ("ptr", expected), ("i32", "2")]
+    )
     give_equal(w.emit(f"sext i32 {same} to i64"), "1")
 
     f.give_false(failed)
@@ -305,13 +342,22 @@ def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> 
     """
     f = Writer(module, objects, "described", [("ptr", "wanted"), ("ptr", "object")], "i1")
     w = f.w
-    failed, dropped, held, number = w.new_block("failed"), w.new_block("dropped"), w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)
+    failed, dropped, held, number = (
+        w.new_block("failed"),
+        w.new_block("dropped"),
+        w.alloca("ptr", 1, 8),
+        w.alloca("i64", 1, 8),
+    )
 
     def wanted(name: str) -> str:
         return f.at("%wanted", getattr(Described, name).offset, "i64")
 
     def attribute(name: str) -> str:
-        found = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native_functions.address(w, f"{name}_name"))])
+        found = w.call(
+            "PyObject_GetAttr",
+            "ptr",
+            [("ptr", "%object"), ("ptr", native_functions.address(w, f"{name}_name"))],
+        )
         f.need(w.emit(f"icmp ne ptr {found}, null"), failed)
         w.store("ptr", found, held, 8)
         return found
@@ -331,18 +377,27 @@ def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> 
     f.need(f.is_type(last, native_functions.address(w, "int")), dropped)
     f.need(w.emit(f"call i1 @read_signed(ptr {last}, ptr {number})"), dropped)
     rest = w.emit(f"srem i64 {w.load('i64', number, 8)}, {wanted('divisor')}")
-    whole = w.emit(f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}")
+    whole = w.emit(
+        f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}"
+    )
     f.need(w.emit(f"icmp eq i64 {whole}, {wanted('whole')}"), dropped)
     f.drop(shape)
     blocks = attribute("block_shape")
     f.need(f.is_type(blocks, native_functions.address(w, "list")), dropped)
     known = as_pointer("block_shape")
     count = w.call("PyList_Size", "i64", [("ptr", blocks)])
-    f.need(w.emit(f"icmp eq i64 {count}, {w.call('PyList_Size', 'i64', [('ptr', known)])}"), dropped)
+    f.need(
+        w.emit(f"icmp eq i64 {count}, {w.call('PyList_Size', 'i64', [('ptr', known)])}"), dropped
+    )
     with w.loop("0", count, 1) as loop:
-        item, expected = (w.call("PyList_GetItem", "ptr", [("ptr", listed), ("i64", loop.index)]) for listed in (blocks, known))
+        item, expected = (
+            w.call("PyList_GetItem", "ptr", [("ptr", listed), ("i64", loop.index)])
+            for listed in (blocks, known)
+        )
         f.need(f.is_type(item, native_functions.address(w, "int")), dropped)
-        same = w.call("PyObject_RichCompareBool", "i32", [("ptr", item), ("ptr", expected), ("i32", "2")])
+        same = w.call(
+            "PyObject_RichCompareBool", "i32", [("ptr", item), ("ptr", expected), ("i32", "2")]
+        )
         f.need(w.emit(f"icmp eq i32 {same}, 1"), dropped)
     f.drop(blocks)
     base = attribute("base")
@@ -360,24 +415,45 @@ def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> 
 
 def _write_matches(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """Write ``matches(seen, arguments, given, keywords, named, choice)``: match call and entry."""
-    parameters = [("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords"), ("i64", "named"), ("ptr", "choice")]
+    parameters = [
+        ("ptr", "seen"),
+        ("ptr", "arguments"),
+        ("i64", "given"),
+        ("ptr", "keywords"),
+        ("i64", "named"),
+        ("ptr", "choice"),
+    ]
     f = Writer(module, objects, "matches", parameters, "i1")
     w = f.w
     failed = w.new_block("failed")
     header = f.table_of("%seen")
     for name, value in (("given", "%given"), ("keywords", "%named")):
-        f.need(w.emit(f"icmp eq i64 {f.at(header, getattr(Header, name).offset, 'i64')}, {value}"), failed)
+        f.need(
+            w.emit(f"icmp eq i64 {f.at(header, getattr(Header, name).offset, 'i64')}, {value}"),
+            failed,
+        )
     f.need(w.emit(f"icmp eq ptr {f.item('%seen', _ENTRY.index('choice'))}, %choice"), failed)
     expected = f.item("%seen", _ENTRY.index("keywords"))
     with w.loop("0", "%named", 1) as loop:
-        pair = (w.gep("ptr", w.emit(f"getelementptr i8, ptr {names}, i64 {objects.tuple_items}"), loop.index) for names in (expected, "%keywords"))
+        pair = (
+            w.gep(
+                "ptr",
+                w.emit(f"getelementptr i8, ptr {names}, i64 {objects.tuple_items}"),
+                loop.index,
+            )
+            for names in (expected, "%keywords")
+        )
         wanted, given = (w.load("ptr", name, 8) for name in pair)
         with w.when(w.emit(f"icmp ne ptr {wanted}, {given}"), likely=False):
-            same = w.call("PyObject_RichCompareBool", "i32", [("ptr", wanted), ("ptr", given), ("i32", "2")])
+            same = w.call(
+                "PyObject_RichCompareBool", "i32", [("ptr", wanted), ("ptr", given), ("i32", "2")]
+            )
             f.need(w.emit(f"icmp eq i32 {same}, 1"), failed)
     checks = w.emit(f"getelementptr i8, ptr {header}, i64 {ctypes.sizeof(Header)}")
     with w.loop("0", f.at(header, Header.checks.offset, "i64"), 1) as loop:
-        check = w.emit(f"getelementptr [{ctypes.sizeof(Check)} x i8], ptr {checks}, i64 {loop.index}")
+        check = w.emit(
+            f"getelementptr [{ctypes.sizeof(Check)} x i8], ptr {checks}, i64 {loop.index}"
+        )
         source = w.emit(f"zext i32 {f.at(check, Check.source.offset, 'i32')} to i64")
         value = w.load("ptr", w.gep("ptr", "%arguments", source), 8)
         held = w.new_block("held")
@@ -385,10 +461,17 @@ def _write_matches(module: ModuleWriter, objects: native_functions.Layout) -> No
             # most of many arguments are small integers: they take no call
             integer, other = w.new_block("integer"), w.new_block("other")
             condition = f.at(check, Check.condition.offset, "i32")
-            w.branch_if(w.emit(f"icmp eq i32 {condition}, {int(CheckKind.INTEGER)}"), integer, other)
+            w.branch_if(
+                w.emit(f"icmp eq i32 {condition}, {int(CheckKind.INTEGER)}"), integer, other
+            )
             w.place(integer)
             number = read_short_integer(w, objects, value, other)
-            _need_number(f, number, [f.at(check, getattr(Check, name).offset, "i64") for name in "abcd"], failed)
+            _need_number(
+                f,
+                number,
+                [f.at(check, getattr(Check, name).offset, "i64") for name in "abcd"],
+                failed,
+            )
             w.branch(held)
             w.place(other)
         f.need(w.emit(f"call i1 @holds(ptr {check}, ptr {value})"), failed)
@@ -427,7 +510,9 @@ def pick_all(f: Writer, sources: str, count: str, defaults: str, items: str) -> 
         w.store("ptr", value, w.gep("ptr", items, loop.index), 8)
 
 
-def call_with_names(f: Writer, function: str, names: str, count: str, sources: str, defaults: str) -> str:
+def call_with_names(
+    f: Writer, function: str, names: str, count: str, sources: str, defaults: str
+) -> str:
     """Call a function with a dict of the objects that ``count`` sources name.
 
     The names are those of a tuple. The result is a new reference; null where the function raises.
@@ -445,7 +530,16 @@ def call_with_names(f: Writer, function: str, names: str, count: str, sources: s
     call = w.alloca("ptr", 2, 8)
     given = w.gep("ptr", call, 1)  # behind the word that a callee may use
     w.store("ptr", by_name, given, 8)
-    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", function), ("ptr", given), ("i64", str(1 + native_functions.ARGUMENTS_OFFSET)), ("ptr", "null")])
+    result = w.call(
+        "PyObject_Vectorcall",
+        "ptr",
+        [
+            ("ptr", function),
+            ("ptr", given),
+            ("i64", str(1 + native_functions.ARGUMENTS_OFFSET)),
+            ("ptr", "null"),
+        ],
+    )
     f.drop(by_name)
     before = w.current
     w.branch(called)
@@ -461,10 +555,18 @@ def call_with_names(f: Writer, function: str, names: str, count: str, sources: s
 def sources_of(f: Writer, header: str, checks: str) -> str:
     """Where a table's sources begin."""
     size = f.w.emit(f"mul i64 {checks}, {ctypes.sizeof(Check)}")
-    return f.w.emit(f"getelementptr i8, ptr {header}, i64 {f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}")
+    return f.w.emit(
+        f"getelementptr i8, ptr {header}, i64 {f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}"
+    )
 
 
-def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, name: str, start: str, bound: tuple[str, ...]) -> None:
+def write_entry_search(
+    module: ModuleWriter,
+    objects: native_functions.Layout,
+    name: str,
+    start: str,
+    bound: tuple[str, ...],
+) -> None:
     """Write the builtin function ``name``: search the entries for one that describes the call.
 
     The function ``start`` starts that entry; without one, Python is called.
@@ -472,7 +574,14 @@ def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, n
     Args:
         bound: the items of what the function is bound to.
     """
-    f = Writer(module, objects, name, [("ptr", "self"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords")], "ptr", "")
+    f = Writer(
+        module,
+        objects,
+        name,
+        [("ptr", "self"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords")],
+        "ptr",
+        "",
+    )
     w = f.w
     slow, named, counted = w.new_block("slow"), w.new_block("named"), w.new_block("counted")
     f.need(w.emit("icmp sgt i64 %given, 0"), slow)
@@ -490,17 +599,25 @@ def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, n
     f.need(w.emit(f"icmp sle i64 {total}, {MAX_ARGUMENTS}"), slow)
     choice_place = w.alloca("ptr", 1, 8)
     w.store("ptr", "null", choice_place, 8)
-    status = w.call("PyContextVar_Get", "i32", [("ptr", f.item("%self", bound.index("choice"))), ("ptr", "null"), ("ptr", choice_place)])
+    status = w.call(
+        "PyContextVar_Get",
+        "i32",
+        [("ptr", f.item("%self", bound.index("choice"))), ("ptr", "null"), ("ptr", choice_place)],
+    )
     unchosen = w.new_block("unchosen")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), unchosen)
     choice = w.load("ptr", choice_place, 8)
     f.drop(choice)  # only compared from here on, with what entries hold
-    entries = w.call("PyList_GetItem", "ptr", [("ptr", f.item("%self", bound.index("entries"))), ("i64", "0")])
+    entries = w.call(
+        "PyList_GetItem", "ptr", [("ptr", f.item("%self", bound.index("entries"))), ("i64", "0")]
+    )
     items = w.emit(f"getelementptr i8, ptr {entries}, i64 {objects.tuple_items}")
     hit = w.new_block("hit")
     with w.loop("0", f.size(entries), 1) as loop:
         entry = w.load("ptr", w.gep("ptr", items, loop.index), 8)
-        operands = f"ptr {entry}, ptr %arguments, i64 {total}, ptr %keywords, i64 {keywords}, ptr {choice}"
+        operands = (
+            f"ptr {entry}, ptr %arguments, i64 {total}, ptr %keywords, i64 {keywords}, ptr {choice}"
+        )
         following = w.new_block("following")
         w.branch_if(w.emit(f"call i1 @matches({operands})"), hit, following)
         w.place(following)
@@ -508,7 +625,9 @@ def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, n
 
     w.place(hit)
     f.hold(entry)  # another thread may replace it meanwhile
-    result = w.emit(f"call ptr @{start}(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, ptr %keywords)")
+    result = w.emit(
+        f"call ptr @{start}(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, ptr %keywords)"
+    )
     f.drop(entry)
     done = w.new_block("done")
     w.branch_if(w.emit(f"icmp eq ptr {result}, @declined"), slow, done, likely=False)
@@ -519,4 +638,6 @@ def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, n
     w.ret("ptr null")
     w.place(slow)
     python = f.item("%self", bound.index("python"))
-    w.ret(f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}")
+    w.ret(
+        f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}"
+    )

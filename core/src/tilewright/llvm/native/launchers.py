@@ -33,7 +33,13 @@ class LauncherFrame:
         stream: an object.
     """
 
-    def __init__(self, objects: native_functions.Layout, context: type[ctypes.Structure], *, host_arrays: bool = True) -> None:
+    def __init__(
+        self,
+        objects: native_functions.Layout,
+        context: type[ctypes.Structure],
+        *,
+        host_arrays: bool = True,
+    ) -> None:
         """Begin a launcher.
 
         Args:
@@ -44,14 +50,26 @@ class LauncherFrame:
         self.objects, self._context_type = objects, context
         self.module = ModuleWriter("nounwind")
         write_readers(self.module, objects, host_arrays=host_arrays)
-        w = self.w = self.module.function("launch", [("ptr", "self"), ("ptr", "arguments"), ("i64", "given")], "ptr")
+        w = self.w = self.module.function(
+            "launch", [("ptr", "self"), ("ptr", "arguments"), ("i64", "given")], "ptr"
+        )
         self._slow = w.new_block("slow")
         self.need(w.emit("icmp eq i64 %given, 3"))
-        self._context = w.emit(f"getelementptr i8, ptr {self.item('%self', CONTEXT)}, i64 {objects.bytes_data}")
-        self.grid, self.stream, self._values = w.load("ptr", "%arguments", 8), self.at("%arguments", 8), self.at("%arguments", 16)
+        self._context = w.emit(
+            f"getelementptr i8, ptr {self.item('%self', CONTEXT)}, i64 {objects.bytes_data}"
+        )
+        self.grid, self.stream, self._values = (
+            w.load("ptr", "%arguments", 8),
+            self.at("%arguments", 8),
+            self.at("%arguments", 16),
+        )
         self.count = self.field("count")
         for values, size in ((self.grid, "3"), (self._values, self.count)):
-            self.need(w.emit(f"icmp eq ptr {self.at(values, objects.type_offset)}, {native_functions.address(w, 'tuple')}"))
+            self.need(
+                w.emit(
+                    f"icmp eq ptr {self.at(values, objects.type_offset)}, {native_functions.address(w, 'tuple')}"
+                )
+            )
             self.need(w.emit(f"icmp eq i64 {self.at(values, objects.size, 'i64')}, {size}"))
 
     def need(self, condition: str) -> None:
@@ -62,7 +80,11 @@ class LauncherFrame:
 
     def at(self, base: str, offset: int, type_: str = "ptr") -> str:
         """Load the value ``offset`` bytes behind an address."""
-        return self.w.load(type_, self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 4 if type_ == "i32" else 8)
+        return self.w.load(
+            type_,
+            self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"),
+            4 if type_ == "i32" else 8,
+        )
 
     def item(self, values: str, position: int) -> str:
         """An item of a tuple."""
@@ -74,7 +96,9 @@ class LauncherFrame:
 
     def extent(self, axis: int, limit: int, into: str) -> str:
         """Return the grid's extent along an axis, an i64 of 1 to ``limit``, stored to ``into``."""
-        self.need(self.w.emit(f"call i1 @read_signed(ptr {self.item(self.grid, axis)}, ptr {into})"))
+        self.need(
+            self.w.emit(f"call i1 @read_signed(ptr {self.item(self.grid, axis)}, ptr {into})")
+        )
         extent = self.w.load("i64", into, 8)
         # an empty or negative extent, or one that is too large, is the Python launcher's business
         self.need(self.w.emit(f"icmp ult i64 {self.w.emit(f'sub i64 {extent}, 1')}, {limit}"))
@@ -82,7 +106,11 @@ class LauncherFrame:
 
     def read_values(self, slots: str) -> None:
         """Read the kernel's arguments into 8-byte slots."""
-        self.need(self.w.emit(f"call i1 @read_values(ptr {self._values}, ptr {self.field('kinds', 'ptr')}, i64 {self.count}, ptr {slots})"))
+        self.need(
+            self.w.emit(
+                f"call i1 @read_values(ptr {self._values}, ptr {self.field('kinds', 'ptr')}, i64 {self.count}, ptr {slots})"
+            )
+        )
 
     def finish(self, ok: str, words: Sequence[str]) -> str:
         """End the launcher, and return the module's text.
@@ -95,8 +123,13 @@ class LauncherFrame:
         w.branch_if(ok, fine, failed, likely=True)
         w.place(failed)
         self.module.declare("PyObject_CallFunction", "ptr", ("ptr", "ptr", "..."))
-        form, listed = self.module.string(b"i" * len(words)), ", ".join(f"i32 {word}" for word in words)
-        raised = w.emit(f"call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr {self.item('%self', RAISE_FAILURE)}, ptr {form}, {listed})")
+        form, listed = (
+            self.module.string(b"i" * len(words)),
+            ", ".join(f"i32 {word}" for word in words),
+        )
+        raised = w.emit(
+            f"call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr {self.item('%self', RAISE_FAILURE)}, ptr {form}, {listed})"
+        )
         w.ret(f"ptr {raised}")
         w.place(fine)
         none = native_functions.address(w, "none")
@@ -104,5 +137,7 @@ class LauncherFrame:
         w.ret(f"ptr {none}")
         w.place(self._slow)
         python = self.item("%self", PYTHON_LAUNCHER)
-        w.ret(f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', 'null')])}")
+        w.ret(
+            f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', 'null')])}"
+        )
         return self.module.text()

@@ -76,15 +76,36 @@ def layout() -> Layout | None:
 
     None where it is not the one this module can read.
     """
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8:
+    if (
+        sys.implementation.name != "cpython"
+        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or struct.calcsize("P") != 8
+    ):
         return None
     import numpy as np
 
     header = object.__basicsize__
     # Of an array, in NumPy's stable ABI: address, rank, shape, strides, base, element type, flags.
     at, digit, plain_counts = header, header + 8, sys.version_info < (3, 12)
-    found = Layout(header - 8, header, tuple.__basicsize__, header, bytes.__basicsize__ - 1, at, at + 40, at + 48, digit, _int_signs(at, digit), plain_counts)
-    items, number, text, array = (object(), 1, "two"), 2.5e-300, b"\x01" * 8 + b"tilewright", np.arange(5, dtype=np.int8)[2:]
+    found = Layout(
+        header - 8,
+        header,
+        tuple.__basicsize__,
+        header,
+        bytes.__basicsize__ - 1,
+        at,
+        at + 40,
+        at + 48,
+        digit,
+        _int_signs(at, digit),
+        plain_counts,
+    )
+    items, number, text, array = (
+        (object(), 1, "two"),
+        2.5e-300,
+        b"\x01" * 8 + b"tilewright",
+        np.arange(5, dtype=np.int8)[2:],
+    )
     frozen = np.frombuffer(text, np.uint8).reshape(3, 6).T
     checks = (
         *((_word(id(x) + found.type_offset), id(type(x))) for x in (items, number, text, array, 5)),
@@ -111,7 +132,24 @@ _INT_SIGNS: Final[dict[str, Callable[[int], tuple[bool, int]]]] = {
 def _int_signs(word: int, digit: int) -> str:
     """The form of this interpreter's ints, verified on some; see :attr:`Layout.int_signs`."""
     most = 2**sys.int_info.bits_per_digit - 1
-    numbers = [0, 1, -1, 5, -7, 300, -300, most, -most, most + 1, -most - 1, 2**40, -(2**40), 2**62, 2**64, -(2**64)]
+    numbers = [
+        0,
+        1,
+        -1,
+        5,
+        -7,
+        300,
+        -300,
+        most,
+        -most,
+        most + 1,
+        -most - 1,
+        2**40,
+        -(2**40),
+        2**62,
+        2**64,
+        -(2**64),
+    ]
 
     def fits(form: Callable[[int], tuple[bool, int]]) -> bool:
         for number in numbers:
@@ -128,10 +166,17 @@ def _int_signs(word: int, digit: int) -> str:
 
 
 class _MethodDefinition(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
 
 
-def make_builtin(address: int, name: str, self_object: object, keep: object = None, *, keywords: bool = False) -> Callable[..., Any]:
+def make_builtin(
+    address: int, name: str, self_object: object, keep: object = None, *, keywords: bool = False
+) -> Callable[..., Any]:
     """Make a builtin function that runs native code.
 
     The code is ``PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``, with
@@ -142,8 +187,13 @@ def make_builtin(address: int, name: str, self_object: object, keep: object = No
     kept alive for the rest of the process, since the function may be.
     """
     create = ctypes.pythonapi.PyCFunction_NewEx
-    create.argtypes, create.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object), ctypes.py_object
-    definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL | (_METH_KEYWORDS if keywords else 0), None)
+    create.argtypes, create.restype = (
+        (ctypes.c_void_p, ctypes.py_object, ctypes.py_object),
+        ctypes.py_object,
+    )
+    definition = _MethodDefinition(
+        name.encode(), address, _METH_FASTCALL | (_METH_KEYWORDS if keywords else 0), None
+    )
     function: Callable[..., Any] = create(ctypes.addressof(definition), self_object, None)
     _definitions.append((definition, keep))
     return function
@@ -157,10 +207,37 @@ _definitions: list[tuple[_MethodDefinition, object]] = []
 
 #: Entries of ``@addresses``.
 ADDRESSES: Final = (
-    *("none", "false", "one", "tuple", "list", "dict", "int", "float", "array", "data_ptr_name", "writable_address"),
+    *(
+        "none",
+        "false",
+        "one",
+        "tuple",
+        "list",
+        "dict",
+        "int",
+        "float",
+        "array",
+        "data_ptr_name",
+        "writable_address",
+    ),
     *("base_name", "shape_name", "strides_name", "block_shape_name", "padding_name"),
-    *("cache_name", "configs_name", "measures_one_name", "best_config_name", "fn_name", "launch_function_name"),
-    *("tensor", "parameter", "tensor_pointer", "tensor_dtype", "tensor_device_kind", "tensor_device_index", "tensor_elements"),
+    *(
+        "cache_name",
+        "configs_name",
+        "measures_one_name",
+        "best_config_name",
+        "fn_name",
+        "launch_function_name",
+    ),
+    *(
+        "tensor",
+        "parameter",
+        "tensor_pointer",
+        "tensor_dtype",
+        "tensor_device_kind",
+        "tensor_device_index",
+        "tensor_elements",
+    ),
 )
 
 
@@ -195,7 +272,20 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
 
 
 #: Names that are looked up in objects.
-_NAMES: Final = ("data_ptr", "base", "shape", "strides", "block_shape", "padding", "cache", "configs", "measures_one", "best_config", "fn", "launch_function")
+_NAMES: Final = (
+    "data_ptr",
+    "base",
+    "shape",
+    "strides",
+    "block_shape",
+    "padding",
+    "cache",
+    "configs",
+    "measures_one",
+    "best_config",
+    "fn",
+    "launch_function",
+)
 _ATTRIBUTES: Final = tuple(map(sys.intern, _NAMES))
 
 #: Where the C++ tensor is in a PyTorch tensor object.
@@ -239,15 +329,25 @@ def _tensor_functions() -> dict[str, Any]:
     try:
         from pathlib import Path
 
-        library = ctypes.CDLL(str(next((Path(torch.__file__ or "").parent / "lib").glob("libtorch_cpu.*"))))
+        library = ctypes.CDLL(
+            str(next((Path(torch.__file__ or "").parent / "lib").glob("libtorch_cpu.*")))
+        )
         functions = {entry: getattr(library, name) for entry, name in _FACTS.items()}
-        tensors = [torch.zeros(3), torch.zeros(4, 4)[1:], torch.nn.Parameter(torch.zeros(2)), torch.zeros(2, dtype=torch.int8)]
+        tensors = [
+            torch.zeros(3),
+            torch.zeros(4, 4)[1:],
+            torch.nn.Parameter(torch.zeros(2)),
+            torch.zeros(2, dtype=torch.int8),
+        ]
         # The word must be the tensor's implementation in each, and the library must read the right
         # facts through it.
         if any(_word(id(tensor) + TENSOR_OFFSET) != tensor._cdata for tensor in tensors):
             return {}
         for tensor in tensors:
-            if _ask(functions["tensor_pointer"], tensor) != tensor.data_ptr() or _ask(functions["tensor_device_kind"], tensor) != 0:
+            if (
+                _ask(functions["tensor_pointer"], tensor) != tensor.data_ptr()
+                or _ask(functions["tensor_device_kind"], tensor) != 0
+            ):
                 return {}
             if _ask(functions["tensor_elements"], tensor) != tensor.numel():
                 return {}
@@ -265,7 +365,10 @@ def _tensor_entries() -> dict[str, int]:
     if not functions:
         return {}
     torch = sys.modules["torch"]
-    entries = {entry: ctypes.cast(function, ctypes.c_void_p).value or 0 for entry, function in functions.items()}
+    entries = {
+        entry: ctypes.cast(function, ctypes.c_void_p).value or 0
+        for entry, function in functions.items()
+    }
     return {"tensor": id(torch.Tensor), "parameter": id(torch.nn.Parameter), **entries}
 
 
@@ -279,7 +382,10 @@ def tensor_facts(tensor: Any) -> TensorFacts | None:
         return None
     functions = _tensor_functions()
     try:
-        dtype, kind, index = (_ask(functions[entry], tensor) for entry in ("tensor_dtype", "tensor_device_kind", "tensor_device_index"))
+        dtype, kind, index = (
+            _ask(functions[entry], tensor)
+            for entry in ("tensor_dtype", "tensor_device_kind", "tensor_device_index")
+        )
     except RuntimeError:
         return None
     return TensorFacts(*(ctypes.c_int32(code).value for code in (dtype, kind, index)))
@@ -288,7 +394,11 @@ def tensor_facts(tensor: Any) -> TensorFacts | None:
 def _tensor_addresses() -> dict[str, int]:
     torch = sys.modules.get("torch")
     # a module that is still being imported is asked again later
-    return _tensor_entries() if torch is not None and hasattr(torch, "nn") and hasattr(torch, "zeros") else {}
+    return (
+        _tensor_entries()
+        if torch is not None and hasattr(torch, "nn") and hasattr(torch, "zeros")
+        else {}
+    )
 
 
 def declare_addresses(module: ModuleWriter) -> None:

@@ -27,7 +27,15 @@ from tilewright.llvm.native.native_functions import (
 
 #: How a value becomes a slot: a pointer's address, of an array that may be stored to where the
 #: pointer is stored through; an integer, signed or not; the bits of a double or of a float; 0 or 1.
-KINDS: Final[dict[str, bytes]] = {"pointer": b"p", "stored": b"w", "signed": b"i", "unsigned": b"u", "f64": b"d", "f32": b"f", "boolean": b"b"}
+KINDS: Final[dict[str, bytes]] = {
+    "pointer": b"p",
+    "stored": b"w",
+    "signed": b"i",
+    "unsigned": b"u",
+    "f64": b"d",
+    "f32": b"f",
+    "boolean": b"b",
+}
 
 
 #: Axes of a descriptor, at the most.
@@ -46,14 +54,20 @@ class _Reader:
     """Writes one function that reads an object into ``%slot`` and returns whether it could."""
 
     def __init__(self, module: ModuleWriter, name: str, objects: Layout) -> None:
-        self.writer: FunctionWriter = module.function(name, [("ptr", "object"), ("ptr", "slot")], "i1", linkage="internal")
+        self.writer: FunctionWriter = module.function(
+            name, [("ptr", "object"), ("ptr", "slot")], "i1", linkage="internal"
+        )
         self.objects = objects
 
     def field(self, type_: str, offset: int) -> str:
-        return self.writer.load(type_, self.writer.emit(f"getelementptr i8, ptr %object, i64 {offset}"), 8)
+        return self.writer.load(
+            type_, self.writer.emit(f"getelementptr i8, ptr %object, i64 {offset}"), 8
+        )
 
     def has_type(self, type_name: str) -> str:
-        return self.writer.emit(f"icmp eq ptr {self.field('ptr', self.objects.type_offset)}, {address(self.writer, type_name)}")
+        return self.writer.emit(
+            f"icmp eq ptr {self.field('ptr', self.objects.type_offset)}, {address(self.writer, type_name)}"
+        )
 
     def give(self, type_: str, value: str) -> None:
         self.writer.store("i64", "0", "%slot", 8)
@@ -76,7 +90,9 @@ class _Reader:
         w.place(fine)
 
 
-def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: bool, host_arrays: bool) -> None:
+def _write_pointer(
+    module: ModuleWriter, objects: Layout, name: str, *, stored: bool, host_arrays: bool
+) -> None:
     """Write the reader of addresses.
 
     Where they are ``stored`` to, it accepts only writable memory; NumPy arrays only with
@@ -84,13 +100,25 @@ def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: 
     """
     r = _Reader(module, name, objects)
     w = r.writer
-    array, other, tensor, method = w.new_block("array"), w.new_block("other"), w.new_block("tensor"), w.new_block("method")
+    array, other, tensor, method = (
+        w.new_block("array"),
+        w.new_block("other"),
+        w.new_block("tensor"),
+        w.new_block("method"),
+    )
     w.branch_if(r.has_type("array"), array, other)
     w.place(array)
     if stored and host_arrays:
-        flags = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {objects.array_flags}"), 4)
+        flags = w.load(
+            "i32", w.emit(f"getelementptr i8, ptr %object, i64 {objects.array_flags}"), 4
+        )
         fine, frozen = w.new_block("fine"), w.new_block("frozen")
-        w.branch_if(w.emit(f"icmp ne i32 {w.emit(f'and i32 {flags}, {WRITEABLE}')}, 0"), fine, frozen, likely=True)
+        w.branch_if(
+            w.emit(f"icmp ne i32 {w.emit(f'and i32 {flags}, {WRITEABLE}')}, 0"),
+            fine,
+            frozen,
+            likely=True,
+        )
         w.place(frozen)
         w.ret("i1 false")
         w.place(fine)
@@ -122,7 +150,11 @@ def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: 
         callee, entry = function, "PyObject_Vectorcall"
     else:
         callee, entry = address(w, "data_ptr_name"), "PyObject_VectorcallMethod"
-    result = w.call(entry, "ptr", [("ptr", callee), ("ptr", receiver), ("i64", str(1 + ARGUMENTS_OFFSET)), ("ptr", "null")])
+    result = w.call(
+        entry,
+        "ptr",
+        [("ptr", callee), ("ptr", receiver), ("i64", str(1 + ARGUMENTS_OFFSET)), ("ptr", "null")],
+    )
     got, missing = w.new_block("got"), w.new_block("missing")
     w.branch_if(w.emit(f"icmp ne ptr {result}, null"), got, missing, likely=True)
     w.place(missing)
@@ -147,28 +179,44 @@ def _write_integer(module: ModuleWriter, objects: Layout, name: str, convert: st
 def _give_short_integer(r: _Reader, *, negative: bool) -> None:
     """Return an int of at most one digit, ``negative`` ones too; go on for every other object."""
     w, other = r.writer, r.writer.new_block("other")
-    w.store("i64", read_short_integer(w, r.objects, "%object", other, negative=negative), "%slot", 8)
+    w.store(
+        "i64", read_short_integer(w, r.objects, "%object", other, negative=negative), "%slot", 8
+    )
     w.ret("i1 true")
     w.place(other)
 
 
-def read_short_integer(w: FunctionWriter, objects: Layout, value: str, other: BasicBlock, *, negative: bool = True) -> str:
+def read_short_integer(
+    w: FunctionWriter, objects: Layout, value: str, other: BasicBlock, *, negative: bool = True
+) -> str:
     """Read an int of at most one digit as an i64, ``negative`` ones too.
 
     Every other object branches to ``other``. Not for a layout without ``int_signs``.
     """
 
     def at(type_: str, offset: int) -> str:
-        return w.load(type_, w.emit(f"getelementptr i8, ptr {value}, i64 {offset}"), 4 if type_ == "i32" else 8)
+        return w.load(
+            type_,
+            w.emit(f"getelementptr i8, ptr {value}, i64 {offset}"),
+            4 if type_ == "i32" else 8,
+        )
 
     exact, short = w.new_block("exact"), w.new_block("short")
-    w.branch_if(w.emit(f"icmp eq ptr {at('ptr', objects.type_offset)}, {address(w, 'int')}"), exact, other, likely=True)
+    w.branch_if(
+        w.emit(f"icmp eq ptr {at('ptr', objects.type_offset)}, {address(w, 'int')}"),
+        exact,
+        other,
+        likely=True,
+    )
     w.place(exact)
     word = at("i64", objects.size)
     if objects.int_signs == "size":
         is_short, sign = w.emit(f"icmp ult i64 {w.emit(f'add i64 {word}, 1')}, 3"), word
     else:
-        is_short, sign = w.emit(f"icmp ult i64 {word}, 16"), w.emit(f"sub i64 1, {w.emit(f'and i64 {word}, 3')}")
+        is_short, sign = (
+            w.emit(f"icmp ult i64 {word}, 16"),
+            w.emit(f"sub i64 1, {w.emit(f'and i64 {word}, 3')}"),
+        )
     if not negative:
         is_short = w.emit(f"and i1 {is_short}, {w.emit(f'icmp sge i64 {sign}, 0')}")
     w.branch_if(is_short, short, other, likely=True)
@@ -182,7 +230,9 @@ def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer:
 
     Extents and strides are lists of plain ints, as descriptors make them.
     """
-    w = module.function(name, [("ptr", "object"), ("ptr", "slot"), ("i64", "rank")], "i1", linkage="internal")
+    w = module.function(
+        name, [("ptr", "object"), ("ptr", "slot"), ("i64", "rank")], "i1", linkage="internal"
+    )
     failed, dropped = w.new_block("failed"), w.new_block("dropped")
 
     def need(condition: str, otherwise: BasicBlock) -> None:
@@ -191,12 +241,18 @@ def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer:
         w.place(fine)
 
     def attribute(attribute_name: str) -> str:
-        found = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", address(w, f"{attribute_name}_name"))])
+        found = w.call(
+            "PyObject_GetAttr",
+            "ptr",
+            [("ptr", "%object"), ("ptr", address(w, f"{attribute_name}_name"))],
+        )
         need(w.emit(f"icmp ne ptr {found}, null"), failed)
         return found
 
     def type_of(object_: str) -> str:
-        return w.load("ptr", w.emit(f"getelementptr i8, ptr {object_}, i64 {objects.type_offset}"), 8)
+        return w.load(
+            "ptr", w.emit(f"getelementptr i8, ptr {object_}, i64 {objects.type_offset}"), 8
+        )
 
     base = attribute("base")
     read = w.emit(f"call i1 @{pointer}(ptr {base}, ptr %slot)")
@@ -207,7 +263,10 @@ def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer:
         numbers = attribute(attribute_name)
         w.store("ptr", numbers, held, 8)
         need(w.emit(f"icmp eq ptr {type_of(numbers)}, {address(w, 'list')}"), dropped)
-        need(w.emit(f"icmp eq i64 {w.call('PyList_Size', 'i64', [('ptr', numbers)])}, %rank"), dropped)
+        need(
+            w.emit(f"icmp eq i64 {w.call('PyList_Size', 'i64', [('ptr', numbers)])}, %rank"),
+            dropped,
+        )
         first = w.emit(f"add i64 1, {w.emit(f'mul i64 {number}, %rank')}")
         with w.loop("0", "%rank", 1) as loop:
             item = w.call("PyList_GetItem", "ptr", [("ptr", numbers), ("i64", loop.index)])
@@ -275,7 +334,12 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
     _write_boolean(module, objects)
     _write_descriptor(module, objects, "read_descriptor", "read_pointer")
     _write_descriptor(module, objects, "read_stored_descriptor", "read_stored")
-    w = module.function("read_values", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1", linkage="internal")
+    w = module.function(
+        "read_values",
+        [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")],
+        "i1",
+        linkage="internal",
+    )
     failed = w.new_block("failed")
     items = w.emit(f"getelementptr i8, ptr %values, i64 {objects.tuple_items}")
     with w.loop("0", "%count", 1, [("i64", "0")]) as loop:
@@ -283,7 +347,11 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
         slot = w.gep("i64", "%slots", loop.values[0])
         kind = w.load("i8", w.gep("i8", "%kinds", loop.index), 1)
         blocks = {name: w.new_block(name) for name in KINDS}
-        join, read, taken = w.new_block("join"), list[tuple[str, BasicBlock]](), list[tuple[str, BasicBlock]]()
+        join, read, taken = (
+            w.new_block("join"),
+            list[tuple[str, BasicBlock]](),
+            list[tuple[str, BasicBlock]](),
+        )
         if objects.int_signs:
             # most of many values are small integers: they take no call
             small, any_value = w.new_block("small"), w.new_block("any")
@@ -294,7 +362,9 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
             taken.append(("1", w.current))
             w.branch(join)
             w.place(any_value)
-        cases = " ".join(f"i8 {KINDS[name][0]}, label %{block.label}" for name, block in blocks.items())
+        cases = " ".join(
+            f"i8 {KINDS[name][0]}, label %{block.label}" for name, block in blocks.items()
+        )
         described = w.new_block("described")
         w.current.terminator = f"  switch i8 {kind}, label %{described.label} [ {cases} ]"
         for name, block in blocks.items():
@@ -305,7 +375,9 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
         w.place(described)
         slots = w.emit(f"zext i8 {w.emit(f'and i8 {kind}, 127')} to i64")
         rank = w.emit(f"lshr i64 {slots}, 1")
-        readers = {name: w.new_block(name) for name in ("read_descriptor", "read_stored_descriptor")}
+        readers = {
+            name: w.new_block(name) for name in ("read_descriptor", "read_stored_descriptor")
+        }
         w.branch_if(w.emit(f"icmp sge i8 {kind}, 0"), *readers.values())
         for name, block in readers.items():
             w.place(block)
@@ -330,7 +402,10 @@ def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
 
     ``stored`` tells which pointers are stored through; none are without it.
     """
-    found = [kind_of(type_, is_stored) for type_, is_stored in zip(types, stored or [False] * len(types), strict=True)]
+    found = [
+        kind_of(type_, is_stored)
+        for type_, is_stored in zip(types, stored or [False] * len(types), strict=True)
+    ]
     return b"".join(found) if all(found) else None  # type: ignore[arg-type]
 
 

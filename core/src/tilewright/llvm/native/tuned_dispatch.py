@@ -46,7 +46,17 @@ ENTRY: Final = entry_items("chosen", "types", "kernel")
 #: ``known`` as long as the rest is right; ``keywords`` the names of all arguments by keyword,
 #: ``sources`` where they come from, as bytes, ``values`` what the configuration adds. ``hook`` is
 #: its ``pre_hook``, or None, which is given a dict of ``hook_names``, from ``hook_sources``.
-CHOSEN: Final = ("config", "settings", "known", "keywords", "sources", "values", "hook", "hook_names", "hook_sources")
+CHOSEN: Final = (
+    "config",
+    "settings",
+    "known",
+    "keywords",
+    "sources",
+    "values",
+    "hook",
+    "hook_names",
+    "hook_sources",
+)
 
 
 def dispatchers_ir(objects: Layout) -> str:
@@ -67,7 +77,11 @@ class _TunedWriter(Writer):
 
         Without it, branch to ``otherwise`` with an exception set.
         """
-        found = self.w.call("PyObject_GetAttr", "ptr", [("ptr", object_), ("ptr", native_functions.address(self.w, f"{name}_name"))])
+        found = self.w.call(
+            "PyObject_GetAttr",
+            "ptr",
+            [("ptr", object_), ("ptr", native_functions.address(self.w, f"{name}_name"))],
+        )
         self.need(self.w.emit(f"icmp ne ptr {found}, null"), otherwise)
         return found
 
@@ -90,7 +104,9 @@ def _write_key(module: ModuleWriter, objects: Layout) -> None:
     w = f.w
     failed = w.new_block("failed")
     header = f.table_of("%seen")
-    checks, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values"))
+    checks, count = (
+        f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values")
+    )
     key = w.call("PyTuple_New", "ptr", [("i64", w.emit(f"add i64 {count}, 2"))])
     f.need(w.emit(f"icmp ne ptr {key}, null"), failed)
     items = w.emit(f"getelementptr i8, ptr {key}, i64 {objects.tuple_items}")
@@ -110,13 +126,26 @@ def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
 
     An entry describes the call. It is a new reference; null where Python is to look for it.
     """
-    f = _TunedWriter(module, objects, "config_of", [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments")], "ptr")
+    f = _TunedWriter(
+        module,
+        objects,
+        "config_of",
+        [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments")],
+        "ptr",
+    )
     w = f.w
-    failed, unlike, keyed, single, many = (w.new_block(name) for name in ("failed", "unlike", "keyed", "single", "many"))
+    failed, unlike, keyed, single, many = (
+        w.new_block(name) for name in ("failed", "unlike", "keyed", "single", "many")
+    )
     held = w.alloca("ptr", 2, 8)
     second = w.gep("ptr", held, 1)
     (types,) = f.fields("%seen", ENTRY, "types")
-    w.branch_if(w.emit(f"icmp eq ptr {types}, {native_functions.address(w, 'false')}"), single, keyed, likely=False)
+    w.branch_if(
+        w.emit(f"icmp eq ptr {types}, {native_functions.address(w, 'false')}"),
+        single,
+        keyed,
+        likely=False,
+    )
 
     w.place(keyed)
     key = w.emit("call ptr @key_of(ptr %seen, ptr %arguments)")
@@ -169,14 +198,20 @@ def _write_chosen_of(module: ModuleWriter, objects: Layout) -> None:
     with w.loop("0", f.size(every), 1) as loop:
         chosen = w.load("ptr", w.gep("ptr", items, loop.index), 8)
         following = w.new_block("following")
-        w.branch_if(w.emit(f"icmp eq ptr {f.item(chosen, CHOSEN.index('config'))}, %config"), found, following)
+        w.branch_if(
+            w.emit(f"icmp eq ptr {f.item(chosen, CHOSEN.index('config'))}, %config"),
+            found,
+            following,
+        )
         w.place(following)
     w.branch(failed)
     w.place(found)
     f.hold(chosen)
     settings, known = f.fields(chosen, CHOSEN, "settings", "known")
     same, other = w.new_block("same"), w.new_block("other")
-    equal = w.call("PyObject_RichCompareBool", "i32", [("ptr", settings), ("ptr", known), ("i32", "2")])
+    equal = w.call(
+        "PyObject_RichCompareBool", "i32", [("ptr", settings), ("ptr", known), ("i32", "2")]
+    )
     w.branch_if(w.emit(f"icmp eq i32 {equal}, 1"), same, other, likely=True)
     w.place(same)
     w.ret(f"ptr {chosen}")
@@ -196,7 +231,9 @@ def _write_call_hook(module: ModuleWriter, objects: Layout) -> None:
     f = _TunedWriter(module, objects, "call_hook", [("ptr", "chosen"), ("ptr", "arguments")], "i1")
     w = f.w
     failed = w.new_block("failed")
-    hook, names, sources, values = f.fields("%chosen", CHOSEN, "hook", "hook_names", "hook_sources", "values")
+    hook, names, sources, values = f.fields(
+        "%chosen", CHOSEN, "hook", "hook_names", "hook_sources", "values"
+    )
     result = call_with_names(f, hook, names, f.size(names), f.bytes_of(sources), values)
     f.need(w.emit(f"icmp ne ptr {result}, null"), failed)
     f.drop(result)
@@ -209,7 +246,14 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
 
     It does as ``start`` of :mod:`.dispatch`.
     """
-    parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
+    parameters = [
+        ("ptr", "self"),
+        ("ptr", "seen"),
+        ("ptr", "arguments"),
+        ("i64", "given"),
+        ("i64", "total"),
+        ("ptr", "keywords"),
+    ]
     f = _TunedWriter(module, objects, "tuned_start", parameters, "ptr")
     w = f.w
     declined, unchosen, raised = (w.new_block(name) for name in ("declined", "unchosen", "raised"))
@@ -218,18 +262,31 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     chosen = w.emit(f"call ptr @chosen_of(ptr %seen, ptr {config})")
     f.need(w.emit(f"icmp ne ptr {chosen}, null"), unchosen)
     tuner = f.tuner()
-    status = w.call("PyObject_SetAttr", "i32", [("ptr", tuner), ("ptr", native_functions.address(w, "best_config_name")), ("ptr", config)])
+    status = w.call(
+        "PyObject_SetAttr",
+        "i32",
+        [("ptr", tuner), ("ptr", native_functions.address(w, "best_config_name")), ("ptr", config)],
+    )
     f.need(w.emit(f"icmp eq i32 {status}, 0"), raised)
-    hook, keywords, sources, values = f.fields(chosen, CHOSEN, "hook", "keywords", "sources", "values")
+    hook, keywords, sources, values = f.fields(
+        chosen, CHOSEN, "hook", "keywords", "sources", "values"
+    )
     hooked, unhooked = w.new_block("hooked"), w.new_block("unhooked")
-    w.branch_if(w.emit(f"icmp eq ptr {hook}, {native_functions.address(w, 'none')}"), unhooked, hooked, likely=True)
+    w.branch_if(
+        w.emit(f"icmp eq ptr {hook}, {native_functions.address(w, 'none')}"),
+        unhooked,
+        hooked,
+        likely=True,
+    )
     w.place(hooked)
     f.need(w.emit(f"call i1 @call_hook(ptr {chosen}, ptr %arguments)"), raised)
     w.branch(unhooked)
 
     w.place(unhooked)
     kernel = f.attribute(tuner, "fn", raised)
-    found, ask, bracket, bound, direct = (w.new_block(name) for name in ("found", "ask", "bracket", "bound", "direct"))
+    found, ask, bracket, bound, direct = (
+        w.new_block(name) for name in ("found", "ask", "bracket", "bound", "direct")
+    )
     # what is called, and the first of the call's arguments that it is given
     function, offset = w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)
     (kind,) = f.fields("%seen", ENTRY, "kernel")
@@ -247,7 +304,12 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     answer = w.call("PyObject_VectorcallMethod", "ptr", asked)
     unasked = w.new_block("unasked")
     f.need(w.emit(f"icmp ne ptr {answer}, null"), unasked)
-    w.branch_if(w.emit(f"icmp eq ptr {answer}, {native_functions.address(w, 'none')}"), bound, direct, likely=False)
+    w.branch_if(
+        w.emit(f"icmp eq ptr {answer}, {native_functions.address(w, 'none')}"),
+        bound,
+        direct,
+        likely=False,
+    )
     w.place(bound)
     f.drop(answer)
     w.branch(bracket)
@@ -258,7 +320,9 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     w.branch(found)
 
     w.place(bracket)
-    launch = w.call("PyObject_GetItem", "ptr", [("ptr", kernel), ("ptr", w.load("ptr", "%arguments", 8))])
+    launch = w.call(
+        "PyObject_GetItem", "ptr", [("ptr", kernel), ("ptr", w.load("ptr", "%arguments", 8))]
+    )
     f.need(w.emit(f"icmp ne ptr {launch}, null"), unasked)
     f.drop(kernel)
     w.store("ptr", launch, function, 8)
@@ -273,14 +337,25 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     space = w.alloca("ptr", MAX_ARGUMENTS + 2, 8)
     call = w.gep("ptr", space, 1)  # behind the word that a callee may use
     with w.loop("0", "%given", 1) as loop:
-        w.store("ptr", w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8), w.gep("ptr", call, loop.index), 8)
+        w.store(
+            "ptr",
+            w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8),
+            w.gep("ptr", call, loop.index),
+            8,
+        )
     named, places, count = w.gep("ptr", call, "%given"), f.bytes_of(sources), f.size(keywords)
     with w.loop("0", count, 1) as loop:
         value = pick(f, w.load("i32", w.gep("i32", places, loop.index), 4), values)
         w.store("ptr", value, w.gep("ptr", named, loop.index), 8)
-    positional = w.emit(f"or i64 {w.emit(f'sub i64 %given, {first}')}, {native_functions.ARGUMENTS_OFFSET}")
+    positional = w.emit(
+        f"or i64 {w.emit(f'sub i64 %given, {first}')}, {native_functions.ARGUMENTS_OFFSET}"
+    )
     names = w.emit(f"select i1 {w.emit(f'icmp eq i64 {count}, 0')}, ptr null, ptr {keywords}")
-    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", launch), ("ptr", w.gep("ptr", call, first)), ("i64", positional), ("ptr", names)])
+    result = w.call(
+        "PyObject_Vectorcall",
+        "ptr",
+        [("ptr", launch), ("ptr", w.gep("ptr", call, first)), ("i64", positional), ("ptr", names)],
+    )
     f.drop(launch, chosen, config)
     w.ret(f"ptr {result}")
 

@@ -19,7 +19,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.arithmetic import (
+    Addptr,
+    Arange,
+    Binary,
+    Bitcast,
+    Cast,
+    Cmp,
+    Constant,
+    Extremum,
+    NumPrograms,
+    ProgramId,
+    Select,
+)
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Moved
@@ -113,7 +125,10 @@ class Affine(Domain[Form | None]):
 
     def is_nonnegative(self, polynomial: Polynomial) -> bool:
         """Return whether a polynomial is known, or assumed, to be nonnegative."""
-        if all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in polynomial.terms):
+        if all(
+            factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial)
+            for monomial, factor in polynomial.terms
+        ):
             return True
         return any(self._is_multiple(polynomial, known) for known in self._promised())
 
@@ -123,7 +138,9 @@ class Affine(Domain[Form | None]):
             return value in self.known and self.known[value].nonnegative
         if atom.kind in ("div", "rem"):
             divided, divisor = atom.of
-            return self.is_nonnegative(divided) and (atom.kind == "rem" or divisor.constant is None or divisor.constant > 0)
+            return self.is_nonnegative(divided) and (
+                atom.kind == "rem" or divisor.constant is None or divisor.constant > 0
+            )
         if atom.kind == "min":
             return all(map(self.is_nonnegative, atom.of))
         if atom.kind == "max":
@@ -139,7 +156,10 @@ class Affine(Domain[Form | None]):
         if there <= 0 or factor <= 0 or there % factor:
             return False
         rest = polynomial.plus(known, -(there // factor))
-        return all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in rest.terms)
+        return all(
+            factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial)
+            for monomial, factor in rest.terms
+        )
 
     def _promised(self) -> list[Polynomial]:
         """Polynomials that assumptions state to be nonnegative wherever they are defined."""
@@ -147,7 +167,10 @@ class Affine(Domain[Form | None]):
             self._assumed = []
             for operation in self.function.walk():
                 found = self.promise(operation.condition) if isinstance(operation, Assume) else None
-                if found is not None and all(isinstance(outer, For) and self.varies(found, outer) for outer in operation.ancestors()):
+                if found is not None and all(
+                    isinstance(outer, For) and self.varies(found, outer)
+                    for outer in operation.ancestors()
+                ):
                     self._assumed.append(found)
         return self._assumed
 
@@ -160,7 +183,9 @@ class Affine(Domain[Form | None]):
         if difference is None or not difference.is_uniform:
             return None
         # lt: difference < 0
-        sign, add = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}.get(operation.predicate, (0, 0))
+        sign, add = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}.get(
+            operation.predicate, (0, 0)
+        )
         return difference.start.scaled(sign).plus(Polynomial.number(add)) if sign else None
 
     def divisor(self, polynomial: Polynomial) -> int:
@@ -170,7 +195,12 @@ class Affine(Domain[Form | None]):
             divisor = power_of_two_in(factor)
             for number in monomial:
                 divisor *= max(
-                    (self.known[value].divisibility_of_all() for value in self.scalars(Polynomial.unknown(number)) if value in self.known), default=1
+                    (
+                        self.known[value].divisibility_of_all()
+                        for value in self.scalars(Polynomial.unknown(number))
+                        if value in self.known
+                    ),
+                    default=1,
                 )
             found = min(found, divisor)
         return max(found, self._divisors.get(polynomial, 1))
@@ -185,7 +215,11 @@ class Affine(Domain[Form | None]):
         work = [value]
         while work:  # operands first, for expressions may be deep
             operation = work[-1].definition
-            rest = [operand for operand in self._sources(operation) if operand not in self._forms] if operation is not None else []
+            rest = (
+                [operand for operand in self._sources(operation) if operand not in self._forms]
+                if operation is not None
+                else []
+            )
             if work[-1] in self._forms or not rest:
                 self._note(work.pop())
             else:
@@ -205,7 +239,11 @@ class Affine(Domain[Form | None]):
         elif isinstance(value.type, TileType):
             # an axis of one element has the coordinate 0 alone
             shape = value.type.shape
-            kept = tuple((key, step) for key, step in found.steps if isinstance(key, Wrapped) or shape[key] > 1)
+            kept = tuple(
+                (key, step)
+                for key, step in found.steps
+                if isinstance(key, Wrapped) or shape[key] > 1
+            )
             found = Form(found.base, found.start, kept) if len(kept) < len(found.steps) else found
         elif found.is_uniform:
             self._is(value, found.start)
@@ -220,7 +258,11 @@ class Affine(Domain[Form | None]):
         """Return the form of an opaque scalar: an unknown, or a base of addresses."""
         if isinstance(value.type, PointerType):
             return Form(value, ZERO)
-        return Form(None, self.unknown("value", value, value=value)) if _is_number(value) and not isinstance(value.type, TileType) else None
+        return (
+            Form(None, self.unknown("value", value, value=value))
+            if _is_number(value) and not isinstance(value.type, TileType)
+            else None
+        )
 
     def _find(self, value: Value) -> Form | None:
         element = element_type(value.type)
@@ -229,10 +271,17 @@ class Affine(Domain[Form | None]):
         if isinstance(value.owner, Region):
             return self._argument(value, value.owner)
         operation = value.owner
-        if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and not isinstance(operation, Hint | Cast | Bitcast):
+        if (
+            isinstance(element, IntType)
+            and not element.signed
+            and operation.spec.elementwise
+            and not isinstance(operation, Hint | Cast | Bitcast)
+        ):
             return None  # unsigned arithmetic may wrap around
         if operation.name in self.rules:
-            return self.transfer(operation, [self._forms[operand] for operand in operation.operands])
+            return self.transfer(
+                operation, [self._forms[operand] for operand in operation.operands]
+            )
         return self._forms[operation.forwarded[value.index]] if operation.spec.forwards else None
 
     def _argument(self, value: Value, region: Region) -> Form | None:
@@ -260,7 +309,9 @@ class Affine(Domain[Form | None]):
         start = self.form(loop.inits[position])
         if here is None or following is None or start is None or following.base is not here.base:
             return None
-        added = Form(None, following.start, following.steps).plus(Form(None, here.start, here.steps), Polynomial.number(-1))
+        added = Form(None, following.start, following.steps).plus(
+            Form(None, here.start, here.steps), Polynomial.number(-1)
+        )
         if added is None or any(self.varies(part, loop) for part in added.polynomials()):
             return None
         return start.plus(added, self.unknown("iteration", loop))
@@ -286,7 +337,12 @@ class Affine(Domain[Form | None]):
         if moved is None:
             return [None]
         found = self.bounds(operation.x)
-        return [bound if bound is None or bound.axis is None else Bound(moved(bound.axis), bound.upper, bound.lower) for bound in found]
+        return [
+            bound
+            if bound is None or bound.axis is None
+            else Bound(moved(bound.axis), bound.upper, bound.lower)
+            for bound in found
+        ]
 
     def _difference(self, operation: Cmp) -> Form | None:
         """Return the difference of the operands of a signed integer comparison."""
@@ -295,7 +351,11 @@ class Affine(Domain[Form | None]):
         if not isinstance(element, IntType) or not element.signed or element is I1:
             return None
         left, right = self.form(a), self.form(b)
-        return left.plus(right, Polynomial.number(-1)) if left is not None and right is not None else None
+        return (
+            left.plus(right, Polynomial.number(-1))
+            if left is not None and right is not None
+            else None
+        )
 
     def _compared(self, operation: Cmp) -> list[Bound | None]:
         difference, predicate = self._difference(operation), operation.predicate
@@ -310,12 +370,18 @@ class Affine(Domain[Form | None]):
             start = start.minus(ONE)
         # now: start + steps < 0
         if not steps:
-            return [] if start.constant is not None and start.constant < 0 else [Bound(None, upper=start.scaled(-1))]
+            return (
+                []
+                if start.constant is not None and start.constant < 0
+                else [Bound(None, upper=start.scaled(-1))]
+            )
         (key, step), *others = steps
         if others:
             return [None]
         if isinstance(key, Wrapped):
-            return [] if key.nonnegative and step == ONE and start == key.extent.scaled(-1) else [None]
+            return (
+                [] if key.nonnegative and step == ONE and start == key.extent.scaled(-1) else [None]
+            )
         if step == ONE:
             return [Bound(key, upper=start.scaled(-1))]
         return [Bound(key, lower=start.plus(ONE))] if step.constant == -1 else [None]
@@ -338,7 +404,9 @@ class Affine(Domain[Form | None]):
     def grid(self, operation: ProgramId | NumPrograms) -> Form:
         return Form(None, self.unknown(operation.name, operation.axis, value=operation.result))
 
-    def sum(self, operation: Binary | Addptr, a: Form | None, b: Form | None, sign: int) -> Form | None:
+    def sum(
+        self, operation: Binary | Addptr, a: Form | None, b: Form | None, sign: int
+    ) -> Form | None:
         assert a is not None and b is not None
         return a.plus(b, Polynomial.number(sign))
 
@@ -373,12 +441,24 @@ class Affine(Domain[Form | None]):
         assert a is not None and b is not None
         x, last = (a, b) if b.is_uniform else (b, a)
         found = self.quotient(operation, a, b)
-        return _wrapped(x, last.start.plus(ONE)) if found is None and operation.name == "min" and last.is_uniform else found
+        return (
+            _wrapped(x, last.start.plus(ONE))
+            if found is None and operation.name == "min" and last.is_uniform
+            else found
+        )
 
-    def choice(self, operation: Select, condition: Form | None, a: Form | None, b: Form | None) -> Form | None:
+    def choice(
+        self, operation: Select, condition: Form | None, a: Form | None, b: Form | None
+    ) -> Form | None:
         """Return a form with modular coordinates for a select at a bound."""
         bounds = self.bounds(operation.condition)
-        if a is None or len(bounds) != 1 or bounds[0] is None or bounds[0].axis is None or bounds[0].upper is None:
+        if (
+            a is None
+            or len(bounds) != 1
+            or bounds[0] is None
+            or bounds[0].axis is None
+            or bounds[0].upper is None
+        ):
             return None
         return _wrapped(a, a.start.plus(bounds[0].upper), axis=bounds[0].axis)
 
@@ -391,11 +471,22 @@ class Affine(Domain[Form | None]):
     def _in_type(self, operation: Cast | Bitcast, x: Form | None) -> Form | None:
         """Return a form in another type if that represents the same numbers."""
         source, result = element_type(operation.x.type), element_type(operation.result.type)
-        if x is None or not isinstance(source, IntType) or not isinstance(result, IntType) or source is I1 or result.bits < source.bits:
+        if (
+            x is None
+            or not isinstance(source, IntType)
+            or not isinstance(result, IntType)
+            or source is I1
+            or result.bits < source.bits
+        ):
             return None
         if source.signed:
             # an unsigned type represents nonnegative numbers
-            return x if result.signed or (operation.x in self.known and self.known[operation.x].nonnegative) else None
+            return (
+                x
+                if result.signed
+                or (operation.x in self.known and self.known[operation.x].nonnegative)
+                else None
+            )
         # an unsigned value with a form has not wrapped around; a signed type of as many bits
         # may not represent it
         return x if result.bits > source.bits or not result.signed else None
@@ -420,7 +511,9 @@ def is_inside(value: Value, loop: Operation) -> bool:
     return loop in owner.ancestors() or (owner is loop and isinstance(value.owner, Region))
 
 
-def _wrapped(x: Form, extent: Polynomial, *, axis: int | None = None, nonnegative: bool = False) -> Form | None:
+def _wrapped(
+    x: Form, extent: Polynomial, *, axis: int | None = None, nonnegative: bool = False
+) -> Form | None:
     if x.base is not None or len(x.steps) != 1:
         return None
     ((key, step),) = x.steps

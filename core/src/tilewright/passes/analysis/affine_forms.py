@@ -54,7 +54,11 @@ class Form:
         for key, step in other.steps:
             steps[key] = steps.get(key, ZERO).plus(step.times(factor))
         base = self.base if self.base is not None else other.base
-        return Form(base, self.start.plus(other.start.times(factor)), tuple((key, step) for key, step in steps.items() if step.terms))
+        return Form(
+            base,
+            self.start.plus(other.start.times(factor)),
+            tuple((key, step) for key, step in steps.items() if step.terms),
+        )
 
     def times(self, factor: Polynomial) -> Form | None:
         return Form(None, ZERO).plus(self, factor) if self.base is None else None
@@ -62,12 +66,23 @@ class Form:
     def along(self, axes: Callable[[int], int]) -> Form:
         """The same with axes renumbered."""
         moved = tuple(
-            (axes(key) if isinstance(key, int) else Wrapped(axes(key.axis), key.start, key.extent, key.nonnegative), step) for key, step in self.steps
+            (
+                axes(key)
+                if isinstance(key, int)
+                else Wrapped(axes(key.axis), key.start, key.extent, key.nonnegative),
+                step,
+            )
+            for key, step in self.steps
         )
         return Form(self.base, self.start, moved)
 
     def polynomials(self) -> list[Polynomial]:
-        wraps = [part for key, _ in self.steps if isinstance(key, Wrapped) for part in (key.start, key.extent)]
+        wraps = [
+            part
+            for key, _ in self.steps
+            if isinstance(key, Wrapped)
+            for part in (key.start, key.extent)
+        ]
         return [self.start, *(step for _, step in self.steps), *wraps]
 
 

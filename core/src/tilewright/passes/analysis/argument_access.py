@@ -108,7 +108,9 @@ class _Flow:
     def add(self, value: Value, bits: int) -> None:
         """Note bits of a value, and that its readers are to be looked at."""
         old = self.bits.get(value, 0)
-        if bits | old == old or element_type(value.type) is I1:  # a truth may tell of an address, but is none
+        if (
+            bits | old == old or element_type(value.type) is I1
+        ):  # a truth may tell of an address, but is none
             return
         self.bits[value] = bits | old
         for reader in value.uses:
@@ -192,7 +194,11 @@ class _Flow:
         if isinstance(owner, Operation):
             self._pending[owner] = None
         elif isinstance(owner, Function):
-            calls = (call for call in self._module.walk() if isinstance(call, Call) and call.callee == owner.name)
+            calls = (
+                call
+                for call in self._module.walk()
+                if isinstance(call, Call) and call.callee == owner.name
+            )
             self._pending.update(dict.fromkeys(calls))
 
 

@@ -18,10 +18,34 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.arithmetic import (
+    Addptr,
+    Arange,
+    Binary,
+    Bitcast,
+    Cast,
+    Cmp,
+    Constant,
+    Extremum,
+    NumPrograms,
+    ProgramId,
+    Select,
+)
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.debug import Hint
-from tilewright.ir.ops.shape import Broadcast, Cat, ExpandDims, Gather, Join, Moved, Permute, Reshape, Splat, Split, Unsplat
+from tilewright.ir.ops.shape import (
+    Broadcast,
+    Cat,
+    ExpandDims,
+    Gather,
+    Join,
+    Moved,
+    Permute,
+    Reshape,
+    Splat,
+    Split,
+    Unsplat,
+)
 from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, IntType, PointerType, Type, byte_size, element_type, shape_of
 from tilewright.passes.analysis.transfer_functions import TRANSFER, Domain, Rule
@@ -76,7 +100,9 @@ class AxisInfo:
         if not self.addressing:
             return self
         divisibility = tuple([self.divisibility_at(axis, 1, unit) for axis in range(self.rank)])
-        return replace(self, contiguity=(1,) * self.rank, divisibility=divisibility, addressing=False)
+        return replace(
+            self, contiguity=(1,) * self.rank, divisibility=divisibility, addressing=False
+        )
 
 
 def power_of_two_in(value: int) -> int:
@@ -89,7 +115,9 @@ def axis_info(function: Function) -> dict[Value, AxisInfo]:
     analysis = _Analysis()
     for argument, attributes in zip(function.arguments, function.argument_attributes, strict=True):
         info = unknown(argument.type)
-        analysis.known[argument] = replace(info, divisibility=(power_of_two_in(attributes.get("divisibility", 1)),) * info.rank)
+        analysis.known[argument] = replace(
+            info, divisibility=(power_of_two_in(attributes.get("divisibility", 1)),) * info.rank
+        )
     analysis.region(function.body)
     return analysis.known
 
@@ -106,10 +134,24 @@ def _join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
     if a == b:
         return a
     contiguity = tuple(map(math.gcd, a.contiguity, b.contiguity))
-    divisibility = tuple([min(a.divisibility_at(i, run, unit), b.divisibility_at(i, run, unit)) for i, run in enumerate(contiguity)])
-    same = a.constant is not None and type(a.constant) is type(b.constant) and a.constant == b.constant
+    divisibility = tuple(
+        [
+            min(a.divisibility_at(i, run, unit), b.divisibility_at(i, run, unit))
+            for i, run in enumerate(contiguity)
+        ]
+    )
+    same = (
+        a.constant is not None and type(a.constant) is type(b.constant) and a.constant == b.constant
+    )
     constancy = tuple(map(math.gcd, a.constancy, b.constancy))
-    return AxisInfo(contiguity, divisibility, constancy, a.constant if same else None, a.nonnegative and b.nonnegative, a.addressing or b.addressing)
+    return AxisInfo(
+        contiguity,
+        divisibility,
+        constancy,
+        a.constant if same else None,
+        a.nonnegative and b.nonnegative,
+        a.addressing or b.addressing,
+    )
 
 
 def _unit(type_: Type) -> int:
@@ -135,7 +177,9 @@ class _Analysis(Domain[AxisInfo]):
                 self.known.update(dict.fromkeys(operation.results, found))
                 continue
             if operation.spec.forwards:
-                self.known.update(zip(operation.results, self._infos(operation.forwarded), strict=True))
+                self.known.update(
+                    zip(operation.results, self._infos(operation.forwarded), strict=True)
+                )
                 continue
             for result in operation.results:
                 self.known[result] = unknown(result.type)
@@ -199,7 +243,13 @@ class _Analysis(Domain[AxisInfo]):
             return super().transfer(operation, facts)
         if _leads_to_addresses(operation):
             return replace(super().transfer(operation, facts), addressing=True)
-        return super().transfer(operation, [info.apart_from_addresses(_unit(operand.type)) for info, operand in zip(facts, operation.operands, strict=True)])
+        return super().transfer(
+            operation,
+            [
+                info.apart_from_addresses(_unit(operand.type))
+                for info, operand in zip(facts, operation.operands, strict=True)
+            ],
+        )
 
     def opaque(self, operation: Operation, facts: Sequence[AxisInfo]) -> AxisInfo:
         """Equal operands give equal results; nothing else is known."""
@@ -229,25 +279,49 @@ class _Analysis(Domain[AxisInfo]):
             divisibility.append(min(a.divisibility_at(axis, run, scale), scaled))
         known = unknown(operation.result.type)
         nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative and sign > 0)
-        return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, nonnegative)
+        return AxisInfo(
+            tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, nonnegative
+        )
 
     def product(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
-        divisibility = tuple([min(a.divisibility_at(axis, 1) * b.divisibility_at(axis, 1), UNBOUNDED) for axis in range(a.rank)])
+        divisibility = tuple(
+            [
+                min(a.divisibility_at(axis, 1) * b.divisibility_at(axis, 1), UNBOUNDED)
+                for axis in range(a.rank)
+            ]
+        )
         known = self.opaque(operation, (a, b))
-        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+        return replace(
+            known,
+            divisibility=divisibility,
+            nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative),
+        )
 
     def multiple(self, operation: Operation, x: AxisInfo, factor: int) -> AxisInfo:
         known = self.opaque(operation, (x,))
         if not isinstance(element_type(operation.result.type), IntType):
             return known
-        divisibility = tuple([min(x.divisibility_at(axis, 1) * power_of_two_in(factor), UNBOUNDED) for axis in range(x.rank)])
-        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and factor > 0))
+        divisibility = tuple(
+            [
+                min(x.divisibility_at(axis, 1) * power_of_two_in(factor), UNBOUNDED)
+                for axis in range(x.rank)
+            ]
+        )
+        return replace(
+            known,
+            divisibility=divisibility,
+            nonnegative=known.nonnegative or (x.nonnegative and factor > 0),
+        )
 
     def shift(self, operation: Binary, x: AxisInfo, amount: AxisInfo) -> AxisInfo:
         """The low zeros stay."""
         known = self.opaque(operation, (x, amount))
         divisibility = tuple([x.divisibility_at(axis, 1) for axis in range(x.rank)])
-        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and amount.nonnegative))
+        return replace(
+            known,
+            divisibility=divisibility,
+            nonnegative=known.nonnegative or (x.nonnegative and amount.nonnegative),
+        )
 
     def quotient(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         """a / d, rounded towards zero.
@@ -260,7 +334,9 @@ class _Analysis(Domain[AxisInfo]):
         divisor = b.constant
         known = self.opaque(operation, (a, b))
         if not isinstance(element_type(operation.result.type), IntType) or divisor == 0:
-            return replace(known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+            return replace(
+                known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative)
+            )
         if not isinstance(divisor, int):
             return self._quotient_by_variable(known, a, b)
         if a.nonnegative and divisor > 0:
@@ -280,7 +356,9 @@ class _Analysis(Domain[AxisInfo]):
         constancy = []
         for axis in range(a.rank):
             group = math.gcd(a.contiguity[axis], b.constancy[axis], b.divisibility_at(axis, 1))
-            constancy.append(max(known.constancy[axis], group if a.divisibility_at(axis, group) >= group else 1))
+            constancy.append(
+                max(known.constancy[axis], group if a.divisibility_at(axis, group) >= group else 1)
+            )
         return replace(known, constancy=tuple(constancy), nonnegative=nonnegative)
 
     def shift_right(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
@@ -309,13 +387,25 @@ class _Analysis(Domain[AxisInfo]):
                 group, first = 1, a.divisibility_at(axis, 1)
             constancy.append(max(known.constancy[axis], group))
             divisibility.append(max(1, first // divisor) if step == divisor else 1)
-        return AxisInfo(known.contiguity, self._rounded_sum(operation, divisor, divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
+        return AxisInfo(
+            known.contiguity,
+            self._rounded_sum(operation, divisor, divisibility),
+            tuple(constancy),
+            None,
+            known.nonnegative or a.nonnegative,
+        )
 
-    def _rounded_sum(self, operation: Binary, divisor: int, known: Sequence[int]) -> tuple[int, ...]:
+    def _rounded_sum(
+        self, operation: Binary, divisor: int, known: Sequence[int]
+    ) -> tuple[int, ...]:
         """The divisibility of (x + c) / d rounded down, for a constant c with 0 <= c < d: that of x
         / d where d is a power of two that divides x. So is it of cdiv(x, d), where c is d - 1."""
         added = operation.a.definition
-        if not isinstance(added, Binary) or added.name != "add" or divisor != power_of_two_in(divisor):
+        if (
+            not isinstance(added, Binary)
+            or added.name != "add"
+            or divisor != power_of_two_in(divisor)
+        ):
             return tuple(known)
         for x, c in ((added.a, added.b), (added.b, added.a)):
             info, constant = self.known[x], self.known[c].constant
@@ -327,10 +417,18 @@ class _Analysis(Domain[AxisInfo]):
     def remainder(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         if not isinstance(element_type(operation.result.type), IntType):
             return self.opaque(operation, (a, b))
-        found = self._within(operation, a, b, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
-        return found if a.nonnegative or max(found.contiguity) == 1 else replace(found, addressing=True)
+        found = self._within(
+            operation, a, b, [b.divisibility_at(axis, 1) for axis in range(b.rank)]
+        )
+        return (
+            found
+            if a.nonnegative or max(found.contiguity) == 1
+            else replace(found, addressing=True)
+        )
 
-    def _within(self, operation: Binary, a: AxisInfo, b: AxisInfo, steps: Sequence[int]) -> AxisInfo:
+    def _within(
+        self, operation: Binary, a: AxisInfo, b: AxisInfo, steps: Sequence[int]
+    ) -> AxisInfo:
         """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays
         contiguous."""
         known = unknown(operation.result.type)
@@ -341,30 +439,57 @@ class _Analysis(Domain[AxisInfo]):
                 group = 1
             contiguity.append(group)
             divisibility.append(min(a.divisibility_at(axis, group), step))
-        return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, known.nonnegative or a.nonnegative)
+        return AxisInfo(
+            tuple(contiguity),
+            tuple(divisibility),
+            _constancy((a, b)),
+            None,
+            known.nonnegative or a.nonnegative,
+        )
 
     def bit_and(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         if element_type(operation.result.type) is I1:
             return self.opaque(operation, (a, b))
         mask = b.constant
-        if isinstance(mask, int) and mask > 0 and mask & (mask + 1) == 0:  # the low bits: a modulo a power of two
+        if (
+            isinstance(mask, int) and mask > 0 and mask & (mask + 1) == 0
+        ):  # the low bits: a modulo a power of two
             return replace(self._within(operation, a, b, [mask + 1] * a.rank), nonnegative=True)
         known = self.opaque(operation, (a, b))
-        divisibility = tuple([max(a.divisibility_at(axis, 1), b.divisibility_at(axis, 1)) for axis in range(a.rank)])
+        divisibility = tuple(
+            [max(a.divisibility_at(axis, 1), b.divisibility_at(axis, 1)) for axis in range(a.rank)]
+        )
         constancy = known.constancy
-        if isinstance(mask, int) and mask < 0 and -mask & (-mask - 1) == 0:  # the low bits cleared: a rounded down
+        if (
+            isinstance(mask, int) and mask < 0 and -mask & (-mask - 1) == 0
+        ):  # the low bits cleared: a rounded down
             groups = [math.gcd(run, -mask) for run in a.contiguity]
-            cleared = [group if a.divisibility_at(axis, group) >= group else 1 for axis, group in enumerate(groups)]
+            cleared = [
+                group if a.divisibility_at(axis, group) >= group else 1
+                for axis, group in enumerate(groups)
+            ]
             constancy = tuple(map(max, constancy, cleared))
-        return AxisInfo(known.contiguity, divisibility, constancy, None, known.nonnegative or a.nonnegative or b.nonnegative)
+        return AxisInfo(
+            known.contiguity,
+            divisibility,
+            constancy,
+            None,
+            known.nonnegative or a.nonnegative or b.nonnegative,
+        )
 
     def low_zeros(self, operation: Operation, *infos: AxisInfo) -> AxisInfo:
         """Bits that are zero in all operands are zero in the result: or, xor, abs."""
         known = self.opaque(operation, infos)
         if not isinstance(element_type(operation.result.type), IntType):
             return known
-        divisibility = tuple([min(info.divisibility_at(axis, 1) for info in infos) for axis in range(known.rank)])
-        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
+        divisibility = tuple(
+            [min(info.divisibility_at(axis, 1) for info in infos) for axis in range(known.rank)]
+        )
+        return replace(
+            known,
+            divisibility=divisibility,
+            nonnegative=known.nonnegative or all(info.nonnegative for info in infos),
+        )
 
     def extreme(self, operation: Extremum, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         """One or the other: all of a group that runs on in both, for their difference is the same
@@ -372,9 +497,18 @@ class _Analysis(Domain[AxisInfo]):
         known = self.opaque(operation, (a, b))
         if not isinstance(element_type(operation.result.type), IntType):
             return known
-        either = a.nonnegative or b.nonnegative if operation.name == "max" else a.nonnegative and b.nonnegative
+        either = (
+            a.nonnegative or b.nonnegative
+            if operation.name == "max"
+            else a.nonnegative and b.nonnegative
+        )
         found = _join(a, b, 1)
-        return replace(known, contiguity=found.contiguity, divisibility=found.divisibility, nonnegative=known.nonnegative or either)
+        return replace(
+            known,
+            contiguity=found.contiguity,
+            divisibility=found.divisibility,
+            nonnegative=known.nonnegative or either,
+        )
 
     def compared(self, operation: Cmp, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         known = self.opaque(operation, (a, b))
@@ -394,33 +528,70 @@ class _Analysis(Domain[AxisInfo]):
 
     def choice(self, operation: Select, condition: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         unit = _unit(operation.result.type)
-        contiguity = tuple([math.gcd(*runs) for runs in zip(condition.constancy, a.contiguity, b.contiguity, strict=True)])
-        divisibility = tuple([min(a.divisibility_at(axis, run, unit), b.divisibility_at(axis, run, unit)) for axis, run in enumerate(contiguity)])
-        return AxisInfo(contiguity, divisibility, _constancy((condition, a, b)), None, a.nonnegative and b.nonnegative)
+        contiguity = tuple(
+            [
+                math.gcd(*runs)
+                for runs in zip(condition.constancy, a.contiguity, b.contiguity, strict=True)
+            ]
+        )
+        divisibility = tuple(
+            [
+                min(a.divisibility_at(axis, run, unit), b.divisibility_at(axis, run, unit))
+                for axis, run in enumerate(contiguity)
+            ]
+        )
+        return AxisInfo(
+            contiguity,
+            divisibility,
+            _constancy((condition, a, b)),
+            None,
+            a.nonnegative and b.nonnegative,
+        )
 
     def cast(self, operation: Cast, x: AxisInfo) -> AxisInfo:
         source, target = element_type(operation.x.type), element_type(operation.result.type)
         known = self.opaque(operation, (x,))
-        if not (isinstance(source, IntType) and isinstance(target, IntType)) or source is I1 or target is I1:
+        if (
+            not (isinstance(source, IntType) and isinstance(target, IntType))
+            or source is I1
+            or target is I1
+        ):
             return replace(known, nonnegative=known.nonnegative or source is I1)
         if target.bits >= source.bits:
             kept = x.nonnegative and (source.signed or target.bits > source.bits)
             return replace(x, constant=None, nonnegative=known.nonnegative or kept)
         # Made narrower, a group does not wrap inside if its first value is a multiple of its
         # length.
-        contiguity = tuple([math.gcd(run, x.divisibility[axis], 1 << target.bits) for axis, run in enumerate(x.contiguity)])
-        divisibility = tuple([min(x.divisibility_at(axis, run), 1 << target.bits) for axis, run in enumerate(contiguity)])
+        contiguity = tuple(
+            [
+                math.gcd(run, x.divisibility[axis], 1 << target.bits)
+                for axis, run in enumerate(x.contiguity)
+            ]
+        )
+        divisibility = tuple(
+            [
+                min(x.divisibility_at(axis, run), 1 << target.bits)
+                for axis, run in enumerate(contiguity)
+            ]
+        )
         return AxisInfo(contiguity, divisibility, x.constancy, None, known.nonnegative)
 
     def bitcast(self, operation: Bitcast, x: AxisInfo) -> AxisInfo:
         source, target = operation.x.type, operation.result.type
         known = self.opaque(operation, (x,))
-        integers = isinstance(element_type(source), IntType | PointerType) and isinstance(element_type(target), IntType | PointerType)
+        integers = isinstance(element_type(source), IntType | PointerType) and isinstance(
+            element_type(target), IntType | PointerType
+        )
         if not integers:
             return known
         if _unit(source) == _unit(target):
             return replace(x, constant=None, nonnegative=known.nonnegative)
-        return replace(known, divisibility=tuple([x.divisibility_at(axis, 1, _unit(source)) for axis in range(x.rank)]))
+        return replace(
+            known,
+            divisibility=tuple(
+                [x.divisibility_at(axis, 1, _unit(source)) for axis in range(x.rank)]
+            ),
+        )
 
     def moved(self, operation: Moved, x: AxisInfo) -> AxisInfo:
         return _MOVED[operation.name](operation, x)
@@ -428,17 +599,31 @@ class _Analysis(Domain[AxisInfo]):
     def promised(self, operation: Hint, x: AxisInfo) -> AxisInfo:
         """The kernel author's promises, where they say more than was known."""
         unit = _unit(operation.result.type)
-        contiguities, divisibilities, constancies = (found or (1,) * x.rank for found in (operation.contiguity, operation.divisibility, operation.constancy))
+        contiguities, divisibilities, constancies = (
+            found or (1,) * x.rank
+            for found in (operation.contiguity, operation.divisibility, operation.constancy)
+        )
         contiguity = tuple(map(max, x.contiguity, contiguities))
         known = [x.divisibility_at(axis, run, unit) for axis, run in enumerate(contiguity)]
-        divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, divisibilities, strict=True)])
-        return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, constancies)), x.constant, x.nonnegative)
+        divisibility = tuple(
+            [max(old, power_of_two_in(new)) for old, new in zip(known, divisibilities, strict=True)]
+        )
+        return AxisInfo(
+            contiguity,
+            divisibility,
+            tuple(map(max, x.constancy, constancies)),
+            x.constant,
+            x.nonnegative,
+        )
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **TRANSFER,
         "shr": lambda analysis, operation, facts: analysis.shift_right(operation, *facts),
         "and": lambda analysis, operation, facts: analysis.bit_and(operation, *facts),
-        **dict.fromkeys(("or", "xor", "abs"), lambda analysis, operation, facts: analysis.low_zeros(operation, *facts)),
+        **dict.fromkeys(
+            ("or", "xor", "abs"),
+            lambda analysis, operation, facts: analysis.low_zeros(operation, *facts),
+        ),
         "cmp": lambda analysis, operation, facts: analysis.compared(operation, *facts),
         "load": lambda analysis, operation, facts: analysis.opaque(operation, facts),
         "split": lambda analysis, operation, facts: analysis.moved(operation, *facts),
@@ -458,11 +643,17 @@ def _last(region: Region) -> Operation:
     return region.last
 
 
-_STRUCTURED: dict[str, Callable[[_Analysis, Any], None]] = {"if": _Analysis.if_, "for": _Analysis.for_, "while": _Analysis.while_}
+_STRUCTURED: dict[str, Callable[[_Analysis, Any], None]] = {
+    "if": _Analysis.if_,
+    "for": _Analysis.for_,
+    "while": _Analysis.while_,
+}
 
 
 def _constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
-    return tuple([math.gcd(*runs) for runs in zip(*[info.constancy for info in infos], strict=True)])
+    return tuple(
+        [math.gcd(*runs) for runs in zip(*[info.constancy for info in infos], strict=True)]
+    )
 
 
 # What moves elements, an operation each.
@@ -470,12 +661,16 @@ def _constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
 
 def _splat(operation: Splat, x: AxisInfo) -> AxisInfo:
     shape = shape_of(operation.result.type)
-    return AxisInfo((1,) * len(shape), x.divisibility * len(shape), shape, x.constant, x.nonnegative)
+    return AxisInfo(
+        (1,) * len(shape), x.divisibility * len(shape), shape, x.constant, x.nonnegative
+    )
 
 
 def _broadcast(operation: Broadcast, x: AxisInfo) -> AxisInfo:
     before, after = shape_of(operation.x.type), shape_of(operation.result.type)
-    constancy = tuple([new if old == 1 else run for old, new, run in zip(before, after, x.constancy, strict=True)])
+    constancy = tuple(
+        [new if old == 1 else run for old, new, run in zip(before, after, x.constancy, strict=True)]
+    )
     return replace(x, constancy=constancy)
 
 
@@ -486,12 +681,21 @@ def _expand_dims(operation: ExpandDims, x: AxisInfo) -> AxisInfo:
     def widened(entries: tuple[int, ...], entry: int) -> tuple[int, ...]:
         return (*entries[:axis], entry, *entries[axis:])
 
-    return AxisInfo(widened(x.contiguity, 1), widened(x.divisibility, all_), widened(x.constancy, 1), x.constant, x.nonnegative)
+    return AxisInfo(
+        widened(x.contiguity, 1),
+        widened(x.divisibility, all_),
+        widened(x.constancy, 1),
+        x.constant,
+        x.nonnegative,
+    )
 
 
 def _permute(operation: Permute, x: AxisInfo) -> AxisInfo:
     order = operation.order
-    contiguity, divisibility, constancy = (tuple([entries[axis] for axis in order]) for entries in (x.contiguity, x.divisibility, x.constancy))
+    contiguity, divisibility, constancy = (
+        tuple([entries[axis] for axis in order])
+        for entries in (x.contiguity, x.divisibility, x.constancy)
+    )
     return AxisInfo(contiguity, divisibility, constancy, x.constant, x.nonnegative)
 
 
@@ -507,23 +711,33 @@ def _reshape(operation: Reshape, x: AxisInfo) -> AxisInfo:
         for old, new in _parts_of_reshape(before, after):
             run = math.gcd(x.contiguity[old[-1]], before[old[-1]], after[new[-1]])
             contiguity[new[-1]], divisibility[new[-1]] = run, x.divisibility_at(old[-1], run, unit)
-            equal = _equal_in_a_row([before[axis] for axis in old], [x.constancy[axis] for axis in old])
+            equal = _equal_in_a_row(
+                [before[axis] for axis in old], [x.constancy[axis] for axis in old]
+            )
             for axis in reversed(new):
                 constancy[axis] = math.gcd(equal, after[axis])
                 if constancy[axis] != after[axis]:
                     break
                 equal //= after[axis]
-    return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), x.constant, x.nonnegative)
+    return AxisInfo(
+        tuple(contiguity), tuple(divisibility), tuple(constancy), x.constant, x.nonnegative
+    )
 
 
-def _parts_of_reshape(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def _parts_of_reshape(
+    before: Sequence[int], after: Sequence[int]
+) -> list[tuple[list[int], list[int]]]:
     """The axes of more than one element of both shapes, in the least parts that have as many
     elements in both."""
-    old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
+    old, new = (
+        [axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after)
+    )
     found = []
     while old and new:
         mine, theirs = [old.pop()], [new.pop()]
-        while (held := math.prod(before[axis] for axis in mine)) != (wanted := math.prod(after[axis] for axis in theirs)):
+        while (held := math.prod(before[axis] for axis in mine)) != (
+            wanted := math.prod(after[axis] for axis in theirs)
+        ):
             if held < wanted:
                 mine.insert(0, old.pop())
             else:
@@ -546,7 +760,9 @@ def _split(operation: Split, x: AxisInfo) -> AxisInfo:
     """Each half has every other element of the last axis, whole runs along the others."""
     if x.rank == 1:
         return _first(x, operation.x.type)
-    contiguity, divisibility, constancy = (entries[:-1] for entries in (x.contiguity, x.divisibility, x.constancy))
+    contiguity, divisibility, constancy = (
+        entries[:-1] for entries in (x.contiguity, x.divisibility, x.constancy)
+    )
     return AxisInfo(contiguity, divisibility, constancy, x.constant, x.nonnegative)
 
 
@@ -569,11 +785,15 @@ def _concatenated(operation: Cat, a: AxisInfo, b: AxisInfo) -> AxisInfo:
     unit, axis = _unit(operation.result.type), operation.axis
     begin = shape_of(operation.a.type)[axis]
     each = _join(a, b, unit)
-    contiguity, divisibility, constancy = (list(entries) for entries in (each.contiguity, each.divisibility, each.constancy))
+    contiguity, divisibility, constancy = (
+        list(entries) for entries in (each.contiguity, each.divisibility, each.constancy)
+    )
     contiguity[axis] = math.gcd(contiguity[axis], begin)
     constancy[axis] = math.gcd(constancy[axis], begin)
     divisibility[axis] = each.divisibility_at(axis, contiguity[axis], unit)
-    return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), each.constant, each.nonnegative)
+    return AxisInfo(
+        tuple(contiguity), tuple(divisibility), tuple(constancy), each.constant, each.nonnegative
+    )
 
 
 def _picked(operation: Gather, x: AxisInfo, index: AxisInfo) -> AxisInfo:
@@ -585,7 +805,10 @@ def _picked(operation: Gather, x: AxisInfo, index: AxisInfo) -> AxisInfo:
         constancy = list(x.constancy)
         constancy[axis] = shape_of(operation.result.type)[axis]
     else:
-        constancy = [run if along == axis else math.gcd(run, x.constancy[along]) for along, run in enumerate(constancy)]
+        constancy = [
+            run if along == axis else math.gcd(run, x.constancy[along])
+            for along, run in enumerate(constancy)
+        ]
     divisibility = (x.divisibility_of_all(_unit(operation.result.type)),) * known.rank
     return AxisInfo(known.contiguity, divisibility, tuple(constancy), x.constant, x.nonnegative)
 

@@ -52,14 +52,21 @@ class Runs:
             return cls(1)
         count = math.prod(sizes)
         number = np.arange(count, dtype=np.int64)
-        return cls(count, (number % sizes[0], number // sizes[0] % sizes[1], number // (sizes[0] * sizes[1])))
+        return cls(
+            count,
+            (number % sizes[0], number // sizes[0] % sizes[1], number // (sizes[0] * sizes[1])),
+        )
 
     def of_loop(self, loop: Operation, trips: Number) -> Runs:
         """The runs of the body of a loop that is run so many times."""
         each = np.broadcast_to(np.asarray(trips, np.int64), (self.count,))
         first = np.repeat(np.cumsum(each) - each, each)
         total = int(each.sum())
-        return self._taken(np.repeat(np.arange(self.count), each), total, {loop: np.arange(total, dtype=np.int64) - first})
+        return self._taken(
+            np.repeat(np.arange(self.count), each),
+            total,
+            {loop: np.arange(total, dtype=np.int64) - first},
+        )
 
     def where(self, holds: Number) -> Runs:
         """The runs in which a condition is not 0."""
@@ -79,7 +86,12 @@ class Numbers:
         unknown: what no launch says before it runs, in words.
     """
 
-    def __init__(self, affine: Affine, arguments: Mapping[Value, int | float], sizes: tuple[int, int, int] | None) -> None:
+    def __init__(
+        self,
+        affine: Affine,
+        arguments: Mapping[Value, int | float],
+        sizes: tuple[int, int, int] | None,
+    ) -> None:
         self.affine, self._sizes = affine, sizes
         self._arguments = arguments
         self._names = {argument: argument.name for argument in affine.function.arguments}
@@ -103,17 +115,27 @@ class Numbers:
         operation = value.definition
         if isinstance(operation, Cmp):
             a, b = self.of_value(operation.a, runs), self.of_value(operation.b, runs)
-            return None if a is None or b is None else _plain(np.asarray(_COMPARED[operation.predicate](a, b)).astype(np.int64))
+            return (
+                None
+                if a is None or b is None
+                else _plain(np.asarray(_COMPARED[operation.predicate](a, b)).astype(np.int64))
+            )
         if isinstance(operation, Constant):
             return int(operation.value) if isinstance(operation.value, bool) else operation.value
         if operation is not None and operation.name in _LOGIC:
             parts = [self.of_value(operand, runs) for operand in operation.operands]
-            return None if any(part is None for part in parts) else _plain(_LOGIC[operation.name](*parts))
+            return (
+                None
+                if any(part is None for part in parts)
+                else _plain(_LOGIC[operation.name](*parts))
+            )
         return self.of(self.affine.number(value), runs)
 
     def trips(self, loop: For, runs: Runs) -> Number | None:
         """Iterations of a loop in each run of the region around; None where something is lacking."""
-        bounds: list[Any] = [self.of_value(operand, runs) for operand in (loop.lower, loop.upper, loop.step)]
+        bounds: list[Any] = [
+            self.of_value(operand, runs) for operand in (loop.lower, loop.upper, loop.step)
+        ]
         if any(bound is None for bound in bounds):
             return None
         lower, upper, step = bounds
@@ -141,12 +163,18 @@ class Numbers:
             return self._not_known(operation)
         if isinstance(operation, Select):
             holds, a, b = (self.of_value(operand, runs) for operand in operation.operands)
-            return None if holds is None or a is None or b is None else _plain(np.where(holds, a, b))
+            return (
+                None if holds is None or a is None or b is None else _plain(np.where(holds, a, b))
+            )
         if operation.regions or not operation.spec.pure or not operation.operands:
             return self._not_known(operation)
         operands = [self.of_value(operand, runs) for operand in operation.operands]
         if any(not isinstance(operand, int | float) for operand in operands):
-            return self._not_known(operation) if all(operand is not None for operand in operands) else None
+            return (
+                self._not_known(operation)
+                if all(operand is not None for operand in operands)
+                else None
+            )
         result = fold(operation, operands)
         return result if result is not None else self._not_known(operation)
 
@@ -161,7 +189,11 @@ class Numbers:
 
 def unknown_text(operation: Operation | None) -> str:
     """Describe the unknown result of an operation."""
-    line = f" at line {operation.location.line}" if operation is not None and operation.location is not None else ""
+    line = (
+        f" at line {operation.location.line}"
+        if operation is not None and operation.location is not None
+        else ""
+    )
     if isinstance(operation, Load):
         return f"what is loaded{line}"
     return f"what is computed{line}" if line else "what a loop or branch computes"
@@ -176,7 +208,9 @@ def _plain(number: Any) -> Number:
 def _quotient(a: Any, b: Any) -> Any:
     """Rounded towards zero; 0 for a divisor of 0, which no program has that ends."""
     divisor = np.where(np.asarray(b) == 0, 1, b)
-    return np.where(np.asarray(b) == 0, 0, np.sign(a) * np.sign(divisor) * (np.abs(a) // np.abs(divisor)))
+    return np.where(
+        np.asarray(b) == 0, 0, np.sign(a) * np.sign(divisor) * (np.abs(a) // np.abs(divisor))
+    )
 
 
 _COMBINED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {

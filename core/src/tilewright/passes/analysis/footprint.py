@@ -35,7 +35,10 @@ def distinct(groups: Sequence[Boxes]) -> int | None:
     if steps:  # runs of several steps: each element is a run
         if sum(int(lengths.sum()) for _, lengths, _ in runs) > MOST_RUNS:
             return None
-        runs = [(_along(starts, lengths, every), np.ones(int(lengths.sum()), np.int64), 1) for starts, lengths, every in runs]
+        runs = [
+            (_along(starts, lengths, every), np.ones(int(lengths.sum()), np.int64), 1)
+            for starts, lengths, every in runs
+        ]
         step = 1
     starts = np.concatenate([starts for starts, _, _ in runs]) if runs else np.zeros(0, np.int64)
     lengths = np.concatenate([lengths for _, lengths, _ in runs]) if runs else starts
@@ -69,7 +72,10 @@ def _runs(boxes: Boxes) -> tuple[Integers, Integers, int] | None:
     starts, extents = _unique(starts, extents)
     if not starts.size:
         return starts, starts, 1
-    axes = sorted((axis for axis in range(len(boxes.strides)) if (extents[:, axis] > 1).any()), key=lambda axis: abs(boxes.strides[axis]))
+    axes = sorted(
+        (axis for axis in range(len(boxes.strides)) if (extents[:, axis] > 1).any()),
+        key=lambda axis: abs(boxes.strides[axis]),
+    )
     lengths, step = np.ones_like(starts), abs(boxes.strides[axes[0]]) if axes else 1
     rest = []
     for axis in axes:
@@ -88,7 +94,10 @@ def _runs(boxes: Boxes) -> tuple[Integers, Integers, int] | None:
         if number + 1 < len(rest):
             kept_axes = extents[:, rest[number + 1 :]]
             starts, columns = _unique(starts, np.column_stack((lengths, kept_axes)))
-            lengths, extents = columns[:, 0], _at(extents.shape[1], rest[number + 1 :], columns[:, 1:])
+            lengths, extents = (
+                columns[:, 0],
+                _at(extents.shape[1], rest[number + 1 :], columns[:, 1:]),
+            )
     return starts, lengths, step
 
 
@@ -108,7 +117,11 @@ def _along(starts: Integers, counts: Integers, step: int) -> Integers:
 
 def _unique(starts: Integers, columns: Integers) -> tuple[Integers, Integers]:
     """Each row of starts and columns once."""
-    varying = [columns[:, axis] for axis in range(columns.shape[1]) if columns.size and (columns[:, axis] != columns[0, axis]).any()]
+    varying = [
+        columns[:, axis]
+        for axis in range(columns.shape[1])
+        if columns.size and (columns[:, axis] != columns[0, axis]).any()
+    ]
     if not varying:
         found, first = np.unique(starts, return_index=True)
         return found, columns[first]

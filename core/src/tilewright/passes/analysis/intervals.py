@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Arange, Binary, Cast, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.arithmetic import (
+    Arange,
+    Binary,
+    Cast,
+    Constant,
+    Extremum,
+    NumPrograms,
+    ProgramId,
+    Select,
+)
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Moved
@@ -43,7 +52,9 @@ def interval_of(value: Value, depth: int = _DEPTH) -> Interval:
         return anything
     if operation.name not in _INTERVALS.rules:
         return anything
-    return _INTERVALS.transfer(operation, [interval_of(operand, depth - 1) for operand in operation.operands])
+    return _INTERVALS.transfer(
+        operation, [interval_of(operand, depth - 1) for operand in operation.operands]
+    )
 
 
 def _anything(value: Value) -> Interval:
@@ -56,7 +67,11 @@ def _counter(value: Value, depth: int) -> Interval:
     loop = value.owner.owner if isinstance(value.owner, Region) else None
     if not isinstance(loop, For) or value.index != 0:
         return None
-    step, lower, upper = constant_of(loop.step), interval_of(loop.lower, depth - 1), interval_of(loop.upper, depth - 1)
+    step, lower, upper = (
+        constant_of(loop.step),
+        interval_of(loop.lower, depth - 1),
+        interval_of(loop.upper, depth - 1),
+    )
     if step is None or step <= 0 or lower is None or upper is None or lower[0] >= upper[1]:
         return None
     return lower[0], upper[1] - 1
@@ -90,10 +105,18 @@ class _Intervals(Domain[Interval]):
         return self._fitting(operation, *(x + sign * y for x in a for y in b))
 
     def multiple(self, operation: Operation, x: Interval, factor: int) -> Interval:
-        return self.opaque(operation, ()) if x is None else self._fitting(operation, *(end * factor for end in x))
+        return (
+            self.opaque(operation, ())
+            if x is None
+            else self._fitting(operation, *(end * factor for end in x))
+        )
 
     def product(self, operation: Binary, a: Interval, b: Interval) -> Interval:
-        return self.opaque(operation, ()) if a is None or b is None else self._fitting(operation, *(x * y for x in a for y in b))
+        return (
+            self.opaque(operation, ())
+            if a is None or b is None
+            else self._fitting(operation, *(x * y for x in a for y in b))
+        )
 
     def quotient(self, operation: Binary, a: Interval, b: Interval) -> Interval:
         if a is None or b is None or a[0] < 0 or b[0] <= 0:
@@ -112,7 +135,11 @@ class _Intervals(Domain[Interval]):
         return choose(a[0], b[0]), choose(a[1], b[1])
 
     def choice(self, operation: Select, condition: Interval, a: Interval, b: Interval) -> Interval:
-        return self.opaque(operation, ()) if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+        return (
+            self.opaque(operation, ())
+            if a is None or b is None
+            else (min(a[0], b[0]), max(a[1], b[1]))
+        )
 
     def cast(self, operation: Cast, x: Interval) -> Interval:
         return self.opaque(operation, ()) if x is None else self._fitting(operation, *x)
@@ -138,7 +165,9 @@ def float_limits(value: Value, depth: int = _DEPTH) -> Limits:
     if isinstance(operation, Extremum):
         return _of_extremum(operation, depth - 1)
     if isinstance(operation, Select):
-        (low, high), (other_low, other_high) = (float_limits(each, depth - 1) for each in (operation.a, operation.b))
+        (low, high), (other_low, other_high) = (
+            float_limits(each, depth - 1) for each in (operation.a, operation.b)
+        )
         return min(low, other_low), max(high, other_high)
     if isinstance(operation, Moved) or (isinstance(operation, Cast) and _is_widened(operation)):
         return float_limits(operation.x, depth - 1)
@@ -150,8 +179,14 @@ def float_limits(value: Value, depth: int = _DEPTH) -> Limits:
 def _of_extremum(operation: Extremum, depth: int) -> Limits:
     """Of a number and NaN the number may be the result: one operand's limit is the result's where
     that operand is never NaN."""
-    (low, high), (other_low, other_high) = (float_limits(each, depth) for each in (operation.a, operation.b))
-    certain = [float(constant) for constant in map(constant_of, (operation.a, operation.b)) if isinstance(constant, float) and not math.isnan(constant)]
+    (low, high), (other_low, other_high) = (
+        float_limits(each, depth) for each in (operation.a, operation.b)
+    )
+    certain = [
+        float(constant)
+        for constant in map(constant_of, (operation.a, operation.b))
+        if isinstance(constant, float) and not math.isnan(constant)
+    ]
     if operation.name == "min":
         return min(low, other_low), min([max(high, other_high), *certain])
     return max([min(low, other_low), *certain]), max(high, other_high)
@@ -159,7 +194,11 @@ def _of_extremum(operation: Extremum, depth: int) -> Limits:
 
 def _is_widened(operation: Cast) -> bool:
     source, result = element_type(operation.x.type), element_type(operation.results[0].type)
-    return isinstance(source, FloatType) and isinstance(result, FloatType) and source.bits < result.bits
+    return (
+        isinstance(source, FloatType)
+        and isinstance(result, FloatType)
+        and source.bits < result.bits
+    )
 
 
 __all__ = ["UNLIMITED", "Interval", "Limits", "float_limits", "interval_of"]

@@ -18,7 +18,9 @@ class Polynomial:
 
     @classmethod
     def of(cls, terms: Mapping[Monomial, int]) -> Polynomial:
-        return cls(tuple(sorted((monomial, factor) for monomial, factor in terms.items() if factor)))
+        return cls(
+            tuple(sorted((monomial, factor) for monomial, factor in terms.items() if factor))
+        )
 
     @classmethod
     def number(cls, value: int) -> Polynomial:
@@ -57,7 +59,9 @@ class Polynomial:
         return Polynomial.of(found)
 
     def scaled(self, factor: int) -> Polynomial:
-        return Polynomial.of({monomial: factor * coefficient for monomial, coefficient in self.terms})
+        return Polynomial.of(
+            {monomial: factor * coefficient for monomial, coefficient in self.terms}
+        )
 
     def pieces(self) -> Iterator[Polynomial]:
         """Its terms, each alone."""

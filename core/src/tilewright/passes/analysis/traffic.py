@@ -45,7 +45,16 @@ from tilewright.passes.analysis.footprint import Boxes, Integers, distinct
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.analysis.work import dot_of
 
-_Accesses = Load | AtomicLoad | Store | AtomicStore | AtomicRmw | AtomicCas | DescriptorBlocks | DescriptorRows
+_Accesses = (
+    Load
+    | AtomicLoad
+    | Store
+    | AtomicStore
+    | AtomicRmw
+    | AtomicCas
+    | DescriptorBlocks
+    | DescriptorRows
+)
 #: Operations of floats that compute nothing: they choose, or write a number in another type.
 _FREE: Final = (Bitcast, Cast, Constant, Hint, Select)
 
@@ -140,7 +149,9 @@ class Traffic:
         return sum(moved.minimum or 0 for moved in (*self.reads.values(), *self.writes.values()))
 
 
-def traffic_of(module: Module, arguments: Mapping[str, Any], sizes: tuple[int, int, int] | None) -> Traffic:
+def traffic_of(
+    module: Module, arguments: Mapping[str, Any], sizes: tuple[int, int, int] | None
+) -> Traffic:
     """The traffic of a module's kernel.
 
     Args:
@@ -166,18 +177,42 @@ class _Touched:
 class _TrafficWalk:
     """All programs' way through a kernel."""
 
-    def __init__(self, function: Function, arguments: Mapping[str, Any], sizes: tuple[int, int, int] | None) -> None:
+    def __init__(
+        self, function: Function, arguments: Mapping[str, Any], sizes: tuple[int, int, int] | None
+    ) -> None:
         self.affine = Affine(function)
-        given = {argument: arguments[argument.name] for argument in function.arguments if argument.name in arguments}
-        self._tensors = {argument: value for argument, value in given.items() if isinstance(value, DescriptorTensor)}
-        self.numbers = Numbers(self.affine, {argument: value for argument, value in given.items() if isinstance(value, int | float)}, sizes)
+        given = {
+            argument: arguments[argument.name]
+            for argument in function.arguments
+            if argument.name in arguments
+        }
+        self._tensors = {
+            argument: value
+            for argument, value in given.items()
+            if isinstance(value, DescriptorTensor)
+        }
+        self.numbers = Numbers(
+            self.affine,
+            {
+                argument: value
+                for argument, value in given.items()
+                if isinstance(value, int | float)
+            },
+            sizes,
+        )
         self._accesses: dict[tuple[bool, str], list[_Touched]] = {}
         programs = None if sizes is None else sizes[0] * sizes[1] * sizes[2]
         self._found = Traffic(programs)
         self._stop = ""
         step = LoopTraffic(0, 0)
         self._found.steps.append(step)
-        self._region(function.body, step, self._limited(Runs.of_grid(sizes) if programs is None or programs <= MOST_RUNS else None))
+        self._region(
+            function.body,
+            step,
+            self._limited(
+                Runs.of_grid(sizes) if programs is None or programs <= MOST_RUNS else None
+            ),
+        )
 
     def found(self) -> Traffic:
         """The totals."""
@@ -247,7 +282,11 @@ class _TrafficWalk:
     def _count(self, operation: Operation, step: LoopTraffic, runs: Runs | None) -> None:
         if isinstance(operation, linear.Dot | linear.DotScaled):
             dot = dot_of(operation)
-            key = f"{dot.a}" if not isinstance(dot.a, FloatType) or byte_size(dot.a) != 4 else f"f32 {dot.precision}"
+            key = (
+                f"{dot.a}"
+                if not isinstance(dot.a, FloatType) or byte_size(dot.a) != 4
+                else f"f32 {dot.precision}"
+            )
             if isinstance(operation, linear.DotScaled):
                 key = f"{operation.a_format} x {operation.b_format}"
             self._add(self._found.matmuls, step.matmuls, key, dot.operations, runs)
@@ -258,7 +297,9 @@ class _TrafficWalk:
                 self._add(self._found.arithmetic, step.arithmetic, key, count, runs)
 
     @staticmethod
-    def _add(total: Counter[str], step: Counter[str], key: str, count: int, runs: Runs | None) -> None:
+    def _add(
+        total: Counter[str], step: Counter[str], key: str, count: int, runs: Runs | None
+    ) -> None:
         step[key] += count
         if runs is not None:
             total[key] += count * runs.count
@@ -269,7 +310,11 @@ class _TrafficWalk:
         size = byte_size(place.type.element if descriptor else pointee_of(place.type))
         shape = _accessed_shape(operation)
         count = math.prod(shape) * size
-        touched = self._descriptor(operation, shape, size, runs) if descriptor else self._pointers(operation, shape, size, runs)
+        touched = (
+            self._descriptor(operation, shape, size, runs)
+            if descriptor
+            else self._pointers(operation, shape, size, runs)
+        )
         effects = operation.spec.effects
         reads, writes = bool(effects & Effect.READ), bool(effects & Effect.WRITE)
         step.loaded += count * reads
@@ -286,27 +331,46 @@ class _TrafficWalk:
                 place = operation.pointer
             elif isinstance(operation, MakeDescriptor):
                 place = operation.base
-            elif operation is not None and (operation.spec.moves or operation.spec.forwards or isinstance(operation, Bitcast)):
+            elif operation is not None and (
+                operation.spec.moves or operation.spec.forwards or isinstance(operation, Bitcast)
+            ):
                 place, *_ = operation.operands
-            elif operation is None and isinstance(place.owner, Region) and isinstance(loop := place.owner.owner, For) and place.index:
+            elif (
+                operation is None
+                and isinstance(place.owner, Region)
+                and isinstance(loop := place.owner.owner, For)
+                and place.index
+            ):
                 place = loop.inits[place.index - 1]
             elif isinstance(operation, For):
                 place = operation.inits[place.index]
             else:
-                return place.name if operation is None and isinstance(place.owner, Region) and isinstance(place.owner.owner, Function) else ""
+                return (
+                    place.name
+                    if operation is None
+                    and isinstance(place.owner, Region)
+                    and isinstance(place.owner.owner, Function)
+                    else ""
+                )
 
     # ---- addresses
 
-    def _pointers(self, operation: Any, shape: Sequence[int], size: int, runs: Runs | None) -> _Touched:
+    def _pointers(
+        self, operation: Any, shape: Sequence[int], size: int, runs: Runs | None
+    ) -> _Touched:
         mask = None if isinstance(operation, AtomicCas) else operation.mask
         bounds = self.affine.bounds(mask) if mask is not None else []
         form = self.affine.form(operation.pointer)
         why = ""
-        if form is None or self._argument(operation.pointer) != (form.base.name if form.base is not None and form.base.definition is None else None):
+        if form is None or self._argument(operation.pointer) != (
+            form.base.name if form.base is not None and form.base.definition is None else None
+        ):
             form, why = None, _irregular(operation.pointer)
         return self._touched(form, bounds, shape, size, runs, why)
 
-    def _descriptor(self, operation: Any, shape: Sequence[int], size: int, runs: Runs | None) -> _Touched:
+    def _descriptor(
+        self, operation: Any, shape: Sequence[int], size: int, runs: Runs | None
+    ) -> _Touched:
         """A block of a tensor, as far as it lies inside."""
         made = operation.descriptor.definition
         if isinstance(operation, DescriptorRows):
@@ -314,7 +378,10 @@ class _TrafficWalk:
         starts = [self.affine.number(offset) for offset in operation.offsets]
         if isinstance(made, MakeDescriptor):
             base = self.affine.form(made.base)
-            extents, strides = ([self.affine.number(value) for value in values] for values in (made.shape, made.strides))
+            extents, strides = (
+                [self.affine.number(value) for value in values]
+                for values in (made.shape, made.strides)
+            )
         else:
             tensor = self._tensors.get(operation.descriptor)
             if tensor is None:
@@ -322,32 +389,57 @@ class _TrafficWalk:
                     self.numbers.lacking[operation.descriptor.name] = None
                 return self._touched(None, [], shape, size, runs, "its descriptor is not known")
             base = Form(operation.descriptor, ZERO)
-            extents, strides = ([Polynomial.number(value) for value in values] for values in (tensor.shape, tensor.strides))
+            extents, strides = (
+                [Polynomial.number(value) for value in values]
+                for values in (tensor.shape, tensor.strides)
+            )
         if base is None or base.base is None:
-            return self._touched(None, [], shape, size, runs, "where its tensor begins is not known")
+            return self._touched(
+                None, [], shape, size, runs, "where its tensor begins is not known"
+            )
         start = base.start
         for offset, stride in zip(starts, strides, strict=True):
             start = start.plus(offset.times(stride))
         bounds: list[Bound | None] = [
-            Bound(axis, upper=extent.minus(offset), lower=offset.scaled(-1)) for axis, (offset, extent) in enumerate(zip(starts, extents, strict=True))
+            Bound(axis, upper=extent.minus(offset), lower=offset.scaled(-1))
+            for axis, (offset, extent) in enumerate(zip(starts, extents, strict=True))
         ]
-        return self._touched(Form(base.base, start, tuple(enumerate(strides))), bounds, shape, size, runs, "")
+        return self._touched(
+            Form(base.base, start, tuple(enumerate(strides))), bounds, shape, size, runs, ""
+        )
 
-    def _touched(self, form: Form | None, bounds: Sequence[Bound | None], shape: Sequence[int], size: int, runs: Runs | None, why: str) -> _Touched:
+    def _touched(
+        self,
+        form: Form | None,
+        bounds: Sequence[Bound | None],
+        shape: Sequence[int],
+        size: int,
+        runs: Runs | None,
+        why: str,
+    ) -> _Touched:
         """The elements that an access touches in all runs."""
         if runs is None:
             return _Touched(size, None, False, None, why)
         exact = all(bound is not None for bound in bounds)
         # the last column is 0 for runs that a scalar condition switches off
-        lower, upper = np.zeros((runs.count, len(shape) + 1), np.int64), np.tile(np.asarray((*shape, 1), np.int64), (runs.count, 1))
+        lower, upper = (
+            np.zeros((runs.count, len(shape) + 1), np.int64),
+            np.tile(np.asarray((*shape, 1), np.int64), (runs.count, 1)),
+        )
         for bound in bounds:
             if bound is not None:
                 exact &= self._clip(bound, lower, upper, runs)
         extents = np.maximum(0, upper - lower)
         boxes = None if form is None else self._boxes(form, lower, extents, runs)
         if form is not None:
-            still = [axis for axis in range(len(shape)) if axis not in {key if isinstance(key, int) else key.axis for key, _ in form.steps}]
-            extents[:, still] = np.minimum(extents[:, still], 1)  # lanes that access the same element ask for it once
+            still = [
+                axis
+                for axis in range(len(shape))
+                if axis not in {key if isinstance(key, int) else key.axis for key, _ in form.steps}
+            ]
+            extents[:, still] = np.minimum(
+                extents[:, still], 1
+            )  # lanes that access the same element ask for it once
             if boxes is None:
                 why = "its addresses depend on what is not known"
         asked = int(extents.prod(axis=1).sum())
@@ -359,7 +451,9 @@ class _TrafficWalk:
         """Narrow coordinates by a bound; whether it is known."""
         below = self.numbers.of(bound.upper, runs) if bound.upper is not None else None
         above = self.numbers.of(bound.lower, runs) if bound.lower is not None else None
-        if (bound.upper is not None and below is None) or (bound.lower is not None and above is None):
+        if (bound.upper is not None and below is None) or (
+            bound.lower is not None and above is None
+        ):
             return False
         if bound.axis is None:
             upper[np.broadcast_to(np.asarray(below) <= 0, (runs.count,)), -1] = 0
@@ -370,7 +464,9 @@ class _TrafficWalk:
             lower[:, bound.axis] = np.maximum(lower[:, bound.axis], above)
         return True
 
-    def _boxes(self, form: Form, lower: Integers, extents: Integers, runs: Runs) -> list[Boxes] | None:
+    def _boxes(
+        self, form: Form, lower: Integers, extents: Integers, runs: Runs
+    ) -> list[Boxes] | None:
         """The boxes of a form within coordinates; None where a number is not known, or strides
         change from run to run."""
         start = self.numbers.of(form.start, runs)
@@ -383,20 +479,41 @@ class _TrafficWalk:
         for key, step in form.steps:
             stride = self.numbers.of(step, runs)
             if isinstance(stride, np.ndarray):
-                stride = int(stride[0]) if stride.size and (stride == stride[0]).all() else None if stride.size else 0
+                stride = (
+                    int(stride[0])
+                    if stride.size and (stride == stride[0]).all()
+                    else None
+                    if stride.size
+                    else 0
+                )
             axis = key if isinstance(key, int) else key.axis
-            along = [(lower[:, axis], extents[:, axis])] if isinstance(key, int) else self._wrapped(key, lower[:, axis], extents[:, axis], runs)
+            along = (
+                [(lower[:, axis], extents[:, axis])]
+                if isinstance(key, int)
+                else self._wrapped(key, lower[:, axis], extents[:, axis], runs)
+            )
             known &= stride is not None and along is not None
             strides.append(int(stride or 0))
             parts.append(along or [])
         if not known:
             return None
-        boxes = [(np.broadcast_to(np.asarray(start, np.int64), (runs.count,))[used], np.zeros((int(used.sum()), 0), np.int64))]
+        boxes = [
+            (
+                np.broadcast_to(np.asarray(start, np.int64), (runs.count,))[used],
+                np.zeros((int(used.sum()), 0), np.int64),
+            )
+        ]
         for stride, along in zip(strides, parts, strict=True):
-            boxes = [(starts + stride * first[used], np.column_stack((columns, count[used]))) for starts, columns in boxes for first, count in along]
+            boxes = [
+                (starts + stride * first[used], np.column_stack((columns, count[used])))
+                for starts, columns in boxes
+                for first, count in along
+            ]
         return [Boxes(starts, tuple(strides), columns) for starts, columns in boxes]
 
-    def _wrapped(self, key: Wrapped, lower: Integers, extents: Integers, runs: Runs) -> list[tuple[Any, Integers]] | None:
+    def _wrapped(
+        self, key: Wrapped, lower: Integers, extents: Integers, runs: Runs
+    ) -> list[tuple[Any, Integers]] | None:
         """The coordinates below a modular index's extent, and from 0 on those that a remainder
         leads back."""
         start, extent = self.numbers.of(key.start, runs), self.numbers.of(key.extent, runs)
@@ -421,14 +538,24 @@ def _moved(touched: Sequence[_Touched]) -> ArgumentTraffic:
         if len(sizes) == 1:
             count = distinct([boxes for each in touched for boxes in each.boxes or ()])
             minimum = None if count is None else count * sizes.pop()
-        why = "" if minimum is not None else "it is accessed as several types" if len(sizes) > 1 else "it is accessed at too many places to count"
+        why = (
+            ""
+            if minimum is not None
+            else "it is accessed as several types"
+            if len(sizes) > 1
+            else "it is accessed at too many places to count"
+        )
     return ArgumentTraffic(asked, exact, minimum, why)
 
 
 def _accessed_shape(operation: Any) -> tuple[int, ...]:
     """Return the shape of an access."""
     if isinstance(operation, DescriptorBlocks | DescriptorRows):
-        moved = operation.results[0] if isinstance(operation, DescriptorLoad | DescriptorGather) else operation.value
+        moved = (
+            operation.results[0]
+            if isinstance(operation, DescriptorLoad | DescriptorGather)
+            else operation.value
+        )
         return tuple(shape_of(moved.type))
     return tuple(shape_of(operation.pointer.type))
 

@@ -13,7 +13,18 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
-from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.arithmetic import (
+    Addptr,
+    Arange,
+    Binary,
+    Bitcast,
+    Cast,
+    Constant,
+    Extremum,
+    NumPrograms,
+    ProgramId,
+    Select,
+)
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape, Splat, Unsplat
 from tilewright.ir.types import shape_of
@@ -112,15 +123,21 @@ MOVES: Final = frozenset(spec.name for spec in TABLE if spec.moves) - {"split"}
 TRANSFER: Final[Mapping[str, Rule]] = {
     "constant": lambda domain, operation, facts: domain.constant(operation),
     "arange": lambda domain, operation, facts: domain.arange(operation),
-    **dict.fromkeys(("program_id", "num_programs"), lambda domain, operation, facts: domain.grid(operation)),
-    **dict.fromkeys(("add", "addptr"), lambda domain, operation, facts: domain.sum(operation, *facts, 1)),
+    **dict.fromkeys(
+        ("program_id", "num_programs"), lambda domain, operation, facts: domain.grid(operation)
+    ),
+    **dict.fromkeys(
+        ("add", "addptr"), lambda domain, operation, facts: domain.sum(operation, *facts, 1)
+    ),
     "sub": lambda domain, operation, facts: domain.sum(operation, *facts, -1),
     "neg": lambda domain, operation, facts: domain.multiple(operation, *facts, -1),
     "mul": lambda domain, operation, facts: domain.product(operation, *facts),
     "shl": _shift_left,
     "div": lambda domain, operation, facts: domain.quotient(operation, *facts),
     "rem": lambda domain, operation, facts: domain.remainder(operation, *facts),
-    **dict.fromkeys(("min", "max"), lambda domain, operation, facts: domain.extreme(operation, *facts)),
+    **dict.fromkeys(
+        ("min", "max"), lambda domain, operation, facts: domain.extreme(operation, *facts)
+    ),
     "select": lambda domain, operation, facts: domain.choice(operation, *facts),
     "cast": lambda domain, operation, facts: domain.cast(operation, *facts),
     "bitcast": lambda domain, operation, facts: domain.bitcast(operation, *facts),
@@ -135,8 +152,14 @@ def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] 
 
     None for any other reshape.
     """
-    old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
-    return dict(zip(old, new, strict=True)) if [before[axis] for axis in old] == [after[axis] for axis in new] else None
+    old, new = (
+        [axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after)
+    )
+    return (
+        dict(zip(old, new, strict=True))
+        if [before[axis] for axis in old] == [after[axis] for axis in new]
+        else None
+    )
 
 
 def moved_axes(operation: Operation, *, in_order: bool = False) -> Callable[[int], int] | None:

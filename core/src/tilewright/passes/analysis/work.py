@@ -28,7 +28,12 @@ _DEPTH: Final = 8
 _SLOW: Final = 8
 
 
-def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, Any], grid: Callable[[], tuple[int, int, int] | None]) -> Work:
+def work_of(
+    module: Module,
+    arguments: Mapping[str, Any],
+    options: Mapping[str, Any],
+    grid: Callable[[], tuple[int, int, int] | None],
+) -> Work:
     """The work of a module's kernel.
 
     Args:
@@ -36,11 +41,30 @@ def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, 
         grid: gives the sizes of the grid, None where they are not known; called for kernels that
             multiply matrices alone.
     """
-    greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
-    sizes = grid() if any(isinstance(operation, linear.DOTS) for operation in module.walk()) else None
+    greatest = max(
+        (
+            value.type.numel
+            for operation in module.walk()
+            for value in operation.results
+            if isinstance(value.type, TileType)
+        ),
+        default=1,
+    )
+    sizes = (
+        grid() if any(isinstance(operation, linear.DOTS) for operation in module.walk()) else None
+    )
     programs = None if sizes is None else math.prod(sizes)
-    places = [(0, 0, 0)] if not programs or sizes is None else sorted({_place(number, sizes) for number in (0, programs // 2, programs - 1)})
-    return Work(programs, tuple(tuple(_Walk(module, arguments, place, sizes).bodies) for place in places), dict(options), greatest)
+    places = (
+        [(0, 0, 0)]
+        if not programs or sizes is None
+        else sorted({_place(number, sizes) for number in (0, programs // 2, programs - 1)})
+    )
+    return Work(
+        programs,
+        tuple(tuple(_Walk(module, arguments, place, sizes).bodies) for place in places),
+        dict(options),
+        greatest,
+    )
 
 
 def _place(number: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -51,39 +75,63 @@ def _place(number: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
 class _Walk:
     """One program's way through a kernel."""
 
-    def __init__(self, module: Module, arguments: Mapping[str, Any], place: tuple[int, int, int], sizes: tuple[int, int, int] | None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        arguments: Mapping[str, Any],
+        place: tuple[int, int, int],
+        sizes: tuple[int, int, int] | None,
+    ) -> None:
         self.module, self.place, self.sizes = module, place, sizes
         self.bodies = [Body(0, 1, 1)]
         values: dict[Value, Any] = {}
         for argument in module.kernel.arguments:
             given = arguments.get(argument.name)
-            if isinstance(argument.type, IntType | FloatType) and isinstance(given, bool | int | float):
+            if isinstance(argument.type, IntType | FloatType) and isinstance(
+                given, bool | int | float
+            ):
                 values[argument] = given
         self._function(module.kernel, values, self.bodies[0], 1.0, 0)
 
-    def _function(self, function: Function, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+    def _function(
+        self, function: Function, values: dict[Value, Any], body: Body, weight: float, depth: int
+    ) -> None:
         self._region(function.body, values, body, weight, depth)
 
-    def _region(self, region: Region, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+    def _region(
+        self, region: Region, values: dict[Value, Any], body: Body, weight: float, depth: int
+    ) -> None:
         """Follow a region; ``weight`` is the part of the runs of ``body`` that come here."""
         for operation in region:
             if isinstance(operation, For):
                 self._for(operation, values, body, weight, depth)
             elif isinstance(operation, While):
-                self._loop(operation, operation.regions, GUESSED_RUNS, False, values, body, weight, depth)
+                self._loop(
+                    operation, operation.regions, GUESSED_RUNS, False, values, body, weight, depth
+                )
             elif isinstance(operation, If):
                 self._if(operation, values, body, weight, depth)
             elif isinstance(operation, Call):
                 callee = self.module.functions.get(operation.callee)
                 if callee is not None and depth < _DEPTH:
-                    inner = {own: values[given] for own, given in zip(callee.arguments, operation.arguments, strict=False) if given in values}
+                    inner = {
+                        own: values[given]
+                        for own, given in zip(callee.arguments, operation.arguments, strict=False)
+                        if given in values
+                    }
                     self._function(callee, inner, body, weight, depth + 1)
             else:
                 self._count(operation, body, weight)
                 self._compute(operation, values)
 
-    def _for(self, operation: For, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
-        bounds: list[Any] = [values[operand] for operand in (operation.lower, operation.upper, operation.step) if operand in values]
+    def _for(
+        self, operation: For, values: dict[Value, Any], body: Body, weight: float, depth: int
+    ) -> None:
+        bounds: list[Any] = [
+            values[operand]
+            for operand in (operation.lower, operation.upper, operation.step)
+            if operand in values
+        ]
         known, runs = len(bounds) == 3 and bounds[2] > 0, GUESSED_RUNS
         region = operation.body
         inner = dict(values)
@@ -96,9 +144,26 @@ class _Walk:
                 inner[own] = values[given]
         self._loop(operation, (region,), runs, known, inner, body, weight, depth)
 
-    def _loop(self, operation: Operation, regions: Any, runs: float, known: bool, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+    def _loop(
+        self,
+        operation: Operation,
+        regions: Any,
+        runs: float,
+        known: bool,
+        values: dict[Value, Any],
+        body: Body,
+        weight: float,
+        depth: int,
+    ) -> None:
         entries = body.runs * weight
-        made = Body(body.depth + 1, entries * runs, entries, body.known and known, flattened=body.flattened, specialized=body.specialized)
+        made = Body(
+            body.depth + 1,
+            entries * runs,
+            entries,
+            body.known and known,
+            flattened=body.flattened,
+            specialized=body.specialized,
+        )
         if isinstance(operation, For):
             made.stages = operation.num_stages
             made.flattened |= operation.flatten
@@ -107,7 +172,9 @@ class _Walk:
         for region in regions:
             self._region(region, dict(values), made, 1.0, depth)
 
-    def _if(self, operation: If, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+    def _if(
+        self, operation: If, values: dict[Value, Any], body: Body, weight: float, depth: int
+    ) -> None:
         condition = values.get(operation.condition)
         for number, region in enumerate(operation.regions):
             if condition is None:
@@ -121,9 +188,23 @@ class _Walk:
         elif _loads(operation):
             body.loaded += int(weight * sum(_bytes(value.type) for value in operation.results))
         elif Trait.ACCESS in operation.spec.traits:
-            body.stored += int(weight * max((_bytes(value.type) for value in operation.operands if not _is_address(value.type)), default=0))
+            body.stored += int(
+                weight
+                * max(
+                    (
+                        _bytes(value.type)
+                        for value in operation.operands
+                        if not _is_address(value.type)
+                    ),
+                    default=0,
+                )
+            )
         else:
-            made = 0 if operation.spec.traits & Trait.SHAPE else sum(_floats(value.type) for value in operation.results)
+            made = (
+                0
+                if operation.spec.traits & Trait.SHAPE
+                else sum(_floats(value.type) for value in operation.results)
+            )
             body.computed += int(weight * made)
             body.slow += int(weight * made) if operation.spec.cost >= _SLOW else 0
 
@@ -147,12 +228,26 @@ class _Walk:
 def dot_of(operation: linear.Dot | linear.DotScaled) -> MatmulWork:
     """Return the description of a matmul that backends get."""
     a, b = operation.a, operation.b
-    assert isinstance(a.type, TileType) and isinstance(b.type, TileType) and isinstance(operation.result.type, TileType)
+    assert (
+        isinstance(a.type, TileType)
+        and isinstance(b.type, TileType)
+        and isinstance(operation.result.type, TileType)
+    )
     *batch, m, n = operation.result.type.shape
     k = max(a.type.shape[-1], b.type.shape[-2])
     precision = operation.precision if isinstance(operation, linear.Dot) else "ieee"
     loaded = (_was_loaded(a, operation.parent), _was_loaded(b, operation.parent))
-    return MatmulWork(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, precision)
+    return MatmulWork(
+        m,
+        n,
+        k,
+        math.prod(batch),
+        a.type.element,
+        b.type.element,
+        operation.result.type.element,
+        *loaded,
+        precision,
+    )
 
 
 def _loads(operation: Operation) -> bool:
@@ -181,11 +276,15 @@ def _is_address(type_: Type) -> bool:
 
 def _floats(type_: Type) -> int:
     """Elements of a tile of floats."""
-    return type_.numel if isinstance(type_, TileType) and isinstance(type_.element, FloatType) else 0
+    return (
+        type_.numel if isinstance(type_, TileType) and isinstance(type_.element, FloatType) else 0
+    )
 
 
 def _bytes(type_: Type) -> int:
-    return type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else byte_size(type_)
+    return (
+        type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else byte_size(type_)
+    )
 
 
 __all__ = ["GUESSED_RUNS", "Body", "MatmulWork", "Work", "dot_of", "work_of"]

@@ -63,7 +63,13 @@ def certain_writes(module: Module) -> list[WriteExtent]:
     Arguments without such stores have no entry.
     """
     kernel = module.kernel
-    found = _Offsets({argument: _Affine(0, base=position) for position, argument in enumerate(kernel.arguments) if isinstance(argument.type, PointerType)})
+    found = _Offsets(
+        {
+            argument: _Affine(0, base=position)
+            for position, argument in enumerate(kernel.arguments)
+            if isinstance(argument.type, PointerType)
+        }
+    )
     least: dict[int, WriteExtent] = {}
     greatest: dict[int, WriteExtent] = {}
     for operation in kernel.body:
@@ -73,7 +79,10 @@ def certain_writes(module: Module) -> list[WriteExtent]:
         offsets = found.of(pointer)
         if offsets is None or offsets.base is None:
             continue
-        spans = [step * (extent - 1) for step, extent in zip(offsets.steps, shape_of(pointer.type), strict=True)]
+        spans = [
+            step * (extent - 1)
+            for step, extent in zip(offsets.steps, shape_of(pointer.type), strict=True)
+        ]
         first = offsets.start + sum(min(0, span) for span in spans)
         last = offsets.start + sum(max(0, span) for span in spans)
         if max(-first, last) >= _LIMIT:
@@ -103,9 +112,17 @@ class _Offsets:
         if value not in self.known:
             operation = value.definition
             rule = _RULES.get(operation.name) if operation is not None else None
-            operands = [self.of(operand) for operand in operation.operands] if operation is not None and rule is not None else []
+            operands = (
+                [self.of(operand) for operand in operation.operands]
+                if operation is not None and rule is not None
+                else []
+            )
             whole = [operand for operand in operands if operand is not None]
-            self.known[value] = rule(operation, whole) if operation is not None and rule is not None and len(whole) == len(operands) else None
+            self.known[value] = (
+                rule(operation, whole)
+                if operation is not None and rule is not None and len(whole) == len(operands)
+                else None
+            )
         return self.known[value]
 
 
@@ -115,7 +132,9 @@ def _is_integer(value: Value) -> bool:
 
 def _constant(operation: Constant, operands: list[_Affine]) -> _Affine | None:
     value = operation.value
-    return _Affine(value, (0,) * len(shape_of(operation.result.type))) if type(value) is int else None
+    return (
+        _Affine(value, (0,) * len(shape_of(operation.result.type))) if type(value) is int else None
+    )
 
 
 def _program_id(operation: Operation, operands: list[_Affine]) -> _Affine | None:
@@ -127,7 +146,9 @@ def _arange(operation: Arange, operands: list[_Affine]) -> _Affine | None:
 
 
 def _sum(a: _Affine, b: _Affine) -> _Affine:
-    return _Affine(a.start + b.start, tuple(x + y for x, y in zip(a.steps, b.steps, strict=True)), a.base)
+    return _Affine(
+        a.start + b.start, tuple(x + y for x, y in zip(a.steps, b.steps, strict=True)), a.base
+    )
 
 
 def _add(operation: Operation, operands: list[_Affine]) -> _Affine | None:
@@ -154,7 +175,13 @@ def _addptr(operation: Operation, operands: list[_Affine]) -> _Affine | None:
 def _cast(operation: Cast, operands: list[_Affine]) -> _Affine | None:
     """Widening keeps numbers; whether they are signed makes no difference to those in the limit."""
     source, target = element_type(operation.x.type), element_type(operation.result.type)
-    return operands[0] if isinstance(source, IntType) and isinstance(target, IntType) and target.bits >= source.bits > 1 else None
+    return (
+        operands[0]
+        if isinstance(source, IntType)
+        and isinstance(target, IntType)
+        and target.bits >= source.bits > 1
+        else None
+    )
 
 
 def _splat(operation: Operation, operands: list[_Affine]) -> _Affine | None:
@@ -163,7 +190,10 @@ def _splat(operation: Operation, operands: list[_Affine]) -> _Affine | None:
 
 def _broadcast(operation: Broadcast, operands: list[_Affine]) -> _Affine | None:
     (x,) = operands
-    kept = tuple(step if extent > 1 else 0 for step, extent in zip(x.steps, shape_of(operation.x.type), strict=True))
+    kept = tuple(
+        step if extent > 1 else 0
+        for step, extent in zip(x.steps, shape_of(operation.x.type), strict=True)
+    )
     return _Affine(x.start, kept, x.base)
 
 

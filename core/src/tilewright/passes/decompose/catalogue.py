@@ -24,7 +24,13 @@ from tilewright.passes.inline import inline
 from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
 
 #: operation -> its decomposition
-CATALOGUE: Mapping[str, Decomposition] = merged(*({row.operation: row} for module in (numbers, floats, shapes, combining, descriptors) for row in module.ROWS))
+CATALOGUE: Mapping[str, Decomposition] = merged(
+    *(
+        {row.operation: row}
+        for module in (numbers, floats, shapes, combining, descriptors)
+        for row in module.ROWS
+    )
+)
 
 
 def remaining(operations: Iterable[str]) -> frozenset[str]:
@@ -57,7 +63,11 @@ def decompose(module: Module, lowers: Collection[str], computes: Collection[str]
     changed = False
     if "call" not in lowers and any(isinstance(operation, Call) for operation in module.walk()):
         changed |= inline(module)
-    rewrites = [Rewrite((name,), row.law, row.apply) for name, row in CATALOGUE.items() if name not in lowers]
+    rewrites = [
+        Rewrite((name,), row.law, row.apply)
+        for name, row in CATALOGUE.items()
+        if name not in lowers
+    ]
     if computes:
         native = frozenset(type_ for type_ in FLOATS if str(type_) in computes)
         rewrites += widening(native | {F32})

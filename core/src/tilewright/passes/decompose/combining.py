@@ -9,7 +9,16 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.control import Map, Scan
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import I32, FloatType, TileType, element_type, with_element
-from tilewright.passes.decompose.decomposition import Decomposition, called, is_at, lifted, loop, pick, spread, zero
+from tilewright.passes.decompose.decomposition import (
+    Decomposition,
+    called,
+    is_at,
+    lifted,
+    loop,
+    pick,
+    spread,
+    zero,
+)
 from tilewright.passes.rewriter import Rewriter
 
 
@@ -30,11 +39,15 @@ def _scan(operation: Scan, b: Rewriter) -> Any:
     def body(step: Value, carried: Sequence[Value]) -> Sequence[Value]:
         position = b.sub(ends[1], step) if reverse else step
         earlier, results = carried[: len(inputs)], carried[len(inputs) :]
-        totals = called(b, operation.combine, [*earlier, *(pick(b, value, axis, position) for value in inputs)])
+        totals = called(
+            b, operation.combine, [*earlier, *(pick(b, value, axis, position) for value in inputs)]
+        )
         return [*totals, *put(totals, position, results)]
 
     first = [pick(b, value, axis, start) for value in inputs]
-    return loop(b, count, [*first, *put(first, start, [zero(b, type_) for type_ in types])], body, start=1)[len(inputs) :]
+    return loop(
+        b, count, [*first, *put(first, start, [zero(b, type_) for type_ in types])], body, start=1
+    )[len(inputs) :]
 
 
 def _map(operation: Map, b: Rewriter) -> Any:
@@ -45,7 +58,10 @@ def _map(operation: Map, b: Rewriter) -> Any:
         found = lifted(b, region, inputs, shape)
         if found is not None:
             return found
-    lines = [b.reshape(value, result=TileType((shape.numel,), element_type(value.type))) for value in inputs]
+    lines = [
+        b.reshape(value, result=TileType((shape.numel,), element_type(value.type)))
+        for value in inputs
+    ]
     types = [TileType((shape.numel,), element_type(result.type)) for result in operation.results]
 
     def body(group: Value, carried: Sequence[Value]) -> Sequence[Value]:
@@ -55,11 +71,18 @@ def _map(operation: Map, b: Rewriter) -> Any:
         results = list(carried)
         for number, value in enumerate(values):
             own, type_ = number // pack, types[number // pack]
-            results[own] = b.select(is_at(b, type_, 0, places[number % pack]), b.splat(value, result=type_), results[own])
+            results[own] = b.select(
+                is_at(b, type_, 0, places[number % pack]),
+                b.splat(value, result=type_),
+                results[own],
+            )
         return results
 
     found = loop(b, shape.numel // pack, [zero(b, type_) for type_ in types], body)
-    return [b.reshape(value, result=result.type) for value, result in zip(found, operation.results, strict=True)]
+    return [
+        b.reshape(value, result=result.type)
+        for value, result in zip(found, operation.results, strict=True)
+    ]
 
 
 def _dot(operation: Dot, b: Rewriter) -> Any:
@@ -82,12 +105,38 @@ def _dot(operation: Dot, b: Rewriter) -> Any:
     return loop(b, left.type.shape[axis], [start], body)
 
 
-_PICKED = ("constant", "arange", "reshape", "broadcast", "splat", "cmp", "select", "bitcast", "or", "reduce", "for", "yield")
+_PICKED = (
+    "constant",
+    "arange",
+    "reshape",
+    "broadcast",
+    "splat",
+    "cmp",
+    "select",
+    "bitcast",
+    "or",
+    "reduce",
+    "for",
+    "yield",
+)
 
 ROWS: tuple[Decomposition, ...] = (
     Decomposition(
-        "scan", "a loop over the axis, with what its region has where that is elementwise, and maps of it elsewhere", (*_PICKED, "sub", "map"), _scan
+        "scan",
+        "a loop over the axis, with what its region has where that is elementwise, and maps of it elsewhere",
+        (*_PICKED, "sub", "map"),
+        _scan,
     ),
-    Decomposition("map", "its region over whole tiles, or in a loop over the elements where it has control flow", (*_PICKED, "mul", "add"), _map),
-    Decomposition("dot", "a loop of multiplications and additions over the inner axis", (*_PICKED, "cast", "mul", "add", "fma"), _dot),
+    Decomposition(
+        "map",
+        "its region over whole tiles, or in a loop over the elements where it has control flow",
+        (*_PICKED, "mul", "add"),
+        _map,
+    ),
+    Decomposition(
+        "dot",
+        "a loop of multiplications and additions over the inner axis",
+        (*_PICKED, "cast", "mul", "add", "fma"),
+        _dot,
+    ),
 )

@@ -13,7 +13,18 @@ from tilewright.ir.expressions import Number
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.control import Return, Yield
-from tilewright.ir.types import I32, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, tile_or_scalar, with_element
+from tilewright.ir.types import (
+    I32,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    bit_width,
+    element_type,
+    tile_or_scalar,
+    with_element,
+)
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.math.math_expressions import Scope
 from tilewright.passes.rewriter import Rewriter
@@ -49,26 +60,37 @@ def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) ->
     spec = TABLE[operation]
 
     @functools.cache
-    def function(types: tuple[Type, ...], result: Type, attributes: tuple[tuple[str, Any], ...]) -> Function | None:
+    def function(
+        types: tuple[Type, ...], result: Type, attributes: tuple[tuple[str, Any], ...]
+    ) -> Function | None:
         scope = Scope(operation, types, result)
         found = write(*scope.arguments, **dict(attributes))
         return None if found is None else scope.finish(found)
 
     def apply(found: Operation, rewriter: Rewriter) -> Any:
         types = tuple(element_type(operand.type) for operand in found.operands)
-        attributes = tuple((declared.name, found.attribute(declared.name)) for declared in spec.attributes)
+        attributes = tuple(
+            (declared.name, found.attribute(declared.name)) for declared in spec.attributes
+        )
         body = function(types, element_type(found.result.type), attributes)
-        return None if body is None else lifted(rewriter, body.body, found.operands, found.result.type)
+        return (
+            None if body is None else lifted(rewriter, body.body, found.operands, found.result.type)
+        )
 
     return Decomposition(operation, law, into, apply)
 
 
-def lifted(b: Builder, region: Region, arguments: Sequence[Value], like: Type) -> list[Value] | None:
+def lifted(
+    b: Builder, region: Region, arguments: Sequence[Value], like: Type
+) -> list[Value] | None:
     """Apply a region of elementwise operations on scalars to tiles of the shape of ``like``.
 
     None if the region has other operations.
     """
-    if not all(operation.spec.elementwise or operation.spec.terminator or isinstance(operation, Constant) for operation in region):
+    if not all(
+        operation.spec.elementwise or operation.spec.terminator or isinstance(operation, Constant)
+        for operation in region
+    ):
         return None
     values: dict[Value, Value] = dict(zip(region.arguments, arguments, strict=True))
 
@@ -87,7 +109,17 @@ def lifted(b: Builder, region: Region, arguments: Sequence[Value], like: Type) -
             continue
         types = [with_element(like, result.type) for result in operation.results]
         operands = [value_of(source) for source in operation.operands]
-        made = b.insert(Operation(operation.spec, operands, operation.segments, operation.attributes, types, (), b.location))
+        made = b.insert(
+            Operation(
+                operation.spec,
+                operands,
+                operation.segments,
+                operation.attributes,
+                types,
+                (),
+                b.location,
+            )
+        )
         values.update(zip(operation.results, made.results, strict=True))
     raise AssertionError("a region ends with a terminator")
 
@@ -106,13 +138,18 @@ def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> li
     found = lifted(rewriter, region, arguments, arguments[0].type)
     if found is not None:
         return found
-    copied, mapping = Region([value.type for value in region.arguments]), dict(zip(region.arguments, arguments, strict=True))
+    copied, mapping = (
+        Region([value.type for value in region.arguments]),
+        dict(zip(region.arguments, arguments, strict=True)),
+    )
     if isinstance(arguments[0].type, TileType):  # control flow differs between elements
         mapping = dict(zip(region.arguments, copied.arguments, strict=True))
         for operation in region:
             copied.append(clone_operation(operation, mapping))
         results = [with_element(arguments[0].type, value.type) for value in terminator.values]
-        return rewriter.region_op("map", list(arguments), regions=[copied], results=results, pack=1).results
+        return rewriter.region_op(
+            "map", list(arguments), regions=[copied], results=results, pack=1
+        ).results
     for operation in region:
         if not operation.spec.terminator:
             insert_all(rewriter, clone_operation(operation, mapping))
@@ -131,7 +168,9 @@ def encoded(b: Builder, value: Value) -> Value:
     element = element_type(value.type)
     if isinstance(element, IntType):
         return value
-    bits: Value = b.bitcast(value, result=with_element(value.type, IntType(bit_width(element), signed=False)))
+    bits: Value = b.bitcast(
+        value, result=with_element(value.type, IntType(bit_width(element), signed=False))
+    )
     return bits
 
 
@@ -147,14 +186,20 @@ def positions(b: Builder, type_: TileType, axis: int) -> Value:
     """Return the position of each element of a tile along an axis, as i32."""
     extent = type_.shape[axis]
     line = b.arange(start=0, end=extent)
-    thin = b.reshape(line, result=TileType(tuple(extent if own == axis else 1 for own in range(type_.rank)), I32))
+    thin = b.reshape(
+        line, result=TileType(tuple(extent if own == axis else 1 for own in range(type_.rank)), I32)
+    )
     found: Value = b.broadcast(thin, result=with_element(type_, I32))
     return found
 
 
 def is_at(b: Builder, type_: TileType, axis: int, position: Value) -> Value:
     """Return a mask of the elements at a position along an axis; ``position`` is an i32."""
-    found: Value = b.cmp(positions(b, type_, axis), b.splat(position, result=with_element(type_, I32)), predicate="eq")
+    found: Value = b.cmp(
+        positions(b, type_, axis),
+        b.splat(position, result=with_element(type_, I32)),
+        predicate="eq",
+    )
     return found
 
 
@@ -181,7 +226,9 @@ def spread(b: Builder, part: Value, type_: TileType, axis: int) -> Value:
     if not isinstance(part.type, TileType):
         found: Value = b.splat(part, result=with_element(type_, element))
         return found
-    thin = b.reshape(part, result=TileType((*type_.shape[:axis], 1, *type_.shape[axis + 1 :]), element))
+    thin = b.reshape(
+        part, result=TileType((*type_.shape[:axis], 1, *type_.shape[axis + 1 :]), element)
+    )
     found = b.broadcast(thin, result=with_element(type_, element))
     return found
 
@@ -196,7 +243,13 @@ def zero(b: Builder, type_: Type) -> Value:
     return b.constant_like(type_, 0)
 
 
-def loop(b: Builder, count: int, carried: Sequence[Value], body: Callable[[Value, Sequence[Value]], Sequence[Value]], start: int = 0) -> list[Value]:
+def loop(
+    b: Builder,
+    count: int,
+    carried: Sequence[Value],
+    body: Callable[[Value, Sequence[Value]], Sequence[Value]],
+    start: int = 0,
+) -> list[Value]:
     """Build ``for i in start .. count-1`` around the operations of ``body(i, carried)``.
 
     Return the final loop-carried values.

@@ -11,7 +11,19 @@ from tilewright.passes.decompose.decomposition import Decomposition
 from tilewright.passes.descriptor_pointers import Expansion, has_descriptors
 from tilewright.passes.rewriter import Rewriter
 
-_ADDRESSES = ("constant", "arange", "splat", "cast", "add", "mul", "cmp", "and", "expand_dims", "broadcast", "addptr")
+_ADDRESSES = (
+    "constant",
+    "arange",
+    "splat",
+    "cast",
+    "add",
+    "mul",
+    "cmp",
+    "and",
+    "expand_dims",
+    "broadcast",
+    "addptr",
+)
 
 
 def expand(function: Function, lowers: Collection[str]) -> bool:
@@ -19,7 +31,9 @@ def expand(function: Function, lowers: Collection[str]) -> bool:
     lowered, or one that it has is not: a kernel has them as descriptors, or as their parts."""
     own = {row.operation for row in ROWS}
     missing = own - set(lowers)
-    if (missing != own and missing.isdisjoint(operation.name for operation in function.walk())) or not has_descriptors(function):
+    if (
+        missing != own and missing.isdisjoint(operation.name for operation in function.walk())
+    ) or not has_descriptors(function):
         return False
     Expansion(function).run()
     return True
@@ -34,7 +48,10 @@ def _row(operation: str, law: str, *into: str) -> Decomposition:
 
 
 ROWS: tuple[Decomposition, ...] = (
-    _row("make_descriptor", "its operands: an argument is passed as its base, its extents and its strides"),
+    _row(
+        "make_descriptor",
+        "its operands: an argument is passed as its base, its extents and its strides",
+    ),
     _row("descriptor_extent", "the extent"),
     _row("descriptor_stride", "the stride"),
     _row("descriptor_load", "a load of pointers under a mask", *_ADDRESSES, "load"),

@@ -29,11 +29,20 @@ def _rounded(x: Number, direction: str) -> Number:
     sign = unsigned(x) & sign_bit(type_)
     magnitude = (unsigned(x) ^ sign).bitcast(type_)
     limit = math.ldexp(1.0, type_.mantissa)
-    found = (magnitude + limit) - limit  # the sum has no bits for a fraction; its rounding is to nearest, ties to even
+    found = (
+        magnitude + limit
+    ) - limit  # the sum has no bits for a fraction; its rounding is to nearest, ties to even
     if direction != "nearest":
-        down, up = select(found > magnitude, found - 1.0, found), select(found < magnitude, found + 1.0, found)
+        down, up = (
+            select(found > magnitude, found - 1.0, found),
+            select(found < magnitude, found + 1.0, found),
+        )
         negative = sign.differs(0)
-        found = {"zero": lambda: down, "below": lambda: select(negative, up, down), "above": lambda: select(negative, down, up)}[direction]()
+        found = {
+            "zero": lambda: down,
+            "below": lambda: select(negative, up, down),
+            "above": lambda: select(negative, down, up),
+        }[direction]()
     whole = (unsigned(found) | sign).bitcast(type_)
     return select(magnitude < limit, whole, x)  # greater numbers have no fraction; NaN is not less
 
@@ -42,7 +51,11 @@ def _function(operation: Operation, rewriter: Rewriter) -> Any:
     element = element_type(operation.result.type)
     assert isinstance(element, FloatType)
     body = math_function(operation.name, element, native_ldexp=False, double=False)
-    return None if body is None else lifted(rewriter, body.body, operation.operands, operation.result.type)
+    return (
+        None
+        if body is None
+        else lifted(rewriter, body.body, operation.operands, operation.result.type)
+    )
 
 
 _ROUNDING = ("constant", "bitcast", "and", "or", "xor", "add", "sub", "cmp", "select")
@@ -55,19 +68,58 @@ def _math(name: str, law: str, into: tuple[str, ...]) -> Decomposition:
 
 
 ROWS: tuple[Decomposition, ...] = (
-    scalar("copysign", "the bits of one without the sign, and the sign bit of the other", ("constant", "bitcast", "and", "or"), _copysign),
-    scalar("round_even", "2**mantissa added and subtracted", _ROUNDING, lambda x: _rounded(x, "nearest")),
-    scalar("trunc", "2**mantissa added and subtracted, and a correction by one", _ROUNDING, lambda x: _rounded(x, "zero")),
-    scalar("floor", "2**mantissa added and subtracted, and a correction by one", _ROUNDING, lambda x: _rounded(x, "below")),
-    scalar("ceil", "2**mantissa added and subtracted, and a correction by one", _ROUNDING, lambda x: _rounded(x, "above")),
+    scalar(
+        "copysign",
+        "the bits of one without the sign, and the sign bit of the other",
+        ("constant", "bitcast", "and", "or"),
+        _copysign,
+    ),
+    scalar(
+        "round_even",
+        "2**mantissa added and subtracted",
+        _ROUNDING,
+        lambda x: _rounded(x, "nearest"),
+    ),
+    scalar(
+        "trunc",
+        "2**mantissa added and subtracted, and a correction by one",
+        _ROUNDING,
+        lambda x: _rounded(x, "zero"),
+    ),
+    scalar(
+        "floor",
+        "2**mantissa added and subtracted, and a correction by one",
+        _ROUNDING,
+        lambda x: _rounded(x, "below"),
+    ),
+    scalar(
+        "ceil",
+        "2**mantissa added and subtracted, and a correction by one",
+        _ROUNDING,
+        lambda x: _rounded(x, "above"),
+    ),
     _math("ldexp", "products with powers of two, whose bits are those of the exponent", _SCALING),
     _math("exp", "a power of two split off, and a polynomial", _REDUCED),
     _math("exp2", "a power of two split off, and a polynomial", _REDUCED),
     _math("log", "a power of two split off, and a polynomial", (*_REDUCED, "and", "or", "div")),
-    _math("log2", "a power of two split off, and a polynomial", (*_REDUCED, "and", "or", "div", "neg")),
-    _math("sin", "multiples of a quarter turn split off, and polynomials", (*_REDUCED, "and", "or", "xor", "abs", "mulhi", "neg")),
-    _math("cos", "multiples of a quarter turn split off, and polynomials", (*_REDUCED, "and", "or", "xor", "abs", "mulhi", "neg")),
-    _math("tanh", "a polynomial, and exp of twice the magnitude", (*_REDUCED, "abs", "div", "copysign")),
+    _math(
+        "log2", "a power of two split off, and a polynomial", (*_REDUCED, "and", "or", "div", "neg")
+    ),
+    _math(
+        "sin",
+        "multiples of a quarter turn split off, and polynomials",
+        (*_REDUCED, "and", "or", "xor", "abs", "mulhi", "neg"),
+    ),
+    _math(
+        "cos",
+        "multiples of a quarter turn split off, and polynomials",
+        (*_REDUCED, "and", "or", "xor", "abs", "mulhi", "neg"),
+    ),
+    _math(
+        "tanh",
+        "a polynomial, and exp of twice the magnitude",
+        (*_REDUCED, "abs", "div", "copysign"),
+    ),
     _math("erf", "polynomials, and exp of one", (*_REDUCED, "abs", "copysign", "neg")),
     _math("rsqrt", "1 / sqrt(x)", ("constant", "div", "sqrt")),
 )

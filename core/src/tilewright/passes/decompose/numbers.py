@@ -72,7 +72,11 @@ def _leading_zeros(x: Number) -> Number:
     bits, count, step = unsigned(x), x.like(0), type_.bits // 2
     while step:  # whether the upper bits are zero, half as many each time
         empty = bits < (1 << (type_.bits - step))
-        count, bits, step = select(empty, count + step, count), select(empty, bits << step, bits), step // 2
+        count, bits, step = (
+            select(empty, count + step, count),
+            select(empty, bits << step, bits),
+            step // 2,
+        )
     return select(bits < (1 << (type_.bits - 1)), count + 1, count)
 
 
@@ -95,8 +99,18 @@ _CHOICE = ("and", "or", "cmp", "select")
 _BITS = ("constant", "bitcast", "shl", "shr", "and")
 
 ROWS: tuple[Decomposition, ...] = (
-    scalar("neg", "0 - x of integers; of floats the sign bit, flipped", ("constant", "sub", "xor", "bitcast"), _negative),
-    scalar("abs", "a choice of x and 0 - x; of floats the bits without the sign", ("constant", "sub", "and", "bitcast", "cmp", "select"), _absolute),
+    scalar(
+        "neg",
+        "0 - x of integers; of floats the sign bit, flipped",
+        ("constant", "sub", "xor", "bitcast"),
+        _negative,
+    ),
+    scalar(
+        "abs",
+        "a choice of x and 0 - x; of floats the bits without the sign",
+        ("constant", "sub", "and", "bitcast", "cmp", "select"),
+        _absolute,
+    ),
     scalar("min", "a choice by comparison, with each rule for NaN", _CHOICE, _least),
     scalar("max", "a choice by comparison, with each rule for NaN", _CHOICE, _greatest),
     scalar(
@@ -105,6 +119,16 @@ ROWS: tuple[Decomposition, ...] = (
         ("constant", "cast", "bitcast", "add", "sub", "mul", "shr", "and", "cmp", "select"),
         _upper_product,
     ),
-    scalar("clz", "comparisons and shifts by half as many bits each time", (*_BITS, "xor", "add", "cmp", "select"), _leading_zeros),
-    scalar("popcount", "sums of neighbouring bits, fields of twice the width each time", (*_BITS, "add", "sub", "mul"), _set_bits),
+    scalar(
+        "clz",
+        "comparisons and shifts by half as many bits each time",
+        (*_BITS, "xor", "add", "cmp", "select"),
+        _leading_zeros,
+    ),
+    scalar(
+        "popcount",
+        "sums of neighbouring bits, fields of twice the width each time",
+        (*_BITS, "add", "sub", "mul"),
+        _set_bits,
+    ),
 )

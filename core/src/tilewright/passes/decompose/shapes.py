@@ -9,8 +9,25 @@ from typing import Any
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Cat, ExpandDims, Gather, Histogram, Join, Split, Unsplat
-from tilewright.ir.types import I32, I64, IntType, TileType, Type, element_type, shape_of, with_element
-from tilewright.passes.decompose.decomposition import Decomposition, is_at, loop, pick, positions, spread, zero
+from tilewright.ir.types import (
+    I32,
+    I64,
+    IntType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+    with_element,
+)
+from tilewright.passes.decompose.decomposition import (
+    Decomposition,
+    is_at,
+    loop,
+    pick,
+    positions,
+    spread,
+    zero,
+)
 from tilewright.passes.rewriter import Rewriter
 
 
@@ -59,9 +76,13 @@ def _cat(operation: Cat, b: Rewriter) -> Any:
         return b.reshape(_stacked(b, first, second, axis), result=result)
     extent, at = _tile(first).shape[axis], positions(b, result, axis)
     of_first = b.cmp(at, b.constant_like(at.type, extent), predicate="lt")
-    none = b.constant_like(at.type, 0)  # the other tile's elements are picked where the index has no meaning for this one
+    none = b.constant_like(
+        at.type, 0
+    )  # the other tile's elements are picked where the index has no meaning for this one
     from_first = b.gather(first, b.select(of_first, at, none), axis=axis)
-    from_second = b.gather(second, b.select(of_first, none, b.sub(at, b.constant_like(at.type, extent))), axis=axis)
+    from_second = b.gather(
+        second, b.select(of_first, none, b.sub(at, b.constant_like(at.type, extent))), axis=axis
+    )
     return b.select(of_first, from_first, from_second)
 
 
@@ -93,7 +114,9 @@ def _histogram(operation: Histogram, b: Rewriter) -> Any:
         combine = Region([I32, I32], ["a", "b"])
         with b.at_region(combine):
             b.yield_([b.add(*combine.arguments)])
-        (count,) = b.region_op("reduce", [b.select(counted, one, none)], regions=[combine], axis=0).results
+        (count,) = b.region_op(
+            "reduce", [b.select(counted, one, none)], regions=[combine], axis=0
+        ).results
         return [b.select(is_at(b, result, 0, position), b.splat(count, result=result), carried[0])]
 
     return loop(b, shape_of(result)[0], [b.constant_like(result, 0)], body)
@@ -121,10 +144,27 @@ ROWS: tuple[Decomposition, ...] = (
     Decomposition("hint", "its operand: a promise need not be used", (), _operand),
     Decomposition("assume", "nothing: a promise need not be used", (), _nothing),
     Decomposition("expand_dims", "a reshape", ("reshape",), _expand_dims),
-    Decomposition("unsplat", "a reduction of one element", ("reshape", "reduce", "yield"), _unsplat),
+    Decomposition(
+        "unsplat", "a reduction of one element", ("reshape", "reduce", "yield"), _unsplat
+    ),
     Decomposition("join", "a choice by the position along the new axis", _POSITIONS, _join),
     Decomposition("split", "each half masked and reduced", _PICKED, _split),
-    Decomposition("cat", "a choice by the position along the axis; of unequal extents, gathers", (*_POSITIONS, "sub", "gather"), _cat),
-    Decomposition("gather", "a loop over the axis: an element for all that ask for it", (*_PICKED, "cast", "for"), _gather),
-    Decomposition("histogram", "a loop over the bins: a sum of comparisons each", (*_POSITIONS, "cast", "and", "add", "reduce", "for", "yield"), _histogram),
+    Decomposition(
+        "cat",
+        "a choice by the position along the axis; of unequal extents, gathers",
+        (*_POSITIONS, "sub", "gather"),
+        _cat,
+    ),
+    Decomposition(
+        "gather",
+        "a loop over the axis: an element for all that ask for it",
+        (*_PICKED, "cast", "for"),
+        _gather,
+    ),
+    Decomposition(
+        "histogram",
+        "a loop over the bins: a sum of comparisons each",
+        (*_POSITIONS, "cast", "and", "add", "reduce", "for", "yield"),
+        _histogram,
+    ),
 )

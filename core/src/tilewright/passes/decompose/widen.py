@@ -49,32 +49,49 @@ def widening(native: Collection[FloatType]) -> list[Rewrite]:
             return None
         assert isinstance(type_, FloatType)
         bits = to_bits(round_to(value, type_), type_)
-        word = b.constant(value=nan_bits(type_) if bits is None else bits, result=IntType(type_.bits, signed=False))
+        word = b.constant(
+            value=nan_bits(type_) if bits is None else bits,
+            result=IntType(type_.bits, signed=False),
+        )
         return decoded(b, word, type_)
 
     def cast(operation: Cast, b: Rewriter) -> Any:
         x, result = operation.x, operation.result.type
         if not is_foreign(x.type) and not is_foreign(result):
             return None
-        body = cast_function(element_type(x.type), element_type(result), operation.rounding, native=native)
+        body = cast_function(
+            element_type(x.type), element_type(result), operation.rounding, native=native
+        )
         return x if body is None else lifted(b, body.body, [x], result)
 
     def bitwise(operation: Unary, b: Rewriter) -> Any:
-        return _BITWISE[operation.name].apply(operation, b) if is_foreign(operation.result.type) else None
+        return (
+            _BITWISE[operation.name].apply(operation, b)
+            if is_foreign(operation.result.type)
+            else None
+        )
 
     def wide(operation: Binary, b: Rewriter) -> Any:
         first = operation.a.type
         if not is_foreign(first):
             return None
-        operands = [b.cast(operand, result=with_element(first, F32)) for operand in (operation.a, operation.b)]
-        found = b.create(operation.spec, [[operand] for operand in operands], operation.attributes).result
+        operands = [
+            b.cast(operand, result=with_element(first, F32))
+            for operand in (operation.a, operation.b)
+        ]
+        found = b.create(
+            operation.spec, [[operand] for operand in operands], operation.attributes
+        ).result
         return found if isinstance(operation, Cmp) else b.cast(found, result=first)
 
     def fused(operation: Fma, b: Rewriter) -> Any:
         type_ = operation.result.type
         if not is_foreign(type_):
             return None
-        operands = [b.cast(operand, result=with_element(type_, F32)) for operand in (operation.a, operation.b, operation.c)]
+        operands = [
+            b.cast(operand, result=with_element(type_, F32))
+            for operand in (operation.a, operation.b, operation.c)
+        ]
         body = _fma_made_odd()
         found = lifted(b, body.body, operands, with_element(type_, F32))
         assert found is not None
@@ -108,7 +125,11 @@ def _odd_sum(a: Number, b: Number, c: Number) -> Number:
     negative = ((_bits(a) ^ _bits(b)) >> 31).differs(0)
     lost = product.equals(0.0) & a.differs(0.0) & b.differs(0.0)
     product = select(lost, select(negative, -(2.0**-149), a.like(2.0**-149)), product)
-    beyond = (_magnitude(product) > _GREATEST) & (_magnitude(a) <= _GREATEST) & (_magnitude(b) <= _GREATEST)
+    beyond = (
+        (_magnitude(product) > _GREATEST)
+        & (_magnitude(a) <= _GREATEST)
+        & (_magnitude(b) <= _GREATEST)
+    )
     product = select(beyond, select(negative, -(2.0**127), a.like(2.0**127)), product)
     total = product + addend
     part = total - product

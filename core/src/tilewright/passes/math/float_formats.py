@@ -19,7 +19,9 @@ def max_finite(type_: FloatType) -> float:
     top = (1 << type_.exponent) - 1 - type_.bias
     if type_.has_infinity:  # the top exponent holds infinity and NaN
         return math.ldexp(2.0 - math.ldexp(1.0, -type_.mantissa), top - 1)
-    lost = 2 if type_.has_negative_zero else 1  # the all-ones encoding is NaN, or no number is lost to it
+    lost = (
+        2 if type_.has_negative_zero else 1
+    )  # the all-ones encoding is NaN, or no number is lost to it
     return math.ldexp(2.0 - math.ldexp(lost, -type_.mantissa), top)
 
 
@@ -134,7 +136,9 @@ def from_bits(bits: int, type_: FloatType) -> float | None:
     elif exponent == top and fraction == (1 << type_.mantissa) - 1:
         return None
     if exponent:
-        magnitude = math.ldexp((1 << type_.mantissa) + fraction, exponent - type_.bias - type_.mantissa)
+        magnitude = math.ldexp(
+            (1 << type_.mantissa) + fraction, exponent - type_.bias - type_.mantissa
+        )
     else:
         magnitude = math.ldexp(fraction, min_exponent(type_))
     return -magnitude if negative else magnitude

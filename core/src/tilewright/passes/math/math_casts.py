@@ -13,7 +13,21 @@ import math
 
 from tilewright.ir.core import Function
 from tilewright.ir.expressions import Number, select
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, U8, U16, U32, U64, FloatType, IntType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I32,
+    U8,
+    U16,
+    U32,
+    U64,
+    FloatType,
+    IntType,
+    Type,
+)
 from tilewright.passes.math.math_expressions import Scope
 
 _BITS: dict[int, IntType] = {8: U8, 16: U16, 32: U32, 64: U64}
@@ -72,7 +86,11 @@ def _decode(x: Number, format_: FloatType) -> Number:
     found = select(magnitude < (1 << format_.mantissa), subnormal, normal)
     if format_.has_infinity:
         infinity = _infinity_bits(format_)
-        found = select(magnitude < infinity, found, select(magnitude > infinity, nan_bits(F32), found.like(_infinity_bits(F32))))
+        found = select(
+            magnitude < infinity,
+            found,
+            select(magnitude > infinity, nan_bits(F32), found.like(_infinity_bits(F32))),
+        )
     elif format_.has_negative_zero:
         found = select(magnitude.equals(nan_bits(format_)), nan_bits(F32), found)
     else:
@@ -103,8 +121,13 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
         rounded = (magnitude - rebias) >> dropped
     if source.bias != format_.bias:
         least_normal = rebias + (1 << source.mantissa)
-        rounded = select(magnitude < least_normal, _subnormal(magnitude, source, format_, rounding), rounded)
-    greatest, overflow = _greatest_bits(format_), _infinity_bits(format_) if format_.has_infinity else nan_bits(format_)
+        rounded = select(
+            magnitude < least_normal, _subnormal(magnitude, source, format_, rounding), rounded
+        )
+    greatest, overflow = (
+        _greatest_bits(format_),
+        _infinity_bits(format_) if format_.has_infinity else nan_bits(format_),
+    )
     if rounding == "rtne":
         # to nearest, fp8 saturates
         rounded = select(rounded > greatest, greatest if format_.is_fp8 else overflow, rounded)
@@ -129,7 +152,9 @@ def _subnormal(magnitude: Number, source: FloatType, format_: FloatType, roundin
     significand = (magnitude & ((1 << source.mantissa) - 1)) | (1 << source.mantissa)
     shift = exponent.like(least + source.bias + source.mantissa) - exponent
     limit = source.mantissa + 2
-    shift = select(shift > limit, limit, shift)  # unsigned: what is not subnormal has wrapped around, and is not used
+    shift = select(
+        shift > limit, limit, shift
+    )  # unsigned: what is not subnormal has wrapped around, and is not used
     quotient = significand >> shift
     if rounding == "rtz":
         return quotient
@@ -166,14 +191,21 @@ def _to_odd_float32(x: Number) -> Number:
         return x.cast(F32)
     unsigned = IntType(type_.bits, signed=False)
     negative = x < 0 if type_.signed else None
-    magnitude = x.bitcast(unsigned) if negative is None else select(negative, -x, x).bitcast(unsigned)
+    magnitude = (
+        x.bitcast(unsigned) if negative is None else select(negative, -x, x).bitcast(unsigned)
+    )
     exponent, step = magnitude.like(0).cast(U32), type_.bits // 2
-    while step:  # down to 24 bits, by half as many places each time; what is dropped is kept in the last bit
+    while (
+        step
+    ):  # down to 24 bits, by half as many places each time; what is dropped is kept in the last bit
         large = magnitude >= (1 << (23 + step)) if 23 + step < type_.bits else None
         if large is not None:
             dropped = (magnitude & ((1 << step) - 1)).differs(0)
             shifted = (magnitude >> step) | select(dropped, 1, magnitude.like(0))
-            magnitude, exponent = select(large, shifted, magnitude), select(large, exponent + step, exponent)
+            magnitude, exponent = (
+                select(large, shifted, magnitude),
+                select(large, exponent + step, exponent),
+            )
         step //= 2
     power = ((exponent + F32.bias) << F32.mantissa).bitcast(F32)
     found = magnitude.cast(I32).cast(F32) * power
@@ -181,7 +213,9 @@ def _to_odd_float32(x: Number) -> Number:
 
 
 @functools.cache
-def cast_function(source: Type, result: Type, rounding: str = "rtne", *, native: frozenset[FloatType] = NATIVE) -> Function | None:
+def cast_function(
+    source: Type, result: Type, rounding: str = "rtne", *, native: frozenset[FloatType] = NATIVE
+) -> Function | None:
     """The scalar function of a ``cast`` between element types that targets rarely have; None where
     the target's own conversion serves.
 
@@ -192,8 +226,16 @@ def cast_function(source: Type, result: Type, rounding: str = "rtne", *, native:
     """
     if source is result:
         return None
-    narrowing = isinstance(source, FloatType) and isinstance(result, FloatType) and result.bits < source.bits
-    if not (_is_foreign(source, native) or _is_foreign(result, native) or (narrowing and (rounding == "rtz" or (source is F64 and result is F16)))):
+    narrowing = (
+        isinstance(source, FloatType)
+        and isinstance(result, FloatType)
+        and result.bits < source.bits
+    )
+    if not (
+        _is_foreign(source, native)
+        or _is_foreign(result, native)
+        or (narrowing and (rounding == "rtz" or (source is F64 and result is F16)))
+    ):
         return None
     scope = Scope(f"cast_{source}_{result}_{rounding}", (source,), result)
     (x,) = scope.arguments
@@ -213,7 +255,9 @@ def _convert(x: Number, result: Type, rounding: str, native: frozenset[FloatType
         x = _to_float64(x) if F64 in native else _to_odd_float32(x)
     if not isinstance(result, FloatType):
         return x.cast(result)
-    if not (_is_foreign(result, native) or rounding == "rtz" or (x.element is F64 and result is F16)):
+    if not (
+        _is_foreign(result, native) or rounding == "rtz" or (x.element is F64 and result is F16)
+    ):
         return x.cast(result)
     return _encode(x, result, rounding)
 

@@ -19,7 +19,13 @@ class Scope(Builder):
     __slots__ = ("_constants", "function")
 
     def __init__(self, name: str, argument_types: Sequence[Type], result_type: Type) -> None:
-        self.function = Function(name, argument_types, (result_type,), ("x", "y", "z")[: len(argument_types)], kernel=False)
+        self.function = Function(
+            name,
+            argument_types,
+            (result_type,),
+            ("x", "y", "z")[: len(argument_types)],
+            kernel=False,
+        )
         super().__init__(self.function.body)
         self._constants: dict[tuple[Type, str], Value] = {}
 
@@ -72,7 +78,9 @@ def estrin(coefficients: Sequence[float], x: Number) -> Number:
     terms: list[Number | float] = list(coefficients)
     power = x
     while len(terms) > 1:
-        paired: list[Number | float] = [fma(power, terms[i + 1], terms[i]) for i in range(0, len(terms) - 1, 2)]
+        paired: list[Number | float] = [
+            fma(power, terms[i + 1], terms[i]) for i in range(0, len(terms) - 1, 2)
+        ]
         if len(terms) % 2:
             paired.append(terms[-1])
         terms = paired

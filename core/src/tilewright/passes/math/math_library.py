@@ -276,8 +276,12 @@ _FUNCTIONS: dict[str, Callable[[Number, _Form], Number]] = {
     "exp2": lambda x, form: _exp2(x, form.native_ldexp),
     "log": lambda x, form: _log(x),
     "log2": lambda x, form: _log2(x),
-    "sin": lambda x, form: sine_or_cosine(x, cosine=False, full_range=form.full_range, double=form.double),
-    "cos": lambda x, form: sine_or_cosine(x, cosine=True, full_range=form.full_range, double=form.double),
+    "sin": lambda x, form: sine_or_cosine(
+        x, cosine=False, full_range=form.full_range, double=form.double
+    ),
+    "cos": lambda x, form: sine_or_cosine(
+        x, cosine=True, full_range=form.full_range, double=form.double
+    ),
     "tanh": lambda x, form: _tanh(x, form.native_exp),
     "erf": lambda x, form: _erf(x, form.native_exp),
     "rsqrt": lambda x, form: _rsqrt(x),
@@ -315,7 +319,13 @@ MATH: dict[tuple[str, FloatType], MathRow] = {
 
 @functools.cache
 def math_function(
-    name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True, native_exp: bool = False, double: bool = True
+    name: str,
+    element: FloatType,
+    *,
+    full_range: bool = True,
+    native_ldexp: bool = True,
+    native_exp: bool = False,
+    double: bool = True,
 ) -> Function | None:
     """The scalar function that computes an operation of the table for f32 or f64, ended by
     ``return``; None where there is none.

@@ -68,7 +68,10 @@ def _window(words: list[int], index: Number, shift: Number, size: int, width: in
         skip = 1 << level
         wanted = size + skip  # words still needed below this level, and one for the bits shifted in
         bit = (index & skip).differs(0)
-        current = [select(bit, current[i + skip], current[i]) if i + skip < len(current) else current[i] for i in range(min(wanted, len(current)))]
+        current = [
+            select(bit, current[i + skip], current[i]) if i + skip < len(current) else current[i]
+            for i in range(min(wanted, len(current)))
+        ]
     # The bits shifted in are moved in two steps, since a shift by the whole width is undefined.
     back = (shift.like(width - 1) - shift).cast(IntType(width, False))
     forth = shift.cast(IntType(width, False))
@@ -89,7 +92,9 @@ def _reduce_large_f32(a: Number, double: bool) -> tuple[Number, Number]:
     start = ((bits >> 23) - (150 + 2 - padding)) & 127
     significand = ((bits & 0x7FFFFF) | 0x800000).cast(U32).cast(U64)
     high, middle, low = (word.cast(U64) for word in _window(words, start >> 5, start & 31, 3, 32))
-    turns = ((significand * high) << 32) + significand * middle + ((significand * low) >> 32)  # 2**62 is a quarter turn; whole turns wrap
+    turns = (
+        ((significand * high) << 32) + significand * middle + ((significand * low) >> 32)
+    )  # 2**62 is a quarter turn; whole turns wrap
     quadrant = (turns + (1 << 61)) >> 62
     rest = (turns - (quadrant << 62)).bitcast(I64)
     if double:
@@ -157,7 +162,9 @@ def _kernel_f64(r: Number, rest: Number) -> tuple[Number, Number]:
     half = t * 0.5
     sine = r + fma(-half, rest, fma(t * r, estrin(COEFFICIENTS["sin", "f64"], t), rest))
     near = 1.0 - half
-    cosine = near + (((1.0 - near) - half) + fma(t * t, estrin(COEFFICIENTS["cos", "f64"], t), -(r * rest)))
+    cosine = near + (
+        ((1.0 - near) - half) + fma(t * t, estrin(COEFFICIENTS["cos", "f64"], t), -(r * rest))
+    )
     return sine, cosine
 
 

@@ -19,7 +19,14 @@ from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
 from tilewright.passes.fold import fold
 from tilewright.passes.math.float_formats import contains, round_to, saturates
-from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by, is_negative_zero, is_positive_zero
+from tilewright.passes.rewriter import (
+    Rewrite,
+    Rewriter,
+    constant_of,
+    defined_by,
+    is_negative_zero,
+    is_positive_zero,
+)
 
 # Operations on constants.
 
@@ -83,7 +90,9 @@ def _is_one(value: Any) -> bool:
 
 def _keeping(test: Callable[[Any], bool]) -> Callable[[Any, Type], bool]:
     """A neutral number, where an infinite x would come back as it is."""
-    return lambda value, type_: test(value) and isinstance(type_, FloatType) and not saturates(type_)
+    return lambda value, type_: (
+        test(value) and isinstance(type_, FloatType) and not saturates(type_)
+    )
 
 
 _INT, _FLOAT = IntType, FloatType
@@ -104,7 +113,12 @@ _NEUTRAL: tuple[_ConstantLaw, ...] = (
     ("x >> 0 = x", "shr", _INT, _is(0)),
     ("min(x, greatest) = x", "min", _INT, _greatest),
     ("max(x, least) = x", "max", _INT, _least),
-    ("x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0", "add", _FLOAT, _keeping(is_negative_zero)),
+    (
+        "x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0",
+        "add",
+        _FLOAT,
+        _keeping(is_negative_zero),
+    ),
     ("x - 0.0 = x, for -0.0 - 0.0 = -0.0", "sub", _FLOAT, _keeping(is_positive_zero)),
     ("x * 1.0 = x", "mul", _FLOAT, _keeping(_is_one)),
     ("x / 1.0 = x", "div", _FLOAT, _keeping(_is_one)),
@@ -146,7 +160,11 @@ def _with_itself(row: tuple[str, str, int]) -> Rewrite:
 
     def apply(operation: Binary, rewriter: Rewriter) -> Value | None:
         a = operation.a
-        return rewriter.constant_like(a.type, gives) if a is operation.b and isinstance(element_type(a.type), IntType) else None
+        return (
+            rewriter.constant_like(a.type, gives)
+            if a is operation.b and isinstance(element_type(a.type), IntType)
+            else None
+        )
 
     return Rewrite((name,), law, apply)
 
@@ -185,7 +203,11 @@ def _regroup(operation: Binary, rewriter: Rewriter) -> Any:
     combined = fold(operation, [first, second])
     if combined is None:
         return None
-    return rewriter.create(operation.spec, [[inner.a], [rewriter.constant_like(a.type, combined)]], operation.attributes).result
+    return rewriter.create(
+        operation.spec,
+        [[inner.a], [rewriter.constant_like(a.type, combined)]],
+        operation.attributes,
+    ).result
 
 
 def _add_negated(operation: Binary, rewriter: Rewriter) -> Any:
@@ -209,7 +231,9 @@ def _subtract_from_zero(operation: Binary, rewriter: Rewriter) -> Any:
     if zero is None or zero != 0:
         return None
     element = element_type(a.type)
-    if isinstance(element, FloatType) and (saturates(element) or not (is_negative_zero(zero) and element.has_negative_zero)):
+    if isinstance(element, FloatType) and (
+        saturates(element) or not (is_negative_zero(zero) and element.has_negative_zero)
+    ):
         return None
     return rewriter.neg(b)
 
@@ -229,12 +253,21 @@ def _zero_left(operation: Binary, rewriter: Rewriter) -> Value | None:
 def _divide_by_power_of_two(operation: Binary, rewriter: Rewriter) -> Any:
     a, b = operation.a, operation.b
     divisor, element = constant_of(b), element_type(a.type)
-    if not isinstance(element, FloatType) or divisor is None or not math.isfinite(divisor) or divisor == 0:
+    if (
+        not isinstance(element, FloatType)
+        or divisor is None
+        or not math.isfinite(divisor)
+        or divisor == 0
+    ):
         return None
     if abs(math.frexp(divisor)[0]) != 0.5:
         return None
     reciprocal = 1.0 / divisor if abs(divisor) > 2.0**-1000 else math.inf
-    if not math.isfinite(reciprocal) or round_to(reciprocal, element) != reciprocal or round_to(divisor, element) != divisor:
+    if (
+        not math.isfinite(reciprocal)
+        or round_to(reciprocal, element) != reciprocal
+        or round_to(divisor, element) != divisor
+    ):
         return None
     return rewriter.mul(a, rewriter.constant_like(b.type, reciprocal))
 
@@ -277,7 +310,12 @@ def _compare_limit(operation: Cmp, rewriter: Rewriter) -> Any:
     bound, element = constant_of(b), element_type(a.type)
     if bound is None or not isinstance(element, IntType):
         return None
-    known = {("lt", element.minimum): False, ("ge", element.minimum): True, ("gt", element.maximum): False, ("le", element.maximum): True}
+    known = {
+        ("lt", element.minimum): False,
+        ("ge", element.minimum): True,
+        ("gt", element.maximum): False,
+        ("le", element.maximum): True,
+    }
     answer = known.get((operation.predicate, int(bound)))
     return None if answer is None else rewriter.constant_like(operation.result.type, answer)
 
@@ -342,7 +380,10 @@ def _holds_integers(wide: Type, narrow: IntType) -> bool:
     if isinstance(wide, IntType):
         return wide.minimum <= narrow.minimum and narrow.maximum <= wide.maximum
     assert isinstance(wide, FloatType)
-    return narrow.bits - narrow.signed <= wide.mantissa + 1 and round_to(float(narrow.maximum), wide) == narrow.maximum
+    return (
+        narrow.bits - narrow.signed <= wide.mantissa + 1
+        and round_to(float(narrow.maximum), wide) == narrow.maximum
+    )
 
 
 def _cast_of_cast(operation: Cast, rewriter: Rewriter) -> Any:
@@ -350,20 +391,38 @@ def _cast_of_cast(operation: Cast, rewriter: Rewriter) -> Any:
     if inner is None:
         return None
     x = inner.x
-    first, second, third = element_type(x.type), element_type(inner.result.type), element_type(operation.result.type)
+    first, second, third = (
+        element_type(x.type),
+        element_type(inner.result.type),
+        element_type(operation.result.type),
+    )
     if isinstance(first, IntType):
         keeps = _holds_integers(second, first)
-        drops = isinstance(second, IntType) and isinstance(third, IntType) and second is not I1 and third is not I1 and second.bits >= third.bits
+        drops = (
+            isinstance(second, IntType)
+            and isinstance(third, IntType)
+            and second is not I1
+            and third is not I1
+            and second.bits >= third.bits
+        )
         if not (keeps or drops):
             return None
-    elif not (isinstance(second, FloatType) and isinstance(first, FloatType) and contains(second, first)):
+    elif not (
+        isinstance(second, FloatType) and isinstance(first, FloatType) and contains(second, first)
+    ):
         return None
     rounding = operation.rounding
     if first is third and rounding == "rtne" and isinstance(third, FloatType) and saturates(third):
         return None  # an infinity would come back finite
-    narrows = isinstance(first, FloatType) and isinstance(third, FloatType) and bit_width(third) < bit_width(first)
+    narrows = (
+        isinstance(first, FloatType)
+        and isinstance(third, FloatType)
+        and bit_width(third) < bit_width(first)
+    )
     if rounding == "rtz" and not narrows:
-        if not (isinstance(first, FloatType) and isinstance(third, FloatType) and contains(third, first)):
+        if not (
+            isinstance(first, FloatType) and isinstance(third, FloatType) and contains(third, first)
+        ):
             return None
         rounding = "rtne"
     return rewriter.cast(x, rounding=rounding, result=operation.result.type)
@@ -374,7 +433,9 @@ def _cast_of_absolute(operation: Cast, rewriter: Rewriter) -> Any:
     if inner is None or len(operation.x.uses) > 1:
         return None
     narrow, wide = element_type(inner.x.type), element_type(operation.result.type)
-    if not (isinstance(narrow, FloatType) and isinstance(wide, FloatType) and contains(wide, narrow)) or saturates(wide):
+    if not (
+        isinstance(narrow, FloatType) and isinstance(wide, FloatType) and contains(wide, narrow)
+    ) or saturates(wide):
         return None
     return rewriter.abs(rewriter.cast(inner.x, result=operation.result.type))
 
@@ -411,9 +472,14 @@ def _move_twice(operation: Addptr, rewriter: Rewriter) -> Any:
     element = element_type(offset.type)
     if first is None or second is None or not isinstance(element, IntType):
         return None
-    if inner.offset.type is not offset.type or not element.minimum <= int(first) + int(second) <= element.maximum:
+    if (
+        inner.offset.type is not offset.type
+        or not element.minimum <= int(first) + int(second) <= element.maximum
+    ):
         return None
-    return rewriter.addptr(inner.pointer, rewriter.constant_like(offset.type, int(first) + int(second)))
+    return rewriter.addptr(
+        inner.pointer, rewriter.constant_like(offset.type, int(first) + int(second))
+    )
 
 
 def _move_uniformly_first(operation: Addptr, rewriter: Rewriter) -> Any:
@@ -425,7 +491,10 @@ def _move_uniformly_first(operation: Addptr, rewriter: Rewriter) -> Any:
     if base is None:
         return None
     moved = rewriter.addptr(base.x, uniform.x)
-    return rewriter.addptr(rewriter.splat(moved, result=with_element(pointer.type, element_type(pointer.type))), inner.offset)
+    return rewriter.addptr(
+        rewriter.splat(moved, result=with_element(pointer.type, element_type(pointer.type))),
+        inner.offset,
+    )
 
 
 def _hint_constant(operation: Hint, rewriter: Rewriter) -> Value | None:
@@ -435,7 +504,11 @@ def _hint_constant(operation: Hint, rewriter: Rewriter) -> Value | None:
 
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(_COMPUTED, "f(constants) = the constant f gives", _fold),
-    Rewrite((*_with_trait(Trait.COMMUTATIVE), "cmp"), "a op b = b op a: the constant stands right", _constant_right),
+    Rewrite(
+        (*_with_trait(Trait.COMMUTATIVE), "cmp"),
+        "a op b = b op a: the constant stands right",
+        _constant_right,
+    ),
     *(_with_constant(row, lambda operation: operation.a) for row in _NEUTRAL),
     *(_with_constant(row, lambda operation: operation.b) for row in _ABSORBING),
     *map(_with_itself, _WITH_ITSELF),
@@ -446,23 +519,51 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("add",), "x + -y = x - y", _add_negated),
     Rewrite(("sub",), "x - -y = x + y", _subtract_negated),
     Rewrite(("sub",), "0 - x = -x for integers; for floats -0.0 - x = -x", _subtract_from_zero),
-    Rewrite(("div",), "x / c = x * (1 / c) where c and 1 / c are powers of two that the format holds: both round one number once", _divide_by_power_of_two),
+    Rewrite(
+        ("div",),
+        "x / c = x * (1 / c) where c and 1 / c are powers of two that the format holds: both round one number once",
+        _divide_by_power_of_two,
+    ),
     Rewrite(("neg",), "--x = x", _involution),
     Rewrite(("abs",), "||x|| = |x|, |-x| = |x|, and |x| = x for unsigned x", _absolute),
     Rewrite(("ldexp",), "x * 2**0 = x", _scale_by_zero),
-    Rewrite(("cmp",), "x = x, x <= x, x >= x, and not x < x; with NaN only the last", _compare_itself),
+    Rewrite(
+        ("cmp",), "x = x, x <= x, x >= x, and not x < x; with NaN only the last", _compare_itself
+    ),
     Rewrite(("cmp",), "least <= x <= greatest", _compare_limit),
     Rewrite(("cmp",), "int(c) != 0 = c and int(c) == 0 = not c for i1 c", _compare_widened_boolean),
-    Rewrite(("xor",), "not (a < b) = a >= b for integers; not (a == b) = a != b for all", _negate_comparison),
-    Rewrite(("select",), "c ? x : x = x; true ? a : b = a; c ? true : false = c; not c ? a : b = c ? b : a", _select),
+    Rewrite(
+        ("xor",),
+        "not (a < b) = a >= b for integers; not (a == b) = a != b for all",
+        _negate_comparison,
+    ),
+    Rewrite(
+        ("select",),
+        "c ? x : x = x; true ? a : b = a; c ? true : false = c; not c ? a : b = c ? b : a",
+        _select,
+    ),
     Rewrite(("cast",), "T(x) = x for x of type T", _cast_same),
-    Rewrite(("cast",), "T(S(x)) = T(x) where S keeps every value of x, or T keeps fewer bits than S", _cast_of_cast),
-    Rewrite(("cast",), "T(|x|) = |T(x)| where T keeps every value of x: machines read |x| of wide numbers for nothing", _cast_of_absolute),
+    Rewrite(
+        ("cast",),
+        "T(S(x)) = T(x) where S keeps every value of x, or T keeps fewer bits than S",
+        _cast_of_cast,
+    ),
+    Rewrite(
+        ("cast",),
+        "T(|x|) = |T(x)| where T keeps every value of x: machines read |x| of wide numbers for nothing",
+        _cast_of_absolute,
+    ),
     Rewrite(("cast",), "T(trunc x) = T(x) for integers T but i1", _cast_of_truncated),
     Rewrite(("bitcast",), "the bits of the same bits are the same", _bitcast),
     Rewrite(("addptr",), "p + 0 = p", _move_by_zero),
-    Rewrite(("addptr",), "(p + a) + b = p + (a + b) for constants whose sum does not wrap", _move_twice),
-    Rewrite(("addptr",), "(splat p + x) + splat s = splat (p + s) + x: addresses add in 64 bits", _move_uniformly_first),
+    Rewrite(
+        ("addptr",), "(p + a) + b = p + (a + b) for constants whose sum does not wrap", _move_twice
+    ),
+    Rewrite(
+        ("addptr",),
+        "(splat p + x) + splat s = splat (p + s) + x: addresses add in 64 bits",
+        _move_uniformly_first,
+    ),
     Rewrite(("hint",), "a constant needs no promises", _hint_constant),
     Rewrite(_COMPUTED, "f(splat x, splat y) = splat f(x, y)", _uniform),
 )

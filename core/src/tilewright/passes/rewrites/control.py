@@ -101,7 +101,9 @@ def _same_either_way(operation: If, rewriter: Rewriter) -> _Replacements:
 @_replacing
 def _choose(operation: If, rewriter: Rewriter) -> _Replacements:
     for result, a, b in _ways(operation):
-        if result.type.is_scalar and all(_defined_outside(value, operation) or constant_of(value) is not None for value in (a, b)):
+        if result.type.is_scalar and all(
+            _defined_outside(value, operation) or constant_of(value) is not None for value in (a, b)
+        ):
             choices = _available(a, operation, rewriter), _available(b, operation, rewriter)
             yield result, rewriter.select(operation.condition, *choices)
 
@@ -182,8 +184,16 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("if",), "if c then a else b = c ? a : b for scalars that are there already", _choose),
     Rewrite(("for",), "from lower to no more than lower, nothing runs", _no_trip),
     Rewrite(("for",), "from lower to no more than lower + step, the body runs once", _one_trip),
-    Rewrite(("for",), "what every iteration hands on unchanged is what it began as", _unchanged_by_body),
+    Rewrite(
+        ("for",), "what every iteration hands on unchanged is what it began as", _unchanged_by_body
+    ),
     Rewrite(("while",), "where the condition never holds, only region before runs, once", _never),
-    Rewrite(("while",), "what is forwarded from outside is the same each time", _forwarded_from_outside),
-    Rewrite(("while",), "what every iteration hands back unchanged is what it began as", _unchanged_by_loop),
+    Rewrite(
+        ("while",), "what is forwarded from outside is the same each time", _forwarded_from_outside
+    ),
+    Rewrite(
+        ("while",),
+        "what every iteration hands back unchanged is what it began as",
+        _unchanged_by_loop,
+    ),
 )

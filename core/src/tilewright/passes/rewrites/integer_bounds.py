@@ -33,7 +33,9 @@ def _compared(operation: Cmp, rewriter: Rewriter) -> Any:
 def _divides_less(operation: Binary) -> bool:
     """Return whether what is divided is not negative, and less than the divisor."""
     divided, divisor = interval_of(operation.a), interval_of(operation.b)
-    return divided is not None and divisor is not None and divided[0] >= 0 and divided[1] < divisor[0]
+    return (
+        divided is not None and divisor is not None and divided[0] >= 0 and divided[1] < divisor[0]
+    )
 
 
 def _remainder(operation: Binary, rewriter: Rewriter) -> Value | None:

@@ -9,7 +9,16 @@ from tilewright.ir.core import Operation
 from tilewright.ir.ops.arithmetic import Binary
 from tilewright.ir.ops.debug import Assert, Assume, Hint
 from tilewright.ir.ops.linear import Dot, DotScaled
-from tilewright.ir.ops.memory import AtomicLoad, AtomicRmw, AtomicStore, DescriptorExtent, DescriptorStride, Load, MakeDescriptor, Store
+from tilewright.ir.ops.memory import (
+    AtomicLoad,
+    AtomicRmw,
+    AtomicStore,
+    DescriptorExtent,
+    DescriptorStride,
+    Load,
+    MakeDescriptor,
+    Store,
+)
 from tilewright.ir.ops.shape import Histogram
 from tilewright.ir.types import FloatType, IntType, PointerType, element_type
 from tilewright.passes.rewriter import DONE, Rewrite, Rewriter, constant_of, defined_by
@@ -22,7 +31,9 @@ def _unmask(operation: _Masked, rewriter: Rewriter) -> Any:
     if mask is None or constant_of(mask) is not True:
         return None
     groups = [
-        [] if declared.name in ("mask", "other") else operation.group(declared.name)  # a load's other has no lane left
+        []
+        if declared.name in ("mask", "other")
+        else operation.group(declared.name)  # a load's other has no lane left
         for declared in operation.spec.operands
     ]
     return rewriter.create(operation.spec, groups, operation.attributes).results
@@ -35,7 +46,9 @@ def _masked_off_load(operation: Load, rewriter: Rewriter) -> Any:
     return operation.other or _zero(operation, rewriter)
 
 
-def _masked_off_update(operation: Store | AtomicRmw | AtomicStore | Assert, rewriter: Rewriter) -> Any:
+def _masked_off_update(
+    operation: Store | AtomicRmw | AtomicStore | Assert, rewriter: Rewriter
+) -> Any:
     mask = operation.mask
     if mask is None or constant_of(mask) is not False:
         return None
@@ -63,7 +76,11 @@ def _holds(operation: Assert | Assume, rewriter: Rewriter) -> Any:
 def _accumulate(operation: Binary, rewriter: Rewriter) -> Any:
     for term, addend in ((operation.a, operation.b), (operation.b, operation.a)):
         product = term.definition
-        if not isinstance(product, Dot | DotScaled) or len(product.result.uses) != 1 or product.parent is not operation.parent:
+        if (
+            not isinstance(product, Dot | DotScaled)
+            or len(product.result.uses) != 1
+            or product.parent is not operation.parent
+        ):
             continue
         zero = constant_of(product.c)
         if zero is None or zero != 0 or addend is product.result:
@@ -91,7 +108,9 @@ def _same_promise(operation: Hint, rewriter: Rewriter) -> Any:
     return operation.x
 
 
-def _number_of_descriptor(operation: DescriptorExtent | DescriptorStride, rewriter: Rewriter) -> Any:
+def _number_of_descriptor(
+    operation: DescriptorExtent | DescriptorStride, rewriter: Rewriter
+) -> Any:
     made = defined_by(operation.descriptor, MakeDescriptor)
     if made is None:
         return None
@@ -99,12 +118,32 @@ def _number_of_descriptor(operation: DescriptorExtent | DescriptorStride, rewrit
 
 
 REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert"), "a mask that holds everywhere masks nothing", _unmask),
-    Rewrite(("load",), "where no lane is loaded, other is all there is, or zero without it", _masked_off_load),
-    Rewrite(("store", "atomic_rmw", "atomic_store", "assert"), "where no lane takes part, nothing happens", _masked_off_update),
-    Rewrite(("histogram",), "a mask that holds everywhere masks nothing; one that holds nowhere counts nothing", _histogram_unmask),
+    Rewrite(
+        ("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert"),
+        "a mask that holds everywhere masks nothing",
+        _unmask,
+    ),
+    Rewrite(
+        ("load",),
+        "where no lane is loaded, other is all there is, or zero without it",
+        _masked_off_load,
+    ),
+    Rewrite(
+        ("store", "atomic_rmw", "atomic_store", "assert"),
+        "where no lane takes part, nothing happens",
+        _masked_off_update,
+    ),
+    Rewrite(
+        ("histogram",),
+        "a mask that holds everywhere masks nothing; one that holds nowhere counts nothing",
+        _histogram_unmask,
+    ),
     Rewrite(("assert", "assume"), "what holds needs no saying", _holds),
     Rewrite(("add",), "(a @ b + 0) + c = a @ b + c: the products sum in any order", _accumulate),
-    Rewrite(("descriptor_extent", "descriptor_stride"), "a descriptor's extents and strides are those it was made of", _number_of_descriptor),
+    Rewrite(
+        ("descriptor_extent", "descriptor_stride"),
+        "a descriptor's extents and strides are those it was made of",
+        _number_of_descriptor,
+    ),
     Rewrite(("hint",), "a promise made twice is one", _same_promise),
 )

@@ -40,7 +40,12 @@ def _is_extremum(operation: Operation) -> bool:
         return False
     region = operation.combine
     combined, last = region.first, region.last
-    return isinstance(combined, Extremum) and combined.next is last and last is not None and set(combined.operands) == set(region.arguments)
+    return (
+        isinstance(combined, Extremum)
+        and combined.next is last
+        and last is not None
+        and set(combined.operands) == set(region.arguments)
+    )
 
 
 def _extremum(operation: Reduce, rewriter: Rewriter) -> Any:
@@ -48,7 +53,9 @@ def _extremum(operation: Reduce, rewriter: Rewriter) -> Any:
         return None
     (scaled,) = operation.inputs
     found = _factor(scaled)
-    if found is None or not all(reader is operation or reader.name in ("add", "sub") for reader in scaled.uses):
+    if found is None or not all(
+        reader is operation or reader.name in ("add", "sub") for reader in scaled.uses
+    ):
         return None
     product, factor = found
     rewriter.before = operation.next
@@ -65,9 +72,16 @@ def _extremum(operation: Reduce, rewriter: Rewriter) -> Any:
 
 
 def _masked(operation: Select, rewriter: Rewriter) -> Any:
-    for position, (scaled, left_out) in enumerate(((operation.a, operation.b), (operation.b, operation.a))):
+    for position, (scaled, left_out) in enumerate(
+        ((operation.a, operation.b), (operation.b, operation.a))
+    ):
         found, infinite = _factor(scaled), constant_of(left_out)
-        if found is None or not isinstance(infinite, float) or not math.isinf(infinite) or len(scaled.uses) > 1:
+        if (
+            found is None
+            or not isinstance(infinite, float)
+            or not math.isinf(infinite)
+            or len(scaled.uses) > 1
+        ):
             continue
         product, _ = found
         choices = (product.a, left_out) if position == 0 else (left_out, product.a)
@@ -85,17 +99,35 @@ def _exponent(operation: Unary, rewriter: Rewriter) -> Any:
     difference = defined_by(operation.x, Binary, "sub")
     outer = None if difference is None else _factor(difference.a)
     inner = None if outer is None else _factor(outer[0].a)
-    if difference is None or outer is None or inner is None or element_type(operation.x.type) is not F32:
+    if (
+        difference is None
+        or outer is None
+        or inner is None
+        or element_type(operation.x.type) is not F32
+    ):
         return None
     (product, second), (scaled, first) = outer, inner
     combined = first * second
-    if math.frexp(first)[0] != 0.5 or first > 1 or second > _GREATEST or combined < 2.0**-126 or round_to(combined, F32) != combined:
+    if (
+        math.frexp(first)[0] != 0.5
+        or first > 1
+        or second > _GREATEST
+        or combined < 2.0**-126
+        or round_to(combined, F32) != combined
+    ):
         return None
-    others = [reader for value in (scaled.result, product.result) for reader in value.uses if reader is not product]
+    others = [
+        reader
+        for value in (scaled.result, product.result)
+        for reader in value.uses
+        if reader is not product
+    ]
     if not all(_is_extremum(reader) or _is_exponent(reader) for reader in others):
         return None
     rewriter.region, rewriter.before = difference.parent, difference
-    difference.set_operand(0, rewriter.mul(scaled.a, rewriter.constant_like(scaled.a.type, combined)))
+    difference.set_operand(
+        0, rewriter.mul(scaled.a, rewriter.constant_like(scaled.a.type, combined))
+    )
     if not product.result.uses:
         rewriter.erase(product)
     for reader in others:  # which may be the only ones now
@@ -105,11 +137,17 @@ def _exponent(operation: Unary, rewriter: Rewriter) -> Any:
 
 def _is_exponent(operation: Operation) -> bool:
     """Return whether an operation is a difference that nothing but exponentials read."""
-    return operation.name == "sub" and all(reader.name in ("exp", "exp2") for reader in operation.result.uses)
+    return operation.name == "sub" and all(
+        reader.name in ("exp", "exp2") for reader in operation.result.uses
+    )
 
 
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("select",), "c ? x * k : inf = (c ? x : inf) * k, for k > 0", _masked),
     Rewrite(("reduce",), "max(x * k) = max(x) * k, for k > 0: rounding is monotonic", _extremum),
-    Rewrite(("exp", "exp2"), "exp(x * p * c - y) = exp(x * (p * c) - y), for p a power of two up to 1", _exponent),
+    Rewrite(
+        ("exp", "exp2"),
+        "exp(x * p * c - y) = exp(x * (p * c) - y), for p a power of two up to 1",
+        _exponent,
+    ),
 )

@@ -6,7 +6,19 @@ from typing import Any
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.control import Reduce, Scan
-from tilewright.ir.ops.shape import Broadcast, Cat, ExpandDims, Gather, Join, Moved, Permute, Reshape, Splat, Split, Unsplat
+from tilewright.ir.ops.shape import (
+    Broadcast,
+    Cat,
+    ExpandDims,
+    Gather,
+    Join,
+    Moved,
+    Permute,
+    Reshape,
+    Splat,
+    Split,
+    Unsplat,
+)
 from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import Rewrite, Rewriter, defined_by
 
@@ -55,7 +67,11 @@ def _unsplat(operation: Unsplat, rewriter: Rewriter) -> Any:
     if splat is not None:
         return splat.x
     inner = x.definition
-    return rewriter.unsplat(inner.x) if isinstance(inner, Reshape | ExpandDims | Permute | Broadcast) else None
+    return (
+        rewriter.unsplat(inner.x)
+        if isinstance(inner, Reshape | ExpandDims | Permute | Broadcast)
+        else None
+    )
 
 
 def _splat_back(operation: Splat, rewriter: Rewriter) -> Any:
@@ -102,7 +118,9 @@ def _reduce_one(operation: Reduce, rewriter: Rewriter) -> Any:
     if source.shape[operation.axis] != 1:
         return None
     return [
-        rewriter.reshape(value, result=result.type) if isinstance(result.type, TileType) else rewriter.unsplat(value)
+        rewriter.reshape(value, result=result.type)
+        if isinstance(result.type, TileType)
+        else rewriter.unsplat(value)
         for value, result in zip(operation.inputs, operation.results, strict=True)
     ]
 
@@ -114,7 +132,11 @@ def _scan_one(operation: Scan, rewriter: Rewriter) -> Any:
 
 
 REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(("broadcast", "expand_dims", "reshape", "permute", "gather"), "equal elements stay equal wherever they move", _of_splat),
+    Rewrite(
+        ("broadcast", "expand_dims", "reshape", "permute", "gather"),
+        "equal elements stay equal wherever they move",
+        _of_splat,
+    ),
     Rewrite(("broadcast", "reshape"), "to the same shape nothing moves", _same_type),
     Rewrite(("broadcast",), "repeated and repeated again = repeated", _broadcast_twice),
     Rewrite(("reshape",), "row-major order survives: the last shape alone counts", _reshape_twice),

@@ -21,10 +21,15 @@ class Overlaps:
 
     def __init__(self, buffers: Mapping[int, ArgumentBuffer]) -> None:
         self._buffers = buffers
-        self._partners = {one: [other for other in buffers if _overlap(buffers[one], buffers[other])] for one in buffers}
+        self._partners = {
+            one: [other for other in buffers if _overlap(buffers[one], buffers[other])]
+            for one in buffers
+        }
         self._bytes: dict[tuple[int, bool], NDArray[np.bool_]] = {}
 
-    def meets(self, argument: int, kind: str, addresses: NDArray[np.int64], size: int) -> tuple[NDArray[np.bool_], int] | None:
+    def meets(
+        self, argument: int, kind: str, addresses: NDArray[np.int64], size: int
+    ) -> tuple[NDArray[np.bool_], int] | None:
         """Record accesses through an argument.
 
         Args:
@@ -44,7 +49,11 @@ class Overlaps:
             low, high = self._buffers[partner].own
             inside = (touched >= low) & (touched < high)
             at = np.where(inside, touched - low, 0)
-            met = self._of(partner, True)[at] if not writes else self._of(partner, False)[at] | self._of(partner, True)[at]
+            met = (
+                self._of(partner, True)[at]
+                if not writes
+                else self._of(partner, False)[at] | self._of(partner, True)[at]
+            )
             bad: NDArray[np.bool_] = np.any(met & inside, axis=1)
             if bad.any():
                 return bad, partner
@@ -57,4 +66,6 @@ class Overlaps:
 
 def _overlap(one: ArgumentBuffer, other: ArgumentBuffer) -> bool:
     """Return whether two arguments that begin at different addresses share memory."""
-    return one.address != other.address and max(one.own[0], other.own[0]) < min(one.own[1], other.own[1])
+    return one.address != other.address and max(one.own[0], other.own[0]) < min(
+        one.own[1], other.own[1]
+    )

@@ -80,7 +80,11 @@ class CheckError(KernelError):
         self.findings = tuple(findings)
         self.complete = complete
         count = f"{len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}{'' if complete else ', where the run was stopped'}"
-        super().__init__("\n".join([f"the checked mode has {count}:", *(f"  {finding}" for finding in self.findings)]))
+        super().__init__(
+            "\n".join(
+                [f"the checked mode has {count}:", *(f"  {finding}" for finding in self.findings)]
+            )
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.findings, self.complete)

@@ -47,11 +47,30 @@ if TYPE_CHECKING:
 #: it counts), ...).
 _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "load": (("pointer", "the address of a load", "mask"), ("mask", "the mask of a load", "")),
-    "store": (("pointer", "the address of a store", "mask"), ("mask", "the mask of a store", ""), ("value", "a store", "mask")),
-    "atomic_rmw": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", ""), ("value", "an atomic", "mask")),
-    "atomic_load": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", "")),
-    "atomic_store": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", ""), ("value", "an atomic", "mask")),
-    "atomic_cas": (("pointer", "the address of an atomic", ""), ("compare", "an atomic", ""), ("value", "an atomic", "")),
+    "store": (
+        ("pointer", "the address of a store", "mask"),
+        ("mask", "the mask of a store", ""),
+        ("value", "a store", "mask"),
+    ),
+    "atomic_rmw": (
+        ("pointer", "the address of an atomic", "mask"),
+        ("mask", "the mask of an atomic", ""),
+        ("value", "an atomic", "mask"),
+    ),
+    "atomic_load": (
+        ("pointer", "the address of an atomic", "mask"),
+        ("mask", "the mask of an atomic", ""),
+    ),
+    "atomic_store": (
+        ("pointer", "the address of an atomic", "mask"),
+        ("mask", "the mask of an atomic", ""),
+        ("value", "an atomic", "mask"),
+    ),
+    "atomic_cas": (
+        ("pointer", "the address of an atomic", ""),
+        ("compare", "an atomic", ""),
+        ("value", "an atomic", ""),
+    ),
     "make_descriptor": (
         ("base", "the address of a descriptor", ""),
         ("shape", "the shape of a descriptor", ""),
@@ -59,10 +78,23 @@ _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "descriptor_load": (("offsets", "the address of a load", ""),),
     "descriptor_store": (("offsets", "the address of a store", ""), ("value", "a store", "block")),
-    "descriptor_reduce": (("offsets", "the address of an atomic", ""), ("value", "an atomic", "block")),
-    "descriptor_gather": (("rows", "the address of a load", ""), ("column", "the address of a load", "")),
-    "descriptor_scatter": (("rows", "the address of a store", ""), ("column", "the address of a store", ""), ("value", "a store", "rows")),
-    "assert": (("condition", "the condition of an assert", "mask"), ("mask", "the mask of an assert", "")),
+    "descriptor_reduce": (
+        ("offsets", "the address of an atomic", ""),
+        ("value", "an atomic", "block"),
+    ),
+    "descriptor_gather": (
+        ("rows", "the address of a load", ""),
+        ("column", "the address of a load", ""),
+    ),
+    "descriptor_scatter": (
+        ("rows", "the address of a store", ""),
+        ("column", "the address of a store", ""),
+        ("value", "a store", "rows"),
+    ),
+    "assert": (
+        ("condition", "the condition of an assert", "mask"),
+        ("mask", "the mask of an assert", ""),
+    ),
     "assume": (("condition", "the condition of an assume", ""),),
 }
 
@@ -70,7 +102,9 @@ _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
 _CAUSES = {
     "gather": "it is out of range in",
     **dict.fromkeys(("div", "rem"), "it is divided by zero, for a lane that was masked off, in"),
-    **dict.fromkeys(("shl", "shr"), "it is shifted out of range, by a lane that was masked off, in"),
+    **dict.fromkeys(
+        ("shl", "shr"), "it is shifted out of range, by a lane that was masked off, in"
+    ),
     "cast": "it is out of the integer's range in",
 }
 
@@ -92,7 +126,13 @@ class Checker:
         names: Sequence[str],
         in_turns: bool = False,
     ) -> None:
-        self.options, self.grid, self.memory, self.buffers, self.names = options, grid, memory, buffers, names
+        self.options, self.grid, self.memory, self.buffers, self.names = (
+            options,
+            grid,
+            memory,
+            buffers,
+            names,
+        )
         self.provenance = Provenance(module)
         self.synchronizes = options.races and synchronizes(module)
         self.findings: dict[tuple[str, Operation, str | None], Finding] = {}
@@ -100,7 +140,12 @@ class Checker:
         self.overlaps = Overlaps(buffers) if options.overlaps else None
         empty = [buffers[index].own for index in _positions(options.uninitialized, names, buffers)]
         self.shadows = [
-            Shadow(block.start, block.end, [(low, high) for low, high in empty if block.start <= low < high <= block.end], self.clocks)
+            Shadow(
+                block.start,
+                block.end,
+                [(low, high) for low, high in empty if block.start <= low < high <= block.end],
+                self.clocks,
+            )
             for block in memory.blocks
         ]
         #: operations that left lanes undefined, or accessed memory, by their number less one
@@ -112,7 +157,15 @@ class Checker:
         if self.findings:
             raise CheckError(list(self.findings.values()))
 
-    def report(self, frame: Frame, operation: Operation, kind: str, message: str, bad: NDArray[np.bool_], argument: str | None = None) -> None:
+    def report(
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        message: str,
+        bad: NDArray[np.bool_],
+        argument: str | None = None,
+    ) -> None:
         """Keep a finding for the lanes in ``bad``, one per operation and kind.
 
         ``bad`` is an array of the operation's tile, or of that for each row.
@@ -124,7 +177,16 @@ class Checker:
         rank = len(shape_of(shaped.type)) if shaped is not None else 0
         where_bad = np.argwhere(bad if bad.ndim > rank else bad[np.newaxis])
         row, *lane = (int(i) for i in where_bad[0])
-        self.findings[key] = Finding(kind, message, operation.location, tuple(frame.calls()), frame.coordinates(row), tuple(lane), argument, len(where_bad))
+        self.findings[key] = Finding(
+            kind,
+            message,
+            operation.location,
+            tuple(frame.calls()),
+            frame.coordinates(row),
+            tuple(lane),
+            argument,
+            len(where_bad),
+        )
         if len(self.findings) >= self.options.limit:
             raise CheckError(list(self.findings.values()), complete=False)
 
@@ -144,9 +206,18 @@ class Checker:
 
     def run(self, frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any]) -> Any:
         """Check an operation's operands, compute it, and mark the undefined lanes of its result."""
-        arrays = [[_array(x) for x in operand] if isinstance(operand, list) else _array(operand) for operand in operands]
-        origins = [[_origins(x) for x in operand] if isinstance(operand, list) else _origins(operand) for operand in operands]
-        tracked = any(any(x is not None for x in origin) if isinstance(origin, list) else origin is not None for origin in origins)
+        arrays = [
+            [_array(x) for x in operand] if isinstance(operand, list) else _array(operand)
+            for operand in operands
+        ]
+        origins = [
+            [_origins(x) for x in operand] if isinstance(operand, list) else _origins(operand)
+            for operand in operands
+        ]
+        tracked = any(
+            any(x is not None for x in origin) if isinstance(origin, list) else origin is not None
+            for origin in origins
+        )
         if tracked and operation.name in _SINKS:
             self._sink(frame, operation, arrays, origins)
         spoilt = None
@@ -158,7 +229,9 @@ class Checker:
                     if origin is not None:
                         # a masked-off lane does no harm unless it matters what comes of it:
                         # then it is undefined
-                        excused = (origin > 0) | ((origin < 0) & (not isinstance(operation, Assume)))
+                        excused = (origin > 0) | (
+                            (origin < 0) & (not isinstance(operation, Assume))
+                        )
                         spoilt = bad & (origin < 0) if option == "arithmetic" else spoilt
                         bad = bad & ~excused
                     if bad.any():
@@ -166,10 +239,16 @@ class Checker:
         result = meaning(frame, operation, *arrays)
         if not (self.options.undefined or self.options.masked_off):
             return result
-        left = undefined_lanes.rule_of(operation)(frame, operation, meaning, arrays, origins) if tracked else None
+        left = (
+            undefined_lanes.rule_of(operation)(frame, operation, meaning, arrays, origins)
+            if tracked
+            else None
+        )
         fresh = self._left_undefined(frame, operation, arrays)
         if spoilt is not None:
-            fresh = undefined_lanes.union(fresh, np.where(spoilt, np.int32(self._number(frame, operation)), np.int32(0)))
+            fresh = undefined_lanes.union(
+                fresh, np.where(spoilt, np.int32(self._number(frame, operation)), np.int32(0))
+            )
         if isinstance(left, tuple):
             return tuple(_tracked(part, origin) for part, origin in zip(result, left, strict=True))
         return _tracked(result, undefined_lanes.union(left, fresh))
@@ -178,7 +257,11 @@ class Checker:
         """Return the lanes that an operation itself leaves undefined or masked off."""
         if isinstance(operation, Load):
             missing = None if arrays[1] is None or arrays[2] is not None else ~arrays[1]
-            return None if missing is None or not missing.any() else np.where(missing, np.int32(-self._number(frame, operation)), np.int32(0))
+            return (
+                None
+                if missing is None or not missing.any()
+                else np.where(missing, np.int32(-self._number(frame, operation)), np.int32(0))
+            )
         if isinstance(operation, AtomicRmw):
             missing = None if arrays[2] is None else ~arrays[2]
         elif isinstance(operation, AtomicLoad):
@@ -191,8 +274,12 @@ class Checker:
             return None
         return np.where(missing, np.int32(self._number(frame, operation)), np.int32(0))
 
-    def _sink(self, frame: Frame, operation: Operation, arrays: list[Any], origins: list[Any]) -> None:
-        groups = {declared.name: position for position, declared in enumerate(operation.spec.operands)}
+    def _sink(
+        self, frame: Frame, operation: Operation, arrays: list[Any], origins: list[Any]
+    ) -> None:
+        groups = {
+            declared.name: position for position, declared in enumerate(operation.spec.operands)
+        }
         for name, what, mask_name in _SINKS[operation.name]:
             found = origins[groups[name]]
             for origin in found if isinstance(found, list) else [found]:
@@ -203,10 +290,17 @@ class Checker:
                     mask = access.block_elements(operation, arrays[0], arrays[groups["offsets"]])[1]
                 elif mask_name == "rows":
                     assert isinstance(operation, DescriptorRows)
-                    mask = access.row_elements(operation, arrays[0], arrays[groups["rows"]], arrays[groups["column"]])[1]
+                    mask = access.row_elements(
+                        operation, arrays[0], arrays[groups["rows"]], arrays[groups["column"]]
+                    )[1]
                 else:
                     mask = arrays[groups[mask_name]] if mask_name else None
-                self._undefined(frame, operation, origin if mask is None else np.where(mask, origin, np.int32(0)), what)
+                self._undefined(
+                    frame,
+                    operation,
+                    origin if mask is None else np.where(mask, origin, np.int32(0)),
+                    what,
+                )
 
     def decided(self, frame: Frame, operation: Operation, value: Tracked, what: str) -> Array:
         """The array of a value that control flow hangs on; a finding where it is undefined."""
@@ -219,7 +313,13 @@ class Checker:
             number = int(origins[bad].flat[0] if origins.ndim else origins)
             cause = _CAUSES.get(self._sites[number - 1][0].name, "its lane is masked off in")
             source = f"{cause} {self._site(number)}"
-            self.report(frame, operation, "undefined-value", f"an undefined value reaches {what}: {source}", bad)
+            self.report(
+                frame,
+                operation,
+                "undefined-value",
+                f"an undefined value reaches {what}: {source}",
+                bad,
+            )
         masked_off = origins < 0
         if self.options.masked_off and masked_off.any():
             number = -int(origins[masked_off].flat[0] if origins.ndim else origins)
@@ -229,7 +329,15 @@ class Checker:
     # -- accesses ----------------------------------------------------------------------------------
 
     def access(
-        self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        addresses: Array,
+        mask: Array | None,
+        size: int,
+        rank: int,
+        argument: int | None,
     ) -> Array | None:
         """Check the accesses of an operation; return the mask without the invalid ones."""
         shape = np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)
@@ -286,7 +394,9 @@ class Checker:
         )
         self.report(frame, operation, "overlapping-arguments", message, bad, self.names[argument])
 
-    def _inside(self, addresses: NDArray[np.int64], size: int, argument: int | None) -> tuple[NDArray[np.bool_], str | None]:
+    def _inside(
+        self, addresses: NDArray[np.int64], size: int, argument: int | None
+    ) -> tuple[NDArray[np.bool_], str | None]:
         """Return a mask of the accesses within the argument that the address came from.
 
         Where that is not known, any argument counts.
@@ -319,7 +429,13 @@ class Checker:
         name: str | None,
     ) -> None:
         """Follow accesses, all of them inside, in the shadow of their blocks."""
-        order = operation.order if isinstance(operation, ATOMICS) else "acq_rel" if kind == "atomic" else ""
+        order = (
+            operation.order
+            if isinstance(operation, ATOMICS)
+            else "acq_rel"
+            if kind == "atomic"
+            else ""
+        )
         if isinstance(operation, Load) and operation.volatile:
             kind, order = "peek", "acquire"
         if self.clocks is not None:
@@ -329,14 +445,24 @@ class Checker:
             chosen = place == index
             shadow = self.shadows[index]
             granules, each = shadow.granules(addresses[chosen], size)
-            self._check_written(frame, operation, kind, shadow, granules, each, lanes[chosen], full, name)
+            self._check_written(
+                frame, operation, kind, shadow, granules, each, lanes[chosen], full, name
+            )
             if not self.options.races:
                 continue
-            if self.clocks is not None and order in ("acquire", "acq_rel") and shadow.released is not None:
+            if (
+                self.clocks is not None
+                and order in ("acquire", "acq_rel")
+                and shadow.released is not None
+            ):
                 self.clocks.acquire(shadow.released[granules])
-            found = shadow.races(kind, granules, np.repeat(programs[chosen], each), self._number(frame, operation))
+            found = shadow.races(
+                kind, granules, np.repeat(programs[chosen], each), self._number(frame, operation)
+            )
             if found is not None:
-                self._race(frame, operation, kind, found, np.repeat(lanes[chosen], each), full, name)
+                self._race(
+                    frame, operation, kind, found, np.repeat(lanes[chosen], each), full, name
+                )
             if self.clocks is not None and order in ("release", "acq_rel"):
                 shadow.synchronize(granules, order)
         if self.clocks is not None:
@@ -359,11 +485,27 @@ class Checker:
             if unwritten is not None and unwritten.any():
                 bad = np.zeros(full, dtype=np.bool_)
                 bad.flat[np.repeat(lanes, each)[unwritten]] = True
-                self.report(frame, operation, "uninitialized-read", f"{operation.name} of memory that nothing wrote", bad, name)
+                self.report(
+                    frame,
+                    operation,
+                    "uninitialized-read",
+                    f"{operation.name} of memory that nothing wrote",
+                    bad,
+                    name,
+                )
         if kind in ("write", "atomic"):
             shadow.mark_written(granules)
 
-    def _race(self, frame: Frame, operation: Operation, kind: str, found: Any, lanes: NDArray[np.intp], full: tuple[int, ...], name: str | None) -> None:
+    def _race(
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        found: Any,
+        lanes: NDArray[np.intp],
+        full: tuple[int, ...],
+        name: str | None,
+    ) -> None:
         racing, sites, others = found
         bad = np.zeros(full, dtype=np.bool_)
         bad.flat[lanes[racing]] = True
@@ -384,7 +526,9 @@ def _positions(chosen: Any, names: Sequence[str], buffers: dict[int, ArgumentBuf
     for item in chosen:
         index = item if isinstance(item, int) else names.index(item) if item in names else -1
         if index not in buffers:
-            raise LaunchError(f"uninitialized names argument {item!r}; arguments with memory are {', '.join(f'{names[i]} ({i})' for i in buffers)}")
+            raise LaunchError(
+                f"uninitialized names argument {item!r}; arguments with memory are {', '.join(f'{names[i]} ({i})' for i in buffers)}"
+            )
         positions.append(index)
     return positions
 

@@ -56,7 +56,10 @@ class _Accesses:
         The result has a mask, and site and program of the other access.
         """
         bad = np.zeros(granules.shape, dtype=np.bool_)
-        sites, others = np.zeros(granules.shape, dtype=np.int64), np.zeros(granules.shape, dtype=np.int64)
+        sites, others = (
+            np.zeros(granules.shape, dtype=np.int64),
+            np.zeros(granules.shape, dtype=np.int64),
+        )
         for slot in (0, 1):
             other = self.programs[slot, granules]
             found = (other != 0) & (other != programs + 1) & ~bad
@@ -66,7 +69,13 @@ class _Accesses:
             sites[found], others[found] = self.sites[slot, granules[found]], other[found] - 1
         return bad, sites, others
 
-    def record(self, granules: NDArray[np.int64], programs: NDArray[np.int64], site: int, clocks: Clocks | None) -> None:
+    def record(
+        self,
+        granules: NDArray[np.int64],
+        programs: NDArray[np.int64],
+        site: int,
+        clocks: Clocks | None,
+    ) -> None:
         mine = (programs + 1).astype(np.int32)
         first = self.programs[0, granules]
         replace = (first == 0) | (first == mine)
@@ -78,7 +87,14 @@ class _Accesses:
         other = self.programs[0, granules] != mine
         self._put(1, granules[other], mine[other], site, clocks)
 
-    def _put(self, slot: int, granules: NDArray[np.int64], programs: NDArray[np.int32], site: int, clocks: Clocks | None) -> None:
+    def _put(
+        self,
+        slot: int,
+        granules: NDArray[np.int64],
+        programs: NDArray[np.int32],
+        site: int,
+        clocks: Clocks | None,
+    ) -> None:
         self.programs[slot, granules] = programs
         self.sites[slot, granules] = site
         if clocks is not None and self.clocks is not None:
@@ -88,7 +104,9 @@ class _Accesses:
 class Shadow:
     """The shadow of ``[start, end)``; ``empty`` are the ranges in it that hold nothing yet."""
 
-    def __init__(self, start: int, end: int, empty: Sequence[tuple[int, int]], clocks: Clocks | None) -> None:
+    def __init__(
+        self, start: int, end: int, empty: Sequence[tuple[int, int]], clocks: Clocks | None
+    ) -> None:
         self.start, self.end, self.clocks = start, end, clocks
         self.granule = _WIDEST
         self.written: NDArray[np.bool_] | None = None
@@ -98,7 +116,10 @@ class Shadow:
             self._split_for(*(edge - start for edges in empty for edge in edges))
             self.written = np.ones(self._granules, dtype=np.bool_)
             for low, high in empty:
-                self.written[(low - start) // self.granule : (high - start + self.granule - 1) // self.granule] = False
+                self.written[
+                    (low - start) // self.granule : (high - start + self.granule - 1)
+                    // self.granule
+                ] = False
 
     @property
     def _granules(self) -> int:
@@ -146,13 +167,17 @@ class Shadow:
         result: Any = None
         for other in _CONFLICTS[kind]:
             if other in self.accesses:
-                result = _first(result, self.accesses[other].conflicts(granules, programs, self.clocks))
+                result = _first(
+                    result, self.accesses[other].conflicts(granules, programs, self.clocks)
+                )
         if kind != "peek":
             if kind not in self.accesses:
                 self.accesses[kind] = _Accesses(self._granules, self.clocks is not None)
             self.accesses[kind].record(granules, programs, site, self.clocks)
             if kind == "write":  # programs that write the same place in this very access
-                result = _first(result, self.accesses[kind].conflicts(granules, programs, self.clocks))
+                result = _first(
+                    result, self.accesses[kind].conflicts(granules, programs, self.clocks)
+                )
         return result if result is not None and result[0].any() else None
 
     def synchronize(self, granules: NDArray[np.int64], order: str) -> None:

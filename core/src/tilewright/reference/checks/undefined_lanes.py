@@ -37,7 +37,11 @@ def union(*origins: Origins) -> Origins:
     result = None
     for part in origins:
         if part is not None:
-            result = part if result is None else np.where((result > 0) | ((result < 0) & (part <= 0)), result, part)
+            result = (
+                part
+                if result is None
+                else np.where((result > 0) | ((result < 0) & (part <= 0)), result, part)
+            )
     return result
 
 
@@ -51,17 +55,38 @@ def _or_zero(origins: Origins) -> Array:
     return _DEFINED if origins is None else origins
 
 
-def _elementwise(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _elementwise(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     return union(*origins)
 
 
-def _moved(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _moved(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     """Origins move as the elements do."""
-    filled = [np.zeros(x.shape, np.int32) if origin is None else origin for x, origin in zip(operands, origins, strict=True)]
+    filled = [
+        np.zeros(x.shape, np.int32) if origin is None else origin
+        for x, origin in zip(operands, origins, strict=True)
+    ]
     return meaning(frame, operation, *filled)
 
 
-def _select(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _select(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     condition, a, b = origins
     return union(condition, np.where(operands[0], _or_zero(a), _or_zero(b)))
 
@@ -72,10 +97,19 @@ def _absorbing(absorbs: Callable[[Array], Array]) -> Rule:
     ``absorbs`` marks the lanes where it does.
     """
 
-    def rule(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    def rule(
+        frame: Frame,
+        operation: Operation,
+        meaning: Meaning,
+        operands: list[Any],
+        origins: list[Origins],
+    ) -> Origins:
         a, b = operands
         a_origin, b_origin = (_or_zero(origin) for origin in origins)
-        by_a, by_b = (np.where(absorbs(x) & (origin <= 0), origin, _NOT_SETTLED) for x, origin in ((a, a_origin), (b, b_origin)))
+        by_a, by_b = (
+            np.where(absorbs(x) & (origin <= 0), origin, _NOT_SETTLED)
+            for x, origin in ((a, a_origin), (b, b_origin))
+        )
         settled = np.maximum(by_a, by_b)
         return np.where(settled != _NOT_SETTLED, settled, union(a_origin, b_origin))
 
@@ -90,34 +124,73 @@ def _all_ones(x: Array) -> Array:
     return x if x.dtype.kind == "b" else ~x == 0
 
 
-def _gather(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _gather(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     x_origin, index_origin = origins
     moved = None if x_origin is None else meaning(frame, operation, x_origin, operands[1])
     return union(index_origin, moved)
 
 
-def _dot(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _dot(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     a, b, c = origins
     return union(None if a is None else _along(a, -1), None if b is None else _along(b, -2), c)
 
 
-def _everything(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _everything(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     """One undefined lane leaves all of the result undefined."""
     each = [_along(origin.reshape(-1), 0) for origin in origins if origin is not None]
     return np.broadcast_to(union(*each), shape_of(operation.results[0].type))
 
 
-def _histogram(frame: Frame, operation: Histogram, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
-    counted = union(origins[1], np.where(True if operands[1] is None else operands[1], _or_zero(origins[0]), _DEFINED))
+def _histogram(
+    frame: Frame,
+    operation: Histogram,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
+    counted = union(
+        origins[1],
+        np.where(True if operands[1] is None else operands[1], _or_zero(origins[0]), _DEFINED),
+    )
     return np.broadcast_to(_along(counted, -1), (*counted.shape[:-1], operation.bins))
 
 
-def _load(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _load(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     """A lane masked off is what ``other`` is."""
     return None if origins[2] is None else np.where(operands[1], _DEFINED, origins[2])
 
 
-def _settled(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _settled(
+    frame: Frame,
+    operation: Operation,
+    meaning: Meaning,
+    operands: list[Any],
+    origins: list[Origins],
+) -> Origins:
     """The result is defined: undefined operands were found already."""
     return None
 
@@ -133,11 +206,32 @@ _RULES: dict[str, Rule] = {
     "histogram": _histogram,
     "load": _load,
     **dict.fromkeys(
-        ("store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "clock", "make_descriptor", "barrier", "print", "assert", "assume"),
+        (
+            "store",
+            "atomic_rmw",
+            "atomic_cas",
+            "atomic_load",
+            "atomic_store",
+            "clock",
+            "make_descriptor",
+            "barrier",
+            "print",
+            "assert",
+            "assume",
+        ),
         _settled,
     ),
     **dict.fromkeys(("inline_asm", "extern", "debug.breakpoint"), _settled),
-    **dict.fromkeys(("descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"), _settled),
+    **dict.fromkeys(
+        (
+            "descriptor_load",
+            "descriptor_store",
+            "descriptor_reduce",
+            "descriptor_gather",
+            "descriptor_scatter",
+        ),
+        _settled,
+    ),
 }
 
 

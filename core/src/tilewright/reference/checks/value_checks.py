@@ -26,7 +26,9 @@ def _element(operation: Binary) -> IntType | None:
     return element if isinstance(element, IntType) else None
 
 
-def _overflow(exact: Callable[[Array, Array], Array], in_64_bits: Callable[[Array, Array], Array]) -> Check:
+def _overflow(
+    exact: Callable[[Array, Array], Array], in_64_bits: Callable[[Array, Array], Array]
+) -> Check:
     """Make the check of signed overflow: by the exact result in 64 bits where it fits.
 
     For 64-bit numbers it is a formula on the wrapped ones.
@@ -58,7 +60,11 @@ def _multiply_overflows(a: Array, b: Array) -> Array:
 
 
 def _division_by_zero(operation: Binary, a: Array, b: Array) -> Array | None:
-    return None if _element(operation) is None else np.broadcast_to(b == 0, np.broadcast_shapes(a.shape, b.shape))
+    return (
+        None
+        if _element(operation) is None
+        else np.broadcast_to(b == 0, np.broadcast_shapes(a.shape, b.shape))
+    )
 
 
 def _division_overflows(operation: Binary, a: Array, b: Array) -> Array | None:
@@ -113,7 +119,10 @@ def _hint_fails(operation: Hint, x: Array) -> Array | None:
             bad = bad | (numbers % numpy_unsigned(numbers, value) != 0)
         return bad
     for axis in range(rank):
-        along, along_bad = np.moveaxis(numbers, axis - rank, -1), np.zeros_like(np.moveaxis(bad, axis - rank, -1))
+        along, along_bad = (
+            np.moveaxis(numbers, axis - rank, -1),
+            np.zeros_like(np.moveaxis(bad, axis - rank, -1)),
+        )
         differences = along[..., 1:] - along[..., :-1]
         consecutive, equal = differences == numpy_unsigned(numbers, step), differences == 0
         for lengths, follows in ((operation.contiguity, consecutive), (operation.constancy, equal)):
@@ -130,25 +139,92 @@ def _hint_fails(operation: Hint, x: Array) -> Array | None:
 
 def numpy_unsigned(like: Array, value: int) -> Any:
     """``value`` in the dtype of an array, or in 64 bits where that is too narrow for it."""
-    return like.dtype.type(value) if like.dtype.kind != "b" and value <= np.iinfo(like.dtype).max else np.int64(value)
+    return (
+        like.dtype.type(value)
+        if like.dtype.kind != "b" and value <= np.iinfo(like.dtype).max
+        else np.int64(value)
+    )
 
 
 #: operation -> (option that turns the check on, kind of finding, what is wrong, the check)
 CHECKS: dict[str, tuple[tuple[str, str, str, Check], ...]] = {
-    "add": (("overflow", "integer-overflow", "signed addition wraps around", _overflow(np.add, _add_overflows)),),
-    "sub": (("overflow", "integer-overflow", "signed subtraction wraps around", _overflow(np.subtract, _subtract_overflows)),),
-    "mul": (("overflow", "integer-overflow", "signed multiplication wraps around", _overflow(np.multiply, _multiply_overflows)),),
+    "add": (
+        (
+            "overflow",
+            "integer-overflow",
+            "signed addition wraps around",
+            _overflow(np.add, _add_overflows),
+        ),
+    ),
+    "sub": (
+        (
+            "overflow",
+            "integer-overflow",
+            "signed subtraction wraps around",
+            _overflow(np.subtract, _subtract_overflows),
+        ),
+    ),
+    "mul": (
+        (
+            "overflow",
+            "integer-overflow",
+            "signed multiplication wraps around",
+            _overflow(np.multiply, _multiply_overflows),
+        ),
+    ),
     "div": (
         ("arithmetic", "division-by-zero", "integer division by zero", _division_by_zero),
-        ("overflow", "integer-overflow", "the most negative integer divided by -1 wraps around", _division_overflows),
+        (
+            "overflow",
+            "integer-overflow",
+            "the most negative integer divided by -1 wraps around",
+            _division_overflows,
+        ),
     ),
-    "rem": (("arithmetic", "division-by-zero", "remainder of an integer division by zero", _division_by_zero),),
-    "shl": (("arithmetic", "shift-out-of-range", "shift by a negative amount or by at least the operand's width", _shift_out_of_range),),
-    "shr": (("arithmetic", "shift-out-of-range", "shift by a negative amount or by at least the operand's width", _shift_out_of_range),),
-    "cast": (("arithmetic", "cast-out-of-range", "the float is out of the integer's range", _cast_out_of_range),),
-    "gather": (("arithmetic", "index-out-of-range", "the index of a gather is out of range", index_out_of_range),),
+    "rem": (
+        (
+            "arithmetic",
+            "division-by-zero",
+            "remainder of an integer division by zero",
+            _division_by_zero,
+        ),
+    ),
+    "shl": (
+        (
+            "arithmetic",
+            "shift-out-of-range",
+            "shift by a negative amount or by at least the operand's width",
+            _shift_out_of_range,
+        ),
+    ),
+    "shr": (
+        (
+            "arithmetic",
+            "shift-out-of-range",
+            "shift by a negative amount or by at least the operand's width",
+            _shift_out_of_range,
+        ),
+    ),
+    "cast": (
+        (
+            "arithmetic",
+            "cast-out-of-range",
+            "the float is out of the integer's range",
+            _cast_out_of_range,
+        ),
+    ),
+    "gather": (
+        (
+            "arithmetic",
+            "index-out-of-range",
+            "the index of a gather is out of range",
+            index_out_of_range,
+        ),
+    ),
     "assume": (("promises", "broken-promise", "assumed to hold, but false", _assume_fails),),
-    "hint": (("promises", "broken-promise", "the value is not what the hint promises", _hint_fails),),
+    "hint": (
+        ("promises", "broken-promise", "the value is not what the hint promises", _hint_fails),
+    ),
 }
 
 __all__ = ["CHECKS", "index_out_of_range", "numpy_dtype"]

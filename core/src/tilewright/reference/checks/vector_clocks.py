@@ -47,7 +47,9 @@ class Clocks:
             if number:
                 self.view = np.maximum(self.view, self._released[number])
 
-    def synchronize(self, released: NDArray[np.int32], granules: NDArray[np.int64], order: str) -> None:
+    def synchronize(
+        self, released: NDArray[np.int32], granules: NDArray[np.int64], order: str
+    ) -> None:
         """Execute an atomic of the running program.
 
         ``released`` numbers, for each granule, the clock that the last release there left.

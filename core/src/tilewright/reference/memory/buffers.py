@@ -48,7 +48,13 @@ def describe(value: object) -> ArgumentBuffer:
         return _of_tensor(value)
     if hasattr(value, "__array_interface__"):
         array = np.asarray(_Interface(value.__array_interface__, value))
-        return ArgumentBuffer(_address(array), byte_bounds(array), byte_bounds(array), bool(array.flags.writeable), value)
+        return ArgumentBuffer(
+            _address(array),
+            byte_bounds(array),
+            byte_bounds(array),
+            bool(array.flags.writeable),
+            value,
+        )
     if hasattr(value, "__dlpack__"):
         buffer = _of_array(np.from_dlpack(value))
         return ArgumentBuffer(
@@ -74,19 +80,28 @@ def bytes_at(low: int, high: int, writeable: bool, owner: object) -> NDArray[np.
     """The bytes of ``[low, high)`` as an array that keeps ``owner`` alive."""
     if high <= low:
         return np.empty(0, dtype=np.uint8)
-    return np.asarray(_Interface({"data": (low, not writeable), "shape": (high - low,), "typestr": "|u1", "version": 3}, owner))
+    return np.asarray(
+        _Interface(
+            {"data": (low, not writeable), "shape": (high - low,), "typestr": "|u1", "version": 3},
+            owner,
+        )
+    )
 
 
 def _address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def strided_bounds(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+def strided_bounds(
+    address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int
+) -> tuple[int, int]:
     """Return ``[low, high)`` of a strided array that begins at ``address``; strides in bytes."""
     if math.prod(shape) == 0:
         return address, address
     reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    return address + sum(r for r in reaches if r < 0), address + sum(r for r in reaches if r > 0) + itemsize
+    return address + sum(r for r in reaches if r < 0), address + sum(
+        r for r in reaches if r > 0
+    ) + itemsize
 
 
 def byte_bounds(array: NDArray[Any]) -> tuple[int, int]:
@@ -100,7 +115,13 @@ def _of_array(array: NDArray[Any]) -> ArgumentBuffer:
         root = root.base
     own, whole = byte_bounds(array), byte_bounds(root)
     # A view made by stride tricks may reach past the array it names as its base.
-    return ArgumentBuffer(_address(array), own, (min(own[0], whole[0]), max(own[1], whole[1])), bool(array.flags.writeable), array)
+    return ArgumentBuffer(
+        _address(array),
+        own,
+        (min(own[0], whole[0]), max(own[1], whole[1])),
+        bool(array.flags.writeable),
+        array,
+    )
 
 
 def _of_tensor(tensor: Any) -> ArgumentBuffer:
@@ -115,14 +136,21 @@ def _of_tensor(tensor: Any) -> ArgumentBuffer:
     address = int(tensor.data_ptr())
     if hasattr(tensor, "element_size") and hasattr(tensor, "stride") and hasattr(tensor, "shape"):
         itemsize = int(tensor.element_size())
-        own = strided_bounds(address, tuple(tensor.shape), [int(stride) * itemsize for stride in tensor.stride()], itemsize)
+        own = strided_bounds(
+            address,
+            tuple(tensor.shape),
+            [int(stride) * itemsize for stride in tensor.stride()],
+            itemsize,
+        )
     elif hasattr(tensor, "nbytes"):
         own = (address, address + int(tensor.nbytes))
     elif hasattr(tensor, "base"):
         inner = describe(tensor.base)
         return ArgumentBuffer(address, inner.own, inner.allocation, inner.writeable, tensor)
     else:
-        raise LaunchError(f"an argument with data_ptr() must also have nbytes or element_size(), shape and stride(): {type(tensor).__name__} has not")
+        raise LaunchError(
+            f"an argument with data_ptr() must also have nbytes or element_size(), shape and stride(): {type(tensor).__name__} has not"
+        )
     allocation = own
     if callable(getattr(tensor, "untyped_storage", None)):
         storage = tensor.untyped_storage()

@@ -30,11 +30,22 @@ class ArgumentMemory:
     kernels that load pointers.
     """
 
-    def __init__(self, buffers: Sequence[ArgumentBuffer], names: Sequence[str], *, checked: bool = False, raw: bool = False) -> None:
+    def __init__(
+        self,
+        buffers: Sequence[ArgumentBuffer],
+        names: Sequence[str],
+        *,
+        checked: bool = False,
+        raw: bool = False,
+    ) -> None:
         self.buffers, self.names = list(buffers), list(names)
         self.raw = RawMemory() if raw else None
         ranges = sorted(
-            ((*(buffer.own if checked else buffer.allocation), buffer) for buffer in buffers if buffer.allocation[1] > buffer.allocation[0]),
+            (
+                (*(buffer.own if checked else buffer.allocation), buffer)
+                for buffer in buffers
+                if buffer.allocation[1] > buffer.allocation[0]
+            ),
             key=lambda item: item[:2],
         )
         merged: list[tuple[int, int, list[ArgumentBuffer]]] = []
@@ -44,7 +55,15 @@ class ArgumentMemory:
                 merged[-1] = (start, max(end, high), [*owners, buffer])
             else:
                 merged.append((low, high, [buffer]))
-        self.blocks = [MemoryRange(low, high, any(owner.writeable for owner in owners), [owner.owner for owner in owners]) for low, high, owners in merged]
+        self.blocks = [
+            MemoryRange(
+                low,
+                high,
+                any(owner.writeable for owner in owners),
+                [owner.owner for owner in owners],
+            )
+            for low, high, owners in merged
+        ]
         self.starts = np.array([block.start for block in self.blocks], dtype=np.int64)
         self.ends = np.array([block.end for block in self.blocks], dtype=np.int64)
         #: counts stores, to detect a loop that changes nothing
@@ -112,7 +131,9 @@ class ArgumentMemory:
         place = np.searchsorted(self.starts, addresses, side="right") - 1
         return (place >= 0) & (addresses <= self.ends[place] - size)
 
-    def _partition(self, addresses: NDArray[np.int64], size: int, *, write: bool) -> list[tuple[MemoryRange, NDArray[np.intp]]]:
+    def _partition(
+        self, addresses: NDArray[np.int64], size: int, *, write: bool
+    ) -> list[tuple[MemoryRange, NDArray[np.intp]]]:
         """The lanes (of rank 1) by the block that holds them."""
         inside = self.inside(addresses, size)
         parts: list[tuple[MemoryRange, NDArray[np.intp]]] = []
@@ -120,12 +141,21 @@ class ArgumentMemory:
             outside = np.flatnonzero(~inside)
             if self.raw is None:
                 lane = int(outside[0])
-                raise OutsideError(lane, int(addresses[lane]), "outside the memory of every argument")
+                raise OutsideError(
+                    lane, int(addresses[lane]), "outside the memory of every argument"
+                )
             refused = self.raw.refused(addresses[outside], size, write)
             if refused is not None:
                 lane = int(outside[refused])
-                raise OutsideError(lane, int(addresses[lane]), "of memory that this process may not " + ("write" if write else "read"))
-            parts.extend((block, outside[lanes]) for block, lanes in self.raw.blocks(addresses[outside], size))
+                raise OutsideError(
+                    lane,
+                    int(addresses[lane]),
+                    "of memory that this process may not " + ("write" if write else "read"),
+                )
+            parts.extend(
+                (block, outside[lanes])
+                for block, lanes in self.raw.blocks(addresses[outside], size)
+            )
         within = np.flatnonzero(inside)
         place = np.searchsorted(self.starts, addresses[within], side="right") - 1
         for index in np.unique(place):
@@ -149,10 +179,18 @@ class ArgumentMemory:
             if address < low:
                 text = f"{low - address} bytes before argument {name}"
             elif address >= high:
-                text = f"{address - high} bytes past the end of argument {name}" if address > high else f"just past the end of argument {name}"
+                text = (
+                    f"{address - high} bytes past the end of argument {name}"
+                    if address > high
+                    else f"just past the end of argument {name}"
+                )
             else:
                 text = f"in the last bytes of argument {name}"
             text += f" ({high - low} bytes)"
             if best is None or distance < best[0]:
                 best = (distance, text)
-        return best[1] if best is not None and best[0] < 1 << 30 else f"address {address & (1 << 64) - 1:#x}"
+        return (
+            best[1]
+            if best is not None and best[0] < 1 << 30
+            else f"address {address & (1 << 64) - 1:#x}"
+        )

@@ -44,6 +44,8 @@ class MemoryRange:
             self.view(dtype)[offset] = values
         elif (offset & (size - 1)).any():
             values = np.ascontiguousarray(np.broadcast_to(values, offset.shape))
-            self.bytes[offset[..., np.newaxis] + np.arange(size)] = values.view(np.uint8).reshape((*offset.shape, size))
+            self.bytes[offset[..., np.newaxis] + np.arange(size)] = values.view(np.uint8).reshape(
+                (*offset.shape, size)
+            )
         else:
             self.view(dtype)[offset >> (size.bit_length() - 1)] = values

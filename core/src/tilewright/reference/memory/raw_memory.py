@@ -51,8 +51,12 @@ class RawMemory:
         unsigned = addresses.astype(np.uint64)
         known = self._writeable if write else self._readable
         for last in (0, size - 1):
-            pages, first = np.unique((unsigned + np.uint64(last)) // np.uint64(_PAGE), return_index=True)
-            for page, position in sorted(zip(pages.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]):
+            pages, first = np.unique(
+                (unsigned + np.uint64(last)) // np.uint64(_PAGE), return_index=True
+            )
+            for page, position in sorted(
+                zip(pages.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]
+            ):
                 if page in known:
                     continue
                 if not self._probe(page * _PAGE, write):
@@ -74,7 +78,9 @@ class RawMemory:
         os.read(source, 1)
         return True
 
-    def blocks(self, addresses: NDArray[np.int64], size: int) -> Iterator[tuple[MemoryRange, NDArray[np.intp]]]:
+    def blocks(
+        self, addresses: NDArray[np.int64], size: int
+    ) -> Iterator[tuple[MemoryRange, NDArray[np.intp]]]:
         """Addresses that :meth:`refused` found none of, by the run of pages they lie in."""
         pages = addresses // _PAGE
         touched = np.unique(np.concatenate([pages, (addresses + (size - 1)) // _PAGE]))

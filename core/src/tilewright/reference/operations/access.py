@@ -34,7 +34,15 @@ from tilewright.ir.ops.memory import (
     MakeDescriptor,
     Store,
 )
-from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type, byte_size, element_type, shape_of
+from tilewright.ir.types import (
+    DescriptorType,
+    FloatType,
+    PointerType,
+    Type,
+    byte_size,
+    element_type,
+    shape_of,
+)
 from tilewright.reference.memory.memory import OutsideError
 from tilewright.reference.numerics import Array, encode, numpy_dtype
 from tilewright.reference.operations import atomics
@@ -60,7 +68,14 @@ def _selected(mask: Array | None) -> bool:
     return mask is None or bool(mask.all())
 
 
-def _outside(frame: Frame, operation: Operation, error: OutsideError, shape: tuple[int, ...], rank: int, lanes: NDArray[Any] | None = None) -> KernelError:
+def _outside(
+    frame: Frame,
+    operation: Operation,
+    error: OutsideError,
+    shape: tuple[int, ...],
+    rank: int,
+    lanes: NDArray[Any] | None = None,
+) -> KernelError:
     """Make the error of an access outside of memory.
 
     ``lanes`` maps the error's lane to a flat position in ``shape``.
@@ -73,12 +88,21 @@ def _outside(frame: Frame, operation: Operation, error: OutsideError, shape: tup
 
 
 def read(
-    frame: Frame, operation: Operation, addresses: Array, mask: Array | None, other: Array | None, element: Type, rank: int, argument: int | None = None
+    frame: Frame,
+    operation: Operation,
+    addresses: Array,
+    mask: Array | None,
+    other: Array | None,
+    element: Type,
+    rank: int,
+    argument: int | None = None,
 ) -> Array:
     """The values of ``element`` at addresses where the mask holds, ``other`` or zero elsewhere."""
     dtype = numpy_dtype(element)
     if frame.checker is not None:
-        mask = frame.checker.access(frame, operation, "read", addresses, mask, dtype.itemsize, rank, argument)
+        mask = frame.checker.access(
+            frame, operation, "read", addresses, mask, dtype.itemsize, rank, argument
+        )
     try:
         if _selected(mask):
             return frame.memory.load(addresses, dtype)
@@ -97,10 +121,20 @@ def read(
     return result
 
 
-def write(frame: Frame, operation: Operation, addresses: Array, values: Array, mask: Array | None, rank: int, argument: int | None = None) -> None:
+def write(
+    frame: Frame,
+    operation: Operation,
+    addresses: Array,
+    values: Array,
+    mask: Array | None,
+    rank: int,
+    argument: int | None = None,
+) -> None:
     """Write values to addresses where the mask holds."""
     if frame.checker is not None:
-        mask = frame.checker.access(frame, operation, "write", addresses, mask, values.dtype.itemsize, rank, argument)
+        mask = frame.checker.access(
+            frame, operation, "write", addresses, mask, values.dtype.itemsize, rank, argument
+        )
     lanes = None
     if _selected(mask):
         shape = np.broadcast_shapes(addresses.shape, values.shape)
@@ -110,7 +144,10 @@ def write(frame: Frame, operation: Operation, addresses: Array, values: Array, m
         shape = np.broadcast_shapes(addresses.shape, values.shape, mask.shape)
         mask = np.broadcast_to(mask, shape)
         lanes = np.flatnonzero(mask)
-        addresses, values = np.broadcast_to(addresses, shape)[mask], np.broadcast_to(values, shape)[mask]
+        addresses, values = (
+            np.broadcast_to(addresses, shape)[mask],
+            np.broadcast_to(values, shape)[mask],
+        )
     try:
         frame.memory.store(addresses, values)
     except OutsideError as error:
@@ -137,8 +174,12 @@ def update(
     if dtype is None:
         dtype = operands[0].dtype
     if frame.checker is not None:
-        mask = frame.checker.access(frame, operation, kind, addresses, mask, dtype.itemsize, rank, argument)
-    shape = np.broadcast_shapes(addresses.shape, *(x.shape for x in operands), () if mask is None else mask.shape)
+        mask = frame.checker.access(
+            frame, operation, kind, addresses, mask, dtype.itemsize, rank, argument
+        )
+    shape = np.broadcast_shapes(
+        addresses.shape, *(x.shape for x in operands), () if mask is None else mask.shape
+    )
     if len(shape) == rank and frame.rows > 1:
         shape = (frame.rows, *shape)
     chosen = np.ones(shape, dtype=np.bool_) if mask is None else np.broadcast_to(mask, shape)
@@ -156,30 +197,56 @@ def update(
 # -- pointers --------------------------------------------------------------------------------------
 
 
-def load(frame: Frame, operation: Load, pointer: Array, mask: Array | None, other: Array | None) -> Array:
-    return read(frame, operation, pointer, mask, other, _pointee(operation), len(shape_of(operation.pointer.type)))
+def load(
+    frame: Frame, operation: Load, pointer: Array, mask: Array | None, other: Array | None
+) -> Array:
+    return read(
+        frame,
+        operation,
+        pointer,
+        mask,
+        other,
+        _pointee(operation),
+        len(shape_of(operation.pointer.type)),
+    )
 
 
 def store(frame: Frame, operation: Store, pointer: Array, value: Array, mask: Array | None) -> None:
     write(frame, operation, pointer, value, mask, len(shape_of(operation.pointer.type)))
 
 
-def atomic_rmw(frame: Frame, operation: AtomicRmw, pointer: Array, value: Array, mask: Array | None) -> Array:
+def atomic_rmw(
+    frame: Frame, operation: AtomicRmw, pointer: Array, value: Array, mask: Array | None
+) -> Array:
     kind, element, memory = operation.kind, _pointee(operation), frame.memory
 
     def step(addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
         return atomics.read_modify_write(memory, kind, element, addresses, values)
 
-    return update(frame, operation, pointer, [value], mask, len(shape_of(operation.pointer.type)), step)
+    return update(
+        frame, operation, pointer, [value], mask, len(shape_of(operation.pointer.type)), step
+    )
 
 
-def atomic_cas(frame: Frame, operation: AtomicCas, pointer: Array, compare: Array, value: Array) -> Array:
+def atomic_cas(
+    frame: Frame, operation: AtomicCas, pointer: Array, compare: Array, value: Array
+) -> Array:
     element, memory = _pointee(operation), frame.memory
 
-    def step(addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    def step(
+        addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]
+    ) -> NDArray[Any]:
         return atomics.compare_and_swap(memory, element, addresses, expected, values)
 
-    return update(frame, operation, pointer, [compare, value], None, len(shape_of(operation.pointer.type)), step)
+    return update(
+        frame,
+        operation,
+        pointer,
+        [compare, value],
+        None,
+        len(shape_of(operation.pointer.type)),
+        step,
+    )
 
 
 def atomic_load(frame: Frame, operation: AtomicLoad, pointer: Array, mask: Array | None) -> Array:
@@ -188,10 +255,22 @@ def atomic_load(frame: Frame, operation: AtomicLoad, pointer: Array, mask: Array
     def step(addresses: NDArray[np.int64]) -> NDArray[Any]:
         return memory.load(addresses, dtype)
 
-    return update(frame, operation, pointer, [], mask, len(shape_of(operation.pointer.type)), step, dtype=dtype, kind="peek")
+    return update(
+        frame,
+        operation,
+        pointer,
+        [],
+        mask,
+        len(shape_of(operation.pointer.type)),
+        step,
+        dtype=dtype,
+        kind="peek",
+    )
 
 
-def atomic_store(frame: Frame, operation: AtomicStore, pointer: Array, value: Array, mask: Array | None) -> None:
+def atomic_store(
+    frame: Frame, operation: AtomicStore, pointer: Array, value: Array, mask: Array | None
+) -> None:
     memory = frame.memory
 
     def step(addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
@@ -208,7 +287,9 @@ def clock(frame: Frame, operation: Clock) -> Array:
 # -- descriptors -----------------------------------------------------------------------------------
 
 
-def make_descriptor(frame: Frame, operation: MakeDescriptor, base: Array, shape: list[Array], strides: list[Array]) -> Descriptor:
+def make_descriptor(
+    frame: Frame, operation: MakeDescriptor, base: Array, shape: list[Array], strides: list[Array]
+) -> Descriptor:
     return Descriptor(base, tuple(shape), tuple(strides), np.bool_(operation.padding == "nan"))
 
 
@@ -235,14 +316,18 @@ def padding(descriptor: Descriptor, type_: DescriptorType, rank: int) -> Array:
     return np.where(_spread(descriptor.pads_nan, rank), nan, zero)
 
 
-def _elements(descriptor: Descriptor, coordinates: Sequence[Array], itemsize: int) -> tuple[Array, Array]:
+def _elements(
+    descriptor: Descriptor, coordinates: Sequence[Array], itemsize: int
+) -> tuple[Array, Array]:
     """Return addresses of elements, and whether they are in the tensor.
 
     Coordinates broadcast to the block, extents and strides to them.
     """
     rank = len(coordinates)
     address, inside = _spread(descriptor.base, rank), np.True_
-    for coordinate, extent, stride in zip(coordinates, descriptor.shape, descriptor.strides, strict=True):
+    for coordinate, extent, stride in zip(
+        coordinates, descriptor.shape, descriptor.strides, strict=True
+    ):
         address = address + coordinate * (_spread(stride, rank) * np.int64(itemsize))
         inside = inside & (coordinate >= np.int64(0)) & (coordinate < _spread(extent, rank))
     return address, inside
@@ -253,35 +338,74 @@ def _spread(x: Array, rank: int) -> Array:
     return x.reshape(x.shape + (1,) * rank)
 
 
-def block_elements(operation: DescriptorBlocks, descriptor: Descriptor, offsets: Sequence[Array]) -> tuple[Array, Array]:
+def block_elements(
+    operation: DescriptorBlocks, descriptor: Descriptor, offsets: Sequence[Array]
+) -> tuple[Array, Array]:
     """Addresses of the block at offsets, and which of its elements are in the tensor."""
     type_ = _descriptor_type(operation)
     coordinates = []
     for axis, (offset, extent) in enumerate(zip(offsets, type_.block_shape, strict=True)):
-        along = np.arange(extent, dtype=np.int64).reshape((extent,) + (1,) * (type_.rank - 1 - axis))
+        along = np.arange(extent, dtype=np.int64).reshape(
+            (extent,) + (1,) * (type_.rank - 1 - axis)
+        )
         coordinates.append(_spread(offset.astype(np.int64), type_.rank) + along)
     return _elements(descriptor, coordinates, byte_size(type_.element))
 
 
-def row_elements(operation: DescriptorRows, descriptor: Descriptor, rows: Array, column: Array) -> tuple[Array, Array]:
+def row_elements(
+    operation: DescriptorRows, descriptor: Descriptor, rows: Array, column: Array
+) -> tuple[Array, Array]:
     """Addresses of rows from a column on, and which elements are in the tensor."""
     type_ = _descriptor_type(operation)
     along = _spread(column.astype(np.int64), 2) + np.arange(type_.block_shape[1], dtype=np.int64)
-    return _elements(descriptor, [rows.astype(np.int64)[..., np.newaxis], along], byte_size(type_.element))
+    return _elements(
+        descriptor, [rows.astype(np.int64)[..., np.newaxis], along], byte_size(type_.element)
+    )
 
 
-def descriptor_load(frame: Frame, operation: DescriptorLoad, descriptor: Descriptor, offsets: list[Array]) -> Array:
+def descriptor_load(
+    frame: Frame, operation: DescriptorLoad, descriptor: Descriptor, offsets: list[Array]
+) -> Array:
     type_ = _descriptor_type(operation)
     addresses, inside = block_elements(operation, descriptor, offsets)
-    return read(frame, operation, addresses, inside, padding(descriptor, type_, type_.rank), type_.element, type_.rank, descriptor.argument)
+    return read(
+        frame,
+        operation,
+        addresses,
+        inside,
+        padding(descriptor, type_, type_.rank),
+        type_.element,
+        type_.rank,
+        descriptor.argument,
+    )
 
 
-def descriptor_store(frame: Frame, operation: DescriptorStore, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
+def descriptor_store(
+    frame: Frame,
+    operation: DescriptorStore,
+    descriptor: Descriptor,
+    offsets: list[Array],
+    value: Array,
+) -> None:
     addresses, inside = block_elements(operation, descriptor, offsets)
-    write(frame, operation, addresses, value, inside, _descriptor_type(operation).rank, descriptor.argument)
+    write(
+        frame,
+        operation,
+        addresses,
+        value,
+        inside,
+        _descriptor_type(operation).rank,
+        descriptor.argument,
+    )
 
 
-def descriptor_reduce(frame: Frame, operation: DescriptorReduce, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
+def descriptor_reduce(
+    frame: Frame,
+    operation: DescriptorReduce,
+    descriptor: Descriptor,
+    offsets: list[Array],
+    value: Array,
+) -> None:
     kind, type_, memory = operation.kind, _descriptor_type(operation), frame.memory
     addresses, inside = block_elements(operation, descriptor, offsets)
 
@@ -291,13 +415,31 @@ def descriptor_reduce(frame: Frame, operation: DescriptorReduce, descriptor: Des
     update(frame, operation, addresses, [value], inside, type_.rank, step, descriptor.argument)
 
 
-def descriptor_gather(frame: Frame, operation: DescriptorGather, descriptor: Descriptor, rows: Array, column: Array) -> Array:
+def descriptor_gather(
+    frame: Frame, operation: DescriptorGather, descriptor: Descriptor, rows: Array, column: Array
+) -> Array:
     type_ = _descriptor_type(operation)
     addresses, inside = row_elements(operation, descriptor, rows, column)
-    return read(frame, operation, addresses, inside, padding(descriptor, type_, 2), type_.element, 2, descriptor.argument)
+    return read(
+        frame,
+        operation,
+        addresses,
+        inside,
+        padding(descriptor, type_, 2),
+        type_.element,
+        2,
+        descriptor.argument,
+    )
 
 
-def descriptor_scatter(frame: Frame, operation: DescriptorScatter, descriptor: Descriptor, rows: Array, column: Array, value: Array) -> None:
+def descriptor_scatter(
+    frame: Frame,
+    operation: DescriptorScatter,
+    descriptor: Descriptor,
+    rows: Array,
+    column: Array,
+    value: Array,
+) -> None:
     addresses, inside = row_elements(operation, descriptor, rows, column)
     write(frame, operation, addresses, value, inside, 2, descriptor.argument)
 

@@ -56,7 +56,10 @@ def _function(name: str, odd: int) -> Callable[[NDArray[np.float64]], NDArray[np
         small = (np.abs(found) < _SMALL) & (np.abs(x) > 1)
         if small.any():
             found = found.copy()
-            found[small] = [_careful(angle, value, odd) for angle, value in zip(x[small].tolist(), found[small].tolist(), strict=True)]
+            found[small] = [
+                _careful(angle, value, odd)
+                for angle, value in zip(x[small].tolist(), found[small].tolist(), strict=True)
+            ]
         return found
 
     return evaluate

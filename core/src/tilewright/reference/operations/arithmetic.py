@@ -13,9 +13,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, Fma, Ldexp, NumPrograms, ProgramId, Select, Unary
-from tilewright.ir.types import F64, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
-from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype, rounded
+from tilewright.ir.ops.arithmetic import (
+    Addptr,
+    Arange,
+    Binary,
+    Bitcast,
+    Cast,
+    Cmp,
+    Constant,
+    Extremum,
+    Fma,
+    Ldexp,
+    NumPrograms,
+    ProgramId,
+    Select,
+    Unary,
+)
+from tilewright.ir.types import (
+    F64,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    bit_width,
+    byte_size,
+    element_type,
+)
+from tilewright.reference.numerics import (
+    Array,
+    bits_dtype,
+    decode,
+    encode,
+    float_of_integers,
+    integers_of_floats,
+    is_raw,
+    numpy_dtype,
+    rounded,
+)
 from tilewright.reference.operations import angles, fused_multiply_add
 from tilewright.reference.values import Descriptor, RuntimeValue
 
@@ -221,9 +255,16 @@ def compare(frame: Frame, operation: Cmp, a: Array, b: Array) -> Array:
     return _PREDICATES[operation.predicate](a, b)
 
 
-def select(frame: Frame, operation: Select, condition: Array, a: RuntimeValue, b: RuntimeValue) -> RuntimeValue:
+def select(
+    frame: Frame, operation: Select, condition: Array, a: RuntimeValue, b: RuntimeValue
+) -> RuntimeValue:
     if isinstance(a, Descriptor):
-        return a.with_fields([np.where(condition, first, second) for first, second in zip(a.fields(), b.fields(), strict=True)]).of_one_argument([b])
+        return a.with_fields(
+            [
+                np.where(condition, first, second)
+                for first, second in zip(a.fields(), b.fields(), strict=True)
+            ]
+        ).of_one_argument([b])
     return np.where(condition, a, b)
 
 
@@ -235,7 +276,9 @@ def fma(frame: Frame, operation: Fma, a: Array, b: Array, c: Array) -> Array:
 
 
 def cast(frame: Frame, operation: Cast, x: Array) -> Array:
-    return convert(x, element_type(operation.x.type), element_type(operation.result.type), operation.rounding)
+    return convert(
+        x, element_type(operation.x.type), element_type(operation.result.type), operation.rounding
+    )
 
 
 def convert(x: Array, source: Type, result: Type, rounding: str = "rtne") -> Array:
@@ -269,7 +312,9 @@ def add_pointer(frame: Frame, operation: Addptr, pointer: Array, offset: Array) 
 
 
 def _erf(x: Array) -> Array:
-    return np.fromiter(map(math.erf, x.ravel().tolist()), dtype=np.float64, count=x.size).reshape(x.shape)
+    return np.fromiter(map(math.erf, x.ravel().tolist()), dtype=np.float64, count=x.size).reshape(
+        x.shape
+    )
 
 
 def _reciprocal_root(x: Array) -> Array:

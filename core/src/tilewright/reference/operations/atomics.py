@@ -46,7 +46,9 @@ def apply(kind: str, element: Type, old: Array, value: Array) -> Array:
         return value
     if isinstance(element, FloatType):
         if kind in ("min", "max"):
-            return floats_of_ordered_bits(_UFUNCS[kind](ordered_bits(old), ordered_bits(value)), value.dtype)
+            return floats_of_ordered_bits(
+                _UFUNCS[kind](ordered_bits(old), ordered_bits(value)), value.dtype
+            )
         if is_raw(element):
             return rounded(decode(old, element) + decode(value, element), element)
     return _UFUNCS[kind](old, value)
@@ -66,7 +68,13 @@ def _accumulate(kind: str, element: Type, values: NDArray[Any]) -> NDArray[Any] 
     return _UFUNCS[kind].accumulate(values, dtype=values.dtype)
 
 
-def read_modify_write(memory: ArgumentMemory, kind: str, element: Type, addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+def read_modify_write(
+    memory: ArgumentMemory,
+    kind: str,
+    element: Type,
+    addresses: NDArray[np.int64],
+    values: NDArray[Any],
+) -> NDArray[Any]:
     """Update ``addresses`` (rank 1) by ``values``; return the old values.
 
     Each lane sees the results of the lanes before it.
@@ -89,10 +97,22 @@ def read_modify_write(memory: ArgumentMemory, kind: str, element: Type, addresse
             memory.store(addresses[lanes[:1]], prefixes[-1:])
         else:
             return result
-    return _in_rounds(memory, dtype, addresses, groups, lambda lanes, found: apply(kind, element, found, values[lanes]))
+    return _in_rounds(
+        memory,
+        dtype,
+        addresses,
+        groups,
+        lambda lanes, found: apply(kind, element, found, values[lanes]),
+    )
 
 
-def compare_and_swap(memory: ArgumentMemory, element: Type, addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+def compare_and_swap(
+    memory: ArgumentMemory,
+    element: Type,
+    addresses: NDArray[np.int64],
+    expected: NDArray[Any],
+    values: NDArray[Any],
+) -> NDArray[Any]:
     """Replace elements with the bits of ``expected`` by ``values`` (all of rank 1).
 
     The result is the old values.
@@ -121,7 +141,11 @@ def _groups(addresses: NDArray[np.int64]) -> Groups | None:
     """
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]
-    first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, dtype=np.bool_)
+    first = (
+        np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        if len(ordered)
+        else np.empty(0, dtype=np.bool_)
+    )
     if first.all():
         return None
     starts = np.flatnonzero(first)
@@ -129,7 +153,11 @@ def _groups(addresses: NDArray[np.int64]) -> Groups | None:
 
 
 def _in_rounds(
-    memory: ArgumentMemory, dtype: np.dtype[Any], addresses: NDArray[np.int64], groups: Groups, update: Callable[[Any, NDArray[Any]], NDArray[Any]]
+    memory: ArgumentMemory,
+    dtype: np.dtype[Any],
+    addresses: NDArray[np.int64],
+    groups: Groups,
+    update: Callable[[Any, NDArray[Any]], NDArray[Any]],
 ) -> NDArray[Any]:
     """The first lane of every address, then the second of every address that has one, and so on."""
     order, starts, counts = groups
@@ -142,7 +170,9 @@ def _in_rounds(
     return old
 
 
-def _store_changes(memory: ArgumentMemory, addresses: NDArray[np.int64], old: NDArray[Any], new: NDArray[Any]) -> None:
+def _store_changes(
+    memory: ArgumentMemory, addresses: NDArray[np.int64], old: NDArray[Any], new: NDArray[Any]
+) -> None:
     """Store what differs, so that a loop that spins on a lock counts as changing nothing."""
     bits = bits_dtype(8 * new.dtype.itemsize)
     changed = old.view(bits) != new.view(bits)

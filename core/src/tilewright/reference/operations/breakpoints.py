@@ -58,7 +58,12 @@ def _shown(value: Any, type_: Type, row: int, rows: int) -> Any:
     if isinstance(value, Descriptor):
         fields = [int(field[row] if field.ndim else field) for field in value.fields()]
         rank = len(value.shape)
-        return {"base": fields[0], "shape": tuple(fields[1 : 1 + rank]), "strides": tuple(fields[1 + rank : -1]), "padding": "nan" if fields[-1] else "zero"}
+        return {
+            "base": fields[0],
+            "shape": tuple(fields[1 : 1 + rank]),
+            "strides": tuple(fields[1 + rank : -1]),
+            "padding": "nan" if fields[-1] else "zero",
+        }
     shape, element = shape_of(type_), element_type(type_)
     array = np.array(expanded(value, shape, rows)[row])
     if isinstance(element, FloatType):
@@ -86,7 +91,11 @@ def _put(variables: dict[Any, Any], path: str, value: Any) -> None:
 
 def _with_tuples(variables: dict[str, Any]) -> dict[str, Any]:
     def finished(value: Any) -> Any:
-        return tuple(finished(value[position]) for position in sorted(value)) if isinstance(value, _Items) else value
+        return (
+            tuple(finished(value[position]) for position in sorted(value))
+            if isinstance(value, _Items)
+            else value
+        )
 
     return {name: finished(value) for name, value in variables.items()}
 
@@ -97,9 +106,13 @@ def _stop(operation: Operation, variables: dict[str, Any], program: tuple[int, i
     The line is the one after the breakpoint.
     """
     place = operation.location
-    file, line, name = (place.file, place.line, place.function) if place is not None else ("<kernel>", 1, "kernel")
+    file, line, name = (
+        (place.file, place.line, place.function) if place is not None else ("<kernel>", 1, "kernel")
+    )
     print(f"breakpoint in {name}, program {program}", flush=True)
-    code = compile("\n" * (line - 1) + "__debugger__()\npass", file, "exec").replace(co_name=name or "kernel")
+    code = compile("\n" * (line - 1) + "__debugger__()\npass", file, "exec").replace(
+        co_name=name or "kernel"
+    )
     exec(code, {"__name__": "__kernel__", "__debugger__": _debugger(), "np": np}, variables)
 
 

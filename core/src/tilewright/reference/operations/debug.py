@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
 def print_values(frame: Frame, operation: Print, values: list[Array]) -> None:
     prefix, hexadecimal = operation.prefix, operation.hex
-    arrays = [expanded(value, shape_of(operand.type), frame.rows) for value, operand in zip(values, operation.values, strict=True)]
+    arrays = [
+        expanded(value, shape_of(operand.type), frame.rows)
+        for value, operand in zip(values, operation.values, strict=True)
+    ]
     count = len(arrays)
-    heads = [print_lines.template(prefix, shape_of(operand.type), position, count) for position, operand in enumerate(operation.values)]
+    heads = [
+        print_lines.template(prefix, shape_of(operand.type), position, count)
+        for position, operand in enumerate(operation.values)
+    ]
     for row in range(frame.rows):
         program = frame.coordinates(row)
         if not arrays:
@@ -29,7 +35,9 @@ def print_values(frame: Frame, operation: Print, values: list[Array]) -> None:
         for array, operand, head in zip(arrays, operation.values, heads, strict=True):
             element = element_type(operand.type)
             for index in np.ndindex(array.shape[1:]):
-                text = print_lines.element_text(number(array[(row, *index)], element), element, hexadecimal=hexadecimal)
+                text = print_lines.element_text(
+                    number(array[(row, *index)], element), element, hexadecimal=hexadecimal
+                )
                 frame.run.printer(print_lines.line(program, head, index, text))
 
 
@@ -38,7 +46,9 @@ def assert_(frame: Frame, operation: Assert, condition: Array, mask: Array | Non
     if failed.any():
         full = expanded(failed, shape_of(operation.condition.type), frame.rows)
         row, *lane = (int(i) for i in np.argwhere(full)[0])
-        raise frame.failure(operation, f"device-side assertion failed: {operation.message}", row, tuple(lane))
+        raise frame.failure(
+            operation, f"device-side assertion failed: {operation.message}", row, tuple(lane)
+        )
 
 
 def assume(frame: Frame, operation: Assume, condition: Array) -> None:
@@ -51,11 +61,17 @@ def hint(frame: Frame, operation: Hint, x: Array) -> Array:
 
 
 def inline_asm(frame: Frame, operation: InlineAsm, inputs: list[Array]) -> None:
-    raise frame.failure(operation, f"the reference runs no code of a target's own: inline_asm {operation.assembly!r}")
+    raise frame.failure(
+        operation,
+        f"the reference runs no code of a target's own: inline_asm {operation.assembly!r}",
+    )
 
 
 def extern(frame: Frame, operation: Extern, inputs: list[Array]) -> None:
-    raise frame.failure(operation, f"the reference runs no code of a target's own: extern function {operation.symbol!r}")
+    raise frame.failure(
+        operation,
+        f"the reference runs no code of a target's own: extern function {operation.symbol!r}",
+    )
 
 
 MEANINGS: dict[str, Meaning] = {

@@ -81,7 +81,11 @@ def _fma_scalar(a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         # A finite result of multiplication that overflows here must not meet an infinite c as an
         # infinity of its own.
-        return c if math.isfinite(a) and math.isfinite(b) else float(np.float64(a) * np.float64(b) + np.float64(c))
+        return (
+            c
+            if math.isfinite(a) and math.isfinite(b)
+            else float(np.float64(a) * np.float64(b) + np.float64(c))
+        )
     if a == 0.0 or b == 0.0:
         return a * b + c
     exact = Fraction(a) * Fraction(b) + Fraction(c)

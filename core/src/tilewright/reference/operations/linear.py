@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from tilewright.reference.operations.arithmetic import Meaning
 
 #: The values of the sixteen e2m1 encodings.
-_E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+_E2M1 = np.array(
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
+)
 
 
 def _float64(x: Array, type_: Type) -> Array:
     element = element_type(type_)
-    return np.asarray(decode(x, element) if isinstance(element, FloatType) else x).astype(np.float64)
+    return np.asarray(decode(x, element) if isinstance(element, FloatType) else x).astype(
+        np.float64
+    )
 
 
 def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
@@ -37,9 +41,19 @@ def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
     return rounded(exact + _float64(c, operation.c.type), result)
 
 
-def dot_scaled(frame: Frame, operation: DotScaled, a: Array, a_scale: Array | None, b: Array, b_scale: Array | None, c: Array) -> Array:
+def dot_scaled(
+    frame: Frame,
+    operation: DotScaled,
+    a: Array,
+    a_scale: Array | None,
+    b: Array,
+    b_scale: Array | None,
+    c: Array,
+) -> Array:
     left = _unpacked(operation.a, a, operation.a_format, pack_k=operation.a_pack_k, k_axis=-1)
-    right = np.swapaxes(_unpacked(operation.b, b, operation.b_format, pack_k=operation.b_pack_k, k_axis=-2), -1, -2)
+    right = np.swapaxes(
+        _unpacked(operation.b, b, operation.b_format, pack_k=operation.b_pack_k, k_axis=-2), -1, -2
+    )
     left = _scaled(operation.a_scale, left, a_scale)
     right = _scaled(operation.b_scale, right, b_scale)
     return (np.matmul(left, np.swapaxes(right, -1, -2)) + c.astype(np.float64)).astype(np.float32)
@@ -55,7 +69,9 @@ def _unpacked(operand: Value, x: Array, format_: str, *, pack_k: bool, k_axis: i
         assert isinstance(element, FloatType)
         return np.asarray(decode(x, element)).astype(np.float64)
     axis = k_axis if pack_k else -3 - k_axis
-    pairs = np.stack([_E2M1[x & np.uint8(15)], _E2M1[x >> np.uint8(4)]], axis=axis if axis == -1 else -2)
+    pairs = np.stack(
+        [_E2M1[x & np.uint8(15)], _E2M1[x >> np.uint8(4)]], axis=axis if axis == -1 else -2
+    )
     shape = list(x.shape)
     shape[axis] *= 2
     return pairs.reshape(shape)
@@ -69,7 +85,9 @@ def _scaled(operand: Value | None, x: Array, scale: Array | None) -> Array:
     if isinstance(element, FloatType):
         factor = np.asarray(decode(scale, element)).astype(np.float64)
     else:
-        factor = np.where(scale == 255, np.nan, np.ldexp(1.0, scale.astype(np.int32) - np.int32(127)))
+        factor = np.where(
+            scale == 255, np.nan, np.ldexp(1.0, scale.astype(np.int32) - np.int32(127))
+        )
     return x * np.repeat(factor, x.shape[-1] // factor.shape[-1], axis=-1)
 
 

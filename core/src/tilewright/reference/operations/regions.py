@@ -66,7 +66,14 @@ class _Exits:
     def results(self) -> Results:
         if self.parts[0][0] is None:
             return self.parts[0][1]
-        return [merge([(indices, values[position]) for indices, values in self.parts], type_, self.frame.rows) for position, type_ in enumerate(self.types)]
+        return [
+            merge(
+                [(indices, values[position]) for indices, values in self.parts],
+                type_,
+                self.frame.rows,
+            )
+            for position, type_ in enumerate(self.types)
+        ]
 
 
 def _types(values: Sequence[Value]) -> list[Type]:
@@ -77,25 +84,44 @@ def _types(values: Sequence[Value]) -> list[Type]:
 
 
 def run_if(frame: Frame, operation: If) -> Results:
-    condition = _decided(frame, operation, frame.get(operation.condition), "the condition of a branch")
+    condition = _decided(
+        frame, operation, frame.get(operation.condition), "the condition of a branch"
+    )
     then, otherwise = operation.then, operation.else_
     if condition.all():
         return frame.run.execute(frame, then)
     if not condition.any():
         return frame.run.execute(frame, otherwise)
     ways = []
-    for region, rows in ((then, np.flatnonzero(condition)), (otherwise, np.flatnonzero(~condition))):
+    for region, rows in (
+        (then, np.flatnonzero(condition)),
+        (otherwise, np.flatnonzero(~condition)),
+    ):
         ways.append((rows, frame.run.execute(frame.select(rows), region)))
-    return [merge([(rows, values[position]) for rows, values in ways], result.type, frame.rows) for position, result in enumerate(operation.results)]
+    return [
+        merge([(rows, values[position]) for rows, values in ways], result.type, frame.rows)
+        for position, result in enumerate(operation.results)
+    ]
 
 
 def run_for(frame: Frame, operation: For) -> Results:
     lower, upper, step = (
-        _decided(frame, operation, frame.get(operand), f"the {name} bound of a loop" if name != "step" else "the step of a loop")
-        for operand, name in ((operation.lower, "lower"), (operation.upper, "upper"), (operation.step, "step"))
+        _decided(
+            frame,
+            operation,
+            frame.get(operand),
+            f"the {name} bound of a loop" if name != "step" else "the step of a loop",
+        )
+        for operand, name in (
+            (operation.lower, "lower"),
+            (operation.upper, "upper"),
+            (operation.step, "step"),
+        )
     )
     if not (step > 0).all():
-        raise frame.failure(operation, f"the step of a loop must be positive, not {np.min(step)}", 0)
+        raise frame.failure(
+            operation, f"the step of a loop must be positive, not {np.min(step)}", 0
+        )
     inits, body = [frame.get(operand) for operand in operation.inits], operation.body
     induction = numpy_dtype(operation.lower.type)
     if lower.ndim == upper.ndim == step.ndim == 0:
@@ -105,7 +131,9 @@ def run_for(frame: Frame, operation: For) -> Results:
         return carried
     # Python's integers where 64 bits could overflow.
     wide: Any = object if induction.itemsize == 8 else np.int64
-    start, stop, stride = (np.broadcast_to(x, frame.rows).astype(wide) for x in (lower, upper, step))
+    start, stop, stride = (
+        np.broadcast_to(x, frame.rows).astype(wide) for x in (lower, upper, step)
+    )
     trips = np.maximum(-((start - stop) // stride), 0)
     exits = _Exits(frame, _types(operation.results))
     scope, carried, turn = frame, inits, 0
@@ -150,11 +178,19 @@ def run_while(frame: Frame, operation: While) -> Results:
         if turn % _PATIENCE == 0:
             previous = frame.memory.version, carried
         elif previous is not None and turn % _PATIENCE == 1:
-            same = previous[0] == frame.memory.version and all(map(_identical, previous[1], carried))
+            same = previous[0] == frame.memory.version and all(
+                map(_identical, previous[1], carried)
+            )
             if same and (turns is None or turns.never_goes_on(previous[0])):
                 later = "programs that it may wait for run after this one, unless the launch has cooperative=True"
-                others = later if turns is None else "all other programs wait as well, or have ended"
-                raise scope.failure(operation, f"this loop never ends: no iteration changes anything, and {others}", 0)
+                others = (
+                    later if turns is None else "all other programs wait as well, or have ended"
+                )
+                raise scope.failure(
+                    operation,
+                    f"this loop never ends: no iteration changes anything, and {others}",
+                    0,
+                )
             previous = None
 
 
@@ -196,7 +232,10 @@ def _joined(parts: Sequence[RuntimeValue], axis: int) -> RuntimeValue:
     joined = np.concatenate(arrays, axis=axis)
     if not any(isinstance(part, Tracked) for part in parts):
         return joined
-    origins = [part.origins if isinstance(part, Tracked) else np.zeros(part.shape, np.int32) for part in parts]
+    origins = [
+        part.origins if isinstance(part, Tracked) else np.zeros(part.shape, np.int32)
+        for part in parts
+    ]
     return Tracked(joined, np.concatenate(origins, axis=axis))
 
 
@@ -222,7 +261,9 @@ class _Lanes:
         inputs = [frame.get(operand) for operand in operation.inputs]
         shape = _tile(operation).shape
         arrays = [value.array if isinstance(value, Tracked) else value for value in inputs]
-        self.varying = any(array.ndim > len(shape) for array in arrays) or (frame.rows > 1 and not frame.run.closed(self.region))
+        self.varying = any(array.ndim > len(shape) for array in arrays) or (
+            frame.rows > 1 and not frame.run.closed(self.region)
+        )
         lead = (frame.rows,) if self.varying else ()
 
         def line(array: Array) -> Array:
@@ -235,15 +276,26 @@ class _Lanes:
         self.lines = [_mapped(value, line) for value in inputs]
         rest = () if axis is None else shape[:axis] + shape[axis + 1 :]
         self.shape = lead + rest
-        lines = (self.lines[0].array if isinstance(self.lines[0], Tracked) else self.lines[0]).shape[0]
-        self.rows: Indices = np.repeat(np.arange(frame.rows), lines // frame.rows) if self.varying else np.zeros(lines, dtype=np.int64)
+        lines = (
+            self.lines[0].array if isinstance(self.lines[0], Tracked) else self.lines[0]
+        ).shape[0]
+        self.rows: Indices = (
+            np.repeat(np.arange(frame.rows), lines // frame.rows)
+            if self.varying
+            else np.zeros(lines, dtype=np.int64)
+        )
 
     def run(self, arguments: Sequence[RuntimeValue], columns: int) -> list[RuntimeValue]:
         """Run the region on rank-2 arguments of ``columns`` columns; values have that shape."""
         inner = self.frame.select(np.repeat(self.rows, columns))
         shape = (len(self.rows), columns)
-        values = _execute(inner, self.region, [_mapped(argument, np.ravel) for argument in arguments])
-        return [_mapped(value, lambda array: np.broadcast_to(array, shape[0] * shape[1]).reshape(shape)) for value in values]
+        values = _execute(
+            inner, self.region, [_mapped(argument, np.ravel) for argument in arguments]
+        )
+        return [
+            _mapped(value, lambda array: np.broadcast_to(array, shape[0] * shape[1]).reshape(shape))
+            for value in values
+        ]
 
 
 def run_reduce(frame: Frame, operation: Reduce) -> Results:
@@ -262,7 +314,10 @@ def run_reduce(frame: Frame, operation: Reduce) -> Results:
         rights = [_columns(line, slice(1, 2 * pairs, 2)) for line in lines]
         combined = lanes.run([*lefts, *rights], pairs)
         if extent % 2:
-            combined = [_joined([c, _columns(line, slice(-1, None))], 1) for c, line in zip(combined, lines, strict=True)]
+            combined = [
+                _joined([c, _columns(line, slice(-1, None))], 1)
+                for c, line in zip(combined, lines, strict=True)
+            ]
         lines = combined
         extent = pairs + extent % 2
     return [_mapped(line, lambda array: array.reshape(lanes.shape)) for line in lines]
@@ -287,7 +342,10 @@ def run_scan(frame: Frame, operation: Scan) -> Results:
         earlier = [_columns(line, slice(None, -distance)) for line in lines]
         later = [_columns(line, slice(distance, None)) for line in lines]
         combined = lanes.run([*earlier, *later], shape[axis] - distance)
-        lines = [_joined([_columns(line, slice(None, distance)), c], 1) for line, c in zip(lines, combined, strict=True)]
+        lines = [
+            _joined([_columns(line, slice(None, distance)), c], 1)
+            for line, c in zip(lines, combined, strict=True)
+        ]
         distance *= 2
 
     def back(array: Array) -> Array:
@@ -306,8 +364,13 @@ def run_map(frame: Frame, operation: Map) -> Results:
     values = lanes.run(arguments, runs)
     results = []
     for start in range(0, len(values), pack):
-        group = [_mapped(value, lambda array: array[..., np.newaxis]) for value in values[start : start + pack]]
-        results.append(_mapped(_joined(group, -1), lambda array: array.reshape(lanes.shape + shape)))
+        group = [
+            _mapped(value, lambda array: array[..., np.newaxis])
+            for value in values[start : start + pack]
+        ]
+        results.append(
+            _mapped(_joined(group, -1), lambda array: array.reshape(lanes.shape + shape))
+        )
     return results
 
 
@@ -340,7 +403,11 @@ def _plain_combination(frame: Frame, operation: Reduce | Scan) -> np.ufunc | Non
         return None
     ufunc = _PLAIN.get((first.name, first.nan if isinstance(first, Extremum) else ""))
     arguments = combine.arguments
-    if ufunc is None or set(first.operands) != set(arguments) or first.next.operands != first.results:
+    if (
+        ufunc is None
+        or set(first.operands) != set(arguments)
+        or first.next.operands != first.results
+    ):
         return None
     element = arguments[0].type
     arithmetic = first.name in ("add", "mul")
@@ -371,7 +438,11 @@ def is_closed(region: Region) -> bool:
     """
     own: set[Value] = set(region.arguments)
     for operation in region.walk():
-        if not (operation.spec.pure or operation.spec.terminator) or isinstance(operation, ProgramId) or operation.regions:
+        if (
+            not (operation.spec.pure or operation.spec.terminator)
+            or isinstance(operation, ProgramId)
+            or operation.regions
+        ):
             return False
         if not own.issuperset(operation.operands):
             return False

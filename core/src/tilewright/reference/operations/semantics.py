@@ -12,4 +12,6 @@ from tilewright.ir.table import merged
 from tilewright.reference.operations import access, arithmetic, breakpoints, debug, linear, shape
 from tilewright.reference.operations.arithmetic import Meaning
 
-MEANINGS: dict[str, Meaning] = merged(*(module.MEANINGS for module in (arithmetic, shape, access, linear, debug, breakpoints)))
+MEANINGS: dict[str, Meaning] = merged(
+    *(module.MEANINGS for module in (arithmetic, shape, access, linear, debug, breakpoints))
+)

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.ir.ops.shape import Broadcast, Cat, ExpandDims, Gather, Histogram, Join, Moved, Permute, Reshape, Splat, Split, Unsplat
+from tilewright.ir.ops.shape import (
+    Broadcast,
+    Cat,
+    ExpandDims,
+    Gather,
+    Histogram,
+    Join,
+    Moved,
+    Permute,
+    Reshape,
+    Splat,
+    Split,
+    Unsplat,
+)
 from tilewright.ir.types import TileType, shape_of
 from tilewright.reference.numerics import Array
 
@@ -80,7 +93,11 @@ def gather(frame: Frame, operation: Gather, x: Array, index: Array) -> Array:
     axis = operation.axis
     # An index out of range, which the IR leaves undefined, picks the nearest element.
     limit = x_type.shape[axis] - 1
-    index = np.clip(index.astype(np.int64, copy=False), 0, limit) if index.dtype != np.uint64 else np.minimum(index, np.uint64(limit)).astype(np.int64)
+    index = (
+        np.clip(index.astype(np.int64, copy=False), 0, limit)
+        if index.dtype != np.uint64
+        else np.minimum(index, np.uint64(limit)).astype(np.int64)
+    )
     return np.take_along_axis(*_together(x, index), axis=axis - x_type.rank)
 
 

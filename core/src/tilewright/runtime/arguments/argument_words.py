@@ -12,7 +12,17 @@ from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import BF16, F16, F32, F64, DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+)
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments.array_protocols import ArgumentError, address_of
 from tilewright.runtime.arguments.writability import write_guard
@@ -49,11 +59,20 @@ def slot_codec(type_: Type, address: Callable[[Any], int]) -> tuple[str, Encoder
             return f"{letter}{8 - type_.bits // 8}x", _narrow_float(letter)
         return ("H6x" if type_ is BF16 else "B7x"), _raw_float(type_)
     if isinstance(type_, DescriptorType):
-        return f"Q{2 * type_.rank}q", lambda value: (address(value.base), *map(int, value.shape), *map(int, value.strides))
+        return f"Q{2 * type_.rank}q", lambda value: (
+            address(value.base),
+            *map(int, value.shape),
+            *map(int, value.strides),
+        )
     raise LaunchError(f"a kernel cannot take an argument of type {type_}")
 
 
-def misfit(kernel: str, parameters: Sequence[Parameter], values: Sequence[Any], address: Callable[[Any], int]) -> LaunchError | None:
+def misfit(
+    kernel: str,
+    parameters: Sequence[Parameter],
+    values: Sequence[Any],
+    address: Callable[[Any], int],
+) -> LaunchError | None:
     """Return the error for values that cannot be packed, naming the argument; None if all can.
 
     Args:
@@ -61,7 +80,9 @@ def misfit(kernel: str, parameters: Sequence[Parameter], values: Sequence[Any], 
     """
     if len(values) != len(parameters):
         listed = ", ".join(parameter.name for parameter in parameters)
-        return LaunchError(f"{kernel} takes {len(parameters)} runtime arguments ({listed}), not {len(values)}")
+        return LaunchError(
+            f"{kernel} takes {len(parameters)} runtime arguments ({listed}), not {len(values)}"
+        )
     for parameter, value in zip(parameters, values, strict=True):
         code, encode = slot_codec(parse_type(parameter.type), address)
         try:
@@ -70,8 +91,14 @@ def misfit(kernel: str, parameters: Sequence[Parameter], values: Sequence[Any], 
             kind = ArgumentError if isinstance(reason, ArgumentError) else LaunchError
             return kind(f"{kernel}: argument {parameter.name!r}: {reason}")
         except MISFITS as reason:
-            shown = repr(value) if isinstance(value, int | float | bool) else f"a {type(value).__name__}"
-            return LaunchError(f"{kernel}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}")
+            shown = (
+                repr(value)
+                if isinstance(value, int | float | bool)
+                else f"a {type(value).__name__}"
+            )
+            return LaunchError(
+                f"{kernel}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}"
+            )
     return None
 
 
@@ -115,7 +142,12 @@ class ArgumentWords:
         LaunchError: no argument has the type of a parameter.
     """
 
-    def __init__(self, kernel: str, parameters: Sequence[Parameter], address: Callable[[Any], int] = given_address) -> None:
+    def __init__(
+        self,
+        kernel: str,
+        parameters: Sequence[Parameter],
+        address: Callable[[Any], int] = given_address,
+    ) -> None:
         self._kernel, self._parameters, self._address = kernel, tuple(parameters), address
         codecs = [slot_codec(parse_type(parameter.type), address) for parameter in parameters]
         self.encoders = [encode for _, encode in codecs]
@@ -130,17 +162,31 @@ class ArgumentWords:
             LaunchError: names the argument that does not fit.
         """
         try:
-            return self._struct.pack(*(number for encode, value in zip(self.encoders, values, strict=True) for number in encode(value)))
+            return self._struct.pack(
+                *(
+                    number
+                    for encode, value in zip(self.encoders, values, strict=True)
+                    for number in encode(value)
+                )
+            )
         except MISFITS as error:
             name = self._kernel
-            raise misfit(name, self._parameters, values, self._address) or LaunchError(f"{name}: the arguments do not fit: {error}") from error
+            raise misfit(name, self._parameters, values, self._address) or LaunchError(
+                f"{name}: the arguments do not fit: {error}"
+            ) from error
 
 
 #: Starts a kernel: ``start(grid, words, stream)``, with a grid that is not empty.
 Start = Callable[[tuple[int, int, int], bytes, Any], None]
 
 
-def word_launcher(kernel: str, parameters: Sequence[Parameter], start: Start, *, address: Callable[[Any], int] = given_address) -> Launcher:
+def word_launcher(
+    kernel: str,
+    parameters: Sequence[Parameter],
+    start: Start,
+    *,
+    address: Callable[[Any], int] = given_address,
+) -> Launcher:
     """Make a launcher, for the hook ``tilewright_launcher``, that passes arguments as words.
 
     It refuses values that do not fit and read-only arrays that the kernel may store to, and starts

@@ -27,17 +27,28 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
     from tilewright.ir.ops.arithmetic import Constant
 
     numbers = {value for value in values if type(value) is int}
-    numbers.update(operation.value for operation in kernel.walk() if isinstance(operation, Constant) and isinstance(operation.value, int))
+    numbers.update(
+        operation.value
+        for operation in kernel.walk()
+        if isinstance(operation, Constant) and isinstance(operation.value, int)
+    )
     for argument, value in zip(kernel.arguments, values, strict=False):
         name = argument.name
-        for bit, asks, remedy in (("negative", "is_neg", "resolve_neg"), ("conjugate", "is_conj", "resolve_conj")):
+        for bit, asks, remedy in (
+            ("negative", "is_neg", "resolve_neg"),
+            ("conjugate", "is_conj", "resolve_conj"),
+        ):
             if callable(getattr(value, asks, None)) and getattr(value, asks)():
-                raise LaunchError(f"{kernel.name}: argument {name!r} is a tensor with the {bit} bit, which a kernel does not see: pass {name}.{remedy}()")
+                raise LaunchError(
+                    f"{kernel.name}: argument {name!r} is a tensor with the {bit} bit, which a kernel does not see: pass {name}.{remedy}()"
+                )
         layout = _layout(value)
         if layout is None:
             continue
         shape, strides = layout
-        if not _is_contiguous(shape, strides) and not numbers.intersection(stride for stride in strides if stride != 1):
+        if not _is_contiguous(shape, strides) and not numbers.intersection(
+            stride for stride in strides if stride != 1
+        ):
             message = (
                 f"{kernel.name}: argument {name!r} is not contiguous (shape {shape}, strides {strides}), and no "
                 "argument is one of its strides: the kernel takes it as a pointer to its first element"

@@ -55,7 +55,13 @@ class ArrayKind:
     device: tuple[str, int] | None
     convert: Callable[[Any], Any] | None
 
-    def __new__(cls, dtype: str, divisible: bool, device: tuple[str, int] | None, convert: Callable[[Any], Any] | None = None) -> ArrayKind:
+    def __new__(
+        cls,
+        dtype: str,
+        divisible: bool,
+        device: tuple[str, int] | None,
+        convert: Callable[[Any], Any] | None = None,
+    ) -> ArrayKind:
         key = (dtype, divisible, device, convert)
         self = cls._interned.get(key)
         if self is None:
@@ -88,7 +94,14 @@ class ArrayView:
         device: tuple[str, int],
         readonly: bool = False,
     ) -> None:
-        self.owner, self.pointer, self.dtype, self.shape, self.strides, self.device = owner, pointer, dtype, shape, strides, device
+        self.owner, self.pointer, self.dtype, self.shape, self.strides, self.device = (
+            owner,
+            pointer,
+            dtype,
+            shape,
+            strides,
+            device,
+        )
         self.readonly = readonly
 
     def data_ptr(self) -> int:
@@ -106,7 +119,13 @@ class ArrayView:
         """Number of bytes from the first element to the end of the last, for positive strides."""
         if 0 in self.shape:
             return 0
-        return ITEM_SIZE[self.dtype] * (1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)))
+        return ITEM_SIZE[self.dtype] * (
+            1
+            + sum(
+                (extent - 1) * stride
+                for extent, stride in zip(self.shape, self.strides, strict=True)
+            )
+        )
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -230,7 +249,9 @@ def _pointer_describer() -> Callable[[Any], ArrayKind]:
             try:
                 found = kinds.get((value.dtype, device))
                 if found is None:
-                    found = kinds[value.dtype, device] = _both(_element(value, value.dtype), _device(device))
+                    found = kinds[value.dtype, device] = _both(
+                        _element(value, value.dtype), _device(device)
+                    )
             except TypeError as error:
                 if "unhashable" not in str(error):
                     raise
@@ -280,14 +301,22 @@ def _refuse_no_memory(value: Any) -> None:
 
 def _no_memory(value: Any) -> ArgumentError:
     """Make the error for elements at address 0."""
-    return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)")
+    return ArgumentError(
+        f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)"
+    )
 
 
 def _unreadable(value: Any, error: Exception) -> ArgumentError:
     """Make the error for an array whose own attributes raise."""
     layout = getattr(value, "layout", None)
-    hint = f"; its layout is {layout}: pass its parts (indices, values), or a dense copy" if "sparse" in str(layout) or "mkldnn" in str(layout) else ""
-    return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory is ({type(error).__name__}: {error}){hint}")
+    hint = (
+        f"; its layout is {layout}: pass its parts (indices, values), or a dense copy"
+        if "sparse" in str(layout) or "mkldnn" in str(layout)
+        else ""
+    )
+    return ArgumentError(
+        f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory is ({type(error).__name__}: {error}){hint}"
+    )
 
 
 def _both(dtype: str, device: tuple[str, int] | None) -> tuple[ArrayKind, ArrayKind]:
@@ -298,7 +327,9 @@ def _element(value: Any, dtype: Any) -> str:
     try:
         return dtype_text(dtype)
     except TypeError as error:
-        raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: {error}") from None
+        raise ArgumentError(
+            f"cannot pass this {type(value).__name__} to a kernel: {error}"
+        ) from None
 
 
 def _device(device: Any) -> tuple[str, int] | None:
@@ -313,7 +344,9 @@ def _device(device: Any) -> tuple[str, int] | None:
     if isinstance(device, str):
         kind, _, index = device.partition(":")
         return _torch_kind(kind), int(index or 0)
-    return _torch_kind(str(getattr(device, "type", device))), int(getattr(device, "index", None) or 0)
+    return _torch_kind(str(getattr(device, "type", device))), int(
+        getattr(device, "index", None) or 0
+    )
 
 
 def _torch_kind(kind: str) -> str:
@@ -328,7 +361,18 @@ def _torch_kind(kind: str) -> str:
 # ---- the interfaces and DLPack
 
 #: DLDeviceType -> device kind; pinned host memory is the host's, managed memory the device's
-_DLPACK_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 7: "vulkan", 8: "metal", 10: "hip", 11: "cpu", 13: "cuda", 14: "oneapi"}
+_DLPACK_KINDS = {
+    1: "cpu",
+    2: "cuda",
+    3: "cpu",
+    4: "opencl",
+    7: "vulkan",
+    8: "metal",
+    10: "hip",
+    11: "cpu",
+    13: "cuda",
+    14: "oneapi",
+}
 #: Device kind -> (the platform that XLA has functions for it under, what the version of its client
 #: says: nothing of CPUs)
 XLA_PLATFORMS = {"cpu": ("cpu", ""), "cuda": ("CUDA", "cuda"), "hip": ("ROCM", "rocm")}
@@ -343,7 +387,9 @@ def _interface_view(value: Any, interface: Mapping[str, Any], device: tuple[str,
         )
     dtype = FROM_TYPESTR.get(typestr[1:])
     if dtype is None:
-        raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: elements of type {typestr!r} have no counterpart in kernels")
+        raise ArgumentError(
+            f"cannot pass this {type(value).__name__} to a kernel: elements of type {typestr!r} have no counterpart in kernels"
+        )
     shape = tuple(int(extent) for extent in interface["shape"])
     strides = interface.get("strides")
     if strides is None:
@@ -354,8 +400,12 @@ def _interface_view(value: Any, interface: Mapping[str, Any], device: tuple[str,
         steps = tuple(int(stride) // ITEM_SIZE[dtype] for stride in strides)
     data = interface.get("data")
     if data is None:
-        raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: its array interface tells no address")
-    return ArrayView(value, int(data[0] or 0), dtype, shape, steps, device, len(data) > 1 and bool(data[1]))
+        raise ArgumentError(
+            f"cannot pass this {type(value).__name__} to a kernel: its array interface tells no address"
+        )
+    return ArrayView(
+        value, int(data[0] or 0), dtype, shape, steps, device, len(data) > 1 and bool(data[1])
+    )
 
 
 def _host_view(value: Any) -> ArrayView:
@@ -387,7 +437,9 @@ def _dlpack_view(value: Any) -> ArrayView:
     try:
         exported = dlpack.read(value)
     except Exception as error:  # the protocol's own code may raise anything
-        raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: {error}") from error
+        raise ArgumentError(
+            f"cannot pass this {type(value).__name__} to a kernel: {error}"
+        ) from error
     dtype = FROM_DLPACK.get((exported.type_code, exported.bits))
     if dtype is None:
         raise ArgumentError(
@@ -396,7 +448,15 @@ def _dlpack_view(value: Any) -> ArrayView:
         )
     place = _dlpack_place(exported.device_type, exported.device_index)
     readonly = exported.readonly or _is_immutable(value)
-    return ArrayView((exported.owner, value), exported.address, dtype, exported.shape, exported.strides, place, readonly)
+    return ArrayView(
+        (exported.owner, value),
+        exported.address,
+        dtype,
+        exported.shape,
+        exported.strides,
+        place,
+        readonly,
+    )
 
 
 def _is_immutable(value: Any) -> bool:
@@ -441,7 +501,9 @@ def _find_describer(type_: type) -> Callable[[Any], ArrayKind] | None:
         found = finder(type_)
         if found is not None:
             return found
-    if type_.__module__.partition(".")[0] == "numpy" or any(base.__module__ == "numpy" for base in type_.__mro__[:-1]):
+    if type_.__module__.partition(".")[0] == "numpy" or any(
+        base.__module__ == "numpy" for base in type_.__mro__[:-1]
+    ):
         numpy_describer = _numpy_describer()
         if issubclass(type_, _numpy.ndarray):
             return numpy_describer
@@ -454,7 +516,11 @@ def _by_attributes(holder: Any) -> Callable[[Any], ArrayKind] | None:
     """Return the describer of the first protocol that a type or an object has."""
     if hasattr(holder, "data_ptr"):
         return _pointer_describer()
-    for attribute, convert in (("__cuda_array_interface__", _device_view), ("__array_interface__", _host_view), ("__dlpack__", _dlpack_view)):
+    for attribute, convert in (
+        ("__cuda_array_interface__", _device_view),
+        ("__array_interface__", _host_view),
+        ("__dlpack__", _dlpack_view),
+    ):
         if hasattr(holder, attribute):
             return _view_describer(convert)
     return None
@@ -462,7 +528,11 @@ def _by_attributes(holder: Any) -> Callable[[Any], ArrayKind] | None:
 
 def _instance_describer(value: Any) -> Callable[[Any], ArrayKind] | None:
     """Find the describer of an object that implements a protocol itself; None where it does not."""
-    return None if isinstance(value, type) or (_numpy is not None and isinstance(value, _numpy.generic)) else _by_attributes(value)
+    return (
+        None
+        if isinstance(value, type) or (_numpy is not None and isinstance(value, _numpy.generic))
+        else _by_attributes(value)
+    )
 
 
 def describe_instance(value: Any) -> ArrayKind | None:
@@ -478,7 +548,11 @@ def _describe_unknown(value: Any) -> ArrayKind:
     found = describe_instance(value)
     if found is None:
         type_ = type(value)
-        name = type_.__qualname__ if type_.__module__ == "builtins" else f"{type_.__module__}.{type_.__qualname__}"
+        name = (
+            type_.__qualname__
+            if type_.__module__ == "builtins"
+            else f"{type_.__module__}.{type_.__qualname__}"
+        )
         raise ArgumentError(
             f"cannot pass a {name} to a kernel as memory: pass a NumPy array, a PyTorch tensor, or an object with data_ptr() and dtype, "
             "__array_interface__, __cuda_array_interface__ or __dlpack__"

@@ -42,7 +42,9 @@ def memory_of(value: Any) -> tuple[int, int] | None:
     return whole.data_ptr(), whole.data_ptr() + whole.nbytes()
 
 
-def bounds_check(kernel: str, parameters: Sequence[Parameter], writes: Sequence[Write]) -> Callable[[Sequence[Any]], None]:
+def bounds_check(
+    kernel: str, parameters: Sequence[Parameter], writes: Sequence[Write]
+) -> Callable[[Sequence[Any]], None]:
     """Make the function that checks a launch's values, in the order of ``parameters``.
 
     The returned function raises:
@@ -59,10 +61,22 @@ def bounds_check(kernel: str, parameters: Sequence[Parameter], writes: Sequence[
             before, after = memory[0] - (address + first), address + end - memory[1]
             if before > 0 or after > 0:
                 name = parameters[position].name
-                where = f"{before} bytes before the memory" if before > 0 else f"{after} bytes past the end of the memory"
+                where = (
+                    f"{before} bytes before the memory"
+                    if before > 0
+                    else f"{after} bytes past the end of the memory"
+                )
                 rule = f"{kernel}: program (0, 0, 0) stores {where} of argument {name!r}, whatever the grid"
                 source = linecache.getline(file, line).strip()
-                place = (f"\n  --> {file}:{line}:{column}" if file else "") + (f"\n   {line} | {source}" if source else "")
-                raise CompilationError(rule, f"{rule}{place}\n  help: pass a larger array, or a mask to tl.store", file or None, line or None, column)
+                place = (f"\n  --> {file}:{line}:{column}" if file else "") + (
+                    f"\n   {line} | {source}" if source else ""
+                )
+                raise CompilationError(
+                    rule,
+                    f"{rule}{place}\n  help: pass a larger array, or a mask to tl.store",
+                    file or None,
+                    line or None,
+                    column,
+                )
 
     return check

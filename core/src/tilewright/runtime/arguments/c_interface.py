@@ -46,19 +46,51 @@ def c_parameters(parameters: Sequence[Parameter]) -> list[CParameter]:
         name, type_ = c_name(parameter.name), parse_type(parameter.type)
         const = "" if parameter.stored else "const "
         if isinstance(type_, DescriptorType):
-            found.append(CParameter(f"{const}{c_type(type_.element)} *{name}", name, False, f"the first element of a tensor, {parameter.type}"))
+            found.append(
+                CParameter(
+                    f"{const}{c_type(type_.element)} *{name}",
+                    name,
+                    False,
+                    f"the first element of a tensor, {parameter.type}",
+                )
+            )
             for kind, what in (("extent", "elements"), ("stride", "elements from one to the next")):
                 members = (f"{name}_{kind}{axis}" for axis in range(type_.rank))
-                found.extend(CParameter(f"int64_t {member}", member, False, f"{what} along axis {axis}") for axis, member in enumerate(members))
+                found.extend(
+                    CParameter(f"int64_t {member}", member, False, f"{what} along axis {axis}")
+                    for axis, member in enumerate(members)
+                )
         elif isinstance(type_, PointerType):
-            aligned = f", a multiple of {parameter.divisibility} bytes" if parameter.divisibility > 1 else ""
-            found.append(CParameter(f"{const}{c_type(type_.pointee)} *{name}", name, False, f"{parameter.type}{aligned}"))
+            aligned = (
+                f", a multiple of {parameter.divisibility} bytes"
+                if parameter.divisibility > 1
+                else ""
+            )
+            found.append(
+                CParameter(
+                    f"{const}{c_type(type_.pointee)} *{name}",
+                    name,
+                    False,
+                    f"{parameter.type}{aligned}",
+                )
+            )
         elif isinstance(type_, IntType | FloatType):
-            multiple = f", a multiple of {parameter.divisibility}" if parameter.divisibility > 1 else ""
+            multiple = (
+                f", a multiple of {parameter.divisibility}" if parameter.divisibility > 1 else ""
+            )
             bits = ", its bits" if isinstance(type_, FloatType) and type_ not in (F32, F64) else ""
-            found.append(CParameter(f"{c_type(type_)} {name}", name, isinstance(type_, FloatType), f"{parameter.type}{multiple}{bits}"))
+            found.append(
+                CParameter(
+                    f"{c_type(type_)} {name}",
+                    name,
+                    isinstance(type_, FloatType),
+                    f"{parameter.type}{multiple}{bits}",
+                )
+            )
         else:
-            raise LaunchError(f"parameter {parameter.name!r} of type {type_} has no counterpart in C")
+            raise LaunchError(
+                f"parameter {parameter.name!r} of type {type_} has no counterpart in C"
+            )
     return found
 
 
@@ -87,7 +119,9 @@ def words(parameters: Sequence[CParameter], array: str, first: int = 0) -> list[
     found = []
     for position, parameter in enumerate(parameters, first):
         if parameter.copied:
-            found.append(f"memcpy(&{array}[{position}], &{parameter.name}, sizeof {parameter.name});")
+            found.append(
+                f"memcpy(&{array}[{position}], &{parameter.name}, sizeof {parameter.name});"
+            )
         elif "*" in parameter.declaration:
             found.append(f"{array}[{position}] = (uint64_t)(uintptr_t){parameter.name};")
         else:
@@ -123,9 +157,21 @@ def header(name: str, includes: Sequence[str], lines: Sequence[str]) -> str:
 
 def comment(text: str, parameters: Sequence[CParameter] = ()) -> list[str]:
     """Format a comment that documents the parameters."""
-    return ["/*", *(f" * {line}" for line in text.splitlines()), *(f" *   {each.name}: {each.meaning}" for each in parameters), " */"]
+    return [
+        "/*",
+        *(f" * {line}" for line in text.splitlines()),
+        *(f" *   {each.name}: {each.meaning}" for each in parameters),
+        " */",
+    ]
 
 
 def text_of_c(text: str) -> str:
     """Return a string as a C literal."""
-    return '"' + "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in text.encode()) + '"'
+    return (
+        '"'
+        + "".join(
+            chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+            for byte in text.encode()
+        )
+        + '"'
+    )

@@ -84,7 +84,18 @@ class TensorDescriptor:
                 address = base.data_ptr()
                 if address:
                     # no rule is about the device, and equal ones are slow to compare
-                    facts = (type(base), base.dtype, address % ALIGNMENT, *shape, None, *strides, None, *blocks, padding, round_f32_to_tf32)
+                    facts = (
+                        type(base),
+                        base.dtype,
+                        address % ALIGNMENT,
+                        *shape,
+                        None,
+                        *strides,
+                        None,
+                        *blocks,
+                        padding,
+                        round_f32_to_tf32,
+                    )
                     if facts in _sound:
                         return
             except Exception:  # what is wrong is found below
@@ -101,7 +112,15 @@ class TensorDescriptor:
 
     def __post_init__(self) -> None:
         """Validate the fields that the constructor of a derived dataclass has set."""
-        TensorDescriptor.__init__(self, self.base, self.shape, self.strides, self.block_shape, self.padding, self.round_f32_to_tf32)
+        TensorDescriptor.__init__(
+            self,
+            self.base,
+            self.shape,
+            self.strides,
+            self.block_shape,
+            self.padding,
+            self.round_f32_to_tf32,
+        )
 
     def _broken_rule(self, kind: ArrayKind) -> str:
         """Return the message of the first broken rule; empty where all hold.
@@ -140,11 +159,22 @@ class TensorDescriptor:
         return ""
 
     @staticmethod
-    def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero", round_f32_to_tf32: bool = False) -> TensorDescriptor:
+    def from_tensor(
+        tensor: Any,
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
+    ) -> TensorDescriptor:
         """Make a descriptor of a whole tensor."""
         stride = getattr(tensor, "stride", None)
-        strides = stride() if callable(stride) else [stride // tensor.itemsize for stride in tensor.strides]
-        return TensorDescriptor(tensor, tensor.shape, strides, block_shape, padding, round_f32_to_tf32)
+        strides = (
+            stride()
+            if callable(stride)
+            else [stride // tensor.itemsize for stride in tensor.strides]
+        )
+        return TensorDescriptor(
+            tensor, tensor.shape, strides, block_shape, padding, round_f32_to_tf32
+        )
 
     @property
     def dtype(self) -> str:

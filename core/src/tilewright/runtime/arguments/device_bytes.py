@@ -19,7 +19,14 @@ def view_of(array: Any) -> ArrayView | None:
     kind = array_kind(array)
     if kind.device is None:
         return None
-    return ArrayView(array, address_of(array), kind.dtype, (int(array.nbytes) // array.element_size(),), (1,), kind.device)
+    return ArrayView(
+        array,
+        address_of(array),
+        kind.dtype,
+        (int(array.nbytes) // array.element_size(),),
+        (1,),
+        kind.device,
+    )
 
 
 def memory_of(place: tuple[str, int]) -> Memory | None:
@@ -28,7 +35,9 @@ def memory_of(place: tuple[str, int]) -> Memory | None:
     from tilewright.runtime.devices import device_registry
 
     for backend in registry().for_device_kind(place[0]):
-        memory: Memory | None = backend.call("tilewright_memory", device=device_registry.find(backend, place))
+        memory: Memory | None = backend.call(
+            "tilewright_memory", device=device_registry.find(backend, place)
+        )
         if memory is not None:
             return memory
     return None

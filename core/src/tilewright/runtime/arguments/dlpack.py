@@ -88,21 +88,37 @@ def read(value: Any) -> Exported:
     if name == b"dltensor_versioned":
         versioned = _Versioned.from_address(_get_pointer(capsule, name))
         if versioned.major > 1:
-            raise TypeError(f"{type(value).__name__} exports DLPack {versioned.major}.{versioned.minor}; versions up to 1 are understood")
+            raise TypeError(
+                f"{type(value).__name__} exports DLPack {versioned.major}.{versioned.minor}; versions up to 1 are understood"
+            )
         tensor, readonly = versioned.tensor, bool(versioned.flags & _READ_ONLY)
     elif name == b"dltensor":
         tensor = _Tensor.from_address(_get_pointer(capsule, name))
     else:
-        raise TypeError(f"__dlpack__ of {type(value).__name__} returned a capsule named {name!r}, which is no DLPack tensor")
+        raise TypeError(
+            f"__dlpack__ of {type(value).__name__} returned a capsule named {name!r}, which is no DLPack tensor"
+        )
     if tensor.dtype.lanes != 1:
-        raise TypeError(f"{type(value).__name__} exports vectors of {tensor.dtype.lanes} elements through DLPack; kernels read plain elements")
+        raise TypeError(
+            f"{type(value).__name__} exports vectors of {tensor.dtype.lanes} elements through DLPack; kernels read plain elements"
+        )
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
         strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
     else:
         strides = contiguous_strides(shape)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Exported(capsule, address, tensor.device.type, tensor.device.index, tensor.dtype.code, tensor.dtype.bits, shape, strides, readonly)
+    return Exported(
+        capsule,
+        address,
+        tensor.device.type,
+        tensor.device.index,
+        tensor.dtype.code,
+        tensor.dtype.bits,
+        shape,
+        strides,
+        readonly,
+    )
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

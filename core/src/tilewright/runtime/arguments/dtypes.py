@@ -54,7 +54,11 @@ IR_TEXT: dict[str, str] = {
 }
 
 #: signature text -> bytes of one element in memory
-ITEM_SIZE: dict[str, int] = {text: {"u1": 1, "i1": 1}.get(text) or (1 if text.startswith("fp8") else int(text.lstrip("iufpb")) // 8) for text in IR_TEXT}
+ITEM_SIZE: dict[str, int] = {
+    text: {"u1": 1, "i1": 1}.get(text)
+    or (1 if text.startswith("fp8") else int(text.lstrip("iufpb")) // 8)
+    for text in IR_TEXT
+}
 
 #: DLPack (type code, bits) -> signature text
 FROM_DLPACK: dict[tuple[int, int], str] = {
@@ -107,11 +111,17 @@ def dtype_text(dtype: Any) -> str:
 @functools.lru_cache(maxsize=512)
 def _dtype_text(dtype: Any) -> str:
     if not getattr(dtype, "isnative", True):
-        raise TypeError(f"element type {dtype} is not in the machine's byte order; convert it first: array.astype(array.dtype.newbyteorder('='))")
+        raise TypeError(
+            f"element type {dtype} is not in the machine's byte order; convert it first: array.astype(array.dtype.newbyteorder('='))"
+        )
     if getattr(dtype, "hasobject", False):
-        raise TypeError(f"element type {dtype} holds Python objects, which kernels cannot read; convert it to numbers first")
+        raise TypeError(
+            f"element type {dtype} holds Python objects, which kernels cannot read; convert it to numbers first"
+        )
     if getattr(dtype, "fields", None) is not None:
-        raise TypeError(f"element type {dtype} is a structure; pass each field as an array of its own")
+        raise TypeError(
+            f"element type {dtype} is a structure; pass each field as an array of its own"
+        )
     if isinstance(dtype, type):
         name = dtype.__name__
     elif isinstance(dtype, str):
@@ -124,4 +134,6 @@ def _dtype_text(dtype: Any) -> str:
     if name in FROM_NAME:
         return FROM_NAME[name]
     hint = "; pass the real and imaginary parts as arrays of their own" if "complex" in name else ""
-    raise TypeError(f"element type {dtype!s} has no counterpart in kernels{hint}. Supported: {', '.join(sorted(set(FROM_NAME.values())))}")
+    raise TypeError(
+        f"element type {dtype!s} has no counterpart in kernels{hint}. Supported: {', '.join(sorted(set(FROM_NAME.values())))}"
+    )

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 UNTYPED = "untyped"
 
 
-def facts_of_compilation(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def facts_of_compilation(
+    attributes: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Mapping[str, Any]]:
     """Return the attributes that the frontend takes: all but this module's own."""
     return {name: facts for name, facts in attributes.items() if UNTYPED not in facts}
 
 
-def widened(module: Module, signature: Mapping[str, Any], attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def widened(
+    module: Module, signature: Mapping[str, Any], attributes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any] | None:
     """Return the signature with floats that meet only fp64 widened to it; None if there are none.
 
     Args:
@@ -65,10 +69,22 @@ def _meets_f64_alone(argument: Value, untyped: set[Value]) -> bool:
             if isinstance(user, Cast) and element_type(user.results[0].type) is F64:
                 reached = True
                 continue
-            others = (operand for operand in user.operands if operand not in derived and operand not in untyped)
-            if isinstance(user, Cast) or not user.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) or not all(_is_constant(other) for other in others):
+            others = (
+                operand
+                for operand in user.operands
+                if operand not in derived and operand not in untyped
+            )
+            if (
+                isinstance(user, Cast)
+                or not user.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE)
+                or not all(_is_constant(other) for other in others)
+            ):
                 return False
-            new = [result for result in user.results if element_type(result.type) is F32 and result not in derived]
+            new = [
+                result
+                for result in user.results
+                if element_type(result.type) is F32 and result not in derived
+            ]
             derived.update(new)
             waiting += new
     return reached

@@ -35,7 +35,9 @@ class MockTensor:
     @staticmethod
     def wrap_dtype(value: Any) -> Any:
         """Wrap a bare element type in a mock; return anything else unchanged."""
-        if not _ARE_DTYPES[type(value)] and not (isinstance(value, type) and value.__module__ in ("numpy", "ml_dtypes")):
+        if not _ARE_DTYPES[type(value)] and not (
+            isinstance(value, type) and value.__module__ in ("numpy", "ml_dtypes")
+        ):
             return value
         found = MockTensor(value)
         found.given = value
@@ -127,10 +129,16 @@ class TensorWrapper:
         return strides[args[0]] if args else strides
 
     def element_size(self) -> int:
-        return int(self.base.element_size()) if hasattr(self.base, "element_size") else int(self.base.itemsize)
+        return (
+            int(self.base.element_size())
+            if hasattr(self.base, "element_size")
+            else int(self.base.itemsize)
+        )
 
     def cpu(self) -> TensorWrapper:
-        return TensorWrapper(self.base.cpu() if hasattr(self.base, "cpu") else self.base, self.dtype)
+        return TensorWrapper(
+            self.base.cpu() if hasattr(self.base, "cpu") else self.base, self.dtype
+        )
 
     def copy_(self, other: TensorWrapper) -> TensorWrapper:
         """Copy the other tensor's contents into this one."""
@@ -141,7 +149,9 @@ class TensorWrapper:
         return self
 
     def clone(self) -> TensorWrapper:
-        return TensorWrapper(self.base.clone() if hasattr(self.base, "clone") else self.base.copy(), self.dtype)
+        return TensorWrapper(
+            self.base.clone() if hasattr(self.base, "clone") else self.base.copy(), self.dtype
+        )
 
     def to(self, device: Any) -> TensorWrapper:
         return TensorWrapper(self.base.to(device), self.dtype)
@@ -167,12 +177,16 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
         TypeError: ``tensor`` is no array, or the sizes differ.
     """
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
-    if not hasattr(base, "dtype") or not (hasattr(base, "data_ptr") or hasattr(base, "__array_interface__")):
+    if not hasattr(base, "dtype") or not (
+        hasattr(base, "data_ptr") or hasattr(base, "__array_interface__")
+    ):
         raise TypeError(f"Cannot reinterpret a {type(tensor)}.")
     wanted = dtype_text(dtype)
     size = int(base.element_size()) if hasattr(base, "element_size") else int(base.itemsize)
     if ITEM_SIZE[wanted] != size:
-        raise TypeError(f"cannot reinterpret elements of {size} bytes as {wanted}, which takes {ITEM_SIZE[wanted]}")
+        raise TypeError(
+            f"cannot reinterpret elements of {size} bytes as {wanted}, which takes {ITEM_SIZE[wanted]}"
+        )
     try:
         own = dtype_text(base.dtype)
     except TypeError:  # a base of a type kernels do not know, which is why it is reinterpreted

@@ -65,7 +65,9 @@ def write_guard(kernel: str, parameters: Sequence[Parameter]) -> Callable[[Seque
             value = values[position].base if described else values[position]
             if not is_writable(value):
                 what = f"describes {_what(value)}" if described else f"is {_what(value)}"
-                raise LaunchError(f"{kernel}: argument {name!r} {what}, and the kernel may store to it; {_remedy(value, name)}")
+                raise LaunchError(
+                    f"{kernel}: argument {name!r} {what}, and the kernel may store to it; {_remedy(value, name)}"
+                )
 
     return guard
 
@@ -83,7 +85,9 @@ def _what(value: Any) -> str:
 def _remedy(value: Any, name: str) -> str:
     if _mapped_file(value) is not None:
         return "open it with mode 'r+' to change the file, or with mode 'c' to change only what this process sees of it"
-    return "pass a writable array" + (f", such as {name}.copy()" if is_numpy_array(value) and name.isidentifier() else "")
+    return "pass a writable array" + (
+        f", such as {name}.copy()" if is_numpy_array(value) and name.isidentifier() else ""
+    )
 
 
 def _mapped_file(value: Any) -> Any:

@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Any
 
 #: the mode in force
-active_mode: contextvars.ContextVar[AsyncCompileMode | None] = contextvars.ContextVar("tilewright_async_compile", default=None)
+active_mode: contextvars.ContextVar[AsyncCompileMode | None] = contextvars.ContextVar(
+    "tilewright_async_compile", default=None
+)
 
 
 class FutureKernel:
@@ -79,7 +81,9 @@ class FutureKernel:
             return self.kernel
         if ignore_errors and self._ignorable:
             return None
-        raise RuntimeError("the compilation of this kernel previously failed, or was given up; see the error that was raised then")
+        raise RuntimeError(
+            "the compilation of this kernel previously failed, or was given up; see the error that was raised then"
+        )
 
     def abandon(self) -> None:
         """Give up a compilation without waiting for it."""
@@ -93,7 +97,13 @@ class FutureKernel:
         with self._lock:
             if self._state != "pending":
                 return False
-            self._state, self._ignorable, self.future, self.kernel, self._compiled = state, ignorable, None, compiled, compiled
+            self._state, self._ignorable, self.future, self.kernel, self._compiled = (
+                state,
+                ignorable,
+                None,
+                compiled,
+                compiled,
+            )
         self._run_callbacks()
         return True
 
@@ -164,7 +174,11 @@ class AsyncCompileMode:
         self.future_kernels: dict[Any, FutureKernel] = {}
 
     def submit(
-        self, key: Any, compile_fn: Callable[[], Any], finalize_fn: Callable[[Any], Any], cleanup_fn: Callable[[Any], Any] = lambda _: None
+        self,
+        key: Any,
+        compile_fn: Callable[[], Any],
+        finalize_fn: Callable[[Any], Any],
+        cleanup_fn: Callable[[Any], Any] = lambda _: None,
     ) -> FutureKernel:
         """Return the kernel of ``key``, submitting ``compile_fn`` on the first request.
 
@@ -184,7 +198,12 @@ class AsyncCompileMode:
         active_mode.set(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         active_mode.set(None)
         try:
             if kind is not None and not issubclass(kind, Exception):  # an interrupt does not wait
@@ -218,7 +237,11 @@ class AsyncCompileMode:
         while True:
             while self.raw_futures:
                 futures, self.raw_futures = self.raw_futures, []
-                by_future = {kernel.future: kernel for kernel in self.future_kernels.values() if kernel.future is not None}
+                by_future = {
+                    kernel.future: kernel
+                    for kernel in self.future_kernels.values()
+                    if kernel.future is not None
+                }
                 for future in self._completed(futures):
                     if future in by_future:
                         finish(by_future[future])

@@ -13,7 +13,15 @@ from typing import Any, NoReturn
 
 from tilewright.errors import LoweringError, noted, with_help
 from tilewright.ir import Function, Module, Operation, Region
-from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type, shape_of
+from tilewright.ir.types import (
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    shape_of,
+)
 from tilewright.plugins.manifest import Capabilities
 
 #: operation -> the feature of :class:`~tilewright.plugins.manifest.Capabilities` that it belongs to
@@ -26,7 +34,10 @@ FEATURES: dict[str, str] = {
     "call": "noinline",
     "clock": "clock",
     "make_descriptor": "descriptors",
-    **{f"descriptor_{name}": "descriptors" for name in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")},
+    **{
+        f"descriptor_{name}": "descriptors"
+        for name in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")
+    },
 }
 
 #: launch option -> the feature without which a backend refuses it, unless it is off
@@ -87,7 +98,9 @@ def check_declared(module: Module, capabilities: Capabilities, backend: str) -> 
         check.function(function)
 
 
-def check_options(options: Mapping[str, Any], capabilities: Capabilities, backend: str, kernel: str) -> None:
+def check_options(
+    options: Mapping[str, Any], capabilities: Capabilities, backend: str, kernel: str
+) -> None:
     """Refuse launch options that promise what a backend does not declare.
 
     Raises:
@@ -97,7 +110,9 @@ def check_options(options: Mapping[str, Any], capabilities: Capabilities, backen
         if options.get(name) and feature not in capabilities.features:
             has = f"it has {_listed(capabilities.features)}"
             remedy = with_help(has, capabilities.remedies.get(feature, ""))
-            raise LoweringError(f"kernel {kernel}: option {name}: backend {backend!r} does not declare feature {feature!r}; {remedy}")
+            raise LoweringError(
+                f"kernel {kernel}: option {name}: backend {backend!r} does not declare feature {feature!r}; {remedy}"
+            )
 
 
 class _CapabilityCheck:
@@ -109,7 +124,9 @@ class _CapabilityCheck:
         #: cache of types known to be declared: a kernel has few types and many values
         self.accepted: set[Type] = set()
         has = capabilities.features
-        self.features = {name: feature for name, feature in FEATURES.items() if not is_let_through(feature, has)}
+        self.features = {
+            name: feature for name, feature in FEATURES.items() if not is_let_through(feature, has)
+        }
         self.operations: dict[str, Callable[[Operation], None]] = {
             "dot": self.dot,
             "atomic_rmw": self.atomic_rmw,
@@ -130,7 +147,11 @@ class _CapabilityCheck:
             if name in self.features:
                 feature = self.features[name]
                 has = f"it has {_listed(self.capabilities.features)}"
-                self.refuse(operation, f"feature {feature!r}", with_help(has, self.capabilities.remedies.get(feature, "")))
+                self.refuse(
+                    operation,
+                    f"feature {feature!r}",
+                    with_help(has, self.capabilities.remedies.get(feature, "")),
+                )
             for value in operation.results:
                 if value.type not in self.accepted:
                     self.type(value.type, name, operation)
@@ -149,15 +170,34 @@ class _CapabilityCheck:
         number = number_behind(type_)
         if number is not None and str(number) not in self.dtypes:
             of = "" if type_ is number else f" (of {type_})"
-            self.refuse_at(what, operation, f"element type {number}{of}", f"it has {_listed(self.dtypes)}")
+            self.refuse_at(
+                what, operation, f"element type {number}{of}", f"it has {_listed(self.dtypes)}"
+            )
         if isinstance(type_, DescriptorType) and "descriptors" not in self.capabilities.features:
-            self.refuse_at(what, operation, f"feature 'descriptors' (for {type_})", f"it has {_listed(self.capabilities.features)}")
+            self.refuse_at(
+                what,
+                operation,
+                f"feature 'descriptors' (for {type_})",
+                f"it has {_listed(self.capabilities.features)}",
+            )
         if isinstance(type_, TileType):
             if type_.numel > self.capabilities.max_tile_elements:
-                self.refuse_at(what, operation, f"tiles of {type_.numel} elements ({type_})", f"they have {self.capabilities.max_tile_elements} at most")
-            if self.capabilities.power_of_two and any(extent & (extent - 1) for extent in type_.shape):
+                self.refuse_at(
+                    what,
+                    operation,
+                    f"tiles of {type_.numel} elements ({type_})",
+                    f"they have {self.capabilities.max_tile_elements} at most",
+                )
+            if self.capabilities.power_of_two and any(
+                extent & (extent - 1) for extent in type_.shape
+            ):
                 odd = next(extent for extent in type_.shape if extent & (extent - 1))
-                self.refuse_at(what, operation, f"tile extents that are no powers of two ({odd} of {type_})", "round the extent up, and mask what is too much")
+                self.refuse_at(
+                    what,
+                    operation,
+                    f"tile extents that are no powers of two ({odd} of {type_})",
+                    "round the extent up, and mask what is too much",
+                )
         self.accepted.add(type_)
 
     def dot(self, operation: Operation) -> None:
@@ -167,14 +207,26 @@ class _CapabilityCheck:
         for operand in (a, b):
             element = str(number_behind(operand.type))
             if str(result) not in declared.dot.get(element, ()):
-                has = f"{element} goes into {_listed(declared.dot[element])}" if element in declared.dot else f"it multiplies {_listed(declared.dot)}"
+                has = (
+                    f"{element} goes into {_listed(declared.dot[element])}"
+                    if element in declared.dot
+                    else f"it multiplies {_listed(declared.dot)}"
+                )
                 self.refuse(operation, f"matmul of {element} accumulated in {result}", has)
         precision = str(operation.attribute("precision"))
         if precision not in declared.dot_precisions:
-            self.refuse(operation, f"precision {precision!r} of a dot", f"it has {_listed(declared.dot_precisions)}")
+            self.refuse(
+                operation,
+                f"precision {precision!r} of a dot",
+                f"it has {_listed(declared.dot_precisions)}",
+            )
         shape = shape_of(a.type)[-2], shape_of(b.type)[-1], shape_of(a.type)[-1]
         if any(own < minimum for own, minimum in zip(shape, declared.min_dot, strict=True)):
-            self.refuse(operation, f"a dot of M x N x K = {_shape_text(shape)}", f"the minimum is {_shape_text(declared.min_dot)}")
+            self.refuse(
+                operation,
+                f"a dot of M x N x K = {_shape_text(shape)}",
+                f"the minimum is {_shape_text(declared.min_dot)}",
+            )
 
     def atomic_rmw(self, operation: Operation) -> None:
         self.atomic(operation, str(operation.attribute("kind")))
@@ -189,16 +241,24 @@ class _CapabilityCheck:
         declared = self.capabilities.atomics.get(element, frozenset())
         if kind not in declared:
             others = [name for name, kinds in self.capabilities.atomics.items() if kind in kinds]
-            self.refuse(operation, f"atomic {kind} on {element}", f"on {element} it has {_listed(declared)}, and atomic {kind} on {_listed(others)}")
+            self.refuse(
+                operation,
+                f"atomic {kind} on {element}",
+                f"on {element} it has {_listed(declared)}, and atomic {kind} on {_listed(others)}",
+            )
 
     # ---- what is said
 
     def refuse(self, operation: Operation, needed: str, declared: str) -> NoReturn:
         self.refuse_at(operation.spec.name, operation, needed, declared)
 
-    def refuse_at(self, what: str, operation: Operation | None, needed: str, declared: str) -> NoReturn:
+    def refuse_at(
+        self, what: str, operation: Operation | None, needed: str, declared: str
+    ) -> NoReturn:
         location = operation.location if operation is not None else None
-        error = LoweringError(f"{what}{f' at {location}' if location is not None else ''}: backend {self.backend!r} does not declare {needed}; {declared}")
+        error = LoweringError(
+            f"{what}{f' at {location}' if location is not None else ''}: backend {self.backend!r} does not declare {needed}; {declared}"
+        )
         if location is not None and location.caller is not None:
             error = noted(error, "\n".join(f"called at {place}" for place in location.chain()[1:]))
         raise error

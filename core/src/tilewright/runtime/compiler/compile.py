@@ -132,18 +132,33 @@ def compile_kernel(
             artifact = _compiled(kernel, backend, target, key, keep_stages, preparation)
     except RecursionError:
         name = kernel.fn.__name__
-        raise kernel.fn.definition_error(f"{name} is nested too deeply to be compiled by backend {backend.name!r}", SPLIT) from None
+        raise kernel.fn.definition_error(
+            f"{name} is nested too deeply to be compiled by backend {backend.name!r}", SPLIT
+        ) from None
     if not texts:
-        artifact.code.stages = {name: stage for name, stage in artifact.code.stages.items() if not isinstance(stage, str)}
+        artifact.code.stages = {
+            name: stage
+            for name, stage in artifact.code.stages.items()
+            if not isinstance(stage, str)
+        }
     if key is not None and not keep_stages:
         try:
             cache.put(artifact)
         except TypeError as error:
-            raise _defect(backend, f"tilewright_lower gave metadata that is not JSON-able: {error}") from error
+            raise _defect(
+                backend, f"tilewright_lower gave metadata that is not JSON-able: {error}"
+            ) from error
     return artifact
 
 
-def _compiled(kernel: Specialization, backend: Backend, target: Target, key: str | None, keep_stages: bool, preparation: Preparation | None) -> Artifact:
+def _compiled(
+    kernel: Specialization,
+    backend: Backend,
+    target: Target,
+    key: str | None,
+    keep_stages: bool,
+    preparation: Preparation | None,
+) -> Artifact:
     """Compile a kernel without reading the disk cache."""
     timings: dict[str, float] = {}
     stages: dict[str, str | bytes] = {}
@@ -154,7 +169,15 @@ def _compiled(kernel: Specialization, backend: Backend, target: Target, key: str
         stages["source"] = kernel.fn.src
         stages["frontend"] = str(module)
     return lower_module(
-        module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages, preparation=preparation
+        module,
+        kernel.options,
+        backend,
+        target,
+        key=key or "",
+        timings=timings,
+        stages=stages,
+        keep_stages=keep_stages,
+        preparation=preparation,
     )
 
 
@@ -176,7 +199,13 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
     attributes = facts_of_compilation(kernel.attributes)
 
     def compiled(signature: Mapping[str, Any]) -> Module:
-        return compile_function(kernel.fn, signature, kernel.constants, attributes, Options(target=backend.completed(target), extra=options, **known))
+        return compile_function(
+            kernel.fn,
+            signature,
+            kernel.constants,
+            attributes,
+            Options(target=backend.completed(target), extra=options, **known),
+        )
 
     module = compiled(kernel.signature)
     if len(attributes) < len(kernel.attributes):
@@ -225,7 +254,9 @@ def lower_module(
         check_options(options, target.capabilities, backend.name, module.kernel.name)
         check_declared(module, target.capabilities, backend.name)
         timings["declared"] = _milliseconds(started)
-    own = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)
+    own = backend.call(
+        "tilewright_passes", target=target, options=options, passes=pipeline.STANDARD
+    )
     if own is not None and (not isinstance(own, Sequence) or not all(map(callable, own))):
         raise _defect(backend, f"tilewright_passes gave {own!r:.100}, not a sequence of passes")
     passes = pipeline.STANDARD if own is None else own
@@ -245,7 +276,9 @@ def lower_module(
     except Exception as error:
         if own is None:
             raise
-        raise _defect(backend, f"one of its passes failed: {type(error).__name__}: {error}") from error
+        raise _defect(
+            backend, f"one of its passes failed: {type(error).__name__}: {error}"
+        ) from error
     timings["passes"] = _milliseconds(started)
     if preparation is not None:
         preparation.run(module)
@@ -288,8 +321,12 @@ def parameters_of(module: Module) -> tuple[Parameter, ...]:
 
     kernel, stored = module.kernel, stored_arguments(module)
     return tuple(
-        Parameter(argument.name, str(argument.type), int(facts.get("divisibility", 1)), position in stored)
-        for position, (argument, facts) in enumerate(zip(kernel.arguments, kernel.argument_attributes, strict=True))
+        Parameter(
+            argument.name, str(argument.type), int(facts.get("divisibility", 1)), position in stored
+        )
+        for position, (argument, facts) in enumerate(
+            zip(kernel.arguments, kernel.argument_attributes, strict=True)
+        )
     )
 
 
@@ -304,7 +341,9 @@ def compile_job(kernel: Specialization, backend_name: str, target: Target) -> by
 
 
 def _defect(backend: Backend, what: str) -> BackendError:
-    return BackendError(f"backend {backend.name!r} ({backend.distribution}): {what}. Report this to its authors.")
+    return BackendError(
+        f"backend {backend.name!r} ({backend.distribution}): {what}. Report this to its authors."
+    )
 
 
 def _with_reproducer(error: BackendError, module: Module) -> BackendError:
@@ -312,9 +351,15 @@ def _with_reproducer(error: BackendError, module: Module) -> BackendError:
 
     An unforeseen exception is such a defect.
     """
-    if error.__cause__ is None or isinstance(error.__cause__, TilewrightError) or type(error) not in (BackendError, LoweringError):
+    if (
+        error.__cause__ is None
+        or isinstance(error.__cause__, TilewrightError)
+        or type(error) not in (BackendError, LoweringError)
+    ):
         return error
-    return type(error)(f"{error}\nreproducer, in Tile IR: {write_reproducer(str(module), '.tileir')}")
+    return type(error)(
+        f"{error}\nreproducer, in Tile IR: {write_reproducer(str(module), '.tileir')}"
+    )
 
 
 def _milliseconds(started: float) -> float:

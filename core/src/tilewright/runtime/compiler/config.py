@@ -42,19 +42,37 @@ class Config:
             message = f"Config() has no keyword {name!r}: it takes meta-parameters in a dictionary, Config({{{name!r}: ...}}), and {', '.join(OPTIONS)}"
             raise ConfigError(with_help(message, similar(name, (*OPTIONS, "pre_hook"))))
         if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-            raise ConfigError(f"a Config takes meta-parameters by name, Config({{'BLOCK': 64}}), not {kwargs!r}")
+            raise ConfigError(
+                f"a Config takes meta-parameters by name, Config({{'BLOCK': 64}}), not {kwargs!r}"
+            )
         self.kwargs: dict[str, Any] = dict(kwargs)
-        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
+        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = (
+            num_warps,
+            num_stages,
+            num_ctas,
+            maxnreg,
+        )
         self.pre_hook = pre_hook
         self.ir_override = ir_override
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        defaults = {"kwargs": {}, "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "pre_hook": None, "ir_override": None}
+        defaults = {
+            "kwargs": {},
+            "num_warps": 4,
+            "num_stages": 3,
+            "num_ctas": 1,
+            "maxnreg": None,
+            "pre_hook": None,
+            "ir_override": None,
+        }
         self.__dict__.update({**defaults, **state})
 
     def all_kwargs(self) -> dict[str, Any]:
         """Return all keywords of a launch: meta-parameters, and the options that are not None."""
-        return {**self.kwargs, **{name: value for name in OPTIONS if (value := getattr(self, name)) is not None}}
+        return {
+            **self.kwargs,
+            **{name: value for name in OPTIONS if (value := getattr(self, name)) is not None},
+        }
 
     def _key(self) -> tuple[Any, ...]:
         return (*option_key(sorted(self.all_kwargs().items())), self.pre_hook)
@@ -66,8 +84,14 @@ class Config:
         return hash(self._key())
 
     def __str__(self) -> str:
-        options = {name: getattr(self, name) for name in OPTIONS if name != "ir_override" or self.ir_override is not None}
-        return ", ".join(f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items()))
+        options = {
+            name: getattr(self, name)
+            for name in OPTIONS
+            if name != "ir_override" or self.ir_override is not None
+        }
+        return ", ".join(
+            f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items())
+        )
 
     def __repr__(self) -> str:
         return f"Config({self})"
@@ -82,7 +106,9 @@ def check_configs(configs: Any, source: str) -> list[Config]:
     try:
         found: list[Any] = list(configs)
     except TypeError:
-        raise ConfigError(f"{source} must be several Config objects, not {configs!r:.200}") from None
+        raise ConfigError(
+            f"{source} must be several Config objects, not {configs!r:.200}"
+        ) from None
     for config in found:
         if not isinstance(config, Config):
             raise ConfigError(
@@ -97,4 +123,6 @@ def config_text(config: Config) -> str:
     Raises:
         UnstableError: a meta-parameter has no such text.
     """
-    return ",".join(f"{name}={stable_text(value)}" for name, value in sorted(config.all_kwargs().items()))
+    return ",".join(
+        f"{name}={stable_text(value)}" for name, value in sorted(config.all_kwargs().items())
+    )

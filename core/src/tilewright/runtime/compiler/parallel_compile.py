@@ -48,7 +48,9 @@ class Adopter(Protocol):
 
 
 #: While it holds a list, kernels that are warmed up are added to it instead of being compiled.
-collecting: contextvars.ContextVar[list[tuple[Adopter, Selected]] | None] = contextvars.ContextVar("tilewright_collecting", default=None)
+collecting: contextvars.ContextVar[list[tuple[Adopter, Selected]] | None] = contextvars.ContextVar(
+    "tilewright_collecting", default=None
+)
 
 
 @contextlib.contextmanager
@@ -77,7 +79,9 @@ class Wanted:
             CompilationError: the source breaks a rule of the language.
         """
         if self._module is None:
-            self._module = build_module(self.selection.specialization, self.selection.backend, self.selection.target)
+            self._module = build_module(
+                self.selection.specialization, self.selection.backend, self.selection.target
+            )
         return self._module
 
 
@@ -89,7 +93,11 @@ class Trial:
     wanted: list[Wanted]
 
 
-def trials_of(configs: Sequence[Config], warmup: Callable[[Config], Any], on_error: Callable[[Config, Exception], None]) -> list[Trial]:
+def trials_of(
+    configs: Sequence[Config],
+    warmup: Callable[[Config], Any],
+    on_error: Callable[[Config, Exception], None],
+) -> list[Trial]:
     """Make the trials of configurations.
 
     Args:
@@ -134,10 +142,17 @@ def compile_trials(
             interpreter idle.
         on_error: called with each configuration that failed (``TimeoutError`` for the limit).
     """
-    pending = [(trial, wanted) for trial in trials for wanted in trial.wanted if not wanted.kernel.is_compiled(wanted.selection)]
+    pending = [
+        (trial, wanted)
+        for trial in trials
+        for wanted in trial.wanted
+        if not wanted.kernel.is_compiled(wanted.selection)
+    ]
     place = _place(pending, executor)
     try:
-        yield from _compiled(trials, pending, place, time_limit, deadline, beside and place.beside, on_error)
+        yield from _compiled(
+            trials, pending, place, time_limit, deadline, beside and place.beside, on_error
+        )
     finally:
         place.end()
 
@@ -159,17 +174,25 @@ class _Place:
     limited: bool = False
 
 
-def _place(pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures.Executor | None) -> _Place:
+def _place(
+    pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures.Executor | None
+) -> _Place:
     from tilewright.runtime.compiler.workers import workers_serve
 
     if executor is not None:
         given = executor
         threads = isinstance(executor, concurrent.futures.ThreadPoolExecutor)
-        return _Place(lambda wanted, _: given.submit(job(wanted.selection, given)), lambda: None, not threads)
+        return _Place(
+            lambda wanted, _: given.submit(job(wanted.selection, given)), lambda: None, not threads
+        )
     if len(pending) >= WORKERS_FROM and workers_serve(pending[0][1].selection.backend.name):
         return _worker_place(pending[0][1].selection)
     own = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
-    return _Place(lambda wanted, _: uninterrupted(own.submit)(job(wanted.selection)), lambda: own.shutdown(wait=False, cancel_futures=True), False)
+    return _Place(
+        lambda wanted, _: uninterrupted(own.submit)(job(wanted.selection)),
+        lambda: own.shutdown(wait=False, cancel_futures=True),
+        False,
+    )
 
 
 def _worker_place(first: Selected) -> _Place:
@@ -178,7 +201,9 @@ def _worker_place(first: Selected) -> _Place:
 
     pool = worker_pool()
     pool.prepare(_job_of(first, "", ""))
-    threads = concurrent.futures.ThreadPoolExecutor(_WAITING * worker_count(), "tilewright-workers", give_way)
+    threads = concurrent.futures.ThreadPoolExecutor(
+        _WAITING * worker_count(), "tilewright-workers", give_way
+    )
     futures: list[concurrent.futures.Future[Any]] = []
     lowered: dict[Any, concurrent.futures.Future[Any]] = {}
     owner = threading.Event()
@@ -186,7 +211,9 @@ def _worker_place(first: Selected) -> _Place:
     def submit(wanted: Wanted, time_limit: float | None) -> concurrent.futures.Future[Any]:
         selection = wanted.selection
         key = cache_key(selection.specialization, selection.backend, selection.target)
-        kept = disk_cache().get(key, selection.specialization.fn.__name__) if key is not None else None
+        kept = (
+            disk_cache().get(key, selection.specialization.fn.__name__) if key is not None else None
+        )
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         if kept is not None:
             future.set_result(kept)
@@ -200,7 +227,9 @@ def _worker_place(first: Selected) -> _Place:
         same = _what_is_lowered(selection, module)
         if same in lowered:
             return _copied(lowered[same], key or "")
-        future = lowered[same] = uninterrupted(threads.submit)(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner)
+        future = lowered[same] = uninterrupted(threads.submit)(
+            _lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner
+        )
         futures.append(future)
         return future
 
@@ -215,7 +244,11 @@ def _worker_place(first: Selected) -> _Place:
 def _what_is_lowered(selection: Selected, module: str) -> Any:
     """Return a key that is equal for selections of one tuning with the same machine code."""
     backend = selection.backend
-    relevant = {name: value for name, value in selection.specialization.options.items() if name not in backend.manifest.ignored}
+    relevant = {
+        name: value
+        for name, value in selection.specialization.options.items()
+        if name not in backend.manifest.ignored
+    }
     key = backend.completed(selection.target).key
     return module, backend.name, key, repr(sorted(relevant.items()))
 
@@ -227,7 +260,11 @@ def _copied(first: concurrent.futures.Future[Any], key: str) -> concurrent.futur
     def copy(done: concurrent.futures.Future[Any]) -> None:
         try:
             artifact: Artifact = done.result()
-            code = replace(artifact.code, stages=dict(artifact.code.stages), metadata=dict(artifact.code.metadata))
+            code = replace(
+                artifact.code,
+                stages=dict(artifact.code.stages),
+                metadata=dict(artifact.code.metadata),
+            )
             mine = replace(artifact, key=key, code=code)
             if key:
                 disk_cache().put(mine)
@@ -244,10 +281,23 @@ def _job_of(selection: Selected, module: str, key: str) -> LoweringJob:
     from tilewright.runtime.compiler.worker_server import LoweringJob
 
     target = selection.backend.completed(selection.target)
-    return LoweringJob(module, dict(selection.specialization.options), selection.backend.name, target, key, dict(os.environ))
+    return LoweringJob(
+        module,
+        dict(selection.specialization.options),
+        selection.backend.name,
+        target,
+        key,
+        dict(os.environ),
+    )
 
 
-def _lowered(pool: WorkerPool, job: LoweringJob, selection: Selected, time_limit: float | None, owner: threading.Event) -> Artifact:
+def _lowered(
+    pool: WorkerPool,
+    job: LoweringJob,
+    selection: Selected,
+    time_limit: float | None,
+    owner: threading.Event,
+) -> Artifact:
     """Lower a job in a worker, link it here, and store the artifact in the disk cache."""
     from tilewright.runtime.compiler.workers import UnsendableError
 
@@ -326,18 +376,29 @@ def _result(future: concurrent.futures.Future[Any], time_limit: float | None) ->
 
 
 @uninterrupted
-def _is_late(future: concurrent.futures.Future[Any], limit: float, begun: dict[concurrent.futures.Future[Any], float]) -> bool:
+def _is_late(
+    future: concurrent.futures.Future[Any],
+    limit: float,
+    begun: dict[concurrent.futures.Future[Any], float],
+) -> bool:
     """Return whether a job has been observed running for longer than its limit."""
-    return future.running() and time.perf_counter() - begun.setdefault(future, time.perf_counter()) > limit
+    return (
+        future.running()
+        and time.perf_counter() - begun.setdefault(future, time.perf_counter()) > limit
+    )
 
 
-def job(selection: Selected, executor: concurrent.futures.Executor | None = None) -> Callable[[], Artifact | bytes]:
+def job(
+    selection: Selected, executor: concurrent.futures.Executor | None = None
+) -> Callable[[], Artifact | bytes]:
     """Make the function that compiles a selection in ``executor``, or here.
 
     :func:`artifact_of` unpacks its result. For an executor of other processes it can be pickled.
     """
     if executor is None or isinstance(executor, concurrent.futures.ThreadPoolExecutor):
-        return partial(compile_kernel, selection.specialization, selection.backend, selection.target)
+        return partial(
+            compile_kernel, selection.specialization, selection.backend, selection.target
+        )
     return partial(compile_job, selection.specialization, selection.backend.name, selection.target)
 
 

@@ -63,11 +63,17 @@ def _reasons(last: Compilation, now: Compilation) -> Iterator[str]:
         yield from _changed(f"option {name}", was, is_)
     yield from _changed("ir_override", before.ir_override, after.ir_override)
     if last.key != now.key:
-        changed = [name for name, *_ in _differing(last.functions, now.functions)] if last.functions and now.functions else []
+        changed = (
+            [name for name, *_ in _differing(last.functions, now.functions)]
+            if last.functions and now.functions
+            else []
+        )
         yield f"{', '.join(changed) or 'the kernel, or what it calls or reads,'} has changed"
 
 
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _differing(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
     for name in dict.fromkeys((*after, *before)):
         was, is_ = before.get(name, _NOTHING), after.get(name, _NOTHING)
         if type(was) is not type(is_) or (was is not is_ and repr(was) != repr(is_)):
@@ -80,7 +86,11 @@ def _changed(what: str, was: Any, is_: Any) -> Iterator[str]:
 
 
 def _typed(name: str, type_: Any, constants: Mapping[str, Any]) -> str:
-    return f"the constant {_shown(constants.get(name, _NOTHING))}" if type_ == "constexpr" else _shown(type_)
+    return (
+        f"the constant {_shown(constants.get(name, _NOTHING))}"
+        if type_ == "constexpr"
+        else _shown(type_)
+    )
 
 
 def _facts(found: Any) -> Mapping[str, Any]:
@@ -90,4 +100,8 @@ def _facts(found: Any) -> Mapping[str, Any]:
 def _shown(value: Any) -> str:
     if value is _NOTHING:
         return "not known"
-    return value if isinstance(value, str) else f"{getattr(value, '__name__', None) or repr(value):.80}"
+    return (
+        value
+        if isinstance(value, str)
+        else f"{getattr(value, '__name__', None) or repr(value):.80}"
+    )

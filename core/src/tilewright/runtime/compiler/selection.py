@@ -51,21 +51,52 @@ def select(
     given = dict(options)
     if "backend" in given:
         name = given.pop("backend")
-        choice = choice if choice is not None and choice.name == name else backend_choice.Choice(name, {})
+        choice = (
+            choice
+            if choice is not None and choice.name == name
+            else backend_choice.Choice(name, {})
+        )
     ir_override = given.pop("ir_override", None)
     backend, device = backend_choice.choose(choice, signature.devices, among)
     if logs.DISPATCH.on():
         why = backend_choice.reason(choice, signature.devices, by_keyword="backend" in options)
-        logs.DISPATCH.tell(f"{kernel.__name__}: backend {backend.name}, device {device.index} ({device.name}): {why}")
+        logs.DISPATCH.tell(
+            f"{kernel.__name__}: backend {backend.name}, device {device.index} ({device.name}): {why}"
+        )
     defaults = debug_default(kernel.debug)
     if choice is not None:
         defaults.update(choice.options)
     known = backend.manifest.options
-    defaults.update({parameter.name: signature.constants[parameter.name] for parameter in kernel.params if parameter.is_constexpr and parameter.name in known})
+    defaults.update(
+        {
+            parameter.name: signature.constants[parameter.name]
+            for parameter in kernel.params
+            if parameter.is_constexpr and parameter.name in known
+        }
+    )
     resolved = resolve(backend, kernel.__name__, given, defaults, kernel.arg_names)
-    symbol = kernel.repr(ReprContext(signature.constants, signature.types)) if kernel.symbol is not None else None
-    specialization = Specialization(kernel, signature.types, signature.constants, signature.attributes, resolved, symbol, ir_override)
-    return Selected(specialization, backend, device, device_registry.target_of(backend, device), signature, kinds)
+    symbol = (
+        kernel.repr(ReprContext(signature.constants, signature.types))
+        if kernel.symbol is not None
+        else None
+    )
+    specialization = Specialization(
+        kernel,
+        signature.types,
+        signature.constants,
+        signature.attributes,
+        resolved,
+        symbol,
+        ir_override,
+    )
+    return Selected(
+        specialization,
+        backend,
+        device,
+        device_registry.target_of(backend, device),
+        signature,
+        kinds,
+    )
 
 
 def key_of(selected: Selected) -> tuple[Any, ...]:

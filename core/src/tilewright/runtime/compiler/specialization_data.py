@@ -33,12 +33,22 @@ def serialize(selected: Selected, name: str, **more: Any) -> str:
             {
                 "name": name,
                 "signature": dict(specialization.signature),
-                "constants": {parameter: _encode(value) for parameter, value in specialization.constants.items()},
-                "attributes": {parameter: dict(facts) for parameter, facts in specialization.attributes.items()},
-                "options": {option: _encode(value) for option, value in specialization.options.items()},
+                "constants": {
+                    parameter: _encode(value)
+                    for parameter, value in specialization.constants.items()
+                },
+                "attributes": {
+                    parameter: dict(facts) for parameter, facts in specialization.attributes.items()
+                },
+                "options": {
+                    option: _encode(value) for option, value in specialization.options.items()
+                },
                 "symbol": specialization.name,
                 "ir_override": specialization.ir_override,
-                "converters": [[list(path), None if convert is None else convert.__qualname__] for path, convert in signature.converters],
+                "converters": [
+                    [list(path), None if convert is None else convert.__qualname__]
+                    for path, convert in signature.converters
+                ],
                 "ones": [kind is ONE for kind in selected.kinds],
                 "backend": selected.backend.name,
                 "device": [selected.device.kind, selected.device.index],
@@ -75,13 +85,17 @@ def parse(text: str, name: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(text)
         found = data["name"]
     except (TypeError, ValueError, KeyError):
-        raise RuntimeError(f"{text!r:.100} is no specialization data: it comes from the hooks of a compilation, as compile['specialization_data']") from None
+        raise RuntimeError(
+            f"{text!r:.100} is no specialization data: it comes from the hooks of a compilation, as compile['specialization_data']"
+        ) from None
     if found != name:
         raise RuntimeError(f"Specialization data is for {found} but trying to preload for {name}")
     return data
 
 
-def restore(kernel: JitCallable, data: Mapping[str, Any], known: Iterable[JitCallable] = ()) -> Selected:
+def restore(
+    kernel: JitCallable, data: Mapping[str, Any], known: Iterable[JitCallable] = ()
+) -> Selected:
     """Restore the specialization from the result of :func:`parse`.
 
     Args:
@@ -94,16 +108,35 @@ def restore(kernel: JitCallable, data: Mapping[str, Any], known: Iterable[JitCal
     """
     signature = Signature(
         types={parameter: _tuples(type_) for parameter, type_ in data["signature"].items()},
-        constants={parameter: _decode(value, known) for parameter, value in data["constants"].items()},
+        constants={
+            parameter: _decode(value, known) for parameter, value in data["constants"].items()
+        },
         attributes=data["attributes"],
-        converters=[(tuple(path), _CONVERSIONS.get(convert)) for path, convert in data["converters"]],
+        converters=[
+            (tuple(path), _CONVERSIONS.get(convert)) for path, convert in data["converters"]
+        ],
     )
     options = {option: _decode(value, known) for option, value in data["options"].items()}
-    specialization = Specialization(kernel, signature.types, signature.constants, signature.attributes, options, data["symbol"], data["ir_override"])
+    specialization = Specialization(
+        kernel,
+        signature.types,
+        signature.constants,
+        signature.attributes,
+        options,
+        data["symbol"],
+        data["ir_override"],
+    )
     backend = registry().get(data["backend"])
     device = device_registry.find(backend, tuple(data["device"]))
     kinds = tuple(ONE if one else None for one in data["ones"])
-    return Selected(specialization, backend, device, device_registry.target_of(backend, device), signature, kinds)
+    return Selected(
+        specialization,
+        backend,
+        device,
+        device_registry.target_of(backend, device),
+        signature,
+        kinds,
+    )
 
 
 def _encode(value: Any) -> Any:
@@ -144,7 +177,11 @@ def _function(module: str, qualname: str, key: str, known: Iterable[JitCallable]
     Raises:
         RuntimeError: there is none.
     """
-    found = [function for function in known if (function.__module__, function.__qualname__) == (module, qualname)]
+    found = [
+        function
+        for function in known
+        if (function.__module__, function.__qualname__) == (module, qualname)
+    ]
     try:
         holder: Any = importlib.import_module(module)
         for name in qualname.split("."):
@@ -154,7 +191,9 @@ def _function(module: str, qualname: str, key: str, known: Iterable[JitCallable]
         pass
     found = [function for function in found if isinstance(function, JitCallable)]
     if not found:
-        raise RuntimeError(f"Unable to resolve JITFunction {module}:{qualname} for preload: define it before")
+        raise RuntimeError(
+            f"Unable to resolve JITFunction {module}:{qualname} for preload: define it before"
+        )
     return next((function for function in found if function.cache_key == key), found[-1])
 
 

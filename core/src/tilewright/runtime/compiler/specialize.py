@@ -48,7 +48,9 @@ class ScalarKind:
 
     __slots__ = ("convert", "divisible", "type")
 
-    def __init__(self, type_: str, divisible: bool = False, convert: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, type_: str, divisible: bool = False, convert: Callable[[Any], Any] | None = None
+    ) -> None:
         self.type, self.divisible, self.convert = type_, divisible, convert
 
     def __repr__(self) -> str:
@@ -84,9 +86,19 @@ BOOL = ScalarKind("u1")
 FLOAT = ScalarKind("fp32")
 #: A Python float that is always fp32, whatever types it is combined with.
 PLAIN_FLOAT = ScalarKind("fp32")
-NUMPY_FLOATS = {name: ScalarKind(type_, convert=float) for name, type_ in (("float16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32"), ("float64", "fp64"))}
+NUMPY_FLOATS = {
+    name: ScalarKind(type_, convert=float)
+    for name, type_ in (
+        ("float16", "fp16"),
+        ("bfloat16", "bf16"),
+        ("float32", "fp32"),
+        ("float64", "fp64"),
+    )
+}
 I32, I64, U64 = (ScalarKind(type_) for type_ in ("i32", "i64", "u64"))
-I32_DIVISIBLE, I64_DIVISIBLE, U64_DIVISIBLE = (ScalarKind(type_, True) for type_ in ("i32", "i64", "u64"))
+I32_DIVISIBLE, I64_DIVISIBLE, U64_DIVISIBLE = (
+    ScalarKind(type_, True) for type_ in ("i32", "i64", "u64")
+)
 
 
 def _integer_kind(value: int) -> ScalarKind:
@@ -98,7 +110,9 @@ def _integer_kind(value: int) -> ScalarKind:
         return I64 if value & 15 else I64_DIVISIBLE
     if 0 <= value <= 0xFFFFFFFFFFFFFFFF:
         return U64 if value & 15 else U64_DIVISIBLE
-    raise IntegerRangeError(f"an integer of {value.bit_length()} bits, {_shortened(value)}, does not fit 64 bits")
+    raise IntegerRangeError(
+        f"an integer of {value.bit_length()} bits, {_shortened(value)}, does not fit 64 bits"
+    )
 
 
 def _integer_kind_unaligned(value: int) -> ScalarKind:
@@ -112,7 +126,9 @@ def _integer_kind_plain(value: int) -> ScalarKind:
         return I64
     if 0 <= value <= 0xFFFFFFFFFFFFFFFF:
         return U64
-    raise IntegerRangeError(f"an integer of {value.bit_length()} bits, {_shortened(value)}, does not fit 64 bits")
+    raise IntegerRangeError(
+        f"an integer of {value.bit_length()} bits, {_shortened(value)}, does not fit 64 bits"
+    )
 
 
 def _shortened(value: int) -> str:
@@ -139,14 +155,20 @@ def of_one_float(kind: Any) -> Any:
         return tuple(map(of_one_float, kind))
     if kind is FLOAT:
         return PLAIN_FLOAT
-    return NUMPY_FLOATS["float32"] if isinstance(kind, ScalarKind) and kind.type in ("fp16", "bf16", "fp64") else kind
+    return (
+        NUMPY_FLOATS["float32"]
+        if isinstance(kind, ScalarKind) and kind.type in ("fp16", "bf16", "fp64")
+        else kind
+    )
 
 
 def _none_kind(value: None) -> ScalarKind:
     return NONE
 
 
-def _converted(function: Callable[[Any], ScalarKind], convert: Callable[[Any], Any]) -> Callable[[Any], ScalarKind]:
+def _converted(
+    function: Callable[[Any], ScalarKind], convert: Callable[[Any], Any]
+) -> Callable[[Any], ScalarKind]:
     """Return the kind function of ``convert(value)``; its kinds record ``convert``."""
     marked: dict[ScalarKind, ScalarKind] = {}
 
@@ -154,7 +176,9 @@ def _converted(function: Callable[[Any], ScalarKind], convert: Callable[[Any], A
         plain = function(convert(value))
         found = marked.get(plain)
         if found is None:
-            found = marked.setdefault(plain, plain if plain is ONE else ScalarKind(plain.type, plain.divisible, convert))
+            found = marked.setdefault(
+                plain, plain if plain is ONE else ScalarKind(plain.type, plain.divisible, convert)
+            )
         return found
 
     return kind
@@ -176,7 +200,12 @@ def _unaligned(describe: Callable[[Any], ArrayKind]) -> Callable[[Any], ArrayKin
 def _descriptor_kind(value: TensorDescriptor) -> DescriptorKind:
     base = array_kind(value.base)
     whole_rows = value.shape[-1] * ITEM_SIZE[base.dtype] % ALIGNMENT == 0
-    return DescriptorKind(base, f"tensordesc<{base.dtype}[{','.join(map(str, value.block_shape))}]>", value.padding, whole_rows)
+    return DescriptorKind(
+        base,
+        f"tensordesc<{base.dtype}[{','.join(map(str, value.block_shape))}]>",
+        value.padding,
+        whole_rows,
+    )
 
 
 class Specializer(dict[type, Callable[[Any], Any]]):
@@ -187,8 +216,22 @@ class Specializer(dict[type, Callable[[Any], Any]]):
 
     def __init__(self, specialize: bool = True, align: bool = True) -> None:
         self.specialize, self.align = specialize, align and specialize
-        self.integer = _integer_kind if self.align else _integer_kind_unaligned if specialize else _integer_kind_plain
-        super().__init__({int: self.integer, bool: _bool_kind, float: _float_kind, type(None): _none_kind, tuple: self._tuple_kind})
+        self.integer = (
+            _integer_kind
+            if self.align
+            else _integer_kind_unaligned
+            if specialize
+            else _integer_kind_plain
+        )
+        super().__init__(
+            {
+                int: self.integer,
+                bool: _bool_kind,
+                float: _float_kind,
+                type(None): _none_kind,
+                tuple: self._tuple_kind,
+            }
+        )
         self[TensorDescriptor] = _descriptor_kind
 
     def __missing__(self, type_: type) -> Callable[[Any], Any]:
@@ -242,11 +285,17 @@ def _is_language_constant(type_: type) -> bool:
 
     These are functions of the language, constexpr functions and explicit constexpr values.
     """
-    return hasattr(type_, "cache_key") or any(base.__name__ in ("constexpr", "JitCallable", "ConstexprFunction") for base in type_.__mro__)
+    return hasattr(type_, "cache_key") or any(
+        base.__name__ in ("constexpr", "JitCallable", "ConstexprFunction") for base in type_.__mro__
+    )
 
 
 def _unsupported(type_: type) -> ArgumentError:
-    name = type_.__qualname__ if type_.__module__ == "builtins" else f"{type_.__module__}.{type_.__qualname__}"
+    name = (
+        type_.__qualname__
+        if type_.__module__ == "builtins"
+        else f"{type_.__module__}.{type_.__qualname__}"
+    )
     return ArgumentError(
         f"Unsupported type {name} of a kernel argument: pass numbers, None, tuples of arguments, arrays (NumPy, PyTorch, DLPack, the array interfaces) or "
         "tensor descriptors, or annotate the parameter as tl.constexpr to make the value a constant"
@@ -333,20 +382,39 @@ class Signature:
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     devices: dict[tuple[str, int], str] = field(default_factory=dict)
     stand_ins: list[str] = field(default_factory=list)
-    converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]] = field(default_factory=list)
+    converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]] = field(
+        default_factory=list
+    )
 
     @classmethod
-    def of(cls, parameters: Iterable[FunctionParameter], kinds: Iterable[Any], values: Iterable[Any]) -> Signature:
+    def of(
+        cls, parameters: Iterable[FunctionParameter], kinds: Iterable[Any], values: Iterable[Any]
+    ) -> Signature:
         """Make the signature of a launch from the bound arguments and their kinds."""
         found = cls()
         for parameter, kind, value in zip(parameters, kinds, values, strict=True):
             if parameter.is_constexpr:
                 found.add_constant(parameter.name, value)
             else:
-                found.add(parameter.num, parameter.name, kind, value, parameter.annotation_type or None, parameter.is_const)
+                found.add(
+                    parameter.num,
+                    parameter.name,
+                    kind,
+                    value,
+                    parameter.annotation_type or None,
+                    parameter.is_const,
+                )
         return found
 
-    def add(self, position: int, name: str, kind: Any, value: Any, annotation: str | None = None, const: bool = False) -> None:
+    def add(
+        self,
+        position: int,
+        name: str,
+        kind: Any,
+        value: Any,
+        annotation: str | None = None,
+        const: bool = False,
+    ) -> None:
         """Add a parameter's argument.
 
         ``annotation`` is the type its annotation fixes; ``const`` makes pointers point to
@@ -359,18 +427,32 @@ class Signature:
         self.types[name] = "constexpr"
         self.constants[name] = unwrap(value)
 
-    def _entry(self, path: tuple[int, ...], name: str, kind: Any, value: Any, annotation: str | None, const: bool) -> Any:
+    def _entry(
+        self,
+        path: tuple[int, ...],
+        name: str,
+        kind: Any,
+        value: Any,
+        annotation: str | None,
+        const: bool,
+    ) -> Any:
         if isinstance(kind, ArrayKind):
             self._place(name, kind)
             self._runtime(path, name, kind.divisible, kind.convert)
-            return annotation if annotation and annotation.startswith("*") else f"*{'k' if const else ''}{kind.dtype}"
+            return (
+                annotation
+                if annotation and annotation.startswith("*")
+                else f"*{'k' if const else ''}{kind.dtype}"
+            )
         if isinstance(kind, DescriptorKind):
             self._place(name, kind.base)
             self._runtime(path, name, True, None)
             if kind.padding != "zero":
                 self.attributes[name]["padding"] = kind.padding
             if kind.whole_rows:
-                self.attributes[name]["extent_divisibility"] = ALIGNMENT // ITEM_SIZE[kind.base.dtype]
+                self.attributes[name]["extent_divisibility"] = (
+                    ALIGNMENT // ITEM_SIZE[kind.base.dtype]
+                )
             return kind.type
         if isinstance(kind, ScalarKind):
             if kind.type == "constexpr" and (annotation is None or value is None):
@@ -383,7 +465,10 @@ class Signature:
                 self.attributes[name] = {UNTYPED: 1}
             return kind.type
         if isinstance(kind, tuple) and isinstance(value, tuple):
-            items = [self._entry((*path, i), f"{name}.{i}", kind[i + 1], item, None, const) for i, item in enumerate(value)]
+            items = [
+                self._entry((*path, i), f"{name}.{i}", kind[i + 1], item, None, const)
+                for i, item in enumerate(value)
+            ]
             return type(value)(*items) if hasattr(type(value), "_fields") else tuple(items)
         self.constants[name] = unwrap(value)
         return "constexpr"
@@ -394,7 +479,9 @@ class Signature:
         else:
             self.devices.setdefault(kind.device, name)
 
-    def _annotated(self, path: tuple[int, ...], name: str, kind: ScalarKind, value: Any, annotation: str) -> str:
+    def _annotated(
+        self, path: tuple[int, ...], name: str, kind: ScalarKind, value: Any, annotation: str
+    ) -> str:
         """Add a number whose type the parameter's annotation fixes.
 
         Floats and booleans are not specialized; ints keep their divisibility.
@@ -403,14 +490,22 @@ class Signature:
         if annotation.startswith(("fp", "bf")):
             convert = float if not isinstance(value, float) or convert else None
         elif annotation not in ("u1", "i1") and isinstance(value, float):
-            raise ArgumentError(f"parameter {name!r} is annotated {annotation}, and {value!r} is a float")
+            raise ArgumentError(
+                f"parameter {name!r} is annotated {annotation}, and {value!r} is a float"
+            )
         elif annotation in ("u1", "i1"):
             convert = bool
         divisible = kind.divisible and annotation[0] in "iu" and annotation not in ("u1", "i1")
         self._runtime(path, name, divisible, convert)
         return annotation
 
-    def _runtime(self, path: tuple[int, ...], name: str, divisible: bool, convert: Callable[[Any], Any] | None) -> None:
+    def _runtime(
+        self,
+        path: tuple[int, ...],
+        name: str,
+        divisible: bool,
+        convert: Callable[[Any], Any] | None,
+    ) -> None:
         self.converters.append((path, convert))
         if divisible:
             self.attributes[name] = {"divisibility": ALIGNMENT}
@@ -423,7 +518,9 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-def value_picker(converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any] | None]]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def value_picker(
+    converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any] | None]],
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Generate the function from bound arguments to runtime values.
 
     Arguments are in parameter order, values in the order of the IR function's arguments.
@@ -443,4 +540,7 @@ def value_picker(converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any
 
 def attribute_facts(attributes: Mapping[str, Mapping[str, Any]]) -> str:
     """Format attributes as a stable text for cache keys."""
-    return ";".join(f"{name}:{','.join(f'{key}={value}' for key, value in sorted(facts.items()))}" for name, facts in sorted(attributes.items()))
+    return ";".join(
+        f"{name}:{','.join(f'{key}={value}' for key, value in sorted(facts.items()))}"
+        for name, facts in sorted(attributes.items())
+    )

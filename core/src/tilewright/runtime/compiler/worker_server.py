@@ -99,7 +99,11 @@ def perform(job: LoweringJob) -> bytes:
     from tilewright.runtime.storage.artifact import pack
 
     backend = registry().get(job.backend)
-    return pack(lower_module(parse_module(job.module, backend.table), job.options, backend, job.target, key=job.key))
+    return pack(
+        lower_module(
+            parse_module(job.module, backend.table), job.options, backend, job.target, key=job.key
+        )
+    )
 
 
 # ---- the server
@@ -188,7 +192,9 @@ def give_way() -> None:
     """
     if sys.platform == "linux":  # where a thread has a priority of its own
         thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICE))
+        os.setpriority(
+            os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
+        )
 
 
 def _work(connection: socket.socket) -> None:

@@ -45,7 +45,11 @@ def worker_count() -> int:
     named = os.environ.get("TILEWRIGHT_WORKERS", "").strip()
     if named:
         if not named.isdecimal():
-            raise refused("TILEWRIGHT_WORKERS", "a number of processes, 0 to compile in threads of this one", named)
+            raise refused(
+                "TILEWRIGHT_WORKERS",
+                "a number of processes, 0 to compile in threads of this one",
+                named,
+            )
         return int(named)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -55,7 +59,12 @@ def workers_serve(backend_name: str) -> bool:
 
     The system must support forking, and workers must be able to find the backend's distribution.
     """
-    able = hasattr(os, "fork") and hasattr(socket, "recv_fds") and bool(sys.executable) and sys.platform != "darwin"
+    able = (
+        hasattr(os, "fork")
+        and hasattr(socket, "recv_fds")
+        and bool(sys.executable)
+        and sys.platform != "darwin"
+    )
     return able and worker_count() > 1 and registry().is_installed(backend_name)
 
 
@@ -100,7 +109,12 @@ class WorkerPool:
                 self._stop()
             self._start(job)
 
-    def lower(self, job: LoweringJob, time_limit: float | None = None, owner: threading.Event | None = None) -> bytes:
+    def lower(
+        self,
+        job: LoweringJob,
+        time_limit: float | None = None,
+        owner: threading.Event | None = None,
+    ) -> bytes:
         """Lower a job in a worker and return the packed artifact.
 
         Args:
@@ -129,7 +143,9 @@ class WorkerPool:
                 self._end(worker)
                 raise TimeoutError(f"compilation took longer than {time_limit} s") from None
             except (EOFError, OSError, pickle.UnpicklingError):
-                raise LoweringError(f"the process that compiled it {_ending(self._end(worker, REAP))}") from None
+                raise LoweringError(
+                    f"the process that compiled it {_ending(self._end(worker, REAP))}"
+                ) from None
             except BaseException:
                 self._end(worker)
                 raise
@@ -221,7 +237,13 @@ class WorkerPool:
         self._path = module_path()
         command = python_command(_SERVER, theirs.fileno())
         with theirs:
-            self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment(), pass_fds=(theirs.fileno(),), start_new_session=True)
+            self._server = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                env=environment(),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
         self._orders = ours
         send(ours, pickle.dumps(replace(job, module=_NOTHING, key="")))
 
@@ -261,7 +283,11 @@ class WorkerPool:
 def _ending(status: int | None) -> str:
     if status is None or status == 0:
         return "was ended"
-    return f"was ended by signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"ended with status {status}"
+    return (
+        f"was ended by signal {-status} ({signal.strsignal(-status)})"
+        if status < 0
+        else f"ended with status {status}"
+    )
 
 
 _pool: WorkerPool | None = None

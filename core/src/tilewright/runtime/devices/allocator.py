@@ -10,7 +10,9 @@ from typing import Any
 Allocator = Callable[[int, int, Any], Any]
 
 #: The allocator of the current context (thread or task).
-current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar("tilewright_allocator", default=None)
+current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar(
+    "tilewright_allocator", default=None
+)
 
 
 def set_allocator(allocator: Allocator | None) -> None:

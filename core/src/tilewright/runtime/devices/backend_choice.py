@@ -51,7 +51,9 @@ class Choice:
 
 
 #: the innermost ``with tw.backend``; None outside of any
-current: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("tilewright_backend", default=None)
+current: contextvars.ContextVar[Choice | None] = contextvars.ContextVar(
+    "tilewright_backend", default=None
+)
 
 
 class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):)
@@ -75,7 +77,12 @@ class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):
         self._tokens.append(current.set(self.choice))
         return registry().get(self.choice.name)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         current.reset(self._tokens.pop())
 
 
@@ -109,7 +116,9 @@ def first_place(places: Places) -> tuple[str, int]:
     return next(iter(places))
 
 
-def choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]] = first_place) -> tuple[Backend, Device]:
+def choose(
+    choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]] = first_place
+) -> tuple[Backend, Device]:
     """Choose the backend and device for arguments that lie at ``places``.
 
     Args:
@@ -138,7 +147,9 @@ def _takes_any_device(backend: Backend) -> bool:
     return capabilities is not None and ANY_DEVICE in capabilities.features
 
 
-def _choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[Backend, Device]:
+def _choose(
+    choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]]
+) -> tuple[Backend, Device]:
     chosen = choice or environment_choice()
     if chosen is not None:
         found = environment_backend(chosen) if choice is None else registry().get(chosen.name)
@@ -155,7 +166,8 @@ def _choose(choice: Choice | None, places: Places, among: Callable[[Places], tup
     if not serving:
         raise BackendError(
             f"no installed backend serves {place[0]!r} devices, where the arguments lie; installed: {_installed()}. "
-            "Install one that does, for example with: pip install 'tilewright[all]'" + _broken_hint()
+            "Install one that does, for example with: pip install 'tilewright[all]'"
+            + _broken_hint()
         )
     return _first_that_works(serving, place)
 
@@ -163,10 +175,18 @@ def _choose(choice: Choice | None, places: Places, among: Callable[[Places], tup
 def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
     """Return the reason for the choice of :func:`choose`, for the log."""
     if choice is not None:
-        return f"the launch's backend={choice.name!r}" if by_keyword else f"with tilewright.backend({choice.name!r})"
+        return (
+            f"the launch's backend={choice.name!r}"
+            if by_keyword
+            else f"with tilewright.backend({choice.name!r})"
+        )
     if environment_choice() is not None:
         return "TILEWRIGHT_BACKEND"
-    return f"the arguments lie on {_listed(places)}" if places else "the default backend, for a kernel without arrays"
+    return (
+        f"the arguments lie on {_listed(places)}"
+        if places
+        else "the default backend, for a kernel without arrays"
+    )
 
 
 def default_backend() -> tuple[Backend, Device]:
@@ -181,7 +201,9 @@ def default_backend() -> tuple[Backend, Device]:
     except BackendError as error:
         raise BackendError(
             f"no installed backend has a device; installed: {_installed()}. Install one with: pip install 'tilewright[cpu]'"
-            + "".join(f"\n  {line}" for line in dict.fromkeys(str(error).splitlines()) if candidates)
+            + "".join(
+                f"\n  {line}" for line in dict.fromkeys(str(error).splitlines()) if candidates
+            )
             + _broken_hint()
         ) from None
 
@@ -200,7 +222,9 @@ def default_target() -> Target | None:
 _passed_over: set[str] = set()
 
 
-def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | None) -> tuple[Backend, Device]:
+def _first_that_works(
+    candidates: Sequence[Backend], place: tuple[str, int] | None
+) -> tuple[Backend, Device]:
     """Return the first of several backends that has the device at a place.
 
     A backend that fails in the device search is skipped, with one warning.
@@ -226,7 +250,9 @@ def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | No
         for other, failure in searches:
             if other.name not in _passed_over:
                 _passed_over.add(other.name)
-                warn_user(f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}")
+                warn_user(
+                    f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}"
+                )
         _tell_substitute(candidate)
         return found
     raise BackendError("\n".join(map(str, failures)))
@@ -242,8 +268,12 @@ def _tell_substitute(chosen: Backend) -> None:
         return
     reasons = {name: str(error) for name, error in registry().broken().items()}
     for other in registry().backends():
-        if other.manifest.status and not set(chosen.manifest.device_kinds).isdisjoint(other.manifest.device_kinds):
-            reasons[other.name] = f"backend {other.name!r} cannot run kernels: {other.manifest.status}"
+        if other.manifest.status and not set(chosen.manifest.device_kinds).isdisjoint(
+            other.manifest.device_kinds
+        ):
+            reasons[other.name] = (
+                f"backend {other.name!r} cannot run kernels: {other.manifest.status}"
+            )
     untold = [reason for name, reason in reasons.items() if name not in _passed_over]
     _passed_over.update(reasons)
     if untold:
@@ -263,15 +293,21 @@ def environment_backend(choice: Choice) -> Backend:
     try:
         return registry().get(choice.name)
     except BackendError as error:
-        raise BackendError(f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set it to the name of a backend") from error
+        raise BackendError(
+            f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set it to the name of a backend"
+        ) from error
 
 
-def _of_one_kind(places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[str, int] | None:
+def _of_one_kind(
+    places: Places, among: Callable[[Places], tuple[str, int]]
+) -> tuple[str, int] | None:
     """Return the device of a launch whose arguments are on one kind; None without arrays."""
     kinds = {kind for kind, _ in places}
     if len(kinds) > 1:
         hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds else ""
-        raise DeviceError(f"the arguments of a launch must lie on one device, and these lie on {_listed(places)}.{hint} Move them to one device first")
+        raise DeviceError(
+            f"the arguments of a launch must lie on one device, and these lie on {_listed(places)}.{hint} Move them to one device first"
+        )
     return among(places) if len(places) > 1 else next(iter(places), None)
 
 
@@ -280,7 +316,10 @@ def _listed(places: Places) -> str:
 
 
 def _unreachable(found: Backend, kind: str) -> str:
-    serving = ", ".join(other.name for other in registry().for_device_kind(kind)) or "none that is installed"
+    serving = (
+        ", ".join(other.name for other in registry().for_device_kind(kind))
+        or "none that is installed"
+    )
     return (
         f"Pointer argument cannot be accessed ({kind} tensor?): backend {found.name!r} serves {' and '.join(found.manifest.device_kinds)} devices, and the "
         f"arguments lie on a {kind!r} device. Backends for it: {serving}"
@@ -288,7 +327,13 @@ def _unreachable(found: Backend, kind: str) -> str:
 
 
 def _installed() -> str:
-    return ", ".join(f"{found.name} (for {'/'.join(found.manifest.device_kinds)})" for found in registry().backends()) or "none"
+    return (
+        ", ".join(
+            f"{found.name} (for {'/'.join(found.manifest.device_kinds)})"
+            for found in registry().backends()
+        )
+        or "none"
+    )
 
 
 def _broken_hint() -> str:

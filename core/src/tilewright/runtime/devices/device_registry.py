@@ -53,10 +53,14 @@ def devices(backend: Backend) -> Sequence[Device]:
         try:
             listed = list(answer)
         except Exception as error:
-            raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave no list of devices: {error}") from error
+            raise BackendError(
+                f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave no list of devices: {error}"
+            ) from error
         for device in listed:
             if not isinstance(device, Device):
-                raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a {type(device).__name__}, not a Device")
+                raise BackendError(
+                    f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a {type(device).__name__}, not a Device"
+                )
         with _lock:
             found = _devices.setdefault(backend, listed)
     return found
@@ -69,17 +73,23 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
         BackendError: the backend cannot run anything, has no device, or not this one.
     """
     if backend.manifest.status:
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: {backend.manifest.status}")
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: {backend.manifest.status}"
+        )
     found = devices(backend)
     if not found:
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) found no device{refusal(backend, place)}")
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}) found no device{refusal(backend, place)}"
+        )
     if place is None:
         return found[0]
     for device in found:
         if (device.kind, device.index) == place:
             return device
     listed = ", ".join(f"{device.kind}:{device.index} ({device.name})" for device in found)
-    raise BackendError(f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}{refusal(backend, place)}")
+    raise BackendError(
+        f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}{refusal(backend, place)}"
+    )
 
 
 def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) -> str:
@@ -101,7 +111,9 @@ def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) ->
     with setting_up():
         answer = backend.require("tilewright_peer_access", device=device, peer=find(backend, place))
     if not isinstance(answer, str):
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_peer_access gave a {type(answer).__name__}, not a str")
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_peer_access gave a {type(answer).__name__}, not a str"
+        )
     if not answer:
         _peers.add(key)
     return answer
@@ -116,7 +128,9 @@ def refusal(backend: Backend, place: tuple[str, int] | None = None) -> str:
     if kind not in backend.manifest.device_kinds:
         return ""
     try:
-        backend.call("tilewright_target", device=Device(backend.name, kind, index, f"{kind}:{index}", {}))
+        backend.call(
+            "tilewright_target", device=Device(backend.name, kind, index, f"{kind}:{index}", {})
+        )
     except BackendError as error:
         # other kinds of it are calls of a driver that fail, as for a device that is not there
         return f": {error}" if type(error) is BackendError else ""
@@ -145,14 +159,18 @@ def named_target(backend: Backend, arch: str) -> Target:
     """
     manifest = backend.manifest
     if arch not in manifest.targets:
-        raise BackendError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(manifest.targets)}")
+        raise BackendError(
+            f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(manifest.targets)}"
+        )
     return _ask(backend, Device(backend.name, manifest.device_kinds[0], 0, arch, {"arch": arch}))
 
 
 def _ask(backend: Backend, device: Device) -> Target:
     answer = backend.require("tilewright_target", device=device)
     if not isinstance(answer, Target):
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target")
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target"
+        )
     if answer.kind != device.kind:
         raise BackendError(
             f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a target of kind {answer.kind!r} for a device of kind {device.kind!r}"

@@ -49,7 +49,9 @@ def do_bench(
         BenchmarkError: an unknown ``return_mode``, or a quantile that is none. Nothing was run.
     """
     if return_mode not in RETURN_MODES:
-        raise BenchmarkError(f"return_mode must be one of {', '.join(RETURN_MODES)}, not {return_mode!r}")
+        raise BenchmarkError(
+            f"return_mode must be one of {', '.join(RETURN_MODES)}, not {return_mode!r}"
+        )
     for q in quantiles or ():
         _check_quantile(q)
     started = time.perf_counter()
@@ -72,7 +74,10 @@ def do_bench(
         times = [measure()]
         total = times[0]
         while total < milliseconds and left():
-            if len(times) >= _ENOUGH and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds:
+            if (
+                len(times) >= _ENOUGH
+                and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds
+            ):
                 break
             times.append(measure())
             total += times[-1]
@@ -92,7 +97,9 @@ def do_bench(
     return summarize(times, quantiles, return_mode)
 
 
-def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
+def summarize(
+    times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean"
+) -> Any:
     """Summarize measured times; see :func:`do_bench`."""
     ordered = sorted(times)
     if quantiles is not None:

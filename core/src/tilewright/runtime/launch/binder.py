@@ -90,7 +90,9 @@ def make_binder(
     signature = _signature_source(params, names)
     arguments = "".join(f"{parameter.name}, " for parameter in params)
     by_name = ", ".join(f"{parameter.name!r}: {parameter.name}" for parameter in params)
-    launch_parameters = ", ".join(part for part in ("_tw_grid, /", *signature, "**_tw_options") if part)
+    launch_parameters = ", ".join(
+        part for part in ("_tw_grid, /", *signature, "**_tw_options") if part
+    )
     bind_parameters = ", ".join(part for part in (*signature, "**_tw_options") if part)
     kinds = f"{kinds}, " if kinds else ""
     name = kernel.__name__ if kernel.__name__.isidentifier() else "_tw_launch"  # a lambda's is none
@@ -138,7 +140,9 @@ _tw_bind.__name__ = _tw_bind.__qualname__ = {kernel.__name__!r}
     return Binder(_explained(kernel, names[name], 1), _explained(kernel, names["_tw_bind"], 0))
 
 
-def _explained(kernel: JitCallable, function: Callable[..., Any], skipped: int) -> Callable[..., Any]:
+def _explained(
+    kernel: JitCallable, function: Callable[..., Any], skipped: int
+) -> Callable[..., Any]:
     """Wrap ``function`` so that Python's binding errors become explained BindingErrors.
 
     The first ``skipped`` arguments are not the kernel's.
@@ -150,19 +154,27 @@ def _explained(kernel: JitCallable, function: Callable[..., Any], skipped: int) 
         except TypeError as error:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is None:  # raised by the call itself
-                raise _unbound(kernel, error, len(args) - skipped, keywords, function.__code__.co_name) from None
+                raise _unbound(
+                    kernel, error, len(args) - skipped, keywords, function.__code__.co_name
+                ) from None
             raise
 
     return call
 
 
-def _unbound(kernel: JitCallable, error: TypeError, given: int, keywords: Mapping[str, Any], name: str) -> BindingError:
+def _unbound(
+    kernel: JitCallable, error: TypeError, given: int, keywords: Mapping[str, Any], name: str
+) -> BindingError:
     """Make the error for a launch that Python cannot bind, with spelling suggestions."""
     params = [parameter for parameter in kernel.params if not parameter.variadic]
     missing = [p.name for p in params[given:] if not p.has_default and p.name not in keywords]
     free = [p.name for p in params[given:] if p.name not in keywords]
     options = known_options()
-    unknown = [keyword for keyword in keywords if keyword not in kernel.arg_names and keyword not in options]
+    unknown = [
+        keyword
+        for keyword in keywords
+        if keyword not in kernel.arg_names and keyword not in options
+    ]
     takes = sum(not parameter.keyword_only for parameter in params)
     message = str(error).replace(f"{name}()", f"{kernel.__name__}()", 1)
     if given > takes and len(params) == len(kernel.params):  # Python counts the grid, too
@@ -172,8 +184,12 @@ def _unbound(kernel: JitCallable, error: TypeError, given: int, keywords: Mappin
         meant = similar(keyword, free, shortened=True)
         if not meant and len(missing) == len(unknown) == 1:
             meant = f"did you mean {missing[0]}?"
-        remedies.append(f"{kernel.__name__} has no parameter {keyword}{': ' if meant else ''}{meant}")
-    remedies = remedies or [f"the parameters of {kernel.__name__} are {', '.join(kernel.arg_names)}"]
+        remedies.append(
+            f"{kernel.__name__} has no parameter {keyword}{': ' if meant else ''}{meant}"
+        )
+    remedies = remedies or [
+        f"the parameters of {kernel.__name__} are {', '.join(kernel.arg_names)}"
+    ]
     return BindingError(with_help(message, "; ".join(remedies)))
 
 
@@ -193,7 +209,9 @@ def _blame(kernel: JitCallable, error: ArgumentError, arguments: tuple[Any, ...]
 def _kind_of(parameter: FunctionParameter, value: Any) -> Any:
     if parameter.is_constexpr:
         return constant_key(value)
-    return specializer(not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment)[type(value)](value)
+    return specializer(
+        not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment
+    )[type(value)](value)
 
 
 def _signature_source(params: list[FunctionParameter], names: dict[str, Any]) -> list[str]:
@@ -222,5 +240,7 @@ def _kind_source(parameter: FunctionParameter, names: dict[str, Any]) -> str:
     if parameter.is_constexpr:
         return f"({name} if _tw_type({name}) is _tw_int else _tw_constant({name}))"
     helper = f"_tw_s{parameter.num}"
-    names[helper] = specializer(not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment)
+    names[helper] = specializer(
+        not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment
+    )
     return f"{helper}[_tw_type({name})]({name})"

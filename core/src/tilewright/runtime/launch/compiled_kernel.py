@@ -46,7 +46,9 @@ class Stages(Mapping[str, Any]):
         try:
             return self._stages[name]
         except KeyError:
-            raise KeyError(f"Unknown key: {name!r}; the stages of this kernel are {', '.join(self._stages)}") from None
+            raise KeyError(
+                f"Unknown key: {name!r}; the stages of this kernel are {', '.join(self._stages)}"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stages)
@@ -72,14 +74,27 @@ class _Here:
         alone: the kernel for external launchers where it differs, made on first use.
     """
 
-    __slots__ = ("alone", "call", "checked", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
+    __slots__ = (
+        "alone",
+        "call",
+        "checked",
+        "launcher",
+        "lock",
+        "metadata",
+        "otherwise",
+        "pick",
+        "positional",
+        "process",
+    )
 
     def __init__(self) -> None:
         self.lock, self.process = threading.Lock(), os.getpid()
         self.launcher: Callable[..., None] | None = None
         self.call: Any = None
         self.pick: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
-        self.checked: dict[tuple[Any, ...], tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[Converter]]] = {}
+        self.checked: dict[
+            tuple[Any, ...], tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[Converter]]
+        ] = {}
         self.positional: Dispatcher | None = None
         self.otherwise: Variant | None = None
         self.alone: CompiledKernel | None = None
@@ -138,26 +153,48 @@ class CompiledKernel:
 
     @property
     def asm(self) -> Stages:
-        return Stages(self.artifact.code.stages, self.artifact.code.binary, getattr(self.specialization.fn, "src", ""))
+        return Stages(
+            self.artifact.code.stages,
+            self.artifact.code.binary,
+            getattr(self.specialization.fn, "src", ""),
+        )
 
     @property
     def metadata(self) -> Any:
         if self._here.metadata is None:
-            facts = {**self.specialization.options, "shared": 0, **self.artifact.code.metadata, "name": self.name, "hash": self.hash, "target": self.target}
-            facts = {name: value for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
+            facts = {
+                **self.specialization.options,
+                "shared": 0,
+                **self.artifact.code.metadata,
+                "name": self.name,
+                "hash": self.hash,
+                "target": self.target,
+            }
+            facts = {
+                name: value
+                for name, value in facts.items()
+                if name.isidentifier() and not name.startswith("_")
+            }
             self._here.metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
         return self._here.metadata
 
     @property
     def metadata_group(self) -> dict[str, str | bytes]:
         """Return the stages by file name."""
-        return {f"{self.name}.{re.sub(r'[^a-z0-9]+', '-', stage.lower())}": text for stage, text in self.artifact.code.stages.items()}
+        return {
+            f"{self.name}.{re.sub(r'[^a-z0-9]+', '-', stage.lower())}": text
+            for stage, text in self.artifact.code.stages.items()
+        }
 
     @property
     def packed_metadata(self) -> tuple[int, int, int]:
         """Return (num_warps, num_ctas, bytes of shared memory)."""
         options, facts = self.specialization.options, self.artifact.code.metadata
-        return int(options.get("num_warps") or 1), int(options.get("num_ctas") or 1), int(facts.get("shared", 0))
+        return (
+            int(options.get("num_warps") or 1),
+            int(options.get("num_ctas") or 1),
+            int(facts.get("shared", 0)),
+        )
 
     @property
     def kernel(self) -> bytes:
@@ -198,8 +235,14 @@ class CompiledKernel:
                 return
             if self.device is None:
                 target = f"{self.target.backend} {self.target.arch}"
-                raise LaunchError(f"kernel {self.name} was compiled for {target} without a device, so it cannot be launched here")
-            arguments = (self.module, self.function, self.name, self.metadata_group, self.hash) if hooks.kernel_load_start else ()
+                raise LaunchError(
+                    f"kernel {self.name} was compiled for {target} without a device, so it cannot be launched here"
+                )
+            arguments = (
+                (self.module, self.function, self.name, self.metadata_group, self.hash)
+                if hooks.kernel_load_start
+                else ()
+            )
             if hooks.kernel_load_start:
                 hooks.kernel_load_start(*arguments)
             started = time.perf_counter()
@@ -215,13 +258,22 @@ class CompiledKernel:
             self.timings["load"] = (time.perf_counter() - started) * 1e3
             self.module, self.function = module, getattr(module, "function", module)
             if hooks.kernel_load_end:
-                hooks.kernel_load_end(self.module, self.function, self.name, self.metadata_group, self.hash)
+                hooks.kernel_load_end(
+                    self.module, self.function, self.name, self.metadata_group, self.hash
+                )
             here.launcher = launcher
 
     def _load(self) -> tuple[Any, Callable[..., None]]:
         """Load the code on its device, and make its launcher."""
-        module = self.backend.require("tilewright_load", code=self.artifact.code, device=self.device)
-        launcher = self.backend.require("tilewright_launcher", loaded=module, parameters=self.parameters, options=self.specialization.options)
+        module = self.backend.require(
+            "tilewright_load", code=self.artifact.code, device=self.device
+        )
+        launcher = self.backend.require(
+            "tilewright_launcher",
+            loaded=module,
+            parameters=self.parameters,
+            options=self.specialization.options,
+        )
         if not callable(launcher):
             raise BackendError(
                 f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
@@ -230,8 +282,20 @@ class CompiledKernel:
         changed = self.artifact.code.metadata.get("otherwise")
         if changed is None:
             return module, launcher
-        specialization = replace(self.specialization, options={**self.specialization.options, **changed})
-        self._here.otherwise = Variant(partial(_other, self._compile, specialization, self.backend, self.target, self.device, self.artifact.code))
+        specialization = replace(
+            self.specialization, options={**self.specialization.options, **changed}
+        )
+        self._here.otherwise = Variant(
+            partial(
+                _other,
+                self._compile,
+                specialization,
+                self.backend,
+                self.target,
+                self.device,
+                self.artifact.code,
+            )
+        )
         return module, self._here.otherwise.launcher(launcher)
 
     @staticmethod
@@ -252,7 +316,9 @@ class CompiledKernel:
         if here is None or here.launcher is None or _process_of() != here.process:
             return
         if hooks is not None and hooks.kernel_unload:
-            hooks.kernel_unload(self.module, self.function, self.name, self.metadata_group, self.hash)
+            hooks.kernel_unload(
+                self.module, self.function, self.name, self.metadata_group, self.hash
+            )
         here.launcher = self.module = self.function = None
 
     def result(self, ignore_errors: bool = False) -> CompiledKernel:
@@ -281,7 +347,15 @@ class CompiledKernel:
         """
         if not hooks.launch_enter and not hooks.launch_exit:
             return None
-        found = LazyDict({"name": self.name, "function": self.function, "stream": stream, "grid": grid, "kernel": self})
+        found = LazyDict(
+            {
+                "name": self.name,
+                "function": self.function,
+                "stream": stream,
+                "grid": grid,
+                "kernel": self,
+            }
+        )
         more = getattr(self.specialization.fn, "launch_metadata", None)
         if more is not None:
             names = dict(zip(self.specialization.fn.arg_names, args, strict=False))
@@ -305,7 +379,13 @@ class CompiledKernel:
             self._here.pick = tuple if self.converters is None else value_picker(self.converters)
         return self._here.pick
 
-    def _start(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...], values: tuple[Any, ...]) -> None:
+    def _start(
+        self,
+        grid: tuple[int, int, int],
+        stream: Any,
+        args: tuple[Any, ...],
+        values: tuple[Any, ...],
+    ) -> None:
         run = self.run
         metadata = self.launch_metadata(grid, stream, *args)
         if metadata is None:
@@ -329,14 +409,18 @@ class CompiledKernel:
         if calls is None:
             if not hasattr(self.specialization.fn, "params"):
                 return partial(self._launch_positional, grid)
-            calls = here.positional = Dispatcher(self.specialization.fn, self._launch_positional, self._known)
+            calls = here.positional = Dispatcher(
+                self.specialization.fn, self._launch_positional, self._known
+            )
         return calls.launcher(grid) if calls.native is None else partial(calls.native, grid)
 
     def _launch_positional(self, grid: Any, *args: Any, stream: Any = None) -> CompiledKernel:
         names = self.src.fn.arg_names
         if not hasattr(self.src.fn, "params"):  # compiled from a file
             if len(args) != len(names):
-                raise LaunchError(f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
+                raise LaunchError(
+                    f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}"
+                )
             self.launch(grid_of(grid, dict(zip(names, args, strict=True))), stream, args)
             return self
         self._init_handles()
@@ -367,12 +451,29 @@ class CompiledKernel:
 
 
 def _other(
-    compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, device: Device | None, code: CodeObject
+    compile_: Callable[..., Artifact],
+    specialization: Specialization,
+    backend: Backend,
+    target: Target,
+    device: Device | None,
+    code: CodeObject,
 ) -> CompiledKernel:
-    return CompiledKernel(with_other_options(compile_, specialization, backend, target, code), specialization, backend, target, device)
+    return CompiledKernel(
+        with_other_options(compile_, specialization, backend, target, code),
+        specialization,
+        backend,
+        target,
+        device,
+    )
 
 
-def with_other_options(compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, code: CodeObject) -> Artifact:
+def with_other_options(
+    compile_: Callable[..., Artifact],
+    specialization: Specialization,
+    backend: Backend,
+    target: Target,
+    code: CodeObject,
+) -> Artifact:
     """Recompile a kernel, from its Python function by ``compile_`` or else from its Tile IR.
 
     Args:
@@ -386,7 +487,9 @@ def with_other_options(compile_: Callable[..., Artifact], specialization: Specia
         return compile_(specialization, backend, target)
     text = code.stages.get("tileir")
     if not isinstance(text, str):
-        raise BackendError(f"kernel {code.name} came from another process without its Tile IR, and is to be compiled again; keep the texts of its stages")
+        raise BackendError(
+            f"kernel {code.name} came from another process without its Tile IR, and is to be compiled again; keep the texts of its stages"
+        )
     from tilewright.ir.parser import parse_module
 
     return lower_module(parse_module(text, backend.table), specialization.options, backend, target)

@@ -46,10 +46,16 @@ def constant_checks(source: int, value: Any, keep: list[Any]) -> list[Check]:
     if not _is_frozen(value, functions):
         raise UnsuitedError
     keep.append(value)
-    checks = [Check(CheckKind.EQUAL if type_ in (int, str, bytes) else CheckKind.OBJECT, source, id(value))]
+    checks = [
+        Check(
+            CheckKind.EQUAL if type_ in (int, str, bytes) else CheckKind.OBJECT, source, id(value)
+        )
+    ]
     for function in functions:
         keep += [function.__dict__, function.hash]
-        checks.append(Check(CheckKind.GLOBAL, 0, id(function.__dict__), id(_DIGEST), id(function.hash)))
+        checks.append(
+            Check(CheckKind.GLOBAL, 0, id(function.__dict__), id(_DIGEST), id(function.hash))
+        )
     return checks
 
 
@@ -75,7 +81,9 @@ def _is_frozen(value: Any, functions: list[Any]) -> bool:
         return value.hash is not None
     if dataclasses.is_dataclass(type_):
         frozen = type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        return frozen and all(_is_frozen(getattr(value, field.name), functions) for field in dataclasses.fields(value))
+        return frozen and all(
+            _is_frozen(getattr(value, field.name), functions) for field in dataclasses.fields(value)
+        )
     if is_numpy_scalar(type_):
         # records, and whatever others bring, may be written to
         return value.dtype.kind in "biufcSUmM"

@@ -60,7 +60,12 @@ class Dispatcher(NativeCalls):
     symbol = "dispatch"
     first_sets_up = True
 
-    def __init__(self, kernel: JitCallable, python: Callable[..., Any], find: Callable[[tuple[Any, ...], dict[str, Any]], Known | None]) -> None:
+    def __init__(
+        self,
+        kernel: JitCallable,
+        python: Callable[..., Any],
+        find: Callable[[tuple[Any, ...], dict[str, Any]], Known | None],
+    ) -> None:
         """Begin.
 
         Args:
@@ -72,7 +77,13 @@ class Dispatcher(NativeCalls):
         self._kernel, self._find = kernel, find
 
     def bound(self) -> tuple[Any, ...]:
-        return self._through_python, backend_choice.current, hooks.launch_enter.calls, hooks.launch_exit.calls, self._entries
+        return (
+            self._through_python,
+            backend_choice.current,
+            hooks.launch_enter.calls,
+            hooks.launch_exit.calls,
+            self._entries,
+        )
 
     def learn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         entry = self._entry(args, keywords)
@@ -108,7 +119,9 @@ class Dispatcher(NativeCalls):
         defaults: list[Any] = []
         keep: list[Any] = []
         for parameter, kind, value in zip(params, known.kinds, known.bound, strict=True):
-            source = 1 + parameter.num if parameter.num < len(args) else by_keyword.get(parameter.name)
+            source = (
+                1 + parameter.num if parameter.num < len(args) else by_keyword.get(parameter.name)
+            )
             found = _checks(source or 0, parameter, kind, value, keep)
             if source is not None:
                 checks += found
@@ -132,10 +145,21 @@ class Dispatcher(NativeCalls):
             values.append(sources[path[0]])
         names = (*(parameter.name for parameter in params), *known.options)
         conditions = table(given, len(keywords), checks, values, sources)
-        return conditions, known.launcher, known.kernel, tuple(keywords), names, tuple(defaults), choice, tuple(keep)
+        return (
+            conditions,
+            known.launcher,
+            known.kernel,
+            tuple(keywords),
+            names,
+            tuple(defaults),
+            choice,
+            tuple(keep),
+        )
 
 
-def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> list[Check]:
+def _checks(
+    source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]
+) -> list[Check]:
     """Return the native conditions that an argument is of a kind.
 
     Raises:
@@ -146,7 +170,9 @@ def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, ke
     return [_check(source, parameter, kind, value, keep)]
 
 
-def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
+def _check(
+    source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]
+) -> Check:
     """Return the native condition that a non-constant argument is of a kind."""
     from tilewright.llvm.native.dispatch_entries import Check, CheckKind, Divisibility
 
@@ -159,7 +185,11 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
             return Check(CheckKind.OBJECT, source, id(value.given))
         if kind.convert is not None or kind.device is None:
             raise UnsuitedError
-        alignment = (Divisibility.DIVISIBLE if kind.divisible else Divisibility.INDIVISIBLE) if aligned else Divisibility.ANY
+        alignment = (
+            (Divisibility.DIVISIBLE if kind.divisible else Divisibility.INDIVISIBLE)
+            if aligned
+            else Divisibility.ANY
+        )
         return array_check(source, value, alignment, keep)
     if isinstance(kind, specialize.DescriptorKind):
         return _descriptor_check(source, kind, value, keep)
@@ -168,9 +198,15 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
             if kind is specialize.ONE:
                 return Check(CheckKind.INTEGER, source, 1, 1, 0, Divisibility.ANY)
             low, high = _range_of(value)
-            alignment = (Divisibility.INDIVISIBLE if value & 15 else Divisibility.DIVISIBLE) if aligned else Divisibility.ANY
+            alignment = (
+                (Divisibility.INDIVISIBLE if value & 15 else Divisibility.DIVISIBLE)
+                if aligned
+                else Divisibility.ANY
+            )
             # a number out of range excludes nothing
-            excluded = 1 if specialized and low <= 1 <= high else low - 1 if low > _INT64[0] else high + 1
+            excluded = (
+                1 if specialized and low <= 1 <= high else low - 1 if low > _INT64[0] else high + 1
+            )
             return Check(CheckKind.INTEGER, source, low, high, excluded, alignment)
         if value is None:
             return Check(CheckKind.OBJECT, source, id(None))
@@ -212,16 +248,33 @@ def array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Che
     return Check(CheckKind.TENSOR, source, id(type(value)), packed, facts.device_index, alignment)
 
 
-def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, keep: list[Any]) -> Check:
+def _descriptor_check(
+    source: int, kind: specialize.DescriptorKind, value: Any, keep: list[Any]
+) -> Check:
     from tilewright.llvm.native.dispatch_entries import Check, CheckKind, Described, Divisibility
 
     def alignment(divisible: bool) -> Divisibility:
         return Divisibility.DIVISIBLE if divisible else Divisibility.INDIVISIBLE
 
-    if kind.base.convert is not None or kind.base.device is None or type(value) is not TensorDescriptor or any(type(n) is not int for n in value.block_shape):
+    if (
+        kind.base.convert is not None
+        or kind.base.device is None
+        or type(value) is not TensorDescriptor
+        or any(type(n) is not int for n in value.block_shape)
+    ):
         raise UnsuitedError
     base = array_check(source, value.base, alignment(kind.base.divisible), keep)
-    blocks, divisor = list(value.block_shape), ALIGNMENT // math.gcd(ALIGNMENT, ITEM_SIZE[kind.base.dtype])
-    wanted = Described(id(TensorDescriptor), id(blocks), id(value.padding), divisor, alignment(kind.whole_rows), base)
+    blocks, divisor = (
+        list(value.block_shape),
+        ALIGNMENT // math.gcd(ALIGNMENT, ITEM_SIZE[kind.base.dtype]),
+    )
+    wanted = Described(
+        id(TensorDescriptor),
+        id(blocks),
+        id(value.padding),
+        divisor,
+        alignment(kind.whole_rows),
+        base,
+    )
     keep += [blocks, value.padding, wanted]
     return Check(CheckKind.DESCRIPTOR, source, ctypes.addressof(wanted))

@@ -38,7 +38,10 @@ def _tell_names(error: KeyError, arguments: Mapping[str, Any]) -> None:
     """Add a note with the available names to an error of a grid's function."""
     wanted = error.args[0] if error.args else None
     meant = similar(wanted, arguments, shortened=True) if isinstance(wanted, str) else ""
-    error.add_note(f"in the function of a grid; it is given a dict of {', '.join(arguments)}" + (f": {meant}" if meant else ""))
+    error.add_note(
+        f"in the function of a grid; it is given a dict of {', '.join(arguments)}"
+        + (f": {meant}" if meant else "")
+    )
 
 
 def sizes(grid: Any) -> tuple[int, int, int]:
@@ -62,14 +65,20 @@ def sizes(grid: Any) -> tuple[int, int, int]:
         else:
             raise LaunchError(f"a grid has one to three sizes, not {count}: {grid!r}")
     except TypeError as error:
-        raise LaunchError(f"a grid is one to three integers, not {grid!r}: {error}. Round sizes up with tilewright.cdiv, not with /") from None
+        raise LaunchError(
+            f"a grid is one to three integers, not {grid!r}: {error}. Round sizes up with tilewright.cdiv, not with /"
+        ) from None
     # one is negative or too large; this is on the path of every launch
     if (found[0] | found[1] | found[2]) >> 31:
         if min(found) < 0:
             raise LaunchError(f"the sizes of a grid must not be negative: {grid!r}")
-        raise LaunchError(f"the sizes of a grid must be below 2**31, since program ids are int32: {grid!r}. Let each program do more of the work")
+        raise LaunchError(
+            f"the sizes of a grid must be below 2**31, since program ids are int32: {grid!r}. Let each program do more of the work"
+        )
     if count == 3 and found[0] * found[1] * found[2] > MAX_PROGRAMS:
-        raise LaunchError(f"a launch has at most 2**63 - 1 programs, and the grid {grid!r} has more. Let each program do more of the work")
+        raise LaunchError(
+            f"a launch has at most 2**63 - 1 programs, and the grid {grid!r} has more. Let each program do more of the work"
+        )
     return found
 
 

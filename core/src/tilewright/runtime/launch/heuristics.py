@@ -18,7 +18,9 @@ class Heuristics(KernelInterface):
         values: parameter -> function of a dict of all arguments.
     """
 
-    def __init__(self, fn: Any, arg_names: list[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+    def __init__(
+        self, fn: Any, arg_names: list[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]
+    ) -> None:
         for name, compute in values.items():
             if not callable(compute):
                 raise DefinitionError(
@@ -71,12 +73,16 @@ class Heuristics(KernelInterface):
             try:
                 found = compute(named.copy())
             except Exception as error:
-                error.add_note(f"in the heuristic of {name!r} of {self.__name__}; it is given a dict of {', '.join(named)}")
+                error.add_note(
+                    f"in the heuristic of {name!r} of {self.__name__}; it is given a dict of {', '.join(named)}"
+                )
                 raise
             kwargs[name] = named[name] = found
 
 
-def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
+def heuristics(
+    values: Mapping[str, Callable[[dict[str, Any]], Any]],
+) -> Callable[[Any], Heuristics]:
     """Decorate a kernel: compute the arguments that ``values`` names.
 
     Each is computed by a function of a dict of all arguments.
@@ -86,5 +92,7 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
     def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr): ...
     """
     if not isinstance(values, Mapping):
-        raise DefinitionError(f"heuristics takes a dict from parameter to function, not a {type(values).__name__}")
+        raise DefinitionError(
+            f"heuristics takes a dict from parameter to function, not a {type(values).__name__}"
+        )
     return lambda fn: Heuristics(launchable(fn, "heuristics"), fn.arg_names, values)

@@ -112,7 +112,11 @@ class JITFunction(KernelInterface, KernelDefinition):
         dispatcher = self._dispatcher
         if dispatcher is None:
             dispatcher = self._make_dispatcher()
-        return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
+        return (
+            dispatcher.launcher(grid)
+            if dispatcher.native is None
+            else partial(dispatcher.native, grid)
+        )
 
     def launch_function(self) -> Callable[..., Any] | None:
         """The native function if ``kernel[grid]`` only binds it to a grid; else None."""
@@ -121,7 +125,9 @@ class JITFunction(KernelInterface, KernelDefinition):
             return None
         return dispatcher.native
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
+    def run(
+        self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any
+    ) -> CompiledKernel | None:
         """Launch on ``grid`` and return the compiled kernel; with ``warmup`` compile only.
 
         The result is None where ``hooks.jit_cache`` vetoed the compilation.
@@ -145,7 +151,9 @@ class JITFunction(KernelInterface, KernelDefinition):
             found = self._constants = super()._constant_names()
         return found
 
-    def bind(self, *args: Any, **keywords: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+    def bind(
+        self, *args: Any, **keywords: Any
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
         """Bind a launch: (arguments in parameter order, their kinds, the other keywords).
 
         Raises:
@@ -188,7 +196,9 @@ class JITFunction(KernelInterface, KernelDefinition):
     def _run_with_hooks(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
-        found: CompiledKernel | None = (self._binder or self._make_binder()).launch(grid, *args, **kwargs)
+        found: CompiledKernel | None = (self._binder or self._make_binder()).launch(
+            grid, *args, **kwargs
+        )
         return found
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
@@ -199,7 +209,9 @@ class JITFunction(KernelInterface, KernelDefinition):
         with setting_up(), self._launch_lock:
             binder = self._binder
             if binder is None:
-                binder = self._binder = make_binder(self, self._plans, self._miss, self._check_globals)
+                binder = self._binder = make_binder(
+                    self, self._plans, self._miss, self._check_globals
+                )
             return binder
 
     def _make_dispatcher(self) -> Dispatcher:
@@ -207,21 +219,29 @@ class JITFunction(KernelInterface, KernelDefinition):
             found = self._dispatcher
             if found is None:
                 binder = self._make_binder()
-                found = self._dispatcher = Dispatcher(self, binder.launch, partial(_known_launch, binder, self._plans))
+                found = self._dispatcher = Dispatcher(
+                    self, binder.launch, partial(_known_launch, binder, self._plans)
+                )
             return found
 
-    def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
+    def _miss(
+        self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Plan | None:
         """Make the launch plan of new kinds of arguments."""
         with setting_up():
             return self._missed(key, args, options)
 
-    def _missed(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
+    def _missed(
+        self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Plan | None:
         self._check_globals()
         kinds, choice = key[: len(args)], key[len(args)]
         selected = self.policy.select(self, args, kinds, options, choice)
         if selected.signature.stand_ins:
             names = ", ".join(map(repr, selected.signature.stand_ins))
-            raise LaunchError(f"{self.__name__}: argument {names} only stands for a tensor and has no memory; compile with {self.__name__}.warmup(...) instead")
+            raise LaunchError(
+                f"{self.__name__}: argument {names} only stands for a tensor and has no memory; compile with {self.__name__}.warmup(...) instead"
+            )
         kernel = self._kernel(selected)
         if kernel is None:
             return None
@@ -263,17 +283,26 @@ class JITFunction(KernelInterface, KernelDefinition):
         mode = active_mode.get()
         if mode is None:
             return finalize(policy.compile_job(selected, None)())
-        found = mode.submit((id(self), selected.backend.name, selected.device.index, key), policy.compile_job(selected, mode.executor), finalize, cleanup)
+        found = mode.submit(
+            (id(self), selected.backend.name, selected.device.index, key),
+            policy.compile_job(selected, mode.executor),
+            finalize,
+            cleanup,
+        )
         kernels[key] = found
         return found
 
     def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
         """Return the kernels of the selection's device, and its key among them."""
         if selected.place not in self.device_caches:
-            self.device_caches[selected.place] = self.device_entry(selected.backend, selected.target)
+            self.device_caches[selected.place] = self.device_entry(
+                selected.backend, selected.target
+            )
         return self.device_caches[selected.place][0], self.policy.key(selected)
 
-    def device_entry(self, backend: Backend, target: Target) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
+    def device_entry(
+        self, backend: Backend, target: Target
+    ) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
         """Make the entry of ``device_caches`` for a device without compiled kernels."""
         return KernelCache(self), self._plans, target, backend, self._binder or self._make_binder()
 
@@ -358,7 +387,9 @@ class JITFunction(KernelInterface, KernelDefinition):
         return f"JITFunction({self.__module__}:{self.__qualname__})"
 
 
-def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any, Any, Any] | None:
+def _known(
+    binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[Any, Any, Any, Any] | None:
     """Bind a call and return its arguments, kinds, options, and their entry in ``made``."""
     try:
         bound, kinds, options = binder.bind(*args, **keywords)
@@ -368,7 +399,9 @@ def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywo
     return None if found is None else (bound, kinds, options, found)
 
 
-def _known_launch(binder: Binder, plans: Mapping[Any, Plan], args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
+def _known_launch(
+    binder: Binder, plans: Mapping[Any, Plan], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> Known | None:
     known = _known(binder, plans, args, keywords)
     if known is None or not known[-1].settled:
         return None
@@ -435,8 +468,12 @@ registry().on_change(_forget_plans)
 @overload
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
-def jit(fn: None = None, **options: Unpack[JitOptions]) -> Callable[[Callable[..., Any]], JITFunction]: ...
-def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+def jit(
+    fn: None = None, **options: Unpack[JitOptions]
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(
+    fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a Python function. Used bare or with arguments.
 
     Args:
@@ -455,8 +492,16 @@ def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> 
             not written in a file, or there is no such option.
     """
     for name in options.keys() - JitOptions.__annotations__.keys():
-        remedy = similar(name, JitOptions.__annotations__) or f"options of a launch are given there: kernel[grid](..., {name}=...)"
-        raise DefinitionError(with_help(f"jit() has no option {name!r}: it has {', '.join(sorted(JitOptions.__annotations__))}", remedy))
+        remedy = (
+            similar(name, JitOptions.__annotations__)
+            or f"options of a launch are given there: kernel[grid](..., {name}=...)"
+        )
+        raise DefinitionError(
+            with_help(
+                f"jit() has no option {name!r}: it has {', '.join(sorted(JitOptions.__annotations__))}",
+                remedy,
+            )
+        )
     if fn is None:
         return lambda function: jit_function(function, options)
     return jit_function(fn, options)

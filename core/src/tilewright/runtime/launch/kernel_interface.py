@@ -31,23 +31,38 @@ class KernelInterface:
         args, kwargs = self._standing(args, kwargs)
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
-    def _standing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _standing(
+        self, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Replace the non-constant element types in a warm-up's arguments by mock tensors."""
         constants = self._constant_names()
-        positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
-        return tuple(positional), {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in keywords.items()}
+        positional = [
+            value if position in constants else MockTensor.wrap_dtype(value)
+            for position, value in enumerate(args)
+        ]
+        return tuple(positional), {
+            name: value if name in constants else MockTensor.wrap_dtype(value)
+            for name, value in keywords.items()
+        }
 
     def _constant_names(self) -> frozenset[int | str]:
         """Return the constexpr parameters, by position and by name."""
         parameters = getattr(getattr(self, "base_kernel", self), "params", ())
-        return frozenset(name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name))
+        return frozenset(
+            name
+            for parameter in parameters
+            if parameter.is_constexpr
+            for name in (parameter.num, parameter.name)
+        )
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = getattr(self, "__name__", "kernel")
-        raise HostCallError(f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)")
+        raise HostCallError(
+            f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)"
+        )
 
 
 def launchable(kernel: Any, decorator: str) -> Any:
@@ -57,5 +72,7 @@ def launchable(kernel: Any, decorator: str) -> Any:
         DefinitionError: it is not; names the decorator that was put around it.
     """
     if not hasattr(kernel, "arg_names"):
-        raise DefinitionError(f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function")
+        raise DefinitionError(
+            f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function"
+        )
     return kernel

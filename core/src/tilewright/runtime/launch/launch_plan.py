@@ -18,6 +18,13 @@ class Plan:
 
     __slots__ = ("converters", "kernel", "launcher", "pick", "settled")
 
-    def __init__(self, kernel: CompiledKernel, launcher: Callable[..., None], converters: Sequence[Converter]) -> None:
-        self.kernel, self.launcher, self.converters, self.pick = kernel, launcher, converters, value_picker(converters)
+    def __init__(
+        self, kernel: CompiledKernel, launcher: Callable[..., None], converters: Sequence[Converter]
+    ) -> None:
+        self.kernel, self.launcher, self.converters, self.pick = (
+            kernel,
+            launcher,
+            converters,
+            value_picker(converters),
+        )
         self.settled = True

@@ -39,7 +39,14 @@ class LaunchPolicy:
     #: Constructor of a compiled kernel.
     make_kernel: Callable[..., CompiledKernel] = CompiledKernel
 
-    def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+    def select(
+        self,
+        kernel: KernelDefinition,
+        args: tuple[Any, ...],
+        kinds: tuple[Any, ...],
+        options: Mapping[str, Any],
+        choice: Choice | None,
+    ) -> Selected:
         """Select backend, device, options and specialization of a launch.
 
         See :func:`~tilewright.runtime.compiler.selection.select`.
@@ -85,10 +92,16 @@ class LaunchPolicy:
         """Report the kernel made from ``result`` to compilation listeners."""
         if hooks.compilation_listener is not None:
             hooks.compilation_listener(
-                src=found.specialization, metadata=found.metadata, metadata_group=found.metadata_group, times=found.timings, cache_hit=found.cache_hit
+                src=found.specialization,
+                metadata=found.metadata,
+                metadata_group=found.metadata_group,
+                times=found.timings,
+                cache_hit=found.cache_hit,
             )
 
-    def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
+    def tell_compiled(
+        self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool
+    ) -> None:
         """Report to the kernel's hooks that a selection was compiled."""
         _call_hook(hooks.jit_post_compile, kernel, selected, key, warmup)
 
@@ -97,12 +110,20 @@ class LaunchPolicy:
         return Plan(kernel, kernel.run, converters)
 
 
-def _call_hook(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
+def _call_hook(
+    hook: Callable[..., Any] | None,
+    kernel: KernelDefinition,
+    selected: Selected,
+    key: Any,
+    warmup: bool,
+) -> Any:
     if hook is None:
         return None
     from tilewright.runtime.compiler.specialization_data import hook_facts
 
-    types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
+    types = ", ".join(
+        f"{name}: {type_}" for name, type_ in selected.specialization.signature.items()
+    )
     return hook(
         key=key,
         repr=f"{kernel.__name__}({types})",

@@ -109,7 +109,11 @@ class NativeCalls:
         native_functions = importlib.import_module("tilewright.llvm.native.native_functions")
         native_functions.fill_addresses(code.address("addresses"))
         if self.native is None:
-            self._adopt(native_functions.make_builtin(code.address(self.symbol), self._name, self.bound(), code, keywords=True))
+            self._adopt(
+                native_functions.make_builtin(
+                    code.address(self.symbol), self._name, self.bound(), code, keywords=True
+                )
+            )
         try:
             self.learn(args, keywords)
         except UnsuitedError:
@@ -139,4 +143,12 @@ def _code() -> LoadedObject | None:
     from tilewright.runtime.storage.host_code import load_host_code
 
     objects = native_functions.layout()
-    return None if objects is None else load_host_code("native dispatcher", dispatchers_ir(objects), ("dispatch", "dispatch_tuned", "addresses"))
+    return (
+        None
+        if objects is None
+        else load_host_code(
+            "native dispatcher",
+            dispatchers_ir(objects),
+            ("dispatch", "dispatch_tuned", "addresses"),
+        )
+    )

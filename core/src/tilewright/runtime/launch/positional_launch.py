@@ -45,11 +45,20 @@ def kinds_of(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Any
     parameters: list[FunctionParameter] = specialization.fn.params
     if len(args) != len(parameters):
         names = ", ".join(parameter.name for parameter in parameters)
-        raise LaunchError(f"{specialization.fn.__name__} takes {len(parameters)} arguments ({names}), not {len(args)}")
-    return tuple([constant_key(value) if parameter.is_constexpr else SPECIALIZE[type(value)](value) for parameter, value in zip(parameters, args, strict=True)])
+        raise LaunchError(
+            f"{specialization.fn.__name__} takes {len(parameters)} arguments ({names}), not {len(args)}"
+        )
+    return tuple(
+        [
+            constant_key(value) if parameter.is_constexpr else SPECIALIZE[type(value)](value)
+            for parameter, value in zip(parameters, args, strict=True)
+        ]
+    )
 
 
-def converters_of(specialization: Specialization, device: Device, kinds: tuple[Any, ...], args: tuple[Any, ...]) -> list[Converter]:
+def converters_of(
+    specialization: Specialization, device: Device, kinds: tuple[Any, ...], args: tuple[Any, ...]
+) -> list[Converter]:
     """Return the positions and conversions of the runtime values for arguments of these kinds.
 
     Raises:
@@ -58,7 +67,14 @@ def converters_of(specialization: Specialization, device: Device, kinds: tuple[A
     check = _ArgumentCheck(specialization, device)
     for parameter, kind, value in zip(specialization.fn.params, kinds, args, strict=True):
         pointer = parameter.annotation_type.startswith("*")
-        check.entry((parameter.num,), parameter.name, specialization.signature[parameter.name], kind, value, pointer)
+        check.entry(
+            (parameter.num,),
+            parameter.name,
+            specialization.signature[parameter.name],
+            kind,
+            value,
+            pointer,
+        )
     return check.converters
 
 
@@ -67,7 +83,15 @@ class _ArgumentCheck:
         self.specialization, self.device = specialization, device
         self.converters: list[Converter] = []
 
-    def entry(self, path: tuple[int, ...], name: str, type_: Any, kind: Any, value: Any, any_element: bool = False) -> None:
+    def entry(
+        self,
+        path: tuple[int, ...],
+        name: str,
+        type_: Any,
+        kind: Any,
+        value: Any,
+        any_element: bool = False,
+    ) -> None:
         """Check one argument, or one item of a tuple.
 
         ``any_element``: the parameter's annotation fixes the element type, whatever the array's is.
@@ -76,7 +100,9 @@ class _ArgumentCheck:
             if not isinstance(value, tuple) or len(value) != len(type_):
                 raise self._refuse(name, f"a tuple of {len(type_)}", kind, value)
             for number, item in enumerate(value):
-                self.entry((*path, number), f"{name}.{number}", type_[number], kind[number + 1], item)
+                self.entry(
+                    (*path, number), f"{name}.{number}", type_[number], kind[number + 1], item
+                )
             return
         if type_ == "constexpr":
             compiled = self.specialization.constants.get(name)
@@ -85,12 +111,18 @@ class _ArgumentCheck:
             return
         divisible = True
         if isinstance(kind, ArrayKind):
-            fits = type_.startswith("*") and (any_element or type_.removeprefix("*").removeprefix("k") == kind.dtype)
+            fits = type_.startswith("*") and (
+                any_element or type_.removeprefix("*").removeprefix("k") == kind.dtype
+            )
             place, convert, divisible = kind.device, kind.convert, kind.divisible
         elif isinstance(kind, DescriptorKind):
             fits, place, convert = type_ == kind.type, kind.base.device, None
         elif isinstance(kind, ScalarKind):
-            fits, place, convert = _fits(type_, kind, value), (self.device.kind, self.device.index), kind.convert
+            fits, place, convert = (
+                _fits(type_, kind, value),
+                (self.device.kind, self.device.index),
+                kind.convert,
+            )
             divisible = kind.divisible
             if type_.startswith(_FLOATS):
                 convert = None if type(value) is float else float
@@ -100,11 +132,17 @@ class _ArgumentCheck:
             raise self._refuse(name, type_, kind, value)
         if not fits:
             raise self._refuse(name, type_, kind, value)
-        why = "" if place is None else why_unreachable(registry().get(self.device.backend), self.device, place)
+        why = (
+            ""
+            if place is None
+            else why_unreachable(registry().get(self.device.backend), self.device, place)
+        )
         if place is None or why:
             where = "has no memory" if place is None else f"lies on {place[0]}:{place[1]}"
             away = f", which cannot access that memory ({why})" if why else ""
-            raise ArgumentError(f"{self._kernel}: argument {name!r} {where}, and this kernel was compiled for {self.device.kind}:{self.device.index}{away}")
+            raise ArgumentError(
+                f"{self._kernel}: argument {name!r} {where}, and this kernel was compiled for {self.device.kind}:{self.device.index}{away}"
+            )
         wanted = self.specialization.attributes.get(name, {}).get("divisibility", 1)
         if wanted > 1 and not divisible:
             what = "the address" if type_.startswith("*") else "the value"
@@ -119,7 +157,13 @@ class _ArgumentCheck:
         return self.specialization.fn.__name__
 
     def _refuse(self, name: str, wanted: str, kind: Any, value: Any) -> ArgumentError:
-        given = f"*{kind.dtype}" if isinstance(kind, ArrayKind) else kind.type if isinstance(kind, DescriptorKind) else f"{value!r:.100}"
+        given = (
+            f"*{kind.dtype}"
+            if isinstance(kind, ArrayKind)
+            else kind.type
+            if isinstance(kind, DescriptorKind)
+            else f"{value!r:.100}"
+        )
         return ArgumentError(
             f"{self._kernel}: argument {name!r} is {given}, and this kernel was compiled for {wanted}; launch the kernel itself, "
             f"{self._kernel}[grid](...), which compiles what is missing"

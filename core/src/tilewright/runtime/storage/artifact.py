@@ -76,7 +76,10 @@ def pack(artifact: Artifact) -> bytes:
 
 def parameters_as_data(parameters: Sequence[Parameter]) -> list[list[Any]]:
     """Convert a launcher's parameters to JSON data."""
-    return [[parameter.name, parameter.type, parameter.divisibility, parameter.stored] for parameter in parameters]
+    return [
+        [parameter.name, parameter.type, parameter.divisibility, parameter.stored]
+        for parameter in parameters
+    ]
 
 
 def parameters_of_data(data: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
@@ -85,7 +88,9 @@ def parameters_of_data(data: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
     Raises:
         TypeError, ValueError: it is none of that.
     """
-    return tuple(Parameter(name, type_, divisibility, stored) for name, type_, divisibility, stored in data)
+    return tuple(
+        Parameter(name, type_, divisibility, stored) for name, type_, divisibility, stored in data
+    )
 
 
 def unpack(data: bytes, key: str | None = None) -> Artifact:
@@ -114,9 +119,16 @@ def unpack(data: bytes, key: str | None = None) -> Artifact:
         parameters = parameters_of_data(header["parameters"])
         if not isinstance(header["key"], str):
             raise TypeError("the key is no text")
-        found = Artifact(header["key"], CodeObject(header["name"], blobs[0], stages, header["metadata"]), parameters, header["timings"])
+        found = Artifact(
+            header["key"],
+            CodeObject(header["name"], blobs[0], stages, header["metadata"]),
+            parameters,
+            header["timings"],
+        )
     except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedArtifactError(f"its header cannot be read ({type(error).__name__}: {error})") from None
+        raise DamagedArtifactError(
+            f"its header cannot be read ({type(error).__name__}: {error})"
+        ) from None
     if key is not None and found.key != key:
         raise DamagedArtifactError("it is the kernel of another key")
     return found

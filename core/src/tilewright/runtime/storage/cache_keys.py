@@ -15,7 +15,14 @@ from tilewright.ir import IR_VERSION
 from tilewright.plugins.registry import Backend
 from tilewright.plugins.versions import digest, distribution_version
 
-__all__ = ["UnstableError", "backend_version", "core_version", "digest", "libraries_text", "stable_text"]
+__all__ = [
+    "UnstableError",
+    "backend_version",
+    "core_version",
+    "digest",
+    "libraries_text",
+    "stable_text",
+]
 
 
 class UnstableError(Exception):
@@ -65,7 +72,9 @@ def stable_text(value: Any) -> str:
 
 def _text_is_the_value(value: Any) -> bool:
     """Return whether a value is an element type, which its text identifies completely."""
-    return type(value).__name__ in ("dtype", "pointer_type", "block_type") or any(base.__module__ in ("numpy",) for base in type(value).__mro__)
+    return type(value).__name__ in ("dtype", "pointer_type", "block_type") or any(
+        base.__module__ in ("numpy",) for base in type(value).__mro__
+    )
 
 
 @functools.cache
@@ -88,7 +97,12 @@ def libraries_text(given: Any) -> str:
     """
     pairs = given.items() if isinstance(given, Mapping) else given or ()
     try:
-        return " ".join(sorted(f"{name}={hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for name, path in pairs))
+        return " ".join(
+            sorted(
+                f"{name}={hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+                for name, path in pairs
+            )
+        )
     except (OSError, TypeError, ValueError):
         return "unreadable"
 

@@ -80,7 +80,11 @@ class DiskCache:
         """Return the artifact of a key, or None; ``name`` is the kernel's, for the log."""
         found = self._found(key)
         if logs.CACHE.on():
-            where = f"in {self.directory}, {key[:16]}" if self.cap > 0 else "in the disk cache, which is off"
+            where = (
+                f"in {self.directory}, {key[:16]}"
+                if self.cap > 0
+                else "in the disk cache, which is off"
+            )
             logs.CACHE.tell(f"{name or 'a kernel'}: {'' if found is not None else 'not '}{where}")
         return found
 
@@ -91,7 +95,10 @@ class DiskCache:
         try:
             data = private_folder.read(path, self.cap)
         except private_folder.UntrustedError as error:
-            self._warn("entry trust", f"an entry of the kernel cache is not used, and the kernel is compiled anew: {error}")
+            self._warn(
+                "entry trust",
+                f"an entry of the kernel cache is not used, and the kernel is compiled anew: {error}",
+            )
             return None
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -102,7 +109,9 @@ class DiskCache:
             self._remove_damaged(path, "it is larger than a kernel can be")
             return None
         except OSError as error:
-            self._warn("read", f"the kernel cache cannot be read ({error}); kernels are compiled anew")
+            self._warn(
+                "read", f"the kernel cache cannot be read ({error}); kernels are compiled anew"
+            )
             return None
         try:
             found = unpack(data, key)
@@ -157,7 +166,13 @@ class DiskCache:
 
     def info(self) -> CacheInfo:
         sizes = [status.st_size for _, status in self._entries()]
-        return CacheInfo(str(self.directory), len(sizes), sum(sizes), self.cap, not private_folder.distrust(self.directory) and self.probe())
+        return CacheInfo(
+            str(self.directory),
+            len(sizes),
+            sum(sizes),
+            self.cap,
+            not private_folder.distrust(self.directory) and self.probe(),
+        )
 
     def _trusted(self) -> bool:
         """Return whether entries are trusted; a positive answer is cached for this process."""
@@ -185,7 +200,11 @@ class DiskCache:
         """
         now = time.time()
         try:
-            folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir(follow_symlinks=False) and self._is_folder(entry.name)]
+            folders = [
+                entry.path
+                for entry in os.scandir(self.directory)
+                if entry.is_dir(follow_symlinks=False) and self._is_folder(entry.name)
+            ]
         except OSError:
             return
         for folder in folders:
@@ -291,5 +310,7 @@ def disk_cache() -> DiskCache:
     key = (str(directory), cap, set_above)
     found = _caches.get(key)
     if found is None:
-        found = _caches.setdefault(key, cache_of_setting(directory, cap) if set_above else DiskCache(directory, cap))
+        found = _caches.setdefault(
+            key, cache_of_setting(directory, cap) if set_above else DiskCache(directory, cap)
+        )
     return found

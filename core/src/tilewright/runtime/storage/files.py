@@ -30,7 +30,9 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{secrets.token_hex(8)}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+    handle = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode
+    )
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -54,7 +56,12 @@ class TooLargeError(OSError):
     """A file is larger than its contents can legitimately be."""
 
 
-def read_whole(path: Path, limit: int, folder: int | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
+def read_whole(
+    path: Path,
+    limit: int,
+    folder: int | None = None,
+    check: Callable[[os.stat_result], None] | None = None,
+) -> bytes:
     """Read a regular file; never blocks, whatever lies at the path.
 
     Args:
@@ -80,7 +87,9 @@ def read_whole(path: Path, limit: int, folder: int | None = None, check: Callabl
         with os.fdopen(handle, "rb", closefd=False) as file:
             data = file.read(limit + 1) if found.st_size <= limit else b""
         if found.st_size > limit or len(data) > limit:  # it may grow while it is read
-            raise TooLargeError(f"{path} has {max(found.st_size, len(data))} bytes, {limit} at most belong there")
+            raise TooLargeError(
+                f"{path} has {max(found.st_size, len(data))} bytes, {limit} at most belong there"
+            )
         return data
     finally:
         os.close(handle)
@@ -107,7 +116,8 @@ def warn_user(message: str) -> None:
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and (
-        frame.f_code.co_filename.startswith((_OURS, contextlib.__file__, "<launcher of ")) or frame.f_globals.get("__name__", "").startswith("tilewright_")
+        frame.f_code.co_filename.startswith((_OURS, contextlib.__file__, "<launcher of "))
+        or frame.f_globals.get("__name__", "").startswith("tilewright_")
     ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)

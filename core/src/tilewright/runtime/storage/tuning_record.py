@@ -61,7 +61,15 @@ def parse(data: Mapping[str, Any]) -> Record:
         record = Record(**data)
     except TypeError as error:
         raise ValueError(f"this is no tuning record: {error}") from None
-    texts = (record.kernel, record.source, record.key, record.device, record.target, record.space, record.best)
+    texts = (
+        record.kernel,
+        record.source,
+        record.key,
+        record.device,
+        record.target,
+        record.space,
+        record.best,
+    )
     if (
         record.version != VERSION
         or not isinstance(record.complete, bool)
@@ -69,6 +77,11 @@ def parse(data: Mapping[str, Any]) -> Record:
         or not isinstance(record.timings, dict)
     ):
         raise ValueError("this is no tuning record of a version that is understood")
-    if not all(isinstance(times, list) and len(times) == 3 and all(isinstance(time, int | float) for time in times) for times in record.timings.values()):
+    if not all(
+        isinstance(times, list)
+        and len(times) == 3
+        and all(isinstance(time, int | float) for time in times)
+        for times in record.timings.values()
+    ):
         raise ValueError("the timings of a tuning record are three numbers for each configuration")
     return record

@@ -15,7 +15,16 @@ from functools import partial
 from typing import Any
 
 from tilewright.environment import flag
-from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
+from tilewright.errors import (
+    AutotunerError,
+    CompileTimeAssertionFailure,
+    LaunchError,
+    LoweringError,
+    OutOfResources,
+    TuningArgumentError,
+    similar,
+    with_help,
+)
 from tilewright.runtime import tuning_records
 from tilewright.runtime.arguments.array_copies import clone, copy_into, set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
@@ -115,12 +124,21 @@ class Autotuner(KernelInterface):
         self.keys = list(key)
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
-        for label, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
+        for label, names in (
+            ("key", self.keys),
+            ("reset_to_zero", self.reset_to_zero),
+            ("restore_value", self.restore_value),
+        ):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
                 message = f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
-                raise TuningArgumentError(with_help(message, similar(unknown[0], self.arg_names, shortened=True)))
-        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+                raise TuningArgumentError(
+                    with_help(message, similar(unknown[0], self.arg_names, shortened=True))
+                )
+        self.user_defined_pre_hook, self.user_defined_post_hook = (
+            pre_hook is not None,
+            post_hook is not None,
+        )
         self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
         self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
         self._restored: dict[str, Any] = {}
@@ -135,7 +153,9 @@ class Autotuner(KernelInterface):
         self._given_bench = do_bench
         self.cache_results = cache_results
         self.executor, self.time_limit = executor, time_limit
-        self.budget = None if budget is None else tuning_records.check_budget(budget, "budget of autotune")
+        self.budget = (
+            None if budget is None else tuning_records.check_budget(budget, "budget of autotune")
+        )
         self.mode = None if mode is None else tuning_records.check_mode(mode, "mode of autotune")
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
@@ -157,7 +177,11 @@ class Autotuner(KernelInterface):
         _tuners.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_tuning_lock", "_of_thread", "_dispatcher")}
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("_tuning_lock", "_of_thread", "_dispatcher")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -181,7 +205,11 @@ class Autotuner(KernelInterface):
         if kind.run is not kind._own_run or "run" in self.__dict__:
             return partial(self.run, grid=grid, warmup=False)
         dispatcher = self._dispatcher
-        return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
+        return (
+            dispatcher.launcher(grid)
+            if dispatcher.native is None
+            else partial(dispatcher.native, grid)
+        )
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch the best configuration, tuning first where the tuning key is new.
@@ -193,7 +221,10 @@ class Autotuner(KernelInterface):
         if not warmup:
             return self._dispatcher.start(grid, *args, **kwargs)
         with self._arguments(args):
-            return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
+            return [
+                self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
+                for config in self._pruned(self.configs, kwargs)
+            ]
 
     _own_run = run
 
@@ -231,7 +262,9 @@ class Autotuner(KernelInterface):
             key = self.tuning_key({**self.nargs, **kwargs})
             found = self.cache.get(key)
         except TypeError:
-            raise tuning_keys.unhashable(self.__name__, self.keys, {**self.nargs, **kwargs}) from None
+            raise tuning_keys.unhashable(
+                self.__name__, self.keys, {**self.nargs, **kwargs}
+            ) from None
         if found is None:
             with self._tuning_lock:
                 found = self.cache.get(key)
@@ -253,7 +286,9 @@ class Autotuner(KernelInterface):
 
     # -- tuning
 
-    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Report | None]:
+    def _tune(
+        self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> tuple[Config, _Report | None]:
         """Find the best configuration, and the report of the tuning if there was one."""
         started = time.perf_counter()
         named_backend = kwargs.get("backend") if "backend" not in self.arg_names else None
@@ -265,46 +300,83 @@ class Autotuner(KernelInterface):
         )
         configs = self.configs
         if not self._given_configs:  # the backend's proposals, if it has any
-            configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
+            configs = (
+                proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs))
+                or configs
+            )
         mode = self.mode or tuning_records.mode()
         budget = self.budget if self.budget is not None else tuning_records.budget()
         wanted = self._record_identity(key, kwargs, configs, place)
         recorded = (
             None
             if mode in ("refresh", "memory", "model") or wanted is None
-            else tuning_records.find(wanted.identity, own=mode != "deterministic" and self.cache_results is not False, source_file=self._source_file())
+            else tuning_records.find(
+                wanted.identity,
+                own=mode != "deterministic" and self.cache_results is not False,
+                source_file=self._source_file(),
+            )
         )
-        by_text = {config_text(config): config for config in configs} if recorded is not None else {}
-        if recorded is not None and recorded.best in by_text and (recorded.complete or budget is not None or mode != "on"):
+        by_text = (
+            {config_text(config): config for config in configs} if recorded is not None else {}
+        )
+        if (
+            recorded is not None
+            and recorded.best in by_text
+            and (recorded.complete or budget is not None or mode != "on")
+        ):
             best = by_text[recorded.best]
-            self.configs_timings = {by_text[text]: list(times) for text, times in recorded.timings.items() if text in by_text}
+            self.configs_timings = {
+                by_text[text]: list(times)
+                for text, times in recorded.timings.items()
+                if text in by_text
+            }
             return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
         if len(candidates) == 1 and self._given_configs and not self.measures_one:
-            log_choice(self.__name__, key[: len(self.keys)], candidates[0], f"the only one of {len(configs)} that pruning left")
+            log_choice(
+                self.__name__,
+                key[: len(self.keys)],
+                candidates[0],
+                f"the only one of {len(configs)} that pruning left",
+            )
             return candidates[0], None
         self.failures = []
         trials = self._trials(candidates, args, grid, kwargs)
         if mode in ("off", "deterministic", "model"):
             best = self._estimated(trials, place, grid, kwargs)[0].config
-            log_choice(self.__name__, key[: len(self.keys)], best, f"estimated, for the mode of tuning is {mode}")
+            log_choice(
+                self.__name__,
+                key[: len(self.keys)],
+                best,
+                f"estimated, for the mode of tuning is {mode}",
+            )
             return best, None
         deadline = None if budget is None else started + budget
-        measurement = Measurement(self, self._ordered(trials, place, grid, kwargs), place, kwargs, deadline)
+        measurement = Measurement(
+            self, self._ordered(trials, place, grid, kwargs), place, kwargs, deadline
+        )
         measurement.run(args, grid)
         timings = measurement.timings
         best = min(timings, key=lambda config: timings[config][0], default=configs[0])
         if not timings or math.isinf(timings[best][0]):
             why = self._failure_text() or "do_bench measured no finite time"
-            raise AutotunerError(f"no configuration of {self.__name__} works: {why}") from (self.failures[-1][1] if self.failures else None)
+            raise AutotunerError(f"no configuration of {self.__name__} works: {why}") from (
+                self.failures[-1][1] if self.failures else None
+            )
         self.configs_timings = timings
         assert self.nargs is not None
         self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
         self.bench_time = time.perf_counter() - started
         self.record = None
         if wanted is not None:
-            finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
-            self.record = Record(self.__name__, *wanted, config_text(best), finite, measurement.is_complete)
+            finite = {
+                config_text(config): list(times)
+                for config, times in timings.items()
+                if math.isfinite(times[0])
+            }
+            self.record = Record(
+                self.__name__, *wanted, config_text(best), finite, measurement.is_complete
+            )
             if mode != "memory" and self.cache_results is not False:
                 tuning_records.keep(self.record)
         return best, (self.bench_time, False, timings)
@@ -314,9 +386,21 @@ class Autotuner(KernelInterface):
         code = getattr(getattr(self.base_kernel, "fn", None), "__code__", None)
         return None if code is None else code.co_filename
 
-    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: TuningTarget) -> tuning_keys.RecordKey | None:
+    def _record_identity(
+        self,
+        key: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        configs: Sequence[Config],
+        place: TuningTarget,
+    ) -> tuning_keys.RecordKey | None:
         """Return the key of the tuning's record; None where no record is stored."""
-        return tuning_keys.record_key(self.base_kernel, key[: len(self.keys)], {**(self.nargs or {}), **kwargs}, configs, place)
+        return tuning_keys.record_key(
+            self.base_kernel,
+            key[: len(self.keys)],
+            {**(self.nargs or {}), **kwargs},
+            configs,
+            place,
+        )
 
     def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
         """Apply ``prune_configs_by`` to the configurations.
@@ -325,9 +409,13 @@ class Autotuner(KernelInterface):
             AutotunerError: it leaves none.
         """
         assert self.nargs is not None
-        return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(configs, self.nargs, kwargs)
+        return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(
+            configs, self.nargs, kwargs
+        )
 
-    def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+    def _trials(
+        self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> list[parallel_compile.Trial]:
         """Pair the configurations with their kernels; record unlaunchable ones as failures."""
         for config in configs:
             self._refuse_conflicts(config, kwargs)
@@ -356,11 +444,23 @@ class Autotuner(KernelInterface):
             raise error
         self.failures.append((config, error))
 
-    def _ordered(self, found: list[parallel_compile.Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+    def _ordered(
+        self,
+        found: list[parallel_compile.Trial],
+        place: TuningTarget,
+        grid: Any,
+        kwargs: dict[str, Any],
+    ) -> list[parallel_compile.Trial]:
         """Order the trials to measure, the most promising first."""
         return self._estimated(found, place, grid, kwargs)
 
-    def _estimated(self, found: list[parallel_compile.Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+    def _estimated(
+        self,
+        found: list[parallel_compile.Trial],
+        place: TuningTarget,
+        grid: Any,
+        kwargs: dict[str, Any],
+    ) -> list[parallel_compile.Trial]:
         """Prune the trials by the backend and order them by its estimate, cheapest first.
 
         Raises:
@@ -371,8 +471,13 @@ class Autotuner(KernelInterface):
         broken = [config for config, _ in self.failures]
         by_config = {trial.config: trial for trial in found if trial.config not in broken}
         if not by_config:
-            raise AutotunerError(f"no configuration of {self.__name__} works: {self._failure_text()}") from (self.failures[-1][1] if self.failures else None)
-        return [by_config[config] for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)]
+            raise AutotunerError(
+                f"no configuration of {self.__name__} works: {self._failure_text()}"
+            ) from (self.failures[-1][1] if self.failures else None)
+        return [
+            by_config[config]
+            for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)
+        ]
 
     def _skipped(self) -> tuple[type[Exception], ...]:
         """Return the errors that disqualify a trial.
@@ -393,7 +498,14 @@ class Autotuner(KernelInterface):
         """Return whether successive elimination applies; not with the caller's ``do_bench``."""
         return self._given_bench is None
 
-    def _measured(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
+    def _measured(
+        self,
+        args: tuple[Any, ...],
+        grid: Any,
+        config: Config,
+        kwargs: dict[str, Any],
+        clock: Callable[[Callable[[], None]], Any],
+    ) -> list[float]:
         """Measure a configuration by ``clock``: [median, 20 %, 80 % quantile] in ms.
 
         The times are infinite where the configuration fails.
@@ -429,23 +541,43 @@ class Autotuner(KernelInterface):
             return self._given_bench
         from tilewright.runtime.devices.timing import do_bench
 
-        chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
+        chosen: dict[str, Any] = {
+            name: value
+            for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps))
+            if value is not None
+        }
         return partial(do_bench, time_limit=self.time_limit, **chosen)
 
     def _failure_text(self) -> str:
-        return "; ".join(f"[{config}] {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}" for config, error in self.failures)
+        return "; ".join(
+            f"[{config}] {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            for config, error in self.failures
+        )
 
     def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
         self.bench_time = seconds
         if not cache_hit:
             log_timings(self.__name__, self.configs_timings)
-        why = "recorded before" if cache_hit else f"the best of {len(self.configs_timings)}, measured in {seconds:.3g} s"
+        why = (
+            "recorded before"
+            if cache_hit
+            else f"the best of {len(self.configs_timings)}, measured in {seconds:.3g} s"
+        )
         log_choice(self.__name__, key[: len(self.keys)], best, why)
         if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
             how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
-            print(f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};")
+            print(
+                f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};"
+            )
         if hooks.autotuning_listener is not None:
-            hooks.autotuning_listener(fn=self, key=key, best_config=best, configs_timings=self.configs_timings, bench_time=seconds, cache_hit=cache_hit)
+            hooks.autotuning_listener(
+                fn=self,
+                key=key,
+                best_config=best,
+                configs_timings=self.configs_timings,
+                bench_time=seconds,
+                cache_hit=cache_hit,
+            )
 
     # -- arguments that a trial changes
 
@@ -454,16 +586,24 @@ class Autotuner(KernelInterface):
             if arguments.get(name) is not None:
                 set_to_zero(arguments[name])
         if not reset_only:
-            self._restored = {name: clone(arguments[name]) for name in self.restore_value if arguments.get(name) is not None}
+            self._restored = {
+                name: clone(arguments[name])
+                for name in self.restore_value
+                if arguments.get(name) is not None
+            }
 
-    def _restore_arguments(self, arguments: Mapping[str, Any], exception: Exception | None = None) -> None:
+    def _restore_arguments(
+        self, arguments: Mapping[str, Any], exception: Exception | None = None
+    ) -> None:
         for name, saved in self._restored.items():
             copy_into(arguments[name], saved)
         self._restored = {}
 
 
 def _holds_descriptor(value: Any) -> bool:
-    return isinstance(value, TensorDescriptor) or (isinstance(value, tuple) and any(map(_holds_descriptor, value)))
+    return isinstance(value, TensorDescriptor) or (
+        isinstance(value, tuple) and any(map(_holds_descriptor, value))
+    )
 
 
 def autotune(

@@ -44,13 +44,23 @@ class Pruning(NamedTuple):
         given = dict(given or {})
         unknown = sorted(given.keys() - set(cls._fields))
         if unknown:
-            raise TuningArgumentError(f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}")
+            raise TuningArgumentError(
+                f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}"
+            )
         found = cls(**given)
-        if isinstance(found.top_k, bool) or not isinstance(found.top_k, int | float) or found.top_k <= 0:
-            raise TuningArgumentError(f"top_k must be a count, or a part above 0 and up to 1.0, not {found.top_k!r}")
+        if (
+            isinstance(found.top_k, bool)
+            or not isinstance(found.top_k, int | float)
+            or found.top_k <= 0
+        ):
+            raise TuningArgumentError(
+                f"top_k must be a count, or a part above 0 and up to 1.0, not {found.top_k!r}"
+            )
         return found
 
-    def apply(self, configs: Sequence[Config], named: Mapping[str, Any], keywords: Mapping[str, Any]) -> list[Config]:
+    def apply(
+        self, configs: Sequence[Config], named: Mapping[str, Any], keywords: Mapping[str, Any]
+    ) -> list[Config]:
         """Prune the configurations for a launch with arguments ``named`` and ``keywords``.
 
         Raises:
@@ -59,15 +69,29 @@ class Pruning(NamedTuple):
         """
         found = list(configs)
         if self.early_config_prune is not None:
-            found = check_configs(self.early_config_prune(found, named, **keywords), "the result of early_config_prune")
+            found = check_configs(
+                self.early_config_prune(found, named, **keywords),
+                "the result of early_config_prune",
+            )
             if not found:
-                raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
+                raise AutotunerError(
+                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
+                )
         if self.perf_model is not None:
-            count = int(len(found) * self.top_k) if isinstance(self.top_k, float) and self.top_k <= 1.0 else int(self.top_k)
+            count = (
+                int(len(found) * self.top_k)
+                if isinstance(self.top_k, float) and self.top_k <= 1.0
+                else int(self.top_k)
+            )
             if len(found) > count:
-                estimates = {config: self.perf_model(**{**named, **keywords, **config.all_kwargs()}) for config in found}
+                estimates = {
+                    config: self.perf_model(**{**named, **keywords, **config.all_kwargs()})
+                    for config in found
+                }
                 if not all(isinstance(estimate, SupportsFloat) for estimate in estimates.values()):
-                    raise TypeError(f"perf_model must return numbers, and it returned {', '.join(map(repr, estimates.values()))}")
+                    raise TypeError(
+                        f"perf_model must return numbers, and it returned {', '.join(map(repr, estimates.values()))}"
+                    )
                 found = sorted(found, key=lambda config: float(estimates[config]))[: max(count, 1)]
         return found
 
@@ -88,12 +112,18 @@ def proposed(place: TuningTarget, warmup: Callable[[], Any]) -> list[Config]:
 
     def ask() -> list[Config]:
         space = _asked(place.backend, "tilewright_tuning_space", module=module, target=place.target)
-        if space is not None and (not isinstance(space, Sequence) or not all(isinstance(one, Mapping) for one in space)):
+        if space is not None and (
+            not isinstance(space, Sequence) or not all(isinstance(one, Mapping) for one in space)
+        ):
             raise _BadAdviceError(f"must give a sequence of option sets, not {space!r:.200}")
         configs = []
         for options in space or ():
             rest = dict(options)
-            own = {name: rest.pop(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in rest}
+            own = {
+                name: rest.pop(name)
+                for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")
+                if name in rest
+            }
             configs.append(Config(rest, **own))
         return configs
 
@@ -101,7 +131,11 @@ def proposed(place: TuningTarget, warmup: Callable[[], Any]) -> list[Config]:
 
 
 def works_of(
-    trials: Sequence[Trial], place: TuningTarget, arguments: Mapping[str, Any], grid: Any, on_error: Callable[[Config, Exception], None]
+    trials: Sequence[Trial],
+    place: TuningTarget,
+    arguments: Mapping[str, Any],
+    grid: Any,
+    on_error: Callable[[Config, Exception], None],
 ) -> dict[Config, Work]:
     """Count the work of a launch in each configuration, for the backend's estimates.
 
@@ -111,7 +145,10 @@ def works_of(
         on_error: called with each configuration whose source breaks a rule of the language.
     """
     found: dict[Config, Work] = {}
-    if not (place.backend.takes("tilewright_prune", "works") or place.backend.takes("tilewright_cost", "work")):
+    if not (
+        place.backend.takes("tilewright_prune", "works")
+        or place.backend.takes("tilewright_cost", "work")
+    ):
         return found
     for trial in trials:
         named = {**arguments, **trial.config.all_kwargs()}
@@ -121,7 +158,9 @@ def works_of(
             except Exception as error:
                 on_error(trial.config, error)
                 continue
-            found[trial.config] = work_of(module, named, wanted.selection.specialization.options, partial(_sizes, grid, named))
+            found[trial.config] = work_of(
+                module, named, wanted.selection.specialization.options, partial(_sizes, grid, named)
+            )
     return found
 
 
@@ -133,7 +172,13 @@ def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | No
         return None
 
 
-def backend_pruned(kernel: str, configs: list[Config], place: TuningTarget, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+def backend_pruned(
+    kernel: str,
+    configs: list[Config],
+    place: TuningTarget,
+    arguments: Mapping[str, Any],
+    works: Mapping[Config, Work],
+) -> list[Config]:
     """Prune configurations by the backend, and order them by its estimate, cheapest first.
 
     A backend that fails at either is skipped, with a warning that names it: tuning goes on without
@@ -143,9 +188,21 @@ def backend_pruned(kernel: str, configs: list[Config], place: TuningTarget, argu
         AutotunerError: it rules out all of them.
     """
     backend = place.backend
-    configs = _advised(backend, "tilewright_prune", "no configuration is ruled out", lambda: _kept(kernel, configs, place, arguments, works), configs)
+    configs = _advised(
+        backend,
+        "tilewright_prune",
+        "no configuration is ruled out",
+        lambda: _kept(kernel, configs, place, arguments, works),
+        configs,
+    )
     if len(configs) > 1:
-        configs = _advised(backend, "tilewright_cost", "configurations stay in their order", lambda: _cheapest_first(configs, place, arguments, works), configs)
+        configs = _advised(
+            backend,
+            "tilewright_cost",
+            "configurations stay in their order",
+            lambda: _cheapest_first(configs, place, arguments, works),
+            configs,
+        )
     return configs
 
 
@@ -153,7 +210,13 @@ class _BadAdviceError(Exception):
     """A hook returned an invalid answer, which the message describes."""
 
 
-def _advised(backend: Backend, hook: str, instead: str, ask: Callable[[], list[Config]], otherwise: list[Config]) -> list[Config]:
+def _advised(
+    backend: Backend,
+    hook: str,
+    instead: str,
+    ask: Callable[[], list[Config]],
+    otherwise: list[Config],
+) -> list[Config]:
     """Return the result of ``ask``, which calls an optional hook; ``otherwise`` if the hook fails.
 
     A failure warns with the backend's name and the consequence ``instead``.
@@ -163,42 +226,83 @@ def _advised(backend: Backend, hook: str, instead: str, ask: Callable[[], list[C
     except AutotunerError:
         raise
     except _BadAdviceError as error:
-        warn_user(f"{hook} of backend {backend.name!r} ({backend.distribution}) {error}: {instead}. This is a defect of the backend: report it to its authors.")
+        warn_user(
+            f"{hook} of backend {backend.name!r} ({backend.distribution}) {error}: {instead}. This is a defect of the backend: report it to its authors."
+        )
     except TilewrightError as error:
-        warn_user(f"{hook} of backend {backend.name!r} ({backend.distribution}) failed: {instead}. {error}")
+        warn_user(
+            f"{hook} of backend {backend.name!r} ({backend.distribution}) failed: {instead}. {error}"
+        )
     return otherwise
 
 
-def _kept(kernel: str, configs: list[Config], place: TuningTarget, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+def _kept(
+    kernel: str,
+    configs: list[Config],
+    place: TuningTarget,
+    arguments: Mapping[str, Any],
+    works: Mapping[Config, Work],
+) -> list[Config]:
     """Return the configurations that the backend's pruning leaves."""
     if not place.backend.implements("tilewright_prune"):
         return configs
     offered = [config.all_kwargs() for config in configs]
     of_each = [works.get(config) for config in configs]
-    kept = _asked(place.backend, "tilewright_prune", configurations=[dict(one) for one in offered], target=place.target, arguments=arguments, works=of_each)
+    kept = _asked(
+        place.backend,
+        "tilewright_prune",
+        configurations=[dict(one) for one in offered],
+        target=place.target,
+        arguments=arguments,
+        works=of_each,
+    )
     if kept is None:
         return configs
     if not isinstance(kept, Sequence) or not all(isinstance(one, Mapping) for one in kept):
-        raise _BadAdviceError(f"must give a sequence of the configurations it was offered, not {kept!r:.200}")
+        raise _BadAdviceError(
+            f"must give a sequence of the configurations it was offered, not {kept!r:.200}"
+        )
     invented = [dict(one) for one in kept if dict(one) not in offered]
     if invented:
         raise _BadAdviceError(f"gave a configuration that it was not offered, {invented[0]}")
-    left = [config for config, options in zip(configs, offered, strict=True) if any(options == dict(one) for one in kept)]
+    left = [
+        config
+        for config, options in zip(configs, offered, strict=True)
+        if any(options == dict(one) for one in kept)
+    ]
     if not left:
-        raise AutotunerError(f"no configuration of {kernel} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}")
+        raise AutotunerError(
+            f"no configuration of {kernel} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}"
+        )
     return left
 
 
-def _cheapest_first(configs: list[Config], place: TuningTarget, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+def _cheapest_first(
+    configs: list[Config],
+    place: TuningTarget,
+    arguments: Mapping[str, Any],
+    works: Mapping[Config, Work],
+) -> list[Config]:
     """Sort configurations by the backend's estimates; those without an estimate come last."""
     if not place.backend.implements("tilewright_cost"):
         return configs
     costs = {}
     for config in configs:
         options, work = config.all_kwargs(), works.get(config)
-        cost = _asked(place.backend, "tilewright_cost", configuration=options, target=place.target, arguments=arguments, work=work)
-        if cost is not None and (isinstance(cost, str) or not isinstance(cost, SupportsFloat) or math.isnan(float(cost))):
-            raise _BadAdviceError(f"must give a number that can be compared, or None, and gave {cost!r:.200} for [{config}]")
+        cost = _asked(
+            place.backend,
+            "tilewright_cost",
+            configuration=options,
+            target=place.target,
+            arguments=arguments,
+            work=work,
+        )
+        if cost is not None and (
+            isinstance(cost, str) or not isinstance(cost, SupportsFloat) or math.isnan(float(cost))
+        ):
+            raise _BadAdviceError(
+                f"must give a number that can be compared, or None, and gave {cost!r:.200} for [{config}]"
+            )
         costs[config] = math.inf if cost is None else float(cost)
     return sorted(configs, key=lambda config: costs[config])
 

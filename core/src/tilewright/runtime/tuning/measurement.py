@@ -34,9 +34,18 @@ class Measurement:
         is_complete: whether every trial was measured before the deadline.
     """
 
-    def __init__(self, tuner: Autotuner, found: Sequence[Trial], place: TuningTarget, keywords: dict[str, Any], deadline: float | None) -> None:
+    def __init__(
+        self,
+        tuner: Autotuner,
+        found: Sequence[Trial],
+        place: TuningTarget,
+        keywords: dict[str, Any],
+        deadline: float | None,
+    ) -> None:
         self._tuner, self._found, self._keywords, self._deadline = tuner, found, keywords, deadline
-        self.timings: dict[Config, list[float]] = {config: list(INFINITE) for config, _ in tuner.failures}
+        self.timings: dict[Config, list[float]] = {
+            config: list(INFINITE) for config, _ in tuner.failures
+        }
         self._best: Config | None = None
         self._tried, self._began = 0, 0.0
         self._progress = Progress(tuner.__name__, len(found))
@@ -68,12 +77,20 @@ class Measurement:
                 for config in ready:
                     self._began = time.perf_counter()
                     with self._kept.restored(by_config[config]):
-                        self._add(config, tuner._measured(args, grid, config, self._keywords, self._clock))
-                    if self._deadline is not None and self._best is not None and time.perf_counter() > self._deadline:
+                        self._add(
+                            config, tuner._measured(args, grid, config, self._keywords, self._clock)
+                        )
+                    if (
+                        self._deadline is not None
+                        and self._best is not None
+                        and time.perf_counter() > self._deadline
+                    ):
                         break
         except KeyboardInterrupt as error:
             tried = f"after {self._tried} of {len(self._found)} configurations"
-            error.add_note(f"while {tuner.__name__} was tuned, {tried}; the best so far: {self._best_text() or 'none'}")
+            error.add_note(
+                f"while {tuner.__name__} was tuned, {tried}; the best so far: {self._best_text() or 'none'}"
+            )
             raise
         finally:
             self._progress.end()
@@ -83,11 +100,15 @@ class Measurement:
     def _add(self, config: Config, times: list[float]) -> None:
         self.timings[config] = times
         self._tried += 1
-        if math.isfinite(times[0]) and (self._best is None or times[0] < self.timings[self._best][0]):
+        if math.isfinite(times[0]) and (
+            self._best is None or times[0] < self.timings[self._best][0]
+        ):
             self._best = config
         self._progress.step(self._best_text())
         if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
-            print(f"Autotuning kernel {self._tuner.__name__} with config {config}: {times[0]:.4f} ms")
+            print(
+                f"Autotuning kernel {self._tuner.__name__} with config {config}: {times[0]:.4f} ms"
+            )
 
     def _failed(self, config: Config, error: Exception) -> None:
         self._tuner._failed(self._keywords, config, error)
@@ -103,7 +124,11 @@ class Measurement:
         tuner, best, deadline = self._tuner, self._best, self._deadline
         if self._timer is None:
             return tuner.do_bench(call, quantiles=QUANTILES)
-        chosen = {name: value for name, value in (("warmup", tuner.num_warmups), ("rep", tuner.num_reps)) if value is not None}
+        chosen = {
+            name: value
+            for name, value in (("warmup", tuner.num_warmups), ("rep", tuner.num_reps))
+            if value is not None
+        }
         ends = [] if tuner.time_limit is None else [time.perf_counter() + tuner.time_limit]
         ends += [] if deadline is None or best is None else [deadline]
         return race(
@@ -126,5 +151,7 @@ def three_quantiles(found: Any) -> list[float]:
     """
     times = list(found) if isinstance(found, list | tuple) else [found] * 3
     if len(times) != 3 or not all(isinstance(time_, SupportsFloat) for time_ in times):
-        raise TypeError(f"do_bench must return a number of milliseconds, or one for each of 3 quantiles, not {found!r}")
+        raise TypeError(
+            f"do_bench must return a number of milliseconds, or one for each of 3 quantiles, not {found!r}"
+        )
     return [math.inf if math.isnan(time_) else float(time_) for time_ in times]

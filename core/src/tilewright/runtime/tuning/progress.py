@@ -22,7 +22,9 @@ class Progress:
         self.name, self.total, self.done, self.failed = name, total, 0, 0
         self._begun = time.perf_counter()
         self._shown, self._next = False, self._begun + _FIRST
-        self._on = flag("TILEWRIGHT_PROGRESS", True) and sys.stderr is not None and sys.stderr.isatty()
+        self._on = (
+            flag("TILEWRIGHT_PROGRESS", True) and sys.stderr is not None and sys.stderr.isatty()
+        )
 
     def step(self, best: str, *, failed: bool = False) -> None:
         """Advance by one configuration; ``best`` describes the fastest so far."""

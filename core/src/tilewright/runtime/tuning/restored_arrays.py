@@ -37,7 +37,12 @@ def changed_by(trial: Trial) -> dict[str, bool]:
         stored = stored_arguments(module)
         if not stored:
             continue
-        read = {position for access in accesses_of(module) if access.effects & Effect.READ for position in access.arguments}
+        read = {
+            position
+            for access in accesses_of(module)
+            if access.effects & Effect.READ
+            for position in access.arguments
+        }
         for position in stored:
             # an item of a tuple: all of the tuple
             name = module.kernel.arguments[position].name.partition(".")[0]
@@ -51,7 +56,9 @@ class KeptValues:
     Safe for arrays that share memory: all of them are restored.
     """
 
-    def __init__(self, kernel: str, arguments: Mapping[str, Any], cared_for: Collection[str]) -> None:
+    def __init__(
+        self, kernel: str, arguments: Mapping[str, Any], cared_for: Collection[str]
+    ) -> None:
         """Begin.
 
         Args:
@@ -72,7 +79,9 @@ class KeptValues:
             AutotunerError: an array that the kernel reads and stores to cannot be copied, or there
                 is no memory for its copy.
         """
-        return self._around([array for name, read in changed_by(trial).items() for array in self._kept(name, read)])
+        return self._around(
+            [array for name, read in changed_by(trial).items() for array in self._kept(name, read)]
+        )
 
     @contextlib.contextmanager
     def _around(self, used: list[Any]) -> Iterator[None]:

@@ -123,9 +123,16 @@ def race(
             all_times.append(taken)
             minimum = min(minimum, times[-1])
             total += times[-1]
-            if (best is not None and _is_lost(all_times, best)) or (deadline is not None and time.perf_counter() > deadline) or is_spent():
+            if (
+                (best is not None and _is_lost(all_times, best))
+                or (deadline is not None and time.perf_counter() > deadline)
+                or is_spent()
+            ):
                 return times, True
-            if total >= milliseconds or (len(times) >= 2 * _ROUND and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds):
+            if total >= milliseconds or (
+                len(times) >= 2 * _ROUND
+                and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds
+            ):
                 return times, False
 
     wanted = _REP if rep is None else rep

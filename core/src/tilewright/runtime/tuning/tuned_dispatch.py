@@ -74,7 +74,10 @@ class TunedDispatcher(NativeCalls):
         given = 1 + len(args) + len(keywords)
         if given > MAX_ARGUMENTS or len(args) > len(tuner.arg_names):
             raise UnsuitedError
-        sources = {**dict(zip(tuner.arg_names, range(1, 1 + len(args)), strict=False)), **{name: 1 + len(args) + i for i, name in enumerate(keywords)}}
+        sources = {
+            **dict(zip(tuner.arg_names, range(1, 1 + len(args)), strict=False)),
+            **{name: 1 + len(args) + i for i, name in enumerate(keywords)},
+        }
         named = {**dict(zip(tuner.arg_names, args, strict=False)), **keywords}
         keep: list[Any] = []
         checks = [_check(sources[name], value, keep, self._bases) for name, value in named.items()]
@@ -83,22 +86,39 @@ class TunedDispatcher(NativeCalls):
             config, types, keys = tuner.configs[0], tuner.measures_one, []
         else:
             key = tuner.tuning_key(named)
-            config, types, keys = tuner.cache.get(key), key[-1], [sources.get(name, DEFAULT) for name in tuner.keys]
+            config, types, keys = (
+                tuner.cache.get(key),
+                key[-1],
+                [sources.get(name, DEFAULT) for name in tuner.keys],
+            )
         if type(config) is not Config:
             raise UnsuitedError
         chosen = _chosen(config, args, keywords, tuple(named), sources)
         described = table(given, len(keywords), checks, keys, ())
         choice = backend_choice.current.get()
         for entry in self._entries[0]:
-            if entry[0] == described and entry[2] is types and entry[3] == tuple(keywords) and entry[6] is choice:
+            if (
+                entry[0] == described
+                and entry[2] is types
+                and entry[3] == tuple(keywords)
+                and entry[6] is choice
+            ):
                 entry[1][0] = (*(other for other in entry[1][0] if other[0] is not config), chosen)
                 return
         # only for kernels is ``kernel[grid]`` known to only bind the grid to ``launch_function``
         kernel = type(tuner.fn) if hasattr(type(tuner.fn), "launch_function") else None
-        self.keep((described, [(chosen,)], types, tuple(keywords), kernel, (None,), choice, tuple(keep)))
+        self.keep(
+            (described, [(chosen,)], types, tuple(keywords), kernel, (None,), choice, tuple(keep))
+        )
 
 
-def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], names: tuple[str, ...], sources: Mapping[str, int]) -> tuple[Any, ...]:
+def _chosen(
+    config: Config,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    names: tuple[str, ...],
+    sources: Mapping[str, int],
+) -> tuple[Any, ...]:
     """Return a configuration's additions to calls of one form.
 
     See :data:`tilewright.llvm.native.tuned_dispatch.CHOSEN`.
@@ -123,7 +143,17 @@ def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], 
     hook_names = (*names, *added)
     hook_sources = sources_bytes((*(sources[name] for name in names), *places.values()))
     values = tuple(added.values())
-    return config, settings, known, tuple(merged), sources_bytes(tuple(merged.values())), values, config.pre_hook, hook_names, hook_sources
+    return (
+        config,
+        settings,
+        known,
+        tuple(merged),
+        sources_bytes(tuple(merged.values())),
+        values,
+        config.pre_hook,
+        hook_names,
+        hook_sources,
+    )
 
 
 def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) -> Check:

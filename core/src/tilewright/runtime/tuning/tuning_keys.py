@@ -48,8 +48,12 @@ def unhashable(kernel: str, keys: Sequence[str], named: Mapping[str, Any]) -> La
             hash(named.get(name))
         except TypeError:
             kind = type(named[name]).__name__
-            return LaunchError(f"{kernel}: argument {name!r} is in the tuning key, so it must be hashable, and a {kind} is not")
-    return LaunchError(f"{kernel}: an argument's dtype or device is not hashable, so that it cannot be part of the tuning key")
+            return LaunchError(
+                f"{kernel}: argument {name!r} is in the tuning key, so it must be hashable, and a {kind} is not"
+            )
+    return LaunchError(
+        f"{kernel}: an argument's dtype or device is not hashable, so that it cannot be part of the tuning key"
+    )
 
 
 def place_of(
@@ -71,7 +75,11 @@ def place_of(
             place = array_kind(base).device
             if place is not None:
                 places.setdefault(place, name)
-    choice = backend_choice.current.get() if backend_name is None else backend_choice.Choice(backend_name, {})
+    choice = (
+        backend_choice.current.get()
+        if backend_name is None
+        else backend_choice.Choice(backend_name, {})
+    )
     backend, device = backend_choice.choose(choice, places, place_among)
     return TuningTarget(backend, device, device_registry.target_of(backend, device))
 
@@ -93,7 +101,13 @@ class RecordKey(NamedTuple):
         return identity(*self)
 
 
-def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], configs: Sequence[Config], place: TuningTarget) -> RecordKey | None:
+def record_key(
+    kernel: Any,
+    values: Sequence[Any],
+    named: Mapping[str, Any],
+    configs: Sequence[Config],
+    place: TuningTarget,
+) -> RecordKey | None:
     """Return the key of a tuning's record.
 
     None where it has no text that is the same in every process.
@@ -107,12 +121,18 @@ def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], con
         named: a launch's arguments by name.
     """
     try:
-        typed = [f"{name}:{_dtype_name(value.dtype)}" for name, value in sorted(named.items()) if getattr(value, "dtype", None) is not None]
+        typed = [
+            f"{name}:{_dtype_name(value.dtype)}"
+            for name, value in sorted(named.items())
+            if getattr(value, "dtype", None) is not None
+        ]
         text = ";".join([*map(stable_text, values), *typed])
         space = digest(*sorted(config_text(config) for config in configs))
     except UnstableError:
         return None
-    return RecordKey(tuning_records.source_key(kernel), text, place.device.name, place.target.key, space)
+    return RecordKey(
+        tuning_records.source_key(kernel), text, place.device.name, place.target.key, space
+    )
 
 
 def _dtype_name(dtype: Any) -> str:

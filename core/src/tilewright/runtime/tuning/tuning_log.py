@@ -15,7 +15,11 @@ def log_timings(kernel: str, timings: Mapping[Config, Sequence[float]]) -> None:
     """Log the median time of each configuration, in ms."""
     if logs.TUNING.on():
         for config, times in timings.items():
-            logs.TUNING.tell(f"{kernel}: {times[0]:.4g} ms [{config}]" if math.isfinite(times[0]) else f"{kernel}: failed [{config}]")
+            logs.TUNING.tell(
+                f"{kernel}: {times[0]:.4g} ms [{config}]"
+                if math.isfinite(times[0])
+                else f"{kernel}: failed [{config}]"
+            )
 
 
 def log_choice(kernel: str, values: Sequence[Any], best: Config, why: str) -> None:

@@ -13,7 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, ProgramId, Select, Unary
+from tilewright.ir.ops.arithmetic import (
+    Addptr,
+    Arange,
+    Binary,
+    Bitcast,
+    Cast,
+    Cmp,
+    ProgramId,
+    Select,
+    Unary,
+)
 from tilewright.ir.ops.control import For, Yield
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
@@ -54,14 +64,26 @@ class Sources:
         return any(self._tables())
 
     def __str__(self) -> str:
-        lacking = [f"the address `{name}` is not known to be a multiple of {need} bytes" for name, need in self.pointers.items()]
-        lacking += [f"`{name}` is not known to be a multiple of {need}" for name, need in self.arguments.items()]
+        lacking = [
+            f"the address `{name}` is not known to be a multiple of {need} bytes"
+            for name, need in self.pointers.items()
+        ]
+        lacking += [
+            f"`{name}` is not known to be a multiple of {need}"
+            for name, need in self.arguments.items()
+        ]
         for line, need in self.loaded.items():
             place = f" at line {line}" if line else ""
             lacking.append(f"what is loaded{place} is not known to be a multiple of {need}")
         lacking += [f"{what} is no multiple of {need}" for what, need in self.constants.items()]
-        lacking += [f"tl.program_id({axis}) is no multiple of {need}" for axis, need in self.programs.items()]
-        lacking += [f"{what} is not known to be a multiple of {need}" for what, need in self.computed.items()]
+        lacking += [
+            f"tl.program_id({axis}) is no multiple of {need}"
+            for axis, need in self.programs.items()
+        ]
+        lacking += [
+            f"{what} is not known to be a multiple of {need}"
+            for what, need in self.computed.items()
+        ]
         return " and ".join(lacking)
 
     def add(self, other: Sources) -> None:
@@ -71,7 +93,14 @@ class Sources:
                 table[name] = max(need, table.get(name, 1))
 
     def _tables(self) -> tuple[dict[Any, int], ...]:
-        return self.arguments, self.pointers, self.loaded, self.constants, self.programs, self.computed
+        return (
+            self.arguments,
+            self.pointers,
+            self.loaded,
+            self.constants,
+            self.programs,
+            self.computed,
+        )
 
     @property
     def remedy(self) -> str:
@@ -94,7 +123,9 @@ def of_polynomial(number: Polynomial, affine: Affine, need: int) -> Sources:
             continue
         of_term = Sources()
         for unknown in monomial:
-            others = affine.divisor(Polynomial.of({tuple(other for other in monomial if other != unknown): factor}))
+            others = affine.divisor(
+                Polynomial.of({tuple(other for other in monomial if other != unknown): factor})
+            )
             _of_atom(affine.atom(unknown), need // min(need, others), of_term)
         if not monomial:
             found.constants[f"the constant {factor}"] = need
@@ -112,12 +143,18 @@ def _of_atom(atom: Atom, need: int, found: Sources) -> None:
     elif atom.kind == "value":
         (value,) = atom.of
         operation = value.definition
-        if operation is None and isinstance(value.owner, Region) and isinstance(value.owner.owner, Function):
+        if (
+            operation is None
+            and isinstance(value.owner, Region)
+            and isinstance(value.owner.owner, Function)
+        ):
             found.arguments[value.name] = need
         elif isinstance(operation, Load):
             found.loaded[_line(operation)] = need
         else:
-            found.computed["what the kernel computes" if operation is None else _computed(operation)] = need
+            found.computed[
+                "what the kernel computes" if operation is None else _computed(operation)
+            ] = need
 
 
 def strides_text(strides: Sequence[Polynomial], affine: Affine) -> str:
@@ -127,7 +164,13 @@ def strides_text(strides: Sequence[Polynomial], affine: Affine) -> str:
     for stride in strides:
         scalar = next(iter(affine.scalars(stride)), None)
         name = scalar.name if scalar is not None and scalar.definition is None else ""
-        said.append(str(stride.constant) if stride.constant is not None else f"`{name}`" if name else "a product or sum")
+        said.append(
+            str(stride.constant)
+            if stride.constant is not None
+            else f"`{name}`"
+            if name
+            else "a product or sum"
+        )
         free |= bool(name) and affine.divisor(stride) == 1
     hint = " (a stride that is 1 should be a constant, or an argument that is 1)" if free else ""
     return f": the strides are {' and '.join(said)}{hint}" if said else ""
@@ -158,23 +201,41 @@ class AccessCauses:
         work, seen = [(mask, axis)], set[tuple[Value, int]]()
         while work:
             value, axis = work.pop()
-            if (value, axis) in seen or not isinstance(value.type, TileType) or self._axes[value].constancy[axis] >= width:
+            if (
+                (value, axis) in seen
+                or not isinstance(value.type, TileType)
+                or self._axes[value].constancy[axis] >= width
+            ):
                 continue
             seen.add((value, axis))
             operation = value.definition
             if isinstance(operation, Cmp):
-                for operand in operation.operands if operation.predicate not in ("eq", "ne") else ():
+                for operand in (
+                    operation.operands if operation.predicate not in ("eq", "ne") else ()
+                ):
                     self._follow(operand, width, width, found, set())
             elif isinstance(operation, Moved):
                 work += self._before(operation, axis)
             elif operation is not None and not isinstance(operation, Load):
-                work += [(operand, axis) for operand in operation.operands if element_type(operand.type) is I1]
+                work += [
+                    (operand, axis)
+                    for operand in operation.operands
+                    if element_type(operand.type) is I1
+                ]
         return found
 
     def _before(self, operation: Moved, axis: int) -> list[tuple[Value, int]]:
         """Return the operand and axis that an operation moves to an axis of its result."""
         moved = moved_axes(operation)
-        return [] if moved is None else [(operation.x, before) for before in range(self._axes[operation.x].rank) if moved(before) == axis]
+        return (
+            []
+            if moved is None
+            else [
+                (operation.x, before)
+                for before in range(self._axes[operation.x].rank)
+                if moved(before) == axis
+            ]
+        )
 
     def of_stride(self, pointer: Value, axis: int, width: int) -> Sources:
         """Return why ``width`` addresses along an axis are not known to be consecutive.
@@ -189,7 +250,11 @@ class AccessCauses:
             value, axis = work.pop()
             info = self._axes[value]
             along = axis if isinstance(value.type, TileType) and axis < info.rank else -1
-            if (value, axis) in seen or along < 0 or max(info.constancy[along], info.contiguity[along]) >= width:
+            if (
+                (value, axis) in seen
+                or along < 0
+                or max(info.constancy[along], info.contiguity[along]) >= width
+            ):
                 continue
             seen.add((value, axis))
             operation = value.definition
@@ -204,7 +269,9 @@ class AccessCauses:
                 self._stride(operation, axis, found, work)
             elif isinstance(operation, Binary | Unary) and self._descends(operation, axis, width):
                 found.constants["-1"] = 1
-            elif isinstance(operation, Addptr | Cast | Hint | Select) or (operation is not None and operation.name in ("add", "sub")):
+            elif isinstance(operation, Addptr | Cast | Hint | Select) or (
+                operation is not None and operation.name in ("add", "sub")
+            ):
                 work += [(operand, axis) for operand in operation.operands]
             elif isinstance(operation, For):
                 work.append((operation.inits[value.index], axis))
@@ -213,7 +280,11 @@ class AccessCauses:
                 found.loaded.update(dict.fromkeys(lines, 1))
                 if not lines:
                     found.computed[_computed(operation)] = 1
-            elif isinstance(value.owner, Region) and isinstance(loop := value.owner.owner, For) and value.index:
+            elif (
+                isinstance(value.owner, Region)
+                and isinstance(loop := value.owner.owner, For)
+                and value.index
+            ):
                 work.append((loop.inits[value.index - 1], axis))
         return found
 
@@ -237,7 +308,9 @@ class AccessCauses:
             return f"the stride `{name}` is a multiple of {divisor}"
         return f"`{name}` may be any stride (a stride that is 1 should be a constant, or an argument that is 1)"
 
-    def _stride(self, product: Binary, axis: int, found: Sources, work: list[tuple[Value, int]]) -> None:
+    def _stride(
+        self, product: Binary, axis: int, found: Sources, work: list[tuple[Value, int]]
+    ) -> None:
         """Add the factor that coordinates along an axis are multiplied by."""
         for operand, other in ((product.a, product.b), (product.b, product.a)):
             name, constant = self._argument(operand), constant_of(operand)
@@ -261,7 +334,11 @@ class AccessCauses:
             if isinstance(each, Load):
                 lines.append(_line(each))
             elif each.spec.elementwise or isinstance(each, Moved):
-                makers = [operand.definition for operand in each.operands if isinstance(operand.type, TileType) and operand.definition is not None]
+                makers = [
+                    operand.definition
+                    for operand in each.operands
+                    if isinstance(operand.type, TileType) and operand.definition is not None
+                ]
                 work += [maker for maker in makers if maker not in seen]
                 seen.update(makers)
         return lines
@@ -280,13 +357,19 @@ class AccessCauses:
             value = value.definition.x
         return self._names.get(value, "")
 
-    def _follow(self, value: Value, width: int, need: int, found: Sources, seen: set[Value]) -> None:
+    def _follow(
+        self, value: Value, width: int, need: int, found: Sources, seen: set[Value]
+    ) -> None:
         """Add where a value comes from that is a multiple of ``need`` at the beginning of no group
         of ``width`` elements."""
         pointer = isinstance(element_type(value.type), PointerType)
         unit = byte_size_of(value) if pointer else 1
         info = self._axes[value]
-        if need <= 1 or value in seen or any(info.divisibility_at(axis, width, unit) % need == 0 for axis in range(info.rank)):
+        if (
+            need <= 1
+            or value in seen
+            or any(info.divisibility_at(axis, width, unit) % need == 0 for axis in range(info.rank))
+        ):
             return
         seen.add(value)
         operation, constant = value.definition, constant_of(value)
@@ -299,13 +382,19 @@ class AccessCauses:
             found.loaded[line] = max(need, found.loaded.get(line, 1))
         elif isinstance(operation, Addptr):
             self._follow(operation.pointer, width, need, found, seen)
-            self._follow(operation.offset, width, need // byte_size_of(operation.pointer), found, seen)
+            self._follow(
+                operation.offset, width, need // byte_size_of(operation.pointer), found, seen
+            )
         elif isinstance(operation, Binary) and operation.name == "mul":
             self._follow_product(operation, width, need, found, seen)
         elif isinstance(operation, Select):
             for operand in (operation.a, operation.b):
                 self._follow(operand, width, need, found, seen)
-        elif isinstance(operation, Moved | Cast | Bitcast | Hint) or Trait.COMMON_DIVISOR in operation.spec.traits or operation.spec.forwards:
+        elif (
+            isinstance(operation, Moved | Cast | Bitcast | Hint)
+            or Trait.COMMON_DIVISOR in operation.spec.traits
+            or operation.spec.forwards
+        ):
             for operand in operation.operands:
                 self._follow(operand, width, need, found, seen)
         elif isinstance(operation, For):
@@ -316,13 +405,18 @@ class AccessCauses:
             what = _computed(operation)
             found.computed[what] = max(need, found.computed.get(what, 1))
 
-    def _follow_product(self, product: Binary, width: int, need: int, found: Sources, seen: set[Value]) -> None:
+    def _follow_product(
+        self, product: Binary, width: int, need: int, found: Sources, seen: set[Value]
+    ) -> None:
         """Either factor could have what is lacking: an argument is asked for it first, a stride,
         before what only this product is of."""
         for operand, other in ((product.a, product.b), (product.b, product.a)):
             name = self._argument(operand)
             if name:
-                had = max(self._axes[other].divisibility_at(axis, 1) for axis in range(self._axes[other].rank))
+                had = max(
+                    self._axes[other].divisibility_at(axis, 1)
+                    for axis in range(self._axes[other].rank)
+                )
                 found.arguments[name] = max(need // min(need, had), found.arguments.get(name, 1))
                 return
         for operand, other in ((product.a, product.b), (product.b, product.a)):
@@ -340,7 +434,9 @@ class AccessCauses:
         for operand in product.operands:
             self._follow(operand, width, need, found, seen)
 
-    def _follow_argument(self, value: Value, width: int, need: int, found: Sources, seen: set[Value]) -> None:
+    def _follow_argument(
+        self, value: Value, width: int, need: int, found: Sources, seen: set[Value]
+    ) -> None:
         name = self._names.get(value)
         if name is not None:
             table = found.pointers if isinstance(value.type, PointerType) else found.arguments

@@ -40,7 +40,9 @@ class AddressOverlap:
 
     def __init__(self, function: Function) -> None:
         self._affine = Affine(function)
-        self._apart: dict[tuple[Value, Value | None, Value, Value | None, Operation | None], bool] = {}
+        self._apart: dict[
+            tuple[Value, Value | None, Value, Value | None, Operation | None], bool
+        ] = {}
         self._elementwise: dict[tuple[Value, Value, Operation | None], bool] = {}
 
     def are_elementwise(self, a: Value, b: Value, loop: Operation | None) -> bool:
@@ -55,16 +57,31 @@ class AddressOverlap:
             self._elementwise[key] = self._find_elementwise(a, b, loop)
         return self._elementwise[key]
 
-    def are_apart(self, a: Value, mask: Value | None, b: Value, other_mask: Value | None, loop: Operation | None) -> bool:
+    def are_apart(
+        self,
+        a: Value,
+        mask: Value | None,
+        b: Value,
+        other_mask: Value | None,
+        loop: Operation | None,
+    ) -> bool:
         """Return whether two masked tiles of pointers have no address in common."""
         key = a, mask, b, other_mask, loop
         if key not in self._apart:
-            self._apart[key] = self._find_apart(a, b, loop) or (loop is None and self._are_apart_by_masks(a, mask, b, other_mask))
+            self._apart[key] = self._find_apart(a, b, loop) or (
+                loop is None and self._are_apart_by_masks(a, mask, b, other_mask)
+            )
         return self._apart[key]
 
     def _find_elementwise(self, a: Value, b: Value, loop: Operation | None) -> bool:
         form, other, shape = self._affine.form(a), self._affine.form(b), shape_of(a.type)
-        if form is None or other is None or shape != shape_of(b.type) or form.steps != other.steps or not self._have_one_base(form, other, loop):
+        if (
+            form is None
+            or other is None
+            or shape != shape_of(b.type)
+            or form.steps != other.steps
+            or not self._have_one_base(form, other, loop)
+        ):
             return False
         if loop is None and form.start == other.start:
             return True
@@ -93,7 +110,10 @@ class AddressOverlap:
             return not has_solution([*terms, *starts], target)
         difference = other.start.minus(form.start).constant
         assert difference is not None
-        return not any(has_solution([*terms, (step, *range_)], difference) for range_ in ((1, math.inf), (-math.inf, -1)))
+        return not any(
+            has_solution([*terms, (step, *range_)], difference)
+            for range_ in ((1, math.inf), (-math.inf, -1))
+        )
 
     def _step(self, form: Form, other: Form, loop: Operation) -> int | None:
         """Return the step per iteration of two forms that differ by a constant; None otherwise."""
@@ -103,7 +123,11 @@ class AddressOverlap:
         ((monomial, _),) = iteration.terms
         step = dict(form.start.terms).get(monomial, 0)
         fixed = form.start.plus(iteration, -step)
-        return None if self._affine.varies(fixed, loop) or other.start.minus(form.start).constant is None else step
+        return (
+            None
+            if self._affine.varies(fixed, loop) or other.start.minus(form.start).constant is None
+            else step
+        )
 
     def _starts(self, form: Form, other: Form, loop: Operation | None) -> tuple[list[Term], int]:
         """Return the difference of two starts as terms of any value, and the constant remainder."""
@@ -116,27 +140,47 @@ class AddressOverlap:
             factors += [(monomial, factor) for factor in pieces if factor]
         target = -sum(factor for monomial, factor in factors if monomial == ())
         of = self._affine.divisor
-        return [(math.lcm(factor, of(Polynomial(((monomial, factor),)))), -math.inf, math.inf) for monomial, factor in factors if monomial != ()], target
+        return [
+            (math.lcm(factor, of(Polynomial(((monomial, factor),)))), -math.inf, math.inf)
+            for monomial, factor in factors
+            if monomial != ()
+        ], target
 
     def _have_one_base(self, form: Form, other: Form, loop: Operation | None) -> bool:
-        return form.base is other.base and not (loop is not None and form.base is not None and is_inside(form.base, loop))
+        return form.base is other.base and not (
+            loop is not None and form.base is not None and is_inside(form.base, loop)
+        )
 
-    def _are_apart_by_masks(self, a: Value, mask: Value | None, b: Value, other_mask: Value | None) -> bool:
+    def _are_apart_by_masks(
+        self, a: Value, mask: Value | None, b: Value, other_mask: Value | None
+    ) -> bool:
         """Return whether one tile begins where the other one's mask ends, or later: ``p + i`` for i
         < n, and ``p + n + i``."""
         form, other = self._affine.form(a), self._affine.form(b)
-        if form is None or other is None or not self._have_one_base(form, other, None) or form.steps != other.steps or len(form.steps) != 1:
+        if (
+            form is None
+            or other is None
+            or not self._have_one_base(form, other, None)
+            or form.steps != other.steps
+            or len(form.steps) != 1
+        ):
             return False
         ((key, step),) = form.steps
         if not isinstance(key, int) or step != ONE:
             return False
         distance = other.start.minus(form.start)
-        return self._is_past(distance, key, a, mask) or self._is_past(distance.scaled(-1), key, b, other_mask)
+        return self._is_past(distance, key, a, mask) or self._is_past(
+            distance.scaled(-1), key, b, other_mask
+        )
 
     def _is_past(self, distance: Polynomial, axis: int, pointer: Value, mask: Value | None) -> bool:
         """Return whether coordinates of a tile are less than a distance."""
         bounds = self._affine.bounds(mask) if mask is not None else []
-        ends = [bound.upper for bound in bounds if bound is not None and bound.axis == axis and bound.upper is not None]
+        ends = [
+            bound.upper
+            for bound in bounds
+            if bound is not None and bound.axis == axis and bound.upper is not None
+        ]
         ends.append(Polynomial.number(shape_of(pointer.type)[axis]))
         return any(self._affine.is_nonnegative(distance.minus(end)) for end in ends)
 
@@ -144,7 +188,11 @@ class AddressOverlap:
 def _terms(form: Form, pointer: Value, sign: int) -> list[Term]:
     """Terms of a form with constant steps."""
     shape = shape_of(pointer.type)
-    return [(sign * factor, 0, shape[key] - 1) for key, step in form.steps if isinstance(key, int) and (factor := step.constant) is not None]
+    return [
+        (sign * factor, 0, shape[key] - 1)
+        for key, step in form.steps
+        if isinstance(key, int) and (factor := step.constant) is not None
+    ]
 
 
 def _without_common_factor(form: Form, other: Form) -> tuple[Form, Form]:
@@ -180,12 +228,20 @@ def has_solution(terms: Iterable[Term], target: int) -> bool:
             return True
         factor, least, most = ordered[place]
         rest = rests[place + 1]
-        first = least if rest.most == math.inf else max(least, math.ceil((left - rest.most) / factor))
-        last = most if rest.least == -math.inf else min(most, math.floor((left - rest.least) / factor))
+        first = (
+            least if rest.most == math.inf else max(least, math.ceil((left - rest.most) / factor))
+        )
+        last = (
+            most if rest.least == -math.inf else min(most, math.floor((left - rest.least) / factor))
+        )
         trials += 1
         if last - first + trials > _TRIALS:
             return True
-        pending += [(place + 1, left - factor * number) for number in range(int(first), int(last) + 1)] if first <= last else []
+        pending += (
+            [(place + 1, left - factor * number) for number in range(int(first), int(last) + 1)]
+            if first <= last
+            else []
+        )
         trials += max(0, int(last - first))
     return False
 
@@ -198,7 +254,9 @@ def _positive(term: Term) -> Term:
 
 def _merged(terms: Sequence[Term]) -> list[Term]:
     """Merge unbounded terms into one: their sums are the multiples of their gcd."""
-    free = math.gcd(*(factor for factor, least, most in terms if least == -math.inf and most == math.inf))
+    free = math.gcd(
+        *(factor for factor, least, most in terms if least == -math.inf and most == math.inf)
+    )
     found = [(free, -math.inf, math.inf)] if free else []
     return [*found, *(term for term in terms if term[1:] != (-math.inf, math.inf))]
 

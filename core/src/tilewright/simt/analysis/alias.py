@@ -51,7 +51,9 @@ def root_of(address: Value) -> Value | None:
 
 def is_address(type_: Type) -> bool:
     """Return whether values of a type are pointers or descriptors."""
-    return isinstance(type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType)
+    return isinstance(
+        type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType
+    )
 
 
 def reached(operation: Operation, effect: Effect) -> frozenset[Value | None]:
@@ -77,12 +79,32 @@ def writer_in(body: Region, roots: Collection[Value | None]) -> Operation | None
     None if there is none. An atomic operation with an unused result does not order the program
     after writes of other programs: it counts as a store to its own memory.
     """
-    return next((operation for operation in body.walk() if not operation.regions and clobbers_memory(operation) and _may_write(operation, roots)), None)
+    return next(
+        (
+            operation
+            for operation in body.walk()
+            if not operation.regions and clobbers_memory(operation) and _may_write(operation, roots)
+        ),
+        None,
+    )
 
 
 def _may_write(operation: Operation, roots: Collection[Value | None]) -> bool:
     """Return whether a clobbering operation may write to memory with these underlying objects."""
-    silent = isinstance(operation, memory.AtomicRmw | memory.AtomicCas) and not operation.results[0].uses
-    if not (silent or isinstance(operation, memory.Store | memory.DescriptorStore | memory.DescriptorReduce | memory.DescriptorScatter)):
+    silent = (
+        isinstance(operation, memory.AtomicRmw | memory.AtomicCas) and not operation.results[0].uses
+    )
+    if not (
+        silent
+        or isinstance(
+            operation,
+            memory.Store
+            | memory.DescriptorStore
+            | memory.DescriptorReduce
+            | memory.DescriptorScatter,
+        )
+    ):
         return True
-    return any(may_be_same(written, root) for written in reached(operation, Effect.WRITE) for root in roots)
+    return any(
+        may_be_same(written, root) for written in reached(operation, Effect.WRITE) for root in roots
+    )

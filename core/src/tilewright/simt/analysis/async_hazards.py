@@ -54,7 +54,9 @@ class InFlight:
         for operation in operations:
             if isinstance(operation, DotStart) and operation.c in self._starts:
                 self._join(operation.results[0], operation.c)
-        leaders = dict.fromkeys(self._leader(value) for value in self._starts if self.queue(value) == MATMULS.queue)
+        leaders = dict.fromkeys(
+            self._leader(value) for value in self._starts if self.queue(value) == MATMULS.queue
+        )
         self._numbers = {leader: number for number, leader in enumerate(leaders)}
 
     def _spread(self) -> bool:
@@ -136,7 +138,12 @@ def _check_held(start: DotStart) -> None:
 
     A loop that carries the matmul's token must carry the operands as well.
     """
-    _check_kept(start, start.results[1], [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)], set())
+    _check_kept(
+        start,
+        start.results[1],
+        [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)],
+        set(),
+    )
 
 
 def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Value]) -> None:
@@ -149,41 +156,74 @@ def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Val
             continue
         loop = user.parent.owner if user.spec.terminator and user.parent is not None else None
         if not isinstance(loop, For) or any(operand not in user.operands for operand in read):
-            raise _error(start, f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold")
+            raise _error(
+                start,
+                f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold",
+            )
         yielded = list(user.operands)
         for place in (loop.body.arguments[1:], loop.results):
-            _check_kept(start, place[yielded.index(token)], [place[yielded.index(operand)] for operand in read], seen)
+            _check_kept(
+                start,
+                place[yielded.index(token)],
+                [place[yielded.index(operand)] for operand in read],
+                seen,
+            )
 
 
-def _check_use(flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]) -> None:
+def _check_use(
+    flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]
+) -> None:
     if isinstance(user, Wait):
         _check_wait(flights, value, user)
     elif isinstance(user, DotStart) and position == 2 and flights.queue(value) == MATMULS.queue:
         if plans != {user.plan}:
-            raise _error(user, f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}")
+            raise _error(
+                user,
+                f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}",
+            )
     elif not isinstance(user, CARRIERS) and not (user.spec.terminator and _carries(user)):
-        raise _error(user, f"reads {_named(value)}, which is in flight: a simt.wait with its token makes it readable")
+        raise _error(
+            user,
+            f"reads {_named(value)}, which is in flight: a simt.wait with its token makes it readable",
+        )
 
 
 def _carries(terminator: Operation) -> bool:
     region = terminator.parent
-    return region is not None and isinstance(region.owner, Operation) and isinstance(region.owner, CARRIERS)
+    return (
+        region is not None
+        and isinstance(region.owner, Operation)
+        and isinstance(region.owner, CARRIERS)
+    )
 
 
 def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
     """Check that a tile's token, or a later token of its queue, is waited for."""
     queue = flights.queue(value)
-    tokens = [token for token in wait.tokens if isinstance(token.type, TokenType) and token.type.queue == queue]
+    tokens = [
+        token
+        for token in wait.tokens
+        if isinstance(token.type, TokenType) and token.type.queue == queue
+    ]
     if not tokens:
         raise _error(wait, f"waits for {_named(value)} without a token of {queue}")
     start = value.definition
-    if start is not None and start.name in _STARTS and all(_is_before(token.definition, start) for token in tokens):
+    if (
+        start is not None
+        and start.name in _STARTS
+        and all(_is_before(token.definition, start) for token in tokens)
+    ):
         raise _error(wait, f"waits for {_named(value)} with tokens of earlier operations only")
 
 
 def _is_before(operation: Operation | None, other: Operation) -> bool:
     """Return whether an operation precedes another operation of its region."""
-    if operation is None or operation.parent is None or operation.parent is not other.parent or operation is other:
+    if (
+        operation is None
+        or operation.parent is None
+        or operation.parent is not other.parent
+        or operation is other
+    ):
         return False
     return any(one is operation for one in _until(operation.parent, other))
 
@@ -210,7 +250,10 @@ def _check_slots(region: Region, copies: _Copies) -> None:
         if isinstance(operation, _READERS):
             for operand in operation.operands:
                 if any(slot == _slot(operand) for slot, _ in copies):
-                    raise _error(operation, f"reads {_named(operand)} while a copy into it is in flight: a simt.wait for its group comes before")
+                    raise _error(
+                        operation,
+                        f"reads {_named(operand)} while a copy into it is in flight: a simt.wait for its group comes before",
+                    )
         elif isinstance(operation, CopyStart):
             copies.append((_slot(operation.slot), None))
         elif isinstance(operation, Commit) and operation.results[0].type is COPIES:
@@ -230,7 +273,11 @@ def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
     for token in wait.tokens:
         if token.type is COPIES:
             youngest = ended.get(token, -1)
-            copies[:] = [(slot, group) for slot, group in copies if group is None or (ended.get(group, -1) > youngest and group is not token)]
+            copies[:] = [
+                (slot, group)
+                for slot, group in copies
+                if group is None or (ended.get(group, -1) > youngest and group is not token)
+            ]
 
 
 def _enter(operation: Operation, copies: _Copies) -> None:

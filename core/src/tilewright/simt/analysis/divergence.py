@@ -41,14 +41,24 @@ class Divergence:
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
         self.values: dict[Value, InlineAsm] = {}
-        assembly = [operation for operation in function.walk() if isinstance(operation, InlineAsm) and operation.results]
-        sources = [operation for operation in assembly if target.assembly is None or not target.assembly.is_uniform(operation.assembly)]
+        assembly = [
+            operation
+            for operation in function.walk()
+            if isinstance(operation, InlineAsm) and operation.results
+        ]
+        sources = [
+            operation
+            for operation in assembly
+            if target.assembly is None or not target.assembly.is_uniform(operation.assembly)
+        ]
         if sources:
             self._spread(sources, all_carried(function))
 
     def cause(self, operation: Operation) -> InlineAsm | None:
         """Return the assembly on which a branch or loop diverges; None if it is uniform."""
-        return next((self.values[value] for value in _conditions(operation) if value in self.values), None)
+        return next(
+            (self.values[value] for value in _conditions(operation) if value in self.values), None
+        )
 
     def _spread(self, sources: Iterable[InlineAsm], carried: dict[Value, Carried]) -> None:
         readers: dict[tuple[Operation, int], list[Carried]] = {}
@@ -64,18 +74,33 @@ class Divergence:
             for user in value.uses:
                 for position, operand in enumerate(user.operands):
                     if operand is value:
-                        work += [(other, cause) for other in _reached(user, position, readers.get((user, position), ()))]
+                        work += [
+                            (other, cause)
+                            for other in _reached(user, position, readers.get((user, position), ()))
+                        ]
 
 
 def _reached(user: Operation, position: int, carried: Iterable[Carried]) -> list[Value]:
     """Values that diverge if an operand of ``user`` does."""
-    if user.spec.terminator and (owner := _owner(user)) is not None and not isinstance(owner, CARRIERS):
+    if (
+        user.spec.terminator
+        and (owner := _owner(user)) is not None
+        and not isinstance(owner, CARRIERS)
+    ):
         return owner.results  # results of a reduce or map
     if isinstance(user, CARRIERS) or user.spec.terminator:
         found = [value for one in carried for value in one.values]
         decided = _decided(user, position)
         # threads leave a divergent loop in different iterations, with different values
-        return found if decided is None else [*found, *decided.results, *(argument for region in decided.regions for argument in region.arguments)]
+        return (
+            found
+            if decided is None
+            else [
+                *found,
+                *decided.results,
+                *(argument for region in decided.regions for argument in region.arguments),
+            ]
+        )
     return [] if isinstance(user, _BY_ONE) else user.results
 
 

@@ -41,7 +41,9 @@ class SliceReader:
     def operand(self, name: str) -> Value | None:
         """Return the operand of a single or optional group; None if it is absent."""
         start = 0
-        for declared, size in zip(self.operation.spec.operands, self.operation.segments, strict=True):
+        for declared, size in zip(
+            self.operation.spec.operands, self.operation.segments, strict=True
+        ):
             if declared.name == name:
                 return self.operands[start] if size else None
             start += size
@@ -55,7 +57,14 @@ class SliceReader:
         operation = self.operation
         operands = [mapping.get(value, value) for value in self.operands]
         types = [result.type for result in operation.results]
-        copy = Operation(operation.spec, operands, operation.segments, operation.attributes, types, location=operation.location)
+        copy = Operation(
+            operation.spec,
+            operands,
+            operation.segments,
+            operation.attributes,
+            types,
+            location=operation.location,
+        )
         for old, new in zip(operation.results, copy.results, strict=True):
             new.name, new.layout = old.name, old.layout
             mapping[old] = new
@@ -137,4 +146,6 @@ def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:
         assert isinstance(x.type, TileType)
         plan = plan_conversion(layout_of(x), layout_of(result), x.type.element, target)
         return not isinstance(plan, SharedMove)
-    return operation.spec.pure and not operation.regions and not isinstance(operation, _NOT_REPEATED)
+    return (
+        operation.spec.pure and not operation.regions and not isinstance(operation, _NOT_REPEATED)
+    )

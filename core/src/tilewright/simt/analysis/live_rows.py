@@ -63,13 +63,20 @@ class _LiveRowSearch:
     def _ends_before(self, mask: Value | None, axis: int) -> bool:
         """Return whether a mask is false beyond the limit."""
         for bound in self.affine.bounds(mask) if mask is not None else ():
-            if bound is not None and bound.axis == axis and bound.upper is not None and self.affine.is_nonnegative(self.limit.minus(bound.upper)):
+            if (
+                bound is not None
+                and bound.axis == axis
+                and bound.upper is not None
+                and self.affine.is_nonnegative(self.limit.minus(bound.upper))
+            ):
                 return True
         return False
 
     # ---- operations
 
-    def write(self, user: Store | AtomicRmw, position: int, axis: int) -> list[tuple[Value, int]] | None:
+    def write(
+        self, user: Store | AtomicRmw, position: int, axis: int
+    ) -> list[tuple[Value, int]] | None:
         is_value = user.operands[position] is user.value and user.value is not user.mask
         return [] if is_value and self._ends_before(user.mask, axis) else None
 
@@ -80,7 +87,11 @@ class _LiveRowSearch:
 
     def divide(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         """Follow a division; an integer divisor beyond the limit could be zero."""
-        return [(user.result, axis)] if position == 0 or isinstance(element_type(user.result.type), FloatType) else None
+        return (
+            [(user.result, axis)]
+            if position == 0 or isinstance(element_type(user.result.type), FloatType)
+            else None
+        )
 
     def moved(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         axes = moved_axes(user)
@@ -95,7 +106,9 @@ class _LiveRowSearch:
 
     def reduce(self, user: Reduce, position: int, axis: int) -> list[tuple[Value, int]] | None:
         along = user.axis
-        return [(result, axis - (along < axis)) for result in user.results] if along != axis else None
+        return (
+            [(result, axis - (along < axis)) for result in user.results] if along != axis else None
+        )
 
     def loop(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         return self._carried(user, position - 3, axis) if position >= 3 else None
@@ -104,7 +117,11 @@ class _LiveRowSearch:
         owner = user.parent.owner if user.parent is not None else None
         if not isinstance(owner, Operation) or not isinstance(owner, For | If):
             return None
-        return self._carried(owner, position, axis) if isinstance(owner, For) else [(owner.results[position], axis)]
+        return (
+            self._carried(owner, position, axis)
+            if isinstance(owner, For)
+            else [(owner.results[position], axis)]
+        )
 
     def _carried(self, loop: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         """Follow a loop-carried tile if the limit does not vary in the loop."""

@@ -34,7 +34,11 @@ _Followed = tuple[Value, tuple[Moved, ...]]
 
 def mark_unseen(function: Function) -> None:
     """Tag a function's masked loads without ``other`` whose masked-off lanes are dead."""
-    loads = [operation for operation in function.walk() if isinstance(operation, Load) and operation.mask is not None and operation.other is None]
+    loads = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, Load) and operation.mask is not None and operation.other is None
+    ]
     if not loads:
         return
     sources: dict[tuple[Operation, int], Carried] = {}
@@ -75,7 +79,9 @@ class _MaskSearch:
                     known.update(following)
         return False
 
-    def _through(self, user: Operation, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+    def _through(
+        self, user: Operation, position: int, path: tuple[Moved, ...]
+    ) -> list[_Followed] | None:
         """Return where an operation passes the lanes on; None if it may observe them."""
         carried = self.sources.get((user, position))
         if carried is not None:
@@ -98,11 +104,18 @@ class _MaskSearch:
             return False
         if made.name == "and":
             return any(self._drops(part, path) for part in made.operands)
-        return bool(path) and isinstance(made, Moved) and _moves_alike(made, path[-1]) and self._drops(made.x, path[:-1])
+        return (
+            bool(path)
+            and isinstance(made, Moved)
+            and _moves_alike(made, path[-1])
+            and self._drops(made.x, path[:-1])
+        )
 
     # ---- operations
 
-    def accessed(self, user: _Masked, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+    def accessed(
+        self, user: _Masked, position: int, path: tuple[Moved, ...]
+    ) -> list[_Followed] | None:
         """Follow the lanes through a masked operation, which ignores its own masked-off lanes.
 
         A load returns ``other`` there.
@@ -112,18 +125,30 @@ class _MaskSearch:
             return None
         return [(user.results[0], path)] if isinstance(user, Load) and operand is user.other else []
 
-    def selected(self, user: Select, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+    def selected(
+        self, user: Select, position: int, path: tuple[Moved, ...]
+    ) -> list[_Followed] | None:
         return [] if position == 1 and self._drops(user.condition, path) else [(user.result, path)]
 
-    def conjoined(self, user: Binary, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+    def conjoined(
+        self, user: Binary, position: int, path: tuple[Moved, ...]
+    ) -> list[_Followed] | None:
         """Follow the lanes through a conjunction; one with the mask drops them."""
         is_condition = element_type(user.result.type) is I1
-        return [] if is_condition and self._drops(user.a if position else user.b, path) else [(user.result, path)]
+        return (
+            []
+            if is_condition and self._drops(user.a if position else user.b, path)
+            else [(user.result, path)]
+        )
 
     def moved(self, user: Moved, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
-        return None if isinstance(user, Reshape) and user.reorder else [(user.result, (*path, user))]
+        return (
+            None if isinstance(user, Reshape) and user.reorder else [(user.result, (*path, user))]
+        )
 
-    def promised(self, user: Operation, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+    def promised(
+        self, user: Operation, position: int, path: tuple[Moved, ...]
+    ) -> list[_Followed] | None:
         return [(user.result, path)]
 
     def _carried(self, carried: Carried, path: tuple[Moved, ...]) -> list[_Followed] | None:
@@ -134,7 +159,11 @@ class _MaskSearch:
 
 
 def _moves_alike(one: Moved, other: Moved) -> bool:
-    return one.name == other.name and one.attributes == other.attributes and _shapes(one) == _shapes(other)
+    return (
+        one.name == other.name
+        and one.attributes == other.attributes
+        and _shapes(one) == _shapes(other)
+    )
 
 
 def _shapes(operation: Moved) -> list[object]:
@@ -154,7 +183,10 @@ def _is_made_in(value: Value, loop: Operation) -> bool:
 # Operations are of the classes that their rows name, which a table by name cannot tell.
 _Rule = Callable[[_MaskSearch, Any, int, tuple[Moved, ...]], "list[_Followed] | None"]
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert", "histogram"), _MaskSearch.accessed),
+    **dict.fromkeys(
+        ("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert", "histogram"),
+        _MaskSearch.accessed,
+    ),
     "select": _MaskSearch.selected,
     "and": _MaskSearch.conjoined,
     **dict.fromkeys(MOVES, _MaskSearch.moved),

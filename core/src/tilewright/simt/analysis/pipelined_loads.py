@@ -27,10 +27,17 @@ from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def feeding_matmuls(body: Region, matmuls: tuple[type[Operation], ...] = MULTIPLYING) -> list[Ahead]:
+def feeding_matmuls(
+    body: Region, matmuls: tuple[type[Operation], ...] = MULTIPLYING
+) -> list[Ahead]:
     """Loads from which operands of ``matmuls`` are computed, in program order."""
     reached: set[Operation] = set()
-    work = [operand for operation in body if isinstance(operation, matmuls) for operand in factors(operation)]
+    work = [
+        operand
+        for operation in body
+        if isinstance(operation, matmuls)
+        for operand in factors(operation)
+    ]
     while work:
         operation = work.pop().definition
         if operation is None or operation.parent is not body or operation in reached:
@@ -38,13 +45,20 @@ def feeding_matmuls(body: Region, matmuls: tuple[type[Operation], ...] = MULTIPL
         reached.add(operation)
         if not isinstance(operation, Ahead) and operation.spec.pure and not operation.regions:
             work += operation.operands
-    return [operation for operation in body if isinstance(operation, Ahead) and operation in reached]
+    return [
+        operation for operation in body if isinstance(operation, Ahead) and operation in reached
+    ]
 
 
 def is_plain(load: Load) -> bool:
     """Return whether a load is a non-volatile load of a tile of numbers."""
     type_ = load.results[0].type
-    return isinstance(type_, TileType) and isinstance(type_.element, IntType | FloatType) and type_.element is not I1 and not load.volatile
+    return (
+        isinstance(type_, TileType)
+        and isinstance(type_.element, IntType | FloatType)
+        and type_.element is not I1
+        and not load.volatile
+    )
 
 
 def is_copyable(load: Load) -> bool:
@@ -60,13 +74,21 @@ def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, A
     (result,) = load.results
     assert isinstance(result.type, TileType)
     size = storage_size(result.type.element)
-    width = access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, max(mechanism.widths))
+    width = access_width(
+        layout_of(pointer),
+        axes[pointer],
+        axes[mask] if mask is not None else None,
+        size,
+        max(mechanism.widths),
+    )
     while width and width * size not in mechanism.widths:
         width //= 2
     return width
 
 
-def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
+def group_layout(
+    load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]
+) -> SharedLayout | None:
     """Return the shared layout for a tile copied by a commit-group mechanism such as cp.async.
 
     The widest copies can write it, and the first matmul that reads the tile, or else the first
@@ -96,11 +118,21 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
                 return shared
         reader = reader if own is None else view.unviewed(own, shape)
         break
-    shared = shared_between(layout, reader, size, target.resources.max_access, target.resources.banks, 0, layout.registers[: log2(width)])
+    shared = shared_between(
+        layout,
+        reader,
+        size,
+        target.resources.max_access,
+        target.resources.banks,
+        0,
+        layout.registers[: log2(width)],
+    )
     return shared if copies(shared) else None
 
 
-def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
+def wished_layout(
+    load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget
+) -> SharedLayout | None:
     """Return the shared layout that the first matmul reading the tile prefers.
 
     If the mechanism cannot fill that one, return the layout that the matmul, or else the first
@@ -119,17 +151,31 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
         break
     if reader is not None:
         size = storage_size(element)
-        shared = shared_between(layout, reader, size, target.resources.max_access, target.resources.banks)
+        shared = shared_between(
+            layout, reader, size, target.resources.max_access, target.resources.banks
+        )
         if mechanism.can_fill(shared, element):
             return shared
         offered = mechanism.layouts(shape, element) if mechanism.layouts is not None else ()
-        fitting = [one for one in (*offered, SharedLayout.row_major(shape)) if mechanism.can_fill(one, element)]
-        return min(fitting, key=lambda one: transactions(reader, one, size, target.resources.max_access, target.resources.banks)[::-1], default=None)
+        fitting = [
+            one
+            for one in (*offered, SharedLayout.row_major(shape))
+            if mechanism.can_fill(one, element)
+        ]
+        return min(
+            fitting,
+            key=lambda one: transactions(
+                reader, one, size, target.resources.max_access, target.resources.banks
+            )[::-1],
+            default=None,
+        )
     plain = SharedLayout.row_major(shape)
     return plain if mechanism.can_fill(plain, element) else None
 
 
-def _wanted(matmul: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
+def _wanted(
+    matmul: Operation, position: int, target: SimtTarget
+) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
     """Return a matmul operand's preferred shared layouts, best first, and its register layout.
 
     The register layout is None if matrix instructions read the operand from shared memory.
@@ -170,7 +216,11 @@ def _converted_to(value: Value) -> LinearLayout | None:
 
 def _through_conversions(value: Value) -> list[Value]:
     converted = [user.results[0] for user in value.uses if isinstance(user, Convert)]
-    return [value, *converted, *(user.results[0] for one in converted for user in one.uses if isinstance(user, Bitcast))]
+    return [
+        value,
+        *converted,
+        *(user.results[0] for one in converted for user in one.uses if isinstance(user, Bitcast)),
+    ]
 
 
 def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
@@ -188,11 +238,19 @@ def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | N
     for operation in body:
         if isinstance(operation, Dot) and _has_steps(operation, target):
             first, second = (_only_source(operand) for operand in (operation.a, operation.b))
-            if first is not None and second is not None and first is not second and first in sources and second in sources:
+            if (
+                first is not None
+                and second is not None
+                and first is not second
+                and first in sources
+                and second in sources
+            ):
                 matmul, own, earlier = operation, (first, second), set(before)
         before.add(operation)
     others = [value for value in sources if value not in own]
-    return matmul if all(reader in earlier for value in others for reader in _readers(value)) else None
+    return (
+        matmul if all(reader in earlier for value in others for reader in _readers(value)) else None
+    )
 
 
 def _readers(value: Value) -> Iterator[Operation]:
@@ -201,7 +259,9 @@ def _readers(value: Value) -> Iterator[Operation]:
         for user in view.value.uses:
             yield user
             if isinstance(user, Convert):
-                yield from (reader for reader in user.results[0].uses if isinstance(reader, Multiplication))
+                yield from (
+                    reader for reader in user.results[0].uses if isinstance(reader, Multiplication)
+                )
 
 
 def _has_steps(matmul: Dot, target: SimtTarget) -> bool:

@@ -16,10 +16,19 @@ def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
     return int(loop.num_stages or options.get("num_stages", 0)) if isinstance(loop, For) else 0
 
 
-def pipelined_loops(function: Function, options: Mapping[str, Any], matmuls: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
+def pipelined_loops(
+    function: Function,
+    options: Mapping[str, Any],
+    matmuls: tuple[type[Operation], ...] = MULTIPLYING,
+) -> Iterator[For]:
     """Innermost ``for`` loops to pipeline that contain operations of the classes ``matmuls``."""
     for loop in operations_of_program(function.body):
-        if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, matmuls) and _is_innermost(loop):
+        if (
+            isinstance(loop, For)
+            and stages_of(loop, options) >= 2
+            and _has(loop, matmuls)
+            and _is_innermost(loop)
+        ):
             yield loop
 
 
@@ -29,7 +38,12 @@ def streaming_loops(function: Function) -> Iterator[For]:
     The loop itself must request stages; the option does not apply.
     """
     for loop in operations_of_program(function.body):
-        if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
+        if (
+            isinstance(loop, For)
+            and loop.num_stages >= 2
+            and not _has(loop, MULTIPLYING)
+            and _is_innermost(loop)
+        ):
             yield loop
 
 

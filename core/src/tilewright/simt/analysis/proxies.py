@@ -35,17 +35,23 @@ class ProxyAccesses:
     async_writes: tuple[Value, ...]
 
 
-def proxy_accesses(operation: Operation, effects: SharedEffects, target: SimtTarget) -> ProxyAccesses:
+def proxy_accesses(
+    operation: Operation, effects: SharedEffects, target: SimtTarget
+) -> ProxyAccesses:
     """Return the accesses of an operation with these effects."""
     generic, engines = effects.reads, effects.engines
     if engines and isinstance(operation, Multiplication):
         generic, engines = _operands(operation, target)
     elif engines:
         generic = tuple(slot for slot in generic if slot not in engines)
-    return ProxyAccesses(generic, effects.writes, (*engines, *effects.matmuls, *effects.stores), effects.blocks)
+    return ProxyAccesses(
+        generic, effects.writes, (*engines, *effects.matmuls, *effects.stores), effects.blocks
+    )
 
 
-def _operands(operation: Multiplication, target: SimtTarget) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+def _operands(
+    operation: Multiplication, target: SimtTarget
+) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     """Return the slots that threads load, for their registers or to multiply and add by
     themselves, and those that matrix instructions read where they are."""
     plan = plan_of(operation, target)

@@ -69,10 +69,16 @@ class Pressure:
     def words(self, value: Value) -> int:
         """Return the words of a value that the region defines."""
         type_ = value.type
-        if not isinstance(type_, TileType) or type_.element is I1 or isinstance(type_.element, PointerType):
+        if (
+            not isinstance(type_, TileType)
+            or type_.element is I1
+            or isinstance(type_.element, PointerType)
+        ):
             return 0
         operation = value.definition
-        if operation is not None and (isinstance(operation, SOURCES) or operation.name in SHAPE_OPERATIONS):
+        if operation is not None and (
+            isinstance(operation, SOURCES) or operation.name in SHAPE_OPERATIONS
+        ):
             return 0
         return 0 if value.layout is None else words_of(value)
 
@@ -86,10 +92,25 @@ class Pressure:
         for operation in region:
             inner = max((self.region(inside) for inside in operation.regions), default=0)
             made = sum(map(self.words, operation.results))
-            ended = sum(self.words(value) for value in set(self.reads(operation)) if last[value] is operation and _defined_in(value, region))
+            ended = sum(
+                self.words(value)
+                for value in set(self.reads(operation))
+                if last[value] is operation and _defined_in(value, region)
+            )
             within = live + inner - self.handed_over(operation, ended)
-            peak = max(peak, within, live + made + self.beside(operation) - (min(ended, made) if self.in_place(operation) else 0))
-            live += made - ended - sum(self.words(result) for result in operation.results if result not in last)
+            peak = max(
+                peak,
+                within,
+                live
+                + made
+                + self.beside(operation)
+                - (min(ended, made) if self.in_place(operation) else 0),
+            )
+            live += (
+                made
+                - ended
+                - sum(self.words(result) for result in operation.results if result not in last)
+            )
         return peak
 
 
@@ -101,10 +122,18 @@ class _HotPressure(Pressure):
     """
 
     def in_place(self, operation: Operation) -> bool:
-        return isinstance(operation, Multiplication | Wait | Convert | For | If) or super().in_place(operation)
+        return isinstance(
+            operation, Multiplication | Wait | Convert | For | If
+        ) or super().in_place(operation)
 
     def reads(self, operation: Operation) -> list[Value]:
-        inside = [value for region in operation.regions if not _is_cold(region) for inner in region for value in self.reads(inner)]
+        inside = [
+            value
+            for region in operation.regions
+            if not _is_cold(region)
+            for inner in region
+            for value in self.reads(inner)
+        ]
         return [*operation.operands, *inside]
 
     def handed_over(self, operation: Operation, ended: int) -> int:
@@ -115,7 +144,11 @@ class _HotPressure(Pressure):
         made = value.definition
         if isinstance(made, Bitcast):
             return 0
-        is_passed_on = made is not None and made.spec.elementwise and all(_goes_by_elements(user) and user.parent is made.parent for user in value.uses)
+        is_passed_on = (
+            made is not None
+            and made.spec.elementwise
+            and all(_goes_by_elements(user) and user.parent is made.parent for user in value.uses)
+        )
         return 0 if is_passed_on else super().words(value)
 
     def region(self, region: Region) -> int:
@@ -124,7 +157,9 @@ class _HotPressure(Pressure):
 
 def _goes_by_elements(operation: Operation) -> bool:
     """Return whether an operation computes or stores its operands element by element."""
-    return operation.spec.elementwise or (not operation.results and effects_of(operation) == Effect.WRITE)
+    return operation.spec.elementwise or (
+        not operation.results and effects_of(operation) == Effect.WRITE
+    )
 
 
 def _is_cold(region: Region) -> bool:

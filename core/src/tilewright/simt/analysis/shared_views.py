@@ -19,7 +19,9 @@ Renaming = Permute | ExpandDims | Reshape
 
 def renames(operation: Operation) -> TypeGuard[Renaming]:
     """Return whether an operation only names elements differently, each of which is where it was."""
-    return isinstance(operation, Renaming) and not (isinstance(operation, Reshape) and operation.reorder)
+    return isinstance(operation, Renaming) and not (
+        isinstance(operation, Reshape) and operation.reorder
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,10 @@ class View:
     def shared(self, shared: SharedLayout) -> SharedLayout:
         """The shared layout of the view, for that of the loaded tile."""
         assert isinstance(self.value.type, TileType)
-        return SharedLayout(self.value.type.shape, tuple(shared.images[self.bits.index(1 << bit)] for bit in range(len(self.bits))))
+        return SharedLayout(
+            self.value.type.shape,
+            tuple(shared.images[self.bits.index(1 << bit)] for bit in range(len(self.bits))),
+        )
 
     def unviewed_shared(self, shared: SharedLayout, shape: tuple[int, ...]) -> SharedLayout:
         """The shared layout of the loaded tile, for that of the view."""
@@ -42,7 +47,10 @@ class View:
     def unviewed(self, layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
         """The layout of the loaded tile, for that of the view."""
         back = [1 << self.bits.index(1 << bit) for bit in range(len(self.bits))]
-        moved = [tuple([combine(back, image) for image in images]) for images in (layout.registers, layout.lanes, layout.warps)]
+        moved = [
+            tuple([combine(back, image) for image in images])
+            for images in (layout.registers, layout.lanes, layout.warps)
+        ]
         return LinearLayout(shape, *moved)
 
 
@@ -66,5 +74,8 @@ def named_before(operation: Renaming, bits: tuple[int, ...]) -> tuple[int, ...]:
     ``bits``, those of its result's."""
     source = operation.x.type
     assert isinstance(source, TileType)
-    named = result_layout(operation, LinearLayout(source.shape, tuple(1 << bit for bit in range(log2(source.numel))), (), ()))
+    named = result_layout(
+        operation,
+        LinearLayout(source.shape, tuple(1 << bit for bit in range(log2(source.numel))), (), ()),
+    )
     return tuple(combine(bits, image) for image in named.registers)

@@ -35,24 +35,36 @@ def draining_stores(stores: Sequence[_Store], function: Function) -> list[_Store
 
     ``stores`` are the stores of a function in program order.
     """
-    return _Order(stores, function).draining() if len(stores) > 1 or any(map(_loops, stores)) else []
+    return (
+        _Order(stores, function).draining() if len(stores) > 1 or any(map(_loops, stores)) else []
+    )
 
 
 class _Order:
     def __init__(self, stores: Sequence[_Store], function: Function) -> None:
         self._affine = Affine(function)
         self._stores = stores
-        self._offsets = {store: [self._affine.number(offset) for offset in store.offsets] for store in stores}
+        self._offsets = {
+            store: [self._affine.number(offset) for offset in store.offsets] for store in stores
+        }
 
     def draining(self) -> list[_Store]:
         found: list[_Store] = []
         for number, store in enumerate(self._stores):
-            before = [other for place, other in enumerate(self._stores) if _share_memory(other, store) and _precedes(other, place, store, number)]
-            if any(_are_ordered(other, store) and self._meet(other, store) for other in before) and not self._drained_just_before(store, before, found):
+            before = [
+                other
+                for place, other in enumerate(self._stores)
+                if _share_memory(other, store) and _precedes(other, place, store, number)
+            ]
+            if any(
+                _are_ordered(other, store) and self._meet(other, store) for other in before
+            ) and not self._drained_just_before(store, before, found):
                 found.append(store)
         return found
 
-    def _drained_just_before(self, store: _Store, before: Sequence[_Store], draining: Sequence[_Store]) -> bool:
+    def _drained_just_before(
+        self, store: _Store, before: Sequence[_Store], draining: Sequence[_Store]
+    ) -> bool:
         """Return whether an adjacent earlier store drains, and none in between may conflict."""
         operation = store.previous
         while operation is not None:
@@ -69,12 +81,16 @@ class _Order:
     def _apart(self, one: _Store, other: _Store) -> bool:
         """Return whether two stores of one iteration write to disjoint locations."""
         return one.descriptor is other.descriptor and any(
-            difference is not None and abs(difference) >= extent for difference, extent in zip(self._differences(one, other), _extents(one), strict=True)
+            difference is not None and abs(difference) >= extent
+            for difference, extent in zip(self._differences(one, other), _extents(one), strict=True)
         )
 
     def _differences(self, one: _Store, other: _Store) -> list[int | None]:
         """Return the constant difference of two stores' offsets per axis; None if not constant."""
-        return [b.minus(a).constant for a, b in zip(self._offsets[one], self._offsets[other], strict=True)]
+        return [
+            b.minus(a).constant
+            for a, b in zip(self._offsets[one], self._offsets[other], strict=True)
+        ]
 
     def _meet(self, one: _Store, other: _Store) -> bool:
         """Return whether two stores, or two executions of one, may write to the same location.
@@ -85,13 +101,26 @@ class _Order:
         if one.descriptor is not other.descriptor or (made is not None and is_repeated(made)):
             return True
         common = [loop for loop in _loops(one) if loop in _loops(other)]
-        axes = [axis for axis in range(len(_extents(one))) if self._is_shared(axis, one, other, common)]
+        axes = [
+            axis for axis in range(len(_extents(one))) if self._is_shared(axis, one, other, common)
+        ]
         differences, extents = self._differences(one, other), _extents(one)
-        if one is not other and not any((difference := differences[axis]) is not None and abs(difference) >= extents[axis] for axis in axes):
+        if one is not other and not any(
+            (difference := differences[axis]) is not None and abs(difference) >= extents[axis]
+            for axis in axes
+        ):
             return True
-        return not all(any(self._moves(axis, loop, one, differences[axis], extents[axis], common) for axis in axes) for loop in common)
+        return not all(
+            any(
+                self._moves(axis, loop, one, differences[axis], extents[axis], common)
+                for axis in axes
+            )
+            for loop in common
+        )
 
-    def _is_shared(self, axis: int, one: _Store, other: _Store, common: Sequence[Operation]) -> bool:
+    def _is_shared(
+        self, axis: int, one: _Store, other: _Store, common: Sequence[Operation]
+    ) -> bool:
         """Return whether two offsets along an axis differ by a constant in all iterations.
 
         They may vary with the iterations of loops around both stores only.
@@ -101,7 +130,9 @@ class _Order:
         rest = self._offsets[one][axis]
         for loop in common:
             rest = rest.minus(self._step(self._offsets[one][axis], loop)[1])
-        return difference is not None and not any(self._affine.varies(rest, loop) for loop in changing)
+        return difference is not None and not any(
+            self._affine.varies(rest, loop) for loop in changing
+        )
 
     def _step(self, offset: Polynomial, loop: Operation) -> tuple[Polynomial, Polynomial]:
         """Return an offset's step per iteration of a loop, and the part that this accounts for.
@@ -118,32 +149,49 @@ class _Order:
             step = step.plus(quotient)
         return step, step.times(iteration)
 
-    def _moves(self, axis: int, loop: Operation, store: _Store, difference: int | None, extent: int, common: Sequence[Operation]) -> bool:
+    def _moves(
+        self,
+        axis: int,
+        loop: Operation,
+        store: _Store,
+        difference: int | None,
+        extent: int,
+        common: Sequence[Operation],
+    ) -> bool:
         """Return whether stores in different iterations of a loop are disjoint along an axis.
 
         This must hold for all iterations of other loops.
         """
         offset = self._offsets[store][axis]
-        if difference is None or any(self._step(offset, other)[0].terms for other in common if other is not loop):
+        if difference is None or any(
+            self._step(offset, other)[0].terms for other in common if other is not loop
+        ):
             return False
         step = self._step(offset, loop)[0]
         if difference == 0:
             return self._at_least(step, extent)
         by = abs(step.constant or 0)
         # all of difference + k * step, for k other than 0
-        return by > 0 and (abs(difference) + extent <= by or (abs(difference) % by >= extent and by - abs(difference) % by >= extent))
+        return by > 0 and (
+            abs(difference) + extent <= by
+            or (abs(difference) % by >= extent and by - abs(difference) % by >= extent)
+        )
 
     def _at_least(self, step: Polynomial, extent: int) -> bool:
         """Return whether a step is at least ``extent``: a constant times sizes of the grid."""
         if len(step.terms) != 1:
             return False
         ((monomial, factor),) = step.terms
-        return abs(factor) >= extent and all(self._affine.atom(number).kind == "num_programs" for number in monomial)
+        return abs(factor) >= extent and all(
+            self._affine.atom(number).kind == "num_programs" for number in monomial
+        )
 
 
 def _share_memory(one: _Store, other: _Store) -> bool:
     """Return whether two stores are to one tensor, or to memory that may alias."""
-    return one.descriptor is other.descriptor or may_be_same(root_of(one.descriptor), root_of(other.descriptor))
+    return one.descriptor is other.descriptor or may_be_same(
+        root_of(one.descriptor), root_of(other.descriptor)
+    )
 
 
 def _extents(store: _Store) -> tuple[int, ...]:

@@ -57,7 +57,9 @@ class Axis:
         An unbounded axis ends where the blocks do.
         """
         place = self.start.constant
-        return self.extents or [Polynomial.number(_UNBOUNDED if place is None else place + self.block)]
+        return self.extents or [
+            Polynomial.number(_UNBOUNDED if place is None else place + self.block)
+        ]
 
     def begins_inside(self, affine: Affine) -> bool:
         """Return whether block offsets are nonnegative."""
@@ -80,7 +82,9 @@ def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
             (value,) = atom.of
             if value.owner is not affine.function.body or not isinstance(value.type, IntType):
                 return False
-        elif atom.kind not in ("div", "min", "max") or not all(is_on_host(part, affine) for part in atom.of):
+        elif atom.kind not in ("div", "min", "max") or not all(
+            is_on_host(part, affine) for part in atom.of
+        ):
             return False
     return True
 
@@ -95,13 +99,17 @@ def tensor_of(load: Load, affine: Affine) -> AccessedTensor:
     assert isinstance(pointer.type, TileType)
     form = affine.form(pointer)
     if form is None or form.base is None:
-        raise NotRaisedError("its addresses are not known to be sums of multiples of its coordinates")
+        raise NotRaisedError(
+            "its addresses are not known to be sums of multiples of its coordinates"
+        )
     if form.base.owner is not affine.function.body:
         raise NotRaisedError("its addresses do not begin at an argument of the kernel")
     axes = _tile_axes(form, pointer.type.shape, affine)
     conditions = _bound(axes, mask, affine)
     _clear_wrapped(load, form, axes, affine)
-    whole = form.start.plus(total(step.times(key.start) for key, step in form.steps if isinstance(key, Wrapped)))
+    whole = form.start.plus(
+        total(step.times(key.start) for key, step in form.steps if isinstance(key, Wrapped))
+    )
     rest = whole.minus(total(axis.step.times(axis.start) for axis in axes))
     _place(rest, axes, affine)
     for condition in conditions:
@@ -118,9 +126,17 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
     for number, extent in enumerate(shape):
         if extent == 1:
             continue
-        keys = [(key, step) for key, step in form.steps if (key.axis if isinstance(key, Wrapped) else key) == number]
+        keys = [
+            (key, step)
+            for key, step in form.steps
+            if (key.axis if isinstance(key, Wrapped) else key) == number
+        ]
         if len(keys) != 1:
-            raise NotRaisedError(f"along axis {number} all addresses are the same" if not keys else f"along axis {number} only some coordinates wrap around")
+            raise NotRaisedError(
+                f"along axis {number} all addresses are the same"
+                if not keys
+                else f"along axis {number} only some coordinates wrap around"
+            )
         ((key, step),) = keys
         if not is_on_host(step, affine):
             raise NotRaisedError(f"the stride of axis {number} is not known at launch")
@@ -128,9 +144,15 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
             raise NotRaisedError(f"along axis {number} it reads backwards")
         axes.append(Axis(extent, step, number))
         if isinstance(key, Wrapped):
-            axes[-1].start, axes[-1].extents, axes[-1].nonnegative = key.start, [key.extent], key.nonnegative
+            axes[-1].start, axes[-1].extents, axes[-1].nonnegative = (
+                key.start,
+                [key.extent],
+                key.nonnegative,
+            )
     if sum(axis.step == _ONE for axis in axes) != 1:
-        raise NotRaisedError(f"along no axis its addresses are known to be consecutive{strides_text([axis.step for axis in axes], affine)}")
+        raise NotRaisedError(
+            f"along no axis its addresses are known to be consecutive{strides_text([axis.step for axis in axes], affine)}"
+        )
     return axes
 
 
@@ -145,7 +167,9 @@ def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> list[Polynom
         if bound is not None and bound.axis is None and bound.upper is not None:
             conditions.append(bound.upper)
             continue
-        axis = next((axis for axis in axes if bound is not None and axis.source == bound.axis), None)
+        axis = next(
+            (axis for axis in axes if bound is not None and axis.source == bound.axis), None
+        )
         if bound is None or axis is None:
             raise _ragged()
         found.append((axis, bound))
@@ -154,13 +178,17 @@ def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> list[Polynom
             if not axis.extents and not axis.cut:
                 axis.start = bound.lower.scaled(-1)
             if axis.start.plus(bound.lower).terms:
-                raise NotRaisedError("its mask bounds coordinates from below at several places, or where they wrap around")
+                raise NotRaisedError(
+                    "its mask bounds coordinates from below at several places, or where they wrap around"
+                )
             axis.cut = True
     for axis, bound in found:
         if bound.upper is not None:
             if not axis.extents and not axis.cut:
                 # what changes from program to program is where the block begins
-                axis.start = total(piece for piece in bound.upper.pieces() if not is_on_host(piece, affine)).scaled(-1)
+                axis.start = total(
+                    piece for piece in bound.upper.pieces() if not is_on_host(piece, affine)
+                ).scaled(-1)
             axis.extents.append(axis.start.plus(bound.upper))
     return conditions
 
@@ -195,13 +223,21 @@ def _clear_wrapped(load: Operation, form: Form, axes: list[Axis], affine: Affine
             continue  # its mask is false there
         who = observed(load.result, key.axis, key.extent.minus(key.start), affine)
         if who:
-            raise NotRaisedError(f"its coordinates wrap around along axis {key.axis}, which {who} may show")
+            raise NotRaisedError(
+                f"its coordinates wrap around along axis {key.axis}, which {who} may show"
+            )
 
 
 def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
     """Distribute the remaining terms of the address among the axes, as offsets."""
     # axes with the longest stride first, as far as strides are comparable
-    order = sorted(axes, key=lambda axis: (axis.step == _ONE, *((-len(monomial), -factor) for monomial, factor in axis.step.terms)))
+    order = sorted(
+        axes,
+        key=lambda axis: (
+            axis.step == _ONE,
+            *((-len(monomial), -factor) for monomial, factor in axis.step.terms),
+        ),
+    )
     for piece in rest.pieces():
         for axis in order:
             distance = piece.divided(axis.step)
@@ -209,7 +245,9 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
                 continue
             # what changes with the program is a number of steps; arguments times that are steps of
             # their own
-            if not is_on_host(distance, affine) and (axis.extents or _on_host_part(distance, affine) != _ONE):
+            if not is_on_host(distance, affine) and (
+                axis.extents or _on_host_part(distance, affine) != _ONE
+            ):
                 continue
             if axis.cut and not axis.begins_inside(affine):
                 continue  # the lower bound at 0 would move to another offset
@@ -224,7 +262,13 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
 def _on_host_part(piece: Polynomial, affine: Affine) -> Polynomial:
     """Return the product of a term's factors that are known at launch, without its coefficient."""
     ((monomial, _),) = piece.terms
-    return Polynomial.of({tuple(unknown for unknown in monomial if is_on_host(Polynomial.unknown(unknown), affine)): 1})
+    return Polynomial.of(
+        {
+            tuple(
+                unknown for unknown in monomial if is_on_host(Polynomial.unknown(unknown), affine)
+            ): 1
+        }
+    )
 
 
 def _place_beside(piece: Polynomial, axes: list[Axis], affine: Affine) -> None:
@@ -232,8 +276,17 @@ def _place_beside(piece: Polynomial, axes: list[Axis], affine: Affine) -> None:
     ((_, factor),) = piece.terms
     step = _on_host_part(piece, affine).scaled(factor)
     if is_on_host(piece, affine) or factor < 0:
-        raise NotRaisedError("its addresses begin at a distance from the argument that is along none of its axes")
-    beside = next((axis for axis in axes if axis.source is None and piece.divided(axis.step) is not None and not axis.extents), None)
+        raise NotRaisedError(
+            "its addresses begin at a distance from the argument that is along none of its axes"
+        )
+    beside = next(
+        (
+            axis
+            for axis in axes
+            if axis.source is None and piece.divided(axis.step) is not None and not axis.extents
+        ),
+        None,
+    )
     if beside is None:
         axes.insert(0, beside := Axis(1, step))
     distance = piece.divided(beside.step)
@@ -274,8 +327,13 @@ def alignments(tensor: AccessedTensor, affine: Affine) -> list[Alignment]:
     *outer, inner = tensor.axes
     numbers = [(f"the stride of {_named(axis)}", axis.step) for axis in outer]
     numbers.append((f"the place along {_named(inner)} where blocks begin", inner.start))
-    address = Alignment(f"the address `{tensor.base.name}`", affine.known[tensor.base].divisibility_of_all())
-    return [address, *(Alignment(what, size * affine.divisor(number), number, size) for what, number in numbers)]
+    address = Alignment(
+        f"the address `{tensor.base.name}`", affine.known[tensor.base].divisibility_of_all()
+    )
+    return [
+        address,
+        *(Alignment(what, size * affine.divisor(number), number, size) for what, number in numbers),
+    ]
 
 
 def _named(axis: Axis) -> str:

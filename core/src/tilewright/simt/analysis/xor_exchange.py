@@ -64,7 +64,9 @@ def _shape(tile: Value) -> tuple[int, ...]:
 
 def _unmoved(value: Value, shape: tuple[int, ...], axis: int) -> Value:
     """Strip broadcasts and reshapes that keep the coordinates along an axis of ``shape``."""
-    while isinstance(value.definition, _MOVED) and _lies_along(value.definition.x.type, shape, axis):
+    while isinstance(value.definition, _MOVED) and _lies_along(
+        value.definition.x.type, shape, axis
+    ):
         value = value.definition.x
     return value
 
@@ -84,7 +86,12 @@ def _is_position(value: Value, shape: tuple[int, ...], axis: int) -> bool:
         return False
     value = _unmoved(value, shape, axis)
     operation = value.definition
-    return isinstance(operation, Arange) and operation.start == 0 and isinstance(value.type, TileType) and value.type.numel == shape[axis]
+    return (
+        isinstance(operation, Arange)
+        and operation.start == 0
+        and isinstance(value.type, TileType)
+        and value.type.numel == shape[axis]
+    )
 
 
 def exchange_within_warp(layout: LinearLayout, distance: int) -> XorExchange | None:

@@ -29,7 +29,14 @@ from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable, is_plain
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops
 from tilewright.simt.analysis.shared_views import named_before, renames, views_of
-from tilewright.simt.assign_layouts.coalesce import ACCESSES, coalesced, default_layout, tile_access, turned, widened
+from tilewright.simt.assign_layouts.coalesce import (
+    ACCESSES,
+    coalesced,
+    default_layout,
+    tile_access,
+    turned,
+    widened,
+)
 from tilewright.simt.assign_layouts.direct_to_shared import mark_direct_to_shared
 from tilewright.simt.assign_layouts.rematerializable import fixed_tiles
 from tilewright.simt.assign_layouts.rematerialize import Materializer
@@ -38,11 +45,22 @@ from tilewright.simt.assign_layouts.solver import Edge, Origin, Problem, Variabl
 from tilewright.simt.assign_layouts.tile_access import TileAccess
 from tilewright.simt.dialect.attributes import WARPS, note
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
-from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried, operations_of_program
+from tilewright.simt.dialect.loop_carried import (
+    CARRIERS,
+    Carried,
+    all_carried,
+    operations_of_program,
+)
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.pipeline_attributes import Ahead
 from tilewright.simt.dialect.registry import interface_of
-from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, replicated
+from tilewright.simt.layouts.linear_layout import (
+    LinearLayout,
+    SharedLayout,
+    axis_shifts,
+    log2,
+    replicated,
+)
 from tilewright.simt.target.copy_mechanism import GROUPS
 from tilewright.simt.target.cost_model import operation_cost
 from tilewright.simt.target.fma_plan import FMA
@@ -54,7 +72,9 @@ from tilewright.simt.target.simt_target import SimtTarget
 _TRIPS: Final = 8.0
 
 
-def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None) -> None:
+def assign(
+    function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None
+) -> None:
     """Assign a layout to every tile of a function, and a plan to every matmul.
 
     Conversions are put in, and cheap operations repeated, where layouts differ. The launch
@@ -107,7 +127,13 @@ class LayoutStatement:
         self.carried = all_carried(function)
         for value in self._tiles():
             self._require_powers_of_two(value)
-        self.fixed = fixed_tiles(self.operations, self.carried, function.arguments, target.resources.warp_size * num_warps, target.costs)
+        self.fixed = fixed_tiles(
+            self.operations,
+            self.carried,
+            function.arguments,
+            target.resources.warp_size * num_warps,
+            target.costs,
+        )
         self.origins: dict[Value, Origin] = {}
         self.recompute: set[Value] = set()
         self.problem = Problem(self.origins, self.recompute, target.costs)
@@ -116,16 +142,26 @@ class LayoutStatement:
         self._shared: dict[Value, Variable] = {}
         self.reads: dict[Operation, list[Variable | LinearLayout | None]] = {}
         self._weights: dict[Region, float] = {function.body: 1.0}
-        self._default = functools.partial(default_layout, lanes=target.resources.warp_size, warps=self.num_warps)
+        self._default = functools.partial(
+            default_layout, lanes=target.resources.warp_size, warps=self.num_warps
+        )
         #: layouts of loads that are copied in another layout than they are read in
         self._apart: dict[Operation, LinearLayout] = {}
         #: layouts of loads that are copied lane after lane
         self._side_by_side: dict[Operation, LinearLayout] = {}
         self.accesses: dict[Operation, TileAccess] = {}
         for operation in self.operations:
-            if isinstance(operation, ACCESSES) and (access := tile_access(operation, self.axes, target)) is not None:
+            if (
+                isinstance(operation, ACCESSES)
+                and (access := tile_access(operation, self.axes, target)) is not None
+            ):
                 self.accesses[operation] = access
-        self.coalesced = coalesced(self.accesses.values(), target.resources.warp_size, self.num_warps, target.resources.max_access)
+        self.coalesced = coalesced(
+            self.accesses.values(),
+            target.resources.warp_size,
+            self.num_warps,
+            target.resources.max_access,
+        )
 
     def run(self, options: Mapping[str, Any]) -> None:
         self._pipelined = list(pipelined_loops(self.function, options, (Dot,)))
@@ -137,12 +173,16 @@ class LayoutStatement:
         self._side_by_side = mark_direct_to_shared(self, options)
         self._keep_copied()
         self._connect()
-        self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
+        self.problem.solve(
+            [variable for variable in self.variables if variable.merged is None], self._default
+        )
         self._spread_copies()
         self._rewrite()
 
     def _tiles(self) -> list[Value]:
-        found = [argument for argument in self.function.arguments if isinstance(argument.type, TileType)]
+        found = [
+            argument for argument in self.function.arguments if isinstance(argument.type, TileType)
+        ]
         for operation in self.operations:
             found += [result for result in operation.results if isinstance(result.type, TileType)]
         return found
@@ -151,8 +191,14 @@ class LayoutStatement:
         shape = tile_shape(value)
         if any(extent & (extent - 1) for extent in shape):
             operation = value.definition
-            where = f"{operation.name} at {operation.location}" if operation is not None else f"argument {value.name}"
-            raise LoweringError(f"{where}: {self.target.name} works on tiles whose extents are powers of two, not on {value.type}")
+            where = (
+                f"{operation.name} at {operation.location}"
+                if operation is not None
+                else f"argument {value.name}"
+            )
+            raise LoweringError(
+                f"{where}: {self.target.name} works on tiles whose extents are powers of two, not on {value.type}"
+            )
 
     # ---- stating the problem
 
@@ -180,25 +226,38 @@ class LayoutStatement:
         elif operation.spec.terminator or isinstance(operation, SOURCES):
             return
         elif name in SHAPE_OPERATIONS:
-            if isinstance(operation, Split) and not isinstance(operation.results[0].type, TileType):  # the halves of a pair, as scalars
+            if isinstance(operation, Split) and not isinstance(
+                operation.results[0].type, TileType
+            ):  # the halves of a pair, as scalars
                 shape = tile_shape(operation.x)
-                self.reads[operation] = [replicated(shape, self.target.resources.warp_size, self.num_warps)]
-        elif not any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results)):
+                self.reads[operation] = [
+                    replicated(shape, self.target.resources.warp_size, self.num_warps)
+                ]
+        elif not any(
+            isinstance(value.type, TileType) for value in (*operation.operands, *operation.results)
+        ):
             return
-        elif (interface := interface_of(self.target, name)) is not None and interface.layout is not None:
+        elif (
+            interface := interface_of(self.target, name)
+        ) is not None and interface.layout is not None:
             interface.layout(self, operation)
         elif operation.spec.elementwise:
             if operation.results[0] in self.fixed:
                 self._state_elementwise(operation)
         else:
-            raise LoweringError(f"{name} at {operation.location}: {self.target.name} has no rule for where its tiles are")
+            raise LoweringError(
+                f"{name} at {operation.location}: {self.target.name} has no rule for where its tiles are"
+            )
 
     def _state_carrier(self, operation: Operation) -> None:
         weight = self.weight(operation)
         inside = weight if isinstance(operation, If) else weight * _TRIPS
         for region in operation.regions:
             self._weights[region] = inside
-        for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+        for value in (
+            *operation.results,
+            *(argument for region in operation.regions for argument in region.arguments),
+        ):
             if value in self.fixed and value not in self.origins:
                 variable = self.variable(value, inside)
                 variable.prices.append(holding)
@@ -207,7 +266,10 @@ class LayoutStatement:
 
     def _state_elementwise(self, operation: Operation) -> None:
         (result,) = operation.results
-        variable = next((self._shared[operand] for operand in operation.operands if operand in self._shared), None)
+        variable = next(
+            (self._shared[operand] for operand in operation.operands if operand in self._shared),
+            None,
+        )
         weight = self.weight(operation)
         if variable is None:
             variable = self.variable(result, weight)
@@ -219,7 +281,9 @@ class LayoutStatement:
         variable.prices.append(per_register(operation_cost(operation, self.target.costs)))
         self._share(result, variable)
         self.reads[operation] = [variable] * len(operation.operands)
-        if isinstance(operation, Cast) and bit_width(element_type(operation.x.type)) < bit_width(element_type(result.type)):
+        if isinstance(operation, Cast) and bit_width(element_type(operation.x.type)) < bit_width(
+            element_type(result.type)
+        ):
             self.recompute.add(result)
 
     # ---- queries of the rules (:mod:`.shape_rules`)
@@ -229,8 +293,12 @@ class LayoutStatement:
         found = list(self.coalesced[access.shape])
         if isinstance(operation, Store) or (isinstance(operation, AtomicRmw) and access.vector > 1):
             # accumulators may be exchanged within warps for this
-            matmuls = dict.fromkeys(plan.c for plan in self.plans.values() if plan.c.shape == access.shape)
-            found += filter(None, (widened(layout, access.order[0], access.vector) for layout in matmuls))
+            matmuls = dict.fromkeys(
+                plan.c for plan in self.plans.values() if plan.c.shape == access.shape
+            )
+            found += filter(
+                None, (widened(layout, access.order[0], access.vector) for layout in matmuls)
+            )
         return found
 
     def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]:
@@ -253,7 +321,10 @@ class LayoutStatement:
         )
         if plan.name == FMA:
             a, b = operation.a.type, operation.b.type
-            note(operation, f"no matrix instruction for {a} by {b} in {matmul.accumulator} ({matmul.precision}): multiplied and added")
+            note(
+                operation,
+                f"no matrix instruction for {a} by {b} in {matmul.accumulator} ({matmul.precision}): multiplied and added",
+            )
         self.plans[operation] = plan
         return plan
 
@@ -286,18 +357,29 @@ class LayoutStatement:
             return None
         first, second = known[0].reads
         operands = operation.a, operation.b
-        copied = [self._copied_elements(operand, loop.body, known[0].wishes(position)) for position, operand in enumerate(operands)]
+        copied = [
+            self._copied_elements(operand, loop.body, known[0].wishes(position))
+            for position, operand in enumerate(operands)
+        ]
         for position, reads in enumerate(((REGISTERS, second), (first, REGISTERS))):
-            fitting = [plan for plan in known if plan.reads == reads and all(plan.operand(position).warps)]
+            fitting = [
+                plan for plan in known if plan.reads == reads and all(plan.operand(position).warps)
+            ]
             source = copied[position]
             if not fitting or source is None:
                 continue
-            if source.bits < bit_width(element_type(operands[position].type)) and copied[1 - position] is not None:
+            if (
+                source.bits < bit_width(element_type(operands[position].type))
+                and copied[1 - position] is not None
+            ):
                 continue
             if source.bits > 8:
                 return fitting[0]
             # one load reads neighbouring bytes if one thread holds them
-            return next((plan for plan in fitting if source.neighbour in plan.operand(position).registers), fitting[0])
+            return next(
+                (plan for plan in fitting if source.neighbour in plan.operand(position).registers),
+                fitting[0],
+            )
         return None
 
     def _by_pairs(self, operation: Dot) -> MatmulPlan | None:
@@ -314,11 +396,16 @@ class LayoutStatement:
             source = self._copied_elements(operand, loop.body, ())
             if source is not None and source.bits < min(32, bit_width(element_type(operand.type))):
                 for plan in known:
-                    if plan.reads == known[0].reads and source.neighbour in plan.operand(position).registers:
+                    if (
+                        plan.reads == known[0].reads
+                        and source.neighbour in plan.operand(position).registers
+                    ):
                         return plan
         return None
 
-    def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
+    def _copied_elements(
+        self, operand: Value, body: Region, readable: Sequence[SharedLayout]
+    ) -> _Copied | None:
         """Return the narrowest elements in shared memory that an operand is computed from.
 
         Only elementwise arithmetic on tiles as large as the operand counts. None if there are none,
@@ -326,7 +413,11 @@ class LayoutStatement:
         well, unless there are ``readable`` layouts and none of them keeps neighbours together.
         """
         count = log2(math.prod(tile_shape(operand)))
-        work, seen, computed = [(operand, tuple(1 << bit for bit in range(count)))], {operand}, False
+        work, seen, computed = (
+            [(operand, tuple(1 << bit for bit in range(count)))],
+            {operand},
+            False,
+        )
         found: list[_Copied] = []
         while work:
             value, bits = work.pop()
@@ -337,17 +428,27 @@ class LayoutStatement:
                 return None
             if isinstance(operation, Ahead) and self._is_copied(operation):
                 if len(bits) == count:
-                    found.append(_Copied(bit_width(element_type(value.type)), bits[self._fastest_bit(operation)]))
+                    found.append(
+                        _Copied(
+                            bit_width(element_type(value.type)), bits[self._fastest_bit(operation)]
+                        )
+                    )
             elif operation.spec.elementwise or renames(operation):
                 computed |= operation.spec.elementwise
                 for source in operation.operands:
                     if source not in seen and isinstance(source.type, TileType):
                         seen.add(source)
-                        work.append((source, named_before(operation, bits) if renames(operation) else bits))
+                        work.append(
+                            (source, named_before(operation, bits) if renames(operation) else bits)
+                        )
         narrowest = min(found, key=lambda one: one.bits, default=None)
         if narrowest is None or computed:
             return narrowest
-        return narrowest if readable and all(layout.offset(narrowest.neighbour) != 1 for layout in readable) else None
+        return (
+            narrowest
+            if readable and all(layout.offset(narrowest.neighbour) != 1 for layout in readable)
+            else None
+        )
 
     def _fastest_bit(self, load: Ahead) -> int:
         """Return the bit of the row-major index in which neighbours in memory differ."""
@@ -357,8 +458,15 @@ class LayoutStatement:
 
     def _by_rows(self, operation: Dot) -> MatmulPlan | None:
         """Return a plan that keeps whole rows in one warp, for back-to-back matmuls."""
-        plan = next((plan for plan in plans(matmul_of(operation), self.target) if plan.whole_rows), None)
-        return plan if plan is not None and (self._computed_from(operation.a) or _feeds_matmul(operation.results[0])) else None
+        plan = next(
+            (plan for plan in plans(matmul_of(operation), self.target) if plan.whole_rows), None
+        )
+        return (
+            plan
+            if plan is not None
+            and (self._computed_from(operation.a) or _feeds_matmul(operation.results[0]))
+            else None
+        )
 
     def _computed_from(self, value: Value) -> list[Dot]:
         """Matmuls from whose results a tile is computed elementwise."""
@@ -370,7 +478,11 @@ class LayoutStatement:
             if isinstance(operation, Dot) and operation in self.plans:
                 found.append(operation)
             elif operation.spec.elementwise:
-                fresh = [operand for operand in operation.operands if operand not in seen and isinstance(operand.type, TileType)]
+                fresh = [
+                    operand
+                    for operand in operation.operands
+                    if operand not in seen and isinstance(operand.type, TileType)
+                ]
                 seen.update(fresh)
                 work += fresh
         return found
@@ -387,7 +499,9 @@ class LayoutStatement:
                     variable.merge(self._shared[source])
         for one, variable in carried.items():
             for operation, position in one.sources:
-                self.problem.connect(Edge(operation.operands[position], variable.root(), self.weight(operation)))
+                self.problem.connect(
+                    Edge(operation.operands[position], variable.root(), self.weight(operation))
+                )
         for operation, reads in self.reads.items():
             weight = self.weight(operation)
             for operand, read in dict.fromkeys(zip(operation.operands, reads, strict=True)):
@@ -395,7 +509,9 @@ class LayoutStatement:
                     continue
                 if isinstance(operation, Dot) and weight > 1:
                     self._keep_coalesced(operand, read, operation.operands.index(operand))
-                self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
+                self.problem.connect(
+                    Edge(operand, read.root() if isinstance(read, Variable) else read, weight)
+                )
 
     def _keep_coalesced(self, operand: Value, read: Variable | LinearLayout, position: int) -> None:
         """Keep a load that feeds a matmul in a loop coalesced.
@@ -405,7 +521,11 @@ class LayoutStatement:
         for leaf, _ in self.problem.paths(operand):
             operation = leaf.owner
             source = self.origins[leaf].source
-            if isinstance(operation, Operation) and isinstance(operation, Load) and isinstance(source, Variable):
+            if (
+                isinstance(operation, Operation)
+                and isinstance(operation, Load)
+                and isinstance(source, Variable)
+            ):
                 source.root().closed = True
                 access, layout = self.accesses.get(operation), self._side_by_side.get(operation)
                 if (
@@ -415,7 +535,13 @@ class LayoutStatement:
                     and isinstance(read, LinearLayout)
                     and read.shape == access.shape
                 ):
-                    layout = turned(access, len(access.shape) - 1 - position, read, self.target.resources.warp_size, self.num_warps)
+                    layout = turned(
+                        access,
+                        len(access.shape) - 1 - position,
+                        read,
+                        self.target.resources.warp_size,
+                        self.num_warps,
+                    )
                 if layout is not None:
                     source.root().candidates = [layout]
                 elif access is not None:
@@ -427,7 +553,12 @@ class LayoutStatement:
         Other loads of its shape may have narrower elements; a copy that bypasses L1 fetches a
         sector again for each instruction that reads a part of the sector.
         """
-        own = coalesced([access], self.target.resources.warp_size, self.num_warps, self.target.resources.max_access)[access.shape]
+        own = coalesced(
+            [access],
+            self.target.resources.warp_size,
+            self.num_warps,
+            self.target.resources.max_access,
+        )[access.shape]
         variable.candidates += [layout for layout in own if layout not in variable.candidates]
 
     def _keep_copied(self) -> None:
@@ -438,11 +569,23 @@ class LayoutStatement:
         used.
         """
         for loop in self._pipelined:
-            least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
+            least = min(
+                min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b)))
+                for dot in loop.body
+                if isinstance(dot, Dot)
+            )
             for load in feeding_matmuls(loop.body, (Dot,)):
-                if math.prod(shape_of(load.results[0].type)) < least or not self._is_copied(load) or self._is_multiplied_there(load):
+                if (
+                    math.prod(shape_of(load.results[0].type)) < least
+                    or not self._is_copied(load)
+                    or self._is_multiplied_there(load)
+                ):
                     continue
-                self.problem.in_shared[load.results[0]] = self.accesses[load].order[0] if isinstance(load, Load) else len(tile_shape(load.results[0])) - 1
+                self.problem.in_shared[load.results[0]] = (
+                    self.accesses[load].order[0]
+                    if isinstance(load, Load)
+                    else len(tile_shape(load.results[0])) - 1
+                )
                 if isinstance(load, Load):
                     source = self.origins[load.results[0]].source
                     assert isinstance(source, Variable)
@@ -458,11 +601,23 @@ class LayoutStatement:
         for loop in self._pipelined:
             for load in feeding_matmuls(loop.body, (Dot,)):
                 access = self.accesses.get(load)
-                if not isinstance(load, Load) or access is None or load in self._side_by_side or not self._is_copied(load):
+                if (
+                    not isinstance(load, Load)
+                    or access is None
+                    or load in self._side_by_side
+                    or not self._is_copied(load)
+                ):
                     continue
                 layout, costs = self.origins[load.results[0]].layout(), self.target.costs
-                best = min(self.coalesced[access.shape], key=lambda candidate: access.cost(candidate, costs))
-                if layout is not None and best.register_count < layout.register_count and 2 * access.count(best) < access.count(layout):
+                best = min(
+                    self.coalesced[access.shape],
+                    key=lambda candidate: access.cost(candidate, costs),
+                )
+                if (
+                    layout is not None
+                    and best.register_count < layout.register_count
+                    and 2 * access.count(best) < access.count(layout)
+                ):
                     self._apart[load] = best
 
     def _is_multiplied_there(self, load: Ahead) -> bool:
@@ -474,7 +629,10 @@ class LayoutStatement:
                 if not isinstance(user, Dot) or view.value is user.c:
                     return False
                 reads = self.plans[user].reads
-                if any(operand is view.value and reads[position] == REGISTERS for position, operand in enumerate((user.a, user.b))):
+                if any(
+                    operand is view.value and reads[position] == REGISTERS
+                    for position, operand in enumerate((user.a, user.b))
+                ):
                     return False
         return True
 
@@ -482,14 +640,27 @@ class LayoutStatement:
         """Return whether the target can copy a load asynchronously, given its addresses."""
         if isinstance(load, DescriptorLoad) or load not in self.accesses:
             return isinstance(load, DescriptorLoad)
-        widths = [width for mechanism in self.target.async_copy.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
+        widths = [
+            width
+            for mechanism in self.target.async_copy.mechanisms
+            if mechanism.completes == GROUPS
+            for width in mechanism.widths
+        ]
         access = self.accesses[load]
-        return (is_copyable(load) and access.vector * access.size >= min(widths)) if widths else is_plain(load)
+        return (
+            (is_copyable(load) and access.vector * access.size >= min(widths))
+            if widths
+            else is_plain(load)
+        )
 
     # ---- rewriting
 
     def _rewrite(self) -> None:
-        layouts = {value: layout for value, origin in self.origins.items() if (layout := origin.layout()) is not None}
+        layouts = {
+            value: layout
+            for value, origin in self.origins.items()
+            if (layout := origin.layout()) is not None
+        }
         layouts.update({load.results[0]: layout for load, layout in self._apart.items()})
         materializer = Materializer(layouts, self.carried, self.recompute, self._needs)
         demanded: set[Carried] = set()
@@ -536,7 +707,14 @@ def _feeds_matmul(value: Value) -> bool:
 def _name_plan(operation: Operation, plan: MatmulPlan) -> None:
     """Replace a ``dot`` by a ``simt.dot`` with a plan."""
     attributes = {**operation.attributes, "plan": plan.name}
-    made = Operation(SIMT_TABLE["simt.dot"], operation.operands, (1, 1, 1), attributes, [operation.results[0].type], location=operation.location)
+    made = Operation(
+        SIMT_TABLE["simt.dot"],
+        operation.operands,
+        (1, 1, 1),
+        attributes,
+        [operation.results[0].type],
+        location=operation.location,
+    )
     result, before = made.results[0], operation.results[0]
     result.name, result.layout = before.name, before.layout
     assert operation.parent is not None

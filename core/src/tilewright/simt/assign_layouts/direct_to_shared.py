@@ -34,7 +34,9 @@ _MATMULS = (Dot,)
 _LEAST_READ = 4
 
 
-def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
+def mark_direct_to_shared(
+    statement: Statement, options: Mapping[str, Any]
+) -> dict[Operation, LinearLayout]:
     """Tag direct-to-shared loads with their mechanism; return their layouts."""
     mechanism = direct_to_shared_mechanism(statement.target)
     if mechanism is None:
@@ -49,10 +51,19 @@ def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> d
 
 def direct_to_shared_mechanism(target: SimtTarget) -> CopyMechanism | None:
     """Return the target's mechanism whose lanes write contiguous memory, if it has one."""
-    return next((one for one in target.async_copy.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
+    return next(
+        (
+            one
+            for one in target.async_copy.mechanisms
+            if one.completes == GROUPS and one.lanes_side_by_side
+        ),
+        None,
+    )
 
 
-def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
+def _of_loop(
+    statement: Statement, body: Region, mechanism: CopyMechanism
+) -> dict[Operation, LinearLayout]:
     """Return the layouts of all loads that feed a loop's matmuls; empty if any cannot be copied."""
     if any(clobbers_memory(operation) for operation in body):
         return {}
@@ -66,7 +77,10 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
                 load = leaf.definition
                 if not isinstance(load, Load) or load not in wanted or load in found:
                     continue
-                readers = [statement.problem.seen_before(path, reader) for reader in statement.plans[matmul].readers(position)]
+                readers = [
+                    statement.problem.seen_before(path, reader)
+                    for reader in statement.plans[matmul].readers(position)
+                ]
                 layout = _layout(statement, load, mechanism, readers)
                 if layout is None:
                     return {}
@@ -74,21 +88,38 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
     return found if len(found) == len(wanted) else {}
 
 
-def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
+def _layout(
+    statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]
+) -> LinearLayout | None:
     """Return a load's layout that suits a layout in which the matmul can read it, if any."""
     access, target = statement.accesses.get(load), statement.target
     if access is None or not is_copyable(load):
         return None
-    width = next((width // access.size for width in sorted(mechanism.widths, reverse=True) if access.size <= width <= access.vector * access.size), 0)
+    width = next(
+        (
+            width // access.size
+            for width in sorted(mechanism.widths, reverse=True)
+            if access.size <= width <= access.vector * access.size
+        ),
+        0,
+    )
     if not width:
         return None
     for reader in readers:
-        machine = target.resources.warp_size, statement.num_warps, target.resources.max_access, target.resources.banks
+        machine = (
+            target.resources.warp_size,
+            statement.num_warps,
+            target.resources.max_access,
+            target.resources.banks,
+        )
         layout = lane_ordered(access.shape, access.order, width, reader, access.size, *machine)
         if layout is None:
             return None
         shared = lane_ordered_shared(layout, width)
         assert shared is not None
-        if accesses(reader, shared, target.resources.max_access // access.size).width * access.size >= _LEAST_READ:
+        if (
+            accesses(reader, shared, target.resources.max_access // access.size).width * access.size
+            >= _LEAST_READ
+        ):
             return layout
     return None

@@ -18,7 +18,11 @@ _CHEAP: Final = 24.0
 
 
 def fixed_tiles(
-    operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: CostModel
+    operations: Sequence[Operation],
+    carried: Mapping[Value, Carried],
+    arguments: Sequence[Value],
+    threads: int,
+    costs: CostModel,
 ) -> dict[Value, None]:
     """Return the tiles that have a layout of their own, in program order.
 
@@ -56,13 +60,19 @@ class _Search:
 
     def visit(self, operation: Operation) -> None:
         if isinstance(operation, CARRIERS):
-            for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            for value in (
+                *operation.results,
+                *(argument for region in operation.regions for argument in region.arguments),
+            ):
                 self._visit_carried(value)
             return
         if operation.spec.terminator:
             owner = operation.parent.owner if operation.parent is not None else None
             if isinstance(owner, Operation) and isinstance(owner, CARRIERS):
-                for value in (*owner.results, *(argument for region in owner.regions for argument in region.arguments)):
+                for value in (
+                    *owner.results,
+                    *(argument for region in owner.regions for argument in region.arguments),
+                ):
                     self._visit_carried(value)
             return
         tiles = [result for result in operation.results if isinstance(result.type, TileType)]
@@ -82,7 +92,9 @@ class _Search:
         type_ = first.type
         assert isinstance(type_, TileType)
         each = max(1.0, math.prod(type_.shape) / self.threads)
-        cost = operation_cost(operation, self.costs) * each + sum(self.cost.get(operand, 0.0) for operand in operation.operands)
+        cost = operation_cost(operation, self.costs) * each + sum(
+            self.cost.get(operand, 0.0) for operand in operation.operands
+        )
         if elementwise and (depends or cost > _CHEAP * each):
             for result in tiles:
                 self.fix(result)

@@ -43,7 +43,13 @@ class Materializer:
         needs: the operand layouts that the other operations require.
     """
 
-    def __init__(self, fixed: Mapping[Value, LinearLayout], carried: Mapping[Value, Carried], recompute: set[Value], needs: Needs) -> None:
+    def __init__(
+        self,
+        fixed: Mapping[Value, LinearLayout],
+        carried: Mapping[Value, Carried],
+        recompute: set[Value],
+        needs: Needs,
+    ) -> None:
         self.fixed, self.carried, self.recompute, self.needs = fixed, carried, recompute, needs
         #: value -> its versions in the required layouts
         self.versions: dict[Value, dict[LinearLayout, Value | None]] = {}
@@ -104,7 +110,9 @@ class Materializer:
 
     def rewrite(self, body: Region) -> None:
         """Insert conversions and clones, after all requirements are settled."""
-        self._carried_from = {source: carried for carried in self.carried.values() for source in carried.sources}
+        self._carried_from = {
+            source: carried for carried in self.carried.values() for source in carried.sources
+        }
         self._region(body)
         for operation in reversed(self._dead):
             operation.erase()
@@ -137,7 +145,9 @@ class Materializer:
         return found
 
     def _set_operands(self, operation: Operation, layouts: Sequence[LinearLayout | None]) -> None:
-        for position, (operand, layout) in enumerate(zip(tuple(operation.operands), layouts, strict=True)):
+        for position, (operand, layout) in enumerate(
+            zip(tuple(operation.operands), layouts, strict=True)
+        ):
             if layout is not None and isinstance(operand.type, TileType):
                 operation.set_operand(position, self._version(operand, layout))
 
@@ -155,7 +165,11 @@ class Materializer:
             if result in self.recompute:
                 for layout in table:
                     if layout != own:
-                        (copy,) = clone_operation(operation, {recomputed(result).x: self._version(originals[0], layout)}, lambda at: at).results
+                        (copy,) = clone_operation(
+                            operation,
+                            {recomputed(result).x: self._version(originals[0], layout)},
+                            lambda at: at,
+                        ).results
                         place = _insert_after(_definition(copy), place)
                         table[layout] = copy
                         copy.layout = layout
@@ -171,10 +185,14 @@ class Materializer:
                 found = self._convert(value, own, layout, found)
         return found
 
-    def _convert(self, value: Value, own: LinearLayout, layout: LinearLayout, place: Operation | Region) -> Operation:
+    def _convert(
+        self, value: Value, own: LinearLayout, layout: LinearLayout, place: Operation | Region
+    ) -> Operation:
         source = self._version(value, own)
         location = place.location if isinstance(place, Operation) else None
-        conversion = Operation(SIMT_TABLE["simt.convert"], [source], (1,), {}, [value.type], location=location)
+        conversion = Operation(
+            SIMT_TABLE["simt.convert"], [source], (1,), {}, [value.type], location=location
+        )
         conversion.results[0].name = value.name
         self.versions[value][layout] = conversion.results[0]
         conversion.results[0].layout = layout
@@ -203,7 +221,12 @@ class Materializer:
                 if result != layout:
                     indirect.append((layout, result))
                     continue
-            versions = [self._version(v, operands) if isinstance(v.type, TileType) and not isinstance(operation, SOURCES) else v for v in originals]
+            versions = [
+                self._version(v, operands)
+                if isinstance(v.type, TileType) and not isinstance(operation, SOURCES)
+                else v
+                for v in originals
+            ]
             if used:
                 copy = clone_operation(operation, {})
                 place = _insert_after(copy, place)
@@ -292,7 +315,8 @@ def sink_conversions(region: Region) -> None:
     operations = list(region)
     for operation in operations:
         if isinstance(operation, Convert) or (
-            (operation.name in SHAPE_OPERATIONS or isinstance(operation, Cast)) and any(v.definition in movable for v in operation.operands)
+            (operation.name in SHAPE_OPERATIONS or isinstance(operation, Cast))
+            and any(v.definition in movable for v in operation.operands)
         ):
             movable.add(operation)
         if isinstance(operation, CARRIERS):
@@ -312,7 +336,9 @@ def sink_conversions(region: Region) -> None:
     for operation in reversed(operations):
         if operation not in movable:
             continue
-        readers = [_ancestor_in(region, reader) for result in operation.results for reader in result.uses]
+        readers = [
+            _ancestor_in(region, reader) for result in operation.results for reader in result.uses
+        ]
         if not readers:
             continue
         first = min(readers, key=place)

@@ -58,7 +58,11 @@ def is_known(operation: DotScaled, name: str) -> bool:
     has a sign, which the instructions do not read.
     """
     format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
-    return format_ in PER_BYTE and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
+    return (
+        format_ in PER_BYTE
+        and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k"))
+        and (scale is None or element_type(scale.type) is U8)
+    )
 
 
 def extents(operation: DotScaled) -> tuple[tuple[int, ...], int]:
@@ -68,7 +72,9 @@ def extents(operation: DotScaled) -> tuple[tuple[int, ...], int]:
     return c.type.shape, a.type.shape[-1] * PER_BYTE[operation.a_format]
 
 
-def scaled_interface(lower: Lower, plan_of: Callable[[DotScaled, SimtTarget, int], ScaledLayouts]) -> Interface:
+def scaled_interface(
+    lower: Lower, plan_of: Callable[[DotScaled, SimtTarget, int], ScaledLayouts]
+) -> Interface:
     """Return the interface of ``dot_scaled`` for a target with such an instruction.
 
     ``plan_of`` (operation, target, warps) returns its plan.
@@ -76,7 +82,9 @@ def scaled_interface(lower: Lower, plan_of: Callable[[DotScaled, SimtTarget, int
 
     def layouts(statement: Statement, operation: DotScaled) -> None:
         plan = plan_of(operation, statement.target, statement.num_warps)
-        statement.reads[operation] = [plan.operand(name) for name in _OPERANDS if operation.operand(name) is not None]
+        statement.reads[operation] = [
+            plan.operand(name) for name in _OPERANDS if operation.operand(name) is not None
+        ]
         statement.origins[operation.results[0]] = Origin(plan.c)
 
     def check(operation: DotScaled, target: SimtTarget) -> str:

@@ -48,11 +48,17 @@ def per_register(cost: float) -> Callable[[LinearLayout], float]:
 
 def _uniform(statement: Statement, operation: Operation) -> Variable:
     """Use one unknown for all tile operands and results."""
-    tile = next(value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType))
+    tile = next(
+        value
+        for value in (*operation.operands, *operation.results)
+        if isinstance(value.type, TileType)
+    )
     variable = statement.variable(tile, statement.weight(operation))
     for result in operation.results:
         statement.origins[result] = Origin(variable)
-    statement.reads[operation] = [variable if isinstance(operand.type, TileType) else None for operand in operation.operands]
+    statement.reads[operation] = [
+        variable if isinstance(operand.type, TileType) else None for operand in operation.operands
+    ]
     return variable
 
 
@@ -88,7 +94,9 @@ def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
         if isinstance(operation, InlineAsm):
             raise blamed_at(operation.location, told)
         raise LoweringError(f"{operation.location}: {told}")
-    variable.prices.append(per_register(sum(1 for region in operation.regions for _ in region) or 2.0))
+    variable.prices.append(
+        per_register(sum(1 for region in operation.regions for _ in region) or 2.0)
+    )
     if pack > 1:
         variable.admit = lambda layout: packed(layout, pack)
 
@@ -98,11 +106,16 @@ def _folded(statement: Statement, operation: Reduce | Scan, times: float) -> tup
 
     The cost is that of ``times`` reductions.
     """
-    variable, axis = statement.variable(operation.inputs[0], statement.weight(operation)), operation.axis
+    variable, axis = (
+        statement.variable(operation.inputs[0], statement.weight(operation)),
+        operation.axis,
+    )
     words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.inputs)
     combine = max(1.0, len(operation.combine) - 1.0)
     costs = statement.target.costs
-    variable.prices.append(lambda layout: times * reduction_cost(layout, axis, words, combine, costs))
+    variable.prices.append(
+        lambda layout: times * reduction_cost(layout, axis, words, combine, costs)
+    )
     statement.reads[operation] = [variable] * len(operation.operands)
     return variable, axis
 
@@ -136,14 +149,19 @@ def gathered(statement: Statement, operation: Gather) -> None:
         statement.origins[operation.results[0]] = Origin(variable)
         statement.reads[operation] = [variable, variable]
         return
-    reads: list[Any] = [statement.variable(operation.x, weight), statement.variable(operation.index, weight)]
+    reads: list[Any] = [
+        statement.variable(operation.x, weight),
+        statement.variable(operation.index, weight),
+    ]
     for variable in reads:
         variable.prices.append(per_register(2.0))
     statement.origins[operation.results[0]] = Origin(reads[1])
     statement.reads[operation] = reads
 
 
-def _exchange_price(statement: Statement, operation: Gather, distance: int) -> Callable[[LinearLayout], float]:
+def _exchange_price(
+    statement: Statement, operation: Gather, distance: int
+) -> Callable[[LinearLayout], float]:
     """Return the cost function of an XOR exchange.
 
     It is free between registers, costs shuffles between lanes, and a round trip through shared
@@ -155,7 +173,9 @@ def _exchange_price(statement: Statement, operation: Gather, distance: int) -> C
         partner = exchange_within_warp(layout, distance)
         if partner is None:
             return costs.trip + 2 * costs.stored_word * words * layout.register_count
-        return holding(layout) + (costs.shuffled_word * words * layout.register_count if partner.lane else 0.0)
+        return holding(layout) + (
+            costs.shuffled_word * words * layout.register_count if partner.lane else 0.0
+        )
 
     return price
 

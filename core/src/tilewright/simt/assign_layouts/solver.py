@@ -18,7 +18,13 @@ from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, from_operands, result_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout
-from tilewright.simt.target.cost_model import CostModel, bits_of_element, conversion_cost, operation_cost, shared_read_cost
+from tilewright.simt.target.cost_model import (
+    CostModel,
+    bits_of_element,
+    conversion_cost,
+    operation_cost,
+    shared_read_cost,
+)
 
 #: Maximum number of candidates per unknown.
 _MOST_CANDIDATES: Final = 8
@@ -144,7 +150,9 @@ class Problem:
             the axis along which their elements are contiguous.
     """
 
-    def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: CostModel) -> None:
+    def __init__(
+        self, origins: dict[Value, Origin], recompute: set[Value], costs: CostModel
+    ) -> None:
         self.origins, self.recompute, self.costs = origins, recompute, costs
         self.in_shared: dict[Value, int] = {}
         self.edges: list[Edge] = []
@@ -205,13 +213,18 @@ class Problem:
             if own is None:
                 return 0.0
             if value in self.in_shared:
-                return shared_read_cost(layout, self.in_shared[value], bits_of_element(value), self.costs)
+                return shared_read_cost(
+                    layout, self.in_shared[value], bits_of_element(value), self.costs
+                )
             if own == layout:
                 return 0.0
             operation = value.owner
             if value in self.recompute:
                 cast = recomputed(value)
-                return self.price(cast.x, layout) + operation_cost(cast, self.costs) * layout.register_count
+                return (
+                    self.price(cast.x, layout)
+                    + operation_cost(cast, self.costs) * layout.register_count
+                )
             return self.conversion(own, layout, value)
         if not self.paths(value):
             return 0.0
@@ -250,7 +263,9 @@ class Problem:
             layout = self._back(operation, layout)[1]
         return layout
 
-    def _back(self, operation: Operation, layout: LinearLayout) -> tuple[LinearLayout, LinearLayout]:
+    def _back(
+        self, operation: Operation, layout: LinearLayout
+    ) -> tuple[LinearLayout, LinearLayout]:
         key = operation, layout
         found = self._operands.get(key)
         if found is None:
@@ -275,10 +290,19 @@ class Problem:
         reader = edge.reader.root() if isinstance(edge.reader, Variable) else edge.reader
         source = origin.source.root() if isinstance(origin.source, Variable) else origin.source
         if isinstance(reader, Variable) and not reader.closed and source is not reader:
-            for layout in (source,) if isinstance(source, LinearLayout) else tuple(source.candidates):
+            for layout in (
+                (source,) if isinstance(source, LinearLayout) else tuple(source.candidates)
+            ):
                 changed |= reader.propose(self._forward(path, origin.seen(layout)))
-        if isinstance(source, Variable) and not source.closed and origin.without_axis is None and source is not reader:
-            for layout in (reader,) if isinstance(reader, LinearLayout) else tuple(reader.candidates):
+        if (
+            isinstance(source, Variable)
+            and not source.closed
+            and origin.without_axis is None
+            and source is not reader
+        ):
+            for layout in (
+                (reader,) if isinstance(reader, LinearLayout) else tuple(reader.candidates)
+            ):
                 moved = layout
                 for operation in path:
                     moved = self._back(operation, moved)[1]
@@ -286,7 +310,9 @@ class Problem:
                     changed |= source.propose(moved)
         return changed
 
-    def solve(self, variables: list[Variable], default: Callable[[tuple[int, ...]], LinearLayout]) -> None:
+    def solve(
+        self, variables: list[Variable], default: Callable[[tuple[int, ...]], LinearLayout]
+    ) -> None:
         """Choose the layout of every variable."""
         self.spread_candidates()
         undecided = [variable for variable in variables if not variable.candidates]
@@ -311,7 +337,11 @@ class Problem:
         for variable in order:
             self._choose(variable)
         for _ in range(_ROUNDS):
-            changed = [variable for variable in order if len(variable.candidates) > 1 and self._choose(variable)]
+            changed = [
+                variable
+                for variable in order
+                if len(variable.candidates) > 1 and self._choose(variable)
+            ]
             if not changed:
                 return
 

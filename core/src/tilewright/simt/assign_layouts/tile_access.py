@@ -38,8 +38,12 @@ class TileAccess:
         return not isinstance(self.operation, Load | AtomicLoad)
 
     def cost(self, layout: LinearLayout, costs: CostModel) -> float:
-        return access_cost(layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes)
+        return access_cost(
+            layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes
+        )
 
     def count(self, layout: LinearLayout) -> int:
         """Return the number of accesses per thread in a layout."""
-        return layout.register_count // access_width(layout, self.pointer, self.mask, self.size, self.limit)
+        return layout.register_count // access_width(
+            layout, self.pointer, self.mask, self.size, self.limit
+        )

@@ -8,7 +8,13 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.control import Condition, For, If, While, Yield
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.attributes import layout_of
-from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, LayoutError, one_layout, shape_rule, tile_layouts
+from tilewright.simt.dialect.layout_rules import (
+    SHAPE_OPERATIONS,
+    LayoutError,
+    one_layout,
+    shape_rule,
+    tile_layouts,
+)
 from tilewright.simt.dialect.loop_carried import CARRIERS
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.layouts.linear_layout import span
@@ -24,7 +30,10 @@ def check(function: Function, target: SimtTarget) -> None:
     for argument in function.arguments:
         _check_value(argument, function.name)
     for operation in function.walk():
-        for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+        for value in (
+            *operation.results,
+            *(argument for region in operation.regions for argument in region.arguments),
+        ):
             _check_value(value, operation.name)
         _check_operation(operation, target)
 
@@ -56,29 +65,51 @@ def _check_operation(operation: Operation, target: SimtTarget) -> None:
     if not rule and name in SHAPE_OPERATIONS and isinstance(operation.results[0].type, TileType):
         rule = shape_rule(operation)
     if rule:
-        raise LayoutError(f"{name} at {operation.location}: {rule}: {'; '.join(map(str, tile_layouts(operation)))}")
+        raise LayoutError(
+            f"{name} at {operation.location}: {rule}: {'; '.join(map(str, tile_layouts(operation)))}"
+        )
 
 
 def _check_carriers(operation: Operation) -> None:
     if isinstance(operation, For):
-        _check_carried(operation.inits, operation.body.arguments[1:], _given(operation.body), operation.results, operation)
+        _check_carried(
+            operation.inits,
+            operation.body.arguments[1:],
+            _given(operation.body),
+            operation.results,
+            operation,
+        )
     elif isinstance(operation, While):
         before, after = operation.before, operation.after
-        _check_carried(operation.inits, before.arguments, _given(after), before.arguments, operation)
-        _check_carried(_given(before), after.arguments, operation.results, operation.results, operation)
+        _check_carried(
+            operation.inits, before.arguments, _given(after), before.arguments, operation
+        )
+        _check_carried(
+            _given(before), after.arguments, operation.results, operation.results, operation
+        )
     else:
         assert isinstance(operation, If)
         values = _given(operation.then)
         _check_carried(values, values, _given(operation.else_), operation.results, operation)
 
 
-def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d: Sequence[Value], operation: Operation) -> None:
+def _check_carried(
+    a: Sequence[Value],
+    b: Sequence[Value],
+    c: Sequence[Value],
+    d: Sequence[Value],
+    operation: Operation,
+) -> None:
     if not len(a) == len(b) == len(c) == len(d):
-        raise LayoutError(f"{operation.name} at {operation.location}: counts of carried values differ: {len(a)}, {len(b)}, {len(c)}, {len(d)}")
+        raise LayoutError(
+            f"{operation.name} at {operation.location}: counts of carried values differ: {len(a)}, {len(b)}, {len(c)}, {len(d)}"
+        )
     for values in zip(a, b, c, d, strict=True):
         if len({value.layout for value in values}) > 1:
             text = "; ".join(str(value.layout) for value in values)
-            raise LayoutError(f"{operation.name} at {operation.location}: a carried value changes its layout: {text}")
+            raise LayoutError(
+                f"{operation.name} at {operation.location}: a carried value changes its layout: {text}"
+            )
 
 
 def _given(region: Region) -> list[Value]:

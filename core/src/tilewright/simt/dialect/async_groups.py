@@ -31,7 +31,9 @@ class Tokens:
             count copies; None if they count groups.
     """
 
-    def __init__(self, function: Function, copies: Callable[[CopyStart], int] | None = None) -> None:
+    def __init__(
+        self, function: Function, copies: Callable[[CopyStart], int] | None = None
+    ) -> None:
         self._copies = copies
         self._pending: dict[Operation, dict[str, int]] = {}
         self._region(function.body, {})
@@ -68,7 +70,9 @@ class Tokens:
             if queue is not None:
                 # each matmul is a group of its own: a commit of matmuls closes no group, and its
                 # token stands for nothing
-                if (not isinstance(operation, Commit) or queue != MATMULS.queue) and (self._copies is None or queue != COPIES.queue):
+                if (not isinstance(operation, Commit) or queue != MATMULS.queue) and (
+                    self._copies is None or queue != COPIES.queue
+                ):
                     _follow(ages, queue, 1)
                 ages[result] = 0
 
@@ -79,7 +83,16 @@ class Tokens:
             for region, branch in zip(operation.regions, branches, strict=True):
                 self._region(region, branch)
             # in the order of the branches, as the sources are
-            results = [(one, [branch.get(token, 0) for token, branch in zip(one.incoming(), branches, strict=True)]) for one in carried]
+            results = [
+                (
+                    one,
+                    [
+                        branch.get(token, 0)
+                        for token, branch in zip(one.incoming(), branches, strict=True)
+                    ],
+                )
+                for one in carried
+            ]
             after = {token: min(branch[token] for branch in branches) for token in ages}
         else:
             results, after = self._loop(operation, carried, ages)
@@ -88,7 +101,9 @@ class Tokens:
         for one, arriving in results:
             _set(ages, one.values, arriving)
 
-    def _loop(self, operation: Operation, carried: list[Carried], ages: _Ages) -> tuple[list[tuple[Carried, list[int]]], _Ages]:
+    def _loop(
+        self, operation: Operation, carried: list[Carried], ages: _Ages
+    ) -> tuple[list[tuple[Carried, list[int]]], _Ages]:
         """Iterate until the ages at the loop's entry reach a fixed point.
 
         Return the loop-carried tokens with the ages at the loop's exit, and the ages of all other
@@ -99,7 +114,11 @@ class Tokens:
             state = dict(ages)
             for one in carried:
                 # in the first iteration, only tokens from outside are known
-                _set(state, one.values, arriving[one] or [ages[token] for token in one.incoming() if token in ages])
+                _set(
+                    state,
+                    one.values,
+                    arriving[one] or [ages[token] for token in one.incoming() if token in ages],
+                )
             at_end: dict[Region, _Ages] = {}
             for region in operation.regions:
                 self._region(region, state)
@@ -108,7 +127,9 @@ class Tokens:
                     # the values of a condition enter the next region, or leave the loop
                     if region is not operation.regions[-1] and one.sources[0][0].parent is region:
                         _set(state, one.values, [state.get(one.incoming()[0], 0)])
-            ended = {one: [_of_source(source, ages, at_end) for source in one.sources] for one in carried}
+            ended = {
+                one: [_of_source(source, ages, at_end) for source in one.sources] for one in carried
+            }
             if ended == arriving:
                 return list(ended.items()), dict(ages)
             arriving = ended

@@ -88,4 +88,8 @@ def note(operation: Operation, text: str) -> None:
 
 def notes_of(function: Function) -> list[tuple[Operation, str]]:
     """Return the missed-optimization remarks of a function, in order."""
-    return [(operation, text) for operation in function.walk() for text in operation.attributes.get(NOTES, ())]
+    return [
+        (operation, text)
+        for operation in function.walk()
+        for text in operation.attributes.get(NOTES, ())
+    ]

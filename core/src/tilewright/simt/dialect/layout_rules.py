@@ -46,7 +46,12 @@ def _cat(operation: Cat, layout: LinearLayout) -> LinearLayout:
 
     basis = _Independent()
     registers = tuple([image for image in removed(layout.registers) if basis.add(image)])
-    return LinearLayout(shape_of_operand(operation), registers, tuple(removed(layout.lanes)), tuple(removed(layout.warps)))
+    return LinearLayout(
+        shape_of_operand(operation),
+        registers,
+        tuple(removed(layout.lanes)),
+        tuple(removed(layout.warps)),
+    )
 
 
 def _cat_bit(operation: Cat, shape: tuple[int, ...]) -> int:
@@ -63,18 +68,31 @@ def _cat_result(operation: Cat, layout: LinearLayout) -> LinearLayout:
     def spread(images: Sequence[int]) -> tuple[int, ...]:
         return tuple(image & low | image >> bit << bit + 1 for image in images)
 
-    return LinearLayout(shape, (*spread(layout.registers), 1 << bit), spread(layout.lanes), spread(layout.warps))
+    return LinearLayout(
+        shape, (*spread(layout.registers), 1 << bit), spread(layout.lanes), spread(layout.warps)
+    )
 
 
 def _broadcast_result(operation: Moved, layout: LinearLayout) -> LinearLayout:
     """Return the result's layout of a broadcast in which each thread repeats its elements."""
     source, shape = shape_of_operand(operation), shape_of_result(operation)
     before, after = axis_shifts(source), axis_shifts(shape)
-    moves = {before[axis] + bit: after[axis] + bit for axis, extent in enumerate(source) for bit in range(log2(extent))}
-    new = [1 << after[axis] + bit for axis, (old, extent) in enumerate(zip(source, shape, strict=True)) if old != extent for bit in range(log2(extent))]
+    moves = {
+        before[axis] + bit: after[axis] + bit
+        for axis, extent in enumerate(source)
+        for bit in range(log2(extent))
+    }
+    new = [
+        1 << after[axis] + bit
+        for axis, (old, extent) in enumerate(zip(source, shape, strict=True))
+        if old != extent
+        for bit in range(log2(extent))
+    ]
 
     def moved(images: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sum(1 << to for bit, to in moves.items() if image >> bit & 1) for image in images)
+        return tuple(
+            sum(1 << to for bit, to in moves.items() if image >> bit & 1) for image in images
+        )
 
     registers = moved(layout.registers)
     # Images in the order of addresses along the last axis, so that repeated elements there stay
@@ -177,7 +195,9 @@ def packed(layout: LinearLayout, pack: int) -> LinearLayout:
 
     basis = _Independent()
     registers = [image for image in (*bits, *cleared(layout.registers)) if basis.add(image)]
-    return LinearLayout(layout.shape, tuple(registers), tuple(cleared(layout.lanes)), tuple(cleared(layout.warps)))
+    return LinearLayout(
+        layout.shape, tuple(registers), tuple(cleared(layout.lanes)), tuple(cleared(layout.warps))
+    )
 
 
 # ---- checks of single operations
@@ -194,12 +214,19 @@ def operand_layouts(operation: Operation) -> list[LinearLayout]:
 
 def tile_layouts(operation: Operation) -> list[LinearLayout]:
     """Return the layouts of an operation's tile operands and results."""
-    return [*operand_layouts(operation), *(layout_of(value) for value in operation.results if isinstance(value.type, TileType))]
+    return [
+        *operand_layouts(operation),
+        *(layout_of(value) for value in operation.results if isinstance(value.type, TileType)),
+    ]
 
 
 def one_layout(operation: Operation, target: object) -> str:
     """The check of operations whose tiles are all alike."""
-    return "" if len(set(tile_layouts(operation))) <= 1 else "operands and results must have one layout"
+    return (
+        ""
+        if len(set(tile_layouts(operation))) <= 1
+        else "operands and results must have one layout"
+    )
 
 
 def shape_rule(operation: Operation) -> str:
@@ -210,14 +237,26 @@ def shape_rule(operation: Operation) -> str:
         return "operands must have one layout, and results one"
     operand, result = operands[0], results[0]
     if isinstance(operation, Broadcast):
-        holds, rule = _unordered(result.broadcast_source(operand.shape)) == _unordered(operand), "the operand must have what the result repeats"
+        holds, rule = (
+            _unordered(result.broadcast_source(operand.shape)) == _unordered(operand),
+            "the operand must have what the result repeats",
+        )
     elif isinstance(operation, Split):
-        holds, rule = 1 in operand.registers and _unordered(result.joined()) == _unordered(operand), "results must be the halves, which are in one thread"
+        holds, rule = (
+            1 in operand.registers and _unordered(result.joined()) == _unordered(operand),
+            "results must be the halves, which are in one thread",
+        )
     elif isinstance(operation, Cat):
         held = 1 << _cat_bit(operation, result.shape) in result.registers
-        holds, rule = held and _unordered(result_layout(operation, operand)) == _unordered(result), "the result must be a, then b, in one thread"
+        holds, rule = (
+            held and _unordered(result_layout(operation, operand)) == _unordered(result),
+            "the result must be a, then b, in one thread",
+        )
     else:
-        holds, rule = result_layout(operation, operand) == result, "the result's layout must follow from the operand's"
+        holds, rule = (
+            result_layout(operation, operand) == result,
+            "the result's layout must follow from the operand's",
+        )
     return "" if holds else rule
 
 

@@ -51,14 +51,22 @@ def carried_values(operation: Operation) -> list[Carried]:
         ]  # fmt: skip
     if isinstance(operation, If):
         lasts = [terminator(region) for region in operation.regions]
-        return [Carried(operation, [result], [(last, i) for last in lasts]) for i, result in enumerate(operation.results)]
+        return [
+            Carried(operation, [result], [(last, i) for last in lasts])
+            for i, result in enumerate(operation.results)
+        ]
     if isinstance(operation, While):
         before, after = operation.regions
         condition, last = terminator(before), terminator(after)
-        again = [Carried(operation, [argument], [(operation, i), (last, i)]) for i, argument in enumerate(before.arguments)]
+        again = [
+            Carried(operation, [argument], [(operation, i), (last, i)])
+            for i, argument in enumerate(before.arguments)
+        ]
         forwarded = [
             Carried(operation, [argument, result], [(condition, i + 1)])
-            for i, (argument, result) in enumerate(zip(after.arguments, operation.results, strict=True))
+            for i, (argument, result) in enumerate(
+                zip(after.arguments, operation.results, strict=True)
+            )
         ]
         return again + forwarded
     return []

@@ -97,7 +97,9 @@ class Reader(Protocol):
 
     def accesses(self, pointer: Value, mask: Value | None, limit: int, what: str = ...) -> str: ...
 
-    def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str: ...
+    def traffic(
+        self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type
+    ) -> str: ...
 
 
 # The operation is of the class that its row names, as the functions say: an interface is found by

@@ -48,7 +48,11 @@ Ahead = Load | DescriptorLoad
 
 def selected(loop: For) -> list[Ahead]:
     """Prefetched loads of a loop's body, in order."""
-    return [operation for operation in loop.body if isinstance(operation, Ahead) and BY in operation.attributes]
+    return [
+        operation
+        for operation in loop.body
+        if isinstance(operation, Ahead) and BY in operation.attributes
+    ]
 
 
 def shared_layout(load: Ahead) -> SharedLayout:

@@ -32,5 +32,7 @@ def register_interfaces(interfaces: Mapping[str, Interface]) -> Mapping[str, Int
 def interface_of(target: SimtTarget, name: str) -> Interface | None:
     """Return the interface of an operation; None for elementwise operations, and for those that are
     unknown."""
-    assert _INTERFACES, "tilewright.simt.lowering, which registers the interfaces, has not been imported"
+    assert _INTERFACES, (
+        "tilewright.simt.lowering, which registers the interfaces, has not been imported"
+    )
     return target.dialect.interfaces.get(name) or _INTERFACES.get(name)

@@ -35,15 +35,32 @@ class MemoryType(Type):
     layout: SharedLayout
 
     @classmethod
-    def _make(cls: type[_Memory], count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout) -> _Memory:
+    def _make(
+        cls: type[_Memory], count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout
+    ) -> _Memory:
         shape = tuple(shape)
         if layout.shape != shape:
-            raise ValueError(f"a tile of {shape_text(shape)} in shared memory cannot have a layout of {shape_text(layout.shape)}")
+            raise ValueError(
+                f"a tile of {shape_text(shape)} in shared memory cannot have a layout of {shape_text(layout.shape)}"
+            )
         key = count, shape, element, layout
-        return cls._intern(key, cls._text_of(*key, full_text), count=count, shape=shape, element=element, layout=layout)
+        return cls._intern(
+            key,
+            cls._text_of(*key, full_text),
+            count=count,
+            shape=shape,
+            element=element,
+            layout=layout,
+        )
 
     @staticmethod
-    def _text_of(count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout, encoding: EncodingText) -> str:
+    def _text_of(
+        count: int,
+        shape: tuple[int, ...],
+        element: Type,
+        layout: SharedLayout,
+        encoding: EncodingText,
+    ) -> str:
         raise NotImplementedError
 
     def written(self, encoding: EncodingText) -> str:
@@ -73,7 +90,13 @@ class SlotType(MemoryType):
         return cls._make(1, shape, element, layout)
 
     @staticmethod
-    def _text_of(count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout, encoding: EncodingText) -> str:
+    def _text_of(
+        count: int,
+        shape: tuple[int, ...],
+        element: Type,
+        layout: SharedLayout,
+        encoding: EncodingText,
+    ) -> str:
         return f"slot<{shape_text(shape)}x{element}, {encoding(layout)}>"
 
 
@@ -82,13 +105,21 @@ class BufferType(MemoryType):
 
     __slots__ = ()
 
-    def __new__(cls, count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout) -> BufferType:
+    def __new__(
+        cls, count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout
+    ) -> BufferType:
         if count < 1:
             raise ValueError(f"a buffer has one slot at least, not {count}")
         return cls._make(count, shape, element, layout)
 
     @staticmethod
-    def _text_of(count: int, shape: tuple[int, ...], element: Type, layout: SharedLayout, encoding: EncodingText) -> str:
+    def _text_of(
+        count: int,
+        shape: tuple[int, ...],
+        element: Type,
+        layout: SharedLayout,
+        encoding: EncodingText,
+    ) -> str:
         return f"buffer<{count} x {shape_text(shape)}x{element}, {encoding(layout)}>"
 
     @property
@@ -121,7 +152,9 @@ class TokenType(Type):
         return TokenType, (self.queue,)
 
 
-COPIES, LOADS, STORES, MATMULS = (TokenType(queue) for queue in ("copies", "loads", "stores", "matmuls"))
+COPIES, LOADS, STORES, MATMULS = (
+    TokenType(queue) for queue in ("copies", "loads", "stores", "matmuls")
+)
 
 
 class BarriersType(Type):
@@ -149,7 +182,12 @@ class AccumulatorType(Type):
 
     def __new__(cls, shape: tuple[int, ...], element: Type) -> AccumulatorType:
         shape = tuple(shape)
-        return cls._intern((shape, element), f"accumulator<{shape_text(shape)}x{element}>", shape=shape, element=element)
+        return cls._intern(
+            (shape, element),
+            f"accumulator<{shape_text(shape)}x{element}>",
+            shape=shape,
+            element=element,
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return AccumulatorType, (self.shape, self.element)
@@ -164,7 +202,9 @@ _TILES = re.compile(r"((?:\d+x)+)(.+)\Z", re.S)
 _COUNT = re.compile(r"(\d+) x (.+)\Z", re.S)
 
 
-def _tiles(body: str, encoding: Callable[[str], Encoding]) -> tuple[tuple[int, ...], Type, SharedLayout]:
+def _tiles(
+    body: str, encoding: Callable[[str], Encoding]
+) -> tuple[tuple[int, ...], Type, SharedLayout]:
     first, comma, name = split_comma(body)
     found = _TILES.match(first.strip())
     if not comma or found is None:
@@ -200,13 +240,24 @@ def _accumulator(body: str, encoding: Callable[[str], Encoding]) -> Type:
     found = _TILES.match(body.strip())
     if found is None:
         raise ValueError(f"{body!r} is no place of sums: 'EXTENTSxELEMENT' is")
-    return AccumulatorType(tuple(int(extent) for extent in found[1].split("x")[:-1]), parse_type(found[2]))
+    return AccumulatorType(
+        tuple(int(extent) for extent in found[1].split("x")[:-1]), parse_type(found[2])
+    )
 
 
 #: How the types of this module are read, by keyword.
-TYPES = {"slot": _slot, "buffer": _buffer, "token": _token, "barriers": _barriers, "accumulator": _accumulator}
+TYPES = {
+    "slot": _slot,
+    "buffer": _buffer,
+    "token": _token,
+    "barriers": _barriers,
+    "accumulator": _accumulator,
+}
 #: How layouts are read, by keyword.
-ENCODINGS: dict[str, Callable[[str], Encoding]] = {LinearLayout.keyword: LinearLayout.parse, SharedLayout.keyword: SharedLayout.parse}
+ENCODINGS: dict[str, Callable[[str], Encoding]] = {
+    LinearLayout.keyword: LinearLayout.parse,
+    SharedLayout.keyword: SharedLayout.parse,
+}
 
 
 def slot_type(value: Value) -> SlotType:

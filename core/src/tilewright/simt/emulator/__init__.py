@@ -15,7 +15,11 @@ from tilewright.simt.emulator.async_matmul import accumulating_plan, asynchronou
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
 from tilewright.simt.emulator.launch import expanded_arguments, run, run_text
 from tilewright.simt.emulator.memory import start_copy
-from tilewright.simt.emulator.synchronization import EmulatedClusters, EmulatedProxy, EmulatedTensorMemory
+from tilewright.simt.emulator.synchronization import (
+    EmulatedClusters,
+    EmulatedProxy,
+    EmulatedTensorMemory,
+)
 from tilewright.simt.emulator.target import EmulatedMatrix, EmulatedTarget
 from tilewright.simt.emulator.tma import EmulatedTma, bulk_mechanism
 

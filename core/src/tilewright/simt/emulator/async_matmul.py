@@ -21,13 +21,22 @@ from tilewright.simt.emulator.code import call_engine, word
 from tilewright.simt.emulator.multiply import MatmulSite, SumsSite, operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, OperandSource, SharedOperand
+from tilewright.simt.target.matmul_plan import (
+    SHARED,
+    Accumulator,
+    Matmul,
+    MatmulPlan,
+    OperandSource,
+    SharedOperand,
+)
 
 #: Bytes before a chain's registers: whether matmuls are in flight there.
 _HEADER = 8
 
 
-def asynchronous_plan(name: str, matmul: Matmul, c: LinearLayout, reads: tuple[str, str]) -> MatmulPlan:
+def asynchronous_plan(
+    name: str, matmul: Matmul, c: LinearLayout, reads: tuple[str, str]
+) -> MatmulPlan:
     """A plan of the emulated machine for asynchronous matmuls, whose result is in any layout ``c``
     without blocks: each thread computes its elements.
 
@@ -37,10 +46,14 @@ def asynchronous_plan(name: str, matmul: Matmul, c: LinearLayout, reads: tuple[s
     """
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
 
-    def start(context: SimtContext, left: OperandSource, right: OperandSource, sums: list[str]) -> list[str]:
+    def start(
+        context: SimtContext, left: OperandSource, right: OperandSource, sums: list[str]
+    ) -> list[str]:
         from tilewright.simt.emulator.record import record_of
 
-        return record_of(context.writer).matmuls_in_flight.start(context, matmul, (a, b, c), (left, right), sums)
+        return record_of(context.writer).matmuls_in_flight.start(
+            context, matmul, (a, b, c), (left, right), sums
+        )
 
     return MatmulPlan(name, a, b, c, start, reads, asynchronous=True)
 
@@ -51,32 +64,44 @@ def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) ->
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
     elements = matmul.a, matmul.b, matmul.accumulator
 
-    def start(context: SimtContext, left: SharedOperand, right: SharedOperand, sums: list[str]) -> list[str]:
+    def start(
+        context: SimtContext, left: SharedOperand, right: SharedOperand, sums: list[str]
+    ) -> list[str]:
         w = context.writer
         site = _site(context, SumsSite(c, matmul.k, elements, (left.shared, right.shared)))
         addresses = [w.emit(f"ptrtoint ptr {operand.address} to i64") for operand in (left, right)]
-        place, adds = (w.emit(f"zext {type_} {name} to i64") for type_, name in zip(("i32", "i1"), sums, strict=True))
+        place, adds = (
+            w.emit(f"zext {type_} {name} to i64")
+            for type_, name in zip(("i32", "i1"), sums, strict=True)
+        )
         call_engine(w, layout.START_INTO, [str(site), place, adds, *addresses])
         return []
 
     def moved(context: SimtContext, code: int, place: str, area: str) -> None:
         w = context.writer
         site = _site(context, SumsSite(c, matmul.k, elements))
-        numbers = [w.emit(f"zext i32 {name} to i64") for name in (place, context.lane, context.warp)]
+        numbers = [
+            w.emit(f"zext i32 {name} to i64") for name in (place, context.lane, context.warp)
+        ]
         call_engine(w, code, [str(site), w.emit(f"ptrtoint ptr {area} to i64"), *numbers])
 
     def load(context: SimtContext, place: str) -> list[str]:
         w = context.writer
         area = w.alloca("i8", 4 * c.register_count, 16)
         moved(context, layout.LOAD_SUMS, place, area)
-        return [w.load("float", w.gep("float", area, register), 4) for register in range(c.register_count)]
+        return [
+            w.load("float", w.gep("float", area, register), 4)
+            for register in range(c.register_count)
+        ]
 
     def store(context: SimtContext, place: str, names: list[str]) -> None:
         area = context.writer.alloca("i8", 4 * c.register_count, 16)
         _write(context, area, matmul.accumulator, names)
         moved(context, layout.STORE_SUMS, place, area)
 
-    return MatmulPlan(name, a, b, c, start, (SHARED, SHARED), accumulator=Accumulator(units, load, store))
+    return MatmulPlan(
+        name, a, b, c, start, (SHARED, SHARED), accumulator=Accumulator(units, load, store)
+    )
 
 
 def _site(context: SimtContext, site: SumsSite) -> int:
@@ -116,7 +141,10 @@ class Matmuls:
         operation, w = context.operation, context.writer
         assert isinstance(operation, ops.TileMatmul) and self.flights is not None
         elements = matmul.a, matmul.b, matmul.accumulator
-        sizes = [layout_.register_count * storage_size(element) for layout_, element in zip(layouts, elements, strict=True)]
+        sizes = [
+            layout_.register_count * storage_size(element)
+            for layout_, element in zip(layouts, elements, strict=True)
+        ]
         place = self._place(context, operation.results[0], operation, sizes[2])
         mine = w.emit(f"icmp eq i64 {w.load('i64', place, 8)}, 0")
         registers = w.gep("i8", place, _HEADER)
@@ -133,7 +161,9 @@ class Matmuls:
             else:
                 addresses.append(w.alloca("i8", size, 16))
                 _write(context, addresses[-1], element, operand)
-        shared = tuple(operand.shared if isinstance(operand, SharedOperand) else None for operand in operands)
+        shared = tuple(
+            operand.shared if isinstance(operand, SharedOperand) else None for operand in operands
+        )
         site = self._add_site(MatmulSite(*layouts, elements, (shared[0], shared[1])))
         numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (registers, *addresses)]
         thread = [w.emit(f"zext i32 {name} to i64") for name in (context.lane, context.warp)]
@@ -144,14 +174,23 @@ class Matmuls:
         """The registers of the tiles that the operation being written waits for, after the wait."""
         operation, flights = context.operation, self.flights
         assert operation is not None and flights is not None
-        if not isinstance(operation, Wait):  # a matmul that is waited for at once, or a loop that leaves some in flight
-            return [self._brought_back(context, operation, tile, registers) for tile, registers in zip(operation.results[: len(names)], names, strict=True)]
+        if not isinstance(
+            operation, Wait
+        ):  # a matmul that is waited for at once, or a loop that leaves some in flight
+            return [
+                self._brought_back(context, operation, tile, registers)
+                for tile, registers in zip(operation.results[: len(names)], names, strict=True)
+            ]
         return [
-            list(registers) if flights.chain(tile) is None else self._brought_back(context, operation, tile, registers)
+            list(registers)
+            if flights.chain(tile) is None
+            else self._brought_back(context, operation, tile, registers)
             for tile, registers in zip(operation.tiles, names, strict=True)
         ]
 
-    def _brought_back(self, context: SimtContext, operation: Operation, tile: Value, names: Sequence[str]) -> list[str]:
+    def _brought_back(
+        self, context: SimtContext, operation: Operation, tile: Value, names: Sequence[str]
+    ) -> list[str]:
         """The registers of a chain, where matmuls were started in it; else those that it would have
         gone on in."""
         w, element = context.writer, element_type(tile.type)
@@ -161,12 +200,17 @@ class Matmuls:
         w.branch_if(started, then, join)
         w.place(then)
         base, stored = w.gep("i8", place, _HEADER), storage_type(element)
-        found = [w.load(stored, w.gep(stored, base, i), storage_size(element)) for i in range(len(names))]
+        found = [
+            w.load(stored, w.gep(stored, base, i), storage_size(element)) for i in range(len(names))
+        ]
         w.store("i64", "0", place, 8)
         after = w.current
         w.branch(join)
         w.place(join)
-        return [w.phi(register_type(element), ((value, after), (name, before))) for value, name in zip(found, names, strict=True)]
+        return [
+            w.phi(register_type(element), ((value, after), (name, before)))
+            for value, name in zip(found, names, strict=True)
+        ]
 
     def _place(self, context: SimtContext, value: Value, operation: Operation, size: int) -> str:
         """The address of a chain's memory; a matmul that is waited for at once is a chain of its

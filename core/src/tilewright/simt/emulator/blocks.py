@@ -90,36 +90,57 @@ class BlockSite:
         return np.dtype(f"u{storage_size(self.element)}")
 
     def _outside(self) -> int:
-        return encode_float(float("nan"), self.element) if self.padding == "nan" and isinstance(self.element, FloatType) else 0
+        return (
+            encode_float(float("nan"), self.element)
+            if self.padding == "nan" and isinstance(self.element, FloatType)
+            else 0
+        )
 
     def _slot(self, address: int) -> Any:
         return memory(address, int(np.prod(self.shared.shape)), self._dtype)
 
-    def _pieces(self, descriptor: int, offsets: Sequence[int]) -> list[tuple[tuple[slice, ...], Any]]:
+    def _pieces(
+        self, descriptor: int, offsets: Sequence[int]
+    ) -> list[tuple[tuple[slice, ...], Any]]:
         """In-bounds parts of a block, or of rows, each with its array in the tensor."""
         if not self.rows:
             return [self._parts(descriptor, offsets, self.shared.shape)]
         column, *numbers = offsets
         found: list[tuple[tuple[slice, ...], Any]] = []
         for row, number in enumerate(numbers):
-            (rows, columns), there = self._parts(descriptor, (number, column), (1, self.shared.shape[1]))
+            (rows, columns), there = self._parts(
+                descriptor, (number, column), (1, self.shared.shape[1])
+            )
             found.append(((slice(rows.start + row, rows.stop + row), columns), there))
         return found
 
-    def _parts(self, descriptor: int, offsets: Sequence[int], block: Sequence[int]) -> tuple[tuple[slice, ...], Any]:
+    def _parts(
+        self, descriptor: int, offsets: Sequence[int], block: Sequence[int]
+    ) -> tuple[tuple[slice, ...], Any]:
         """Return the in-bounds part of a block, and its array in the tensor."""
         rank, size = len(block), self._dtype.itemsize
         base, *rest = memory(descriptor, 1 + 2 * rank, np.dtype(np.int64)).tolist()
         extents, strides = rest[:rank], rest[rank:]
         inside = _inside(extents, offsets, block)
         shape = [part.stop - part.start for part in inside]
-        first = sum((offset + part.start) * stride for offset, part, stride in zip(offsets, inside, strides, strict=True))
-        count = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+        first = sum(
+            (offset + part.start) * stride
+            for offset, part, stride in zip(offsets, inside, strides, strict=True)
+        )
+        count = (
+            1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+            if all(shape)
+            else 0
+        )
         flat = memory(base + first * size, count, self._dtype)
-        return inside, np.lib.stride_tricks.as_strided(flat, shape, [stride * size for stride in strides])
+        return inside, np.lib.stride_tricks.as_strided(
+            flat, shape, [stride * size for stride in strides]
+        )
 
 
-def _inside(extents: Sequence[int], offsets: Sequence[int], block: Sequence[int]) -> tuple[slice, ...]:
+def _inside(
+    extents: Sequence[int], offsets: Sequence[int], block: Sequence[int]
+) -> tuple[slice, ...]:
     """Return the in-bounds part of a block."""
     found = []
     for extent, offset, length in zip(extents, offsets, block, strict=True):

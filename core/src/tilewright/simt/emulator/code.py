@@ -30,7 +30,9 @@ def word(w: FunctionWriter, base: str, index: int | str, type_: str = "i64") -> 
 
 def set_fault(w: FunctionWriter, fault: int) -> None:
     """Note what went wrong, if nothing did before."""
-    w.emit(f"cmpxchg ptr {w.gep('i64', '%block', layout.FAULT)}, i64 0, i64 {fault} monotonic monotonic")
+    w.emit(
+        f"cmpxchg ptr {w.gep('i64', '%block', layout.FAULT)}, i64 0, i64 {fault} monotonic monotonic"
+    )
 
 
 def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> None:
@@ -38,7 +40,9 @@ def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> 
     place = w.alloca("i64", max(1, len(arguments)), 8)
     for i, argument in enumerate(arguments):
         w.store("i64", argument, w.gep("i64", place, i), 8)
-    w.do(f"call void @emulated_call(ptr %block, ptr %own, i64 {code}, ptr {place}, i64 {len(arguments)})")
+    w.do(
+        f"call void @emulated_call(ptr %block, ptr %own, i64 {code}, ptr {place}, i64 {len(arguments)})"
+    )
 
 
 @functools.cache
@@ -55,7 +59,21 @@ def helpers() -> ModuleWriter:
         ("memset", "ptr", ("ptr", "i32", "i64")),
     ):
         module.declare(name, result, parameters)
-    for write in (_call, _rest, _wait_word, _barrier, _await, _settle, _touch, _perform, _copy, _wait, _thread_main, _start, _turn):
+    for write in (
+        _call,
+        _rest,
+        _wait_word,
+        _barrier,
+        _await,
+        _settle,
+        _touch,
+        _perform,
+        _copy,
+        _wait,
+        _thread_main,
+        _start,
+        _turn,
+    ):
         write(module)
     return module
 
@@ -79,7 +97,14 @@ def let_others_go_on(w: FunctionWriter) -> None:
 
 def _switch(w: FunctionWriter) -> None:
     """The thread goes on at its next turn."""
-    w.call("swapcontext", "i32", [("ptr", word(w, "%own", layout.CONTEXT, "ptr")), ("ptr", word(w, "%own", layout.HOME, "ptr"))])
+    w.call(
+        "swapcontext",
+        "i32",
+        [
+            ("ptr", word(w, "%own", layout.CONTEXT, "ptr")),
+            ("ptr", word(w, "%own", layout.HOME, "ptr")),
+        ],
+    )
 
 
 def _end_thread(w: FunctionWriter) -> None:
@@ -103,9 +128,19 @@ def _switch_and_end(w: FunctionWriter, predicate: str, base: str, index: int) ->
 def _call(module: ModuleWriter) -> None:
     """A call is made by who gives the turns, so that the engine runs on the stack of its own
     thread; then the thread goes on at once."""
-    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "code"), ("ptr", "arguments"), ("i64", "count")]
+    parameters = [
+        ("ptr", "block"),
+        ("ptr", "own"),
+        ("i64", "code"),
+        ("ptr", "arguments"),
+        ("i64", "count"),
+    ]
     w = module.function("emulated_call", parameters)
-    for index, type_, value in ((layout.CODE, "i64", "%code"), (layout.ARGUMENTS, "ptr", "%arguments"), (layout.COUNT, "i64", "%count")):
+    for index, type_, value in (
+        (layout.CODE, "i64", "%code"),
+        (layout.ARGUMENTS, "ptr", "%arguments"),
+        (layout.COUNT, "i64", "%count"),
+    ):
         w.store(type_, value, w.gep("i64", "%own", index), 8)
     _switch_and_end(w, "slt", "%own", layout.ANSWER)
 
@@ -120,7 +155,16 @@ def _wait_word(module: ModuleWriter) -> None:
 
     Copies that ``object`` waits for are forced meanwhile.
     """
-    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("ptr", "word"), ("i64", "mask"), ("i64", "value"), ("i64", "equal")]
+    parameters = [
+        ("ptr", "block"),
+        ("ptr", "own"),
+        ("i64", "kind"),
+        ("i64", "part"),
+        ("ptr", "word"),
+        ("i64", "mask"),
+        ("i64", "value"),
+        ("i64", "equal"),
+    ]
     w = module.function("emulated_wait_word", [*parameters, ("ptr", "object")])
 
     def holds() -> str:
@@ -132,11 +176,17 @@ def _wait_word(module: ModuleWriter) -> None:
         w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', index)}, i64 {number} seq_cst")
 
     begin, again, idle, look, force, rest, leave, over, done = (
-        w.new_block(name) for name in ("begin", "again", "idle", "look", "force", "rest", "leave", "over", "done")
+        w.new_block(name)
+        for name in ("begin", "again", "idle", "look", "force", "rest", "leave", "over", "done")
     )
     w.branch_if(holds(), done, begin)
     w.place(begin)
-    for index, name in ((layout.PART, "part"), (layout.MASK, "mask"), (layout.VALUE, "value"), (layout.EQUAL, "equal")):
+    for index, name in (
+        (layout.PART, "part"),
+        (layout.MASK, "mask"),
+        (layout.VALUE, "value"),
+        (layout.EQUAL, "equal"),
+    ):
         w.store("i64", f"%{name}", w.gep("i64", "%own", index), 8)
     for index, name in ((layout.WORD, "word"), (layout.OBJECT, "object")):
         w.store("ptr", f"%{name}", w.gep("i64", "%own", index), 8)
@@ -165,7 +215,10 @@ def _wait_word(module: ModuleWriter) -> None:
     w.branch(rest)
     w.place(look)
     _switch(w)
-    waiting, live = (w.emit(f"load atomic i64, ptr {w.gep('i64', '%block', index)} seq_cst, align 8") for index in (layout.WAITING, layout.LIVE))
+    waiting, live = (
+        w.emit(f"load atomic i64, ptr {w.gep('i64', '%block', index)} seq_cst, align 8")
+        for index in (layout.WAITING, layout.LIVE)
+    )
     due = w.emit(f"icmp eq i64 {w.emit(f'and i64 {turns}, {_LOOK - 1}')}, {_LOOK - 1}")
     all_wait = w.new_block("all")
     w.branch_if(w.emit(f"and i1 {due}, {w.emit(f'icmp eq i64 {waiting}, {live}')}"), all_wait, rest)
@@ -188,7 +241,14 @@ def _wait_word(module: ModuleWriter) -> None:
 
 
 def _barrier(module: ModuleWriter) -> None:
-    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("i64", "which"), ("i32", "threads")]
+    parameters = [
+        ("ptr", "block"),
+        ("ptr", "own"),
+        ("i64", "kind"),
+        ("i64", "part"),
+        ("i64", "which"),
+        ("i32", "threads"),
+    ]
     w = module.function("emulated_barrier", parameters)
     count = w.gep("i64", "%block", "%which")
     place = w.emit(f"getelementptr i32, ptr {count}, i64 1")
@@ -202,7 +262,9 @@ def _barrier(module: ModuleWriter) -> None:
     w.branch(done)
     w.place(wait)
     before = w.emit(f"zext i32 {generation} to i64")
-    w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, i64 %kind, i64 %part, ptr {place}, i64 {0xFFFFFFFF}, i64 {before}, i64 0, ptr null)")
+    w.do(
+        f"call void @emulated_wait_word(ptr %block, ptr %own, i64 %kind, i64 %part, ptr {place}, i64 {0xFFFFFFFF}, i64 {before}, i64 0, ptr null)"
+    )
     w.branch(done)
     w.place(done)
     w.ret()
@@ -211,11 +273,16 @@ def _barrier(module: ModuleWriter) -> None:
 def _await(module: ModuleWriter) -> None:
     """Wait until the phase of a parity of an mbarrier has ended: until the one it is in has the
     other parity."""
-    w = module.function("emulated_await", [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")])
+    w = module.function(
+        "emulated_await",
+        [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")],
+    )
     mark = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {layout.OBJECT_MARK}"), 4)
     with w.when(w.emit(f"icmp ne i32 {mark}, {layout.MARK}"), likely=False):
         call_engine(w, layout.NO_OBJECT, [w.emit("ptrtoint ptr %object to i64")])
-    w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, i64 {layout.AT_OBJECT}, i64 %part, ptr %object, i64 1, i64 %parity, i64 0, ptr %object)")
+    w.do(
+        f"call void @emulated_wait_word(ptr %block, ptr %own, i64 {layout.AT_OBJECT}, i64 %part, ptr %object, i64 1, i64 %parity, i64 0, ptr %object)"
+    )
     w.ret()
 
 
@@ -223,7 +290,14 @@ def _settle(module: ModuleWriter) -> None:
     """Wait until ``pending`` groups of a queue of the engine are in flight, and where ``written``
     is not 0 nothing of the others is left to be written: threads beside it go on first, if the
     engine wants it so."""
-    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending"), ("i64", "written")]
+    parameters = [
+        ("ptr", "block"),
+        ("ptr", "own"),
+        ("i64", "part"),
+        ("i64", "queue"),
+        ("i64", "pending"),
+        ("i64", "written"),
+    ]
     w = module.function("emulated_settle", parameters)
     released = w.gep("i64", "%own", layout.RELEASED)
     w.store("i64", "1", released, 8)
@@ -274,10 +348,15 @@ def _perform(module: ModuleWriter) -> None:
 
 def _copy(module: ModuleWriter) -> None:
     """Start a copy: it happens at once, or is put into the queue."""
-    w = module.function("emulated_copy", [("ptr", "block"), ("ptr", "own"), ("ptr", "to"), ("ptr", "from"), ("i64", "size")])
+    w = module.function(
+        "emulated_copy",
+        [("ptr", "block"), ("ptr", "own"), ("ptr", "to"), ("ptr", "from"), ("i64", "size")],
+    )
     queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
     heads = w.emit(f"and i1 {_toss(w, queue)}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
-    now, later, full, room, end = (w.new_block(name) for name in ("now", "later", "full", "room", "end"))
+    now, later, full, room, end = (
+        w.new_block(name) for name in ("now", "later", "full", "room", "end")
+    )
     at_once = [w.emit(f"icmp eq i64 {mode}, {one}") for one in (layout.EARLY, layout.CROSSED)]
     w.branch_if(w.emit(f"or i1 {heads}, {w.emit(f'or i1 {at_once[0]}, {at_once[1]}')}"), now, later)
     w.place(now)
@@ -291,7 +370,9 @@ def _copy(module: ModuleWriter) -> None:
     w.branch(end)
     w.place(room)
     entry = _entry(w, queue, length)
-    for i, (type_, name) in enumerate((("i64", group), ("ptr", "%to"), ("ptr", "%from"), ("i64", "%size"))):
+    for i, (type_, name) in enumerate(
+        (("i64", group), ("ptr", "%to"), ("ptr", "%from"), ("i64", "%size"))
+    ):
         w.store(type_, name, w.gep("i64", entry, i), 8)
     w.store("i64", w.emit(f"add i64 {length}, 1"), w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
     w.branch(end)
@@ -300,7 +381,9 @@ def _copy(module: ModuleWriter) -> None:
 
 
 def _entry(w: FunctionWriter, queue: str, index: str) -> str:
-    return w.gep("i64", queue, w.emit(f"add i64 {w.emit(f'mul i64 {index}, 4')}, {layout.QUEUE_FIRST}"))
+    return w.gep(
+        "i64", queue, w.emit(f"add i64 {w.emit(f'mul i64 {index}, 4')}, {layout.QUEUE_FIRST}")
+    )
 
 
 def _wait(module: ModuleWriter) -> None:
@@ -312,17 +395,30 @@ def _wait(module: ModuleWriter) -> None:
     limit = w.emit(f"sub i64 {groups}, %pending")
     with w.loop("0", length, 1, [("i64", "0")]) as count:
         due = w.emit(f"icmp slt i64 {w.load('i64', _entry(w, queue, count.index), 8)}, {limit}")
-        count.next_values = [w.emit(f"add i64 {count.values[0]}, {w.emit(f'zext i1 {due} to i64')}")]
+        count.next_values = [
+            w.emit(f"add i64 {count.values[0]}, {w.emit(f'zext i1 {due} to i64')}")
+        ]
     (due_count,) = count.results
     heads = _toss(w, queue)
     forwards = w.emit(f"and i1 {heads}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
     with w.loop("0", due_count, 1) as loop:
         last = w.emit(f"sub i64 {w.emit(f'sub i64 {due_count}, 1')}, {loop.index}")
         entry = _entry(w, queue, w.emit(f"select i1 {forwards}, i64 {loop.index}, i64 {last}"))
-        to, source, size = (w.load(type_, w.gep("i64", entry, i), 8) for i, type_ in ((1, "ptr"), (2, "ptr"), (3, "i64")))
+        to, source, size = (
+            w.load(type_, w.gep("i64", entry, i), 8)
+            for i, type_ in ((1, "ptr"), (2, "ptr"), (3, "i64"))
+        )
         w.do(f"call void @emulated_perform(ptr {to}, ptr {source}, i64 {size})")
     left = w.emit(f"sub i64 {length}, {due_count}")
-    w.call("memmove", "ptr", [("ptr", _entry(w, queue, "0")), ("ptr", _entry(w, queue, due_count)), ("i64", w.emit(f"mul i64 {left}, 32"))])
+    w.call(
+        "memmove",
+        "ptr",
+        [
+            ("ptr", _entry(w, queue, "0")),
+            ("ptr", _entry(w, queue, due_count)),
+            ("i64", w.emit(f"mul i64 {left}, 32")),
+        ],
+    )
     w.store("i64", left, w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
     w.ret()
 
@@ -332,10 +428,21 @@ def _wait(module: ModuleWriter) -> None:
 
 #: Where a thread is: its block's words, its row of them, its own words, its lane and warp, and the
 #: program's place in the grid.
-_PLACE: Final = (("ptr", "block"), ("i64", "row"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz"))
+_PLACE: Final = (
+    ("ptr", "block"),
+    ("i64", "row"),
+    ("ptr", "own"),
+    ("i32", "lane"),
+    ("i32", "warp"),
+    ("i32", "px"),
+    ("i32", "py"),
+    ("i32", "pz"),
+)
 
 
-def begin_kernel(module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]]) -> FunctionWriter:
+def begin_kernel(
+    module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]]
+) -> FunctionWriter:
     """The function of a kernel, and ``enter``, which calls it with a thread's place and what the
     slots hold for its parameters."""
     kernel = module.function(f"{name}.thread", [*_PLACE, *parameters])
@@ -363,7 +470,9 @@ def _thread_main(module: ModuleWriter) -> None:
     w.do(f"%own = inttoptr i64 {address} to ptr")
     block, queue = (word(w, "%own", index, "ptr") for index in (layout.BLOCK, layout.QUEUE))
     w.do(f"%block = getelementptr i8, ptr {block}, i64 0")
-    lane, warp = (w.emit(f"trunc i64 {word(w, '%own', index)} to i32") for index in (layout.LANE, layout.WARP))
+    lane, warp = (
+        w.emit(f"trunc i64 {word(w, '%own', index)} to i32") for index in (layout.LANE, layout.WARP)
+    )
     row = w.emit(f"mul i64 {word(w, '%own', layout.RANK)}, {layout.BLOCK_WORDS}")
     size, kernel = word(w, "%own", layout.SHARED_BYTES), word(w, "%block", layout.KERNEL, "ptr")
     threads = w.emit(f"trunc i64 {word(w, '%block', layout.THREADS)} to i32")
@@ -374,19 +483,36 @@ def _thread_main(module: ModuleWriter) -> None:
     def between() -> None:
         """All threads meet, and the first one of each block makes the machine ready for the next
         program."""
-        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
+        w.do(
+            f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})"
+        )
         with w.when(first):
-            w.call("memset", "ptr", [("ptr", word(w, "%block", w.emit(f"add i64 {row}, {layout.SHARED_BASE}"), "ptr")), ("i32", "165"), ("i64", size)])
+            w.call(
+                "memset",
+                "ptr",
+                [
+                    (
+                        "ptr",
+                        word(w, "%block", w.emit(f"add i64 {row}, {layout.SHARED_BASE}"), "ptr"),
+                    ),
+                    ("i32", "165"),
+                    ("i64", size),
+                ],
+            )
             call_engine(w, layout.NEXT_PROGRAM)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_GROUPS), 8)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
-        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
+        w.do(
+            f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})"
+        )
 
     with w.loop("0", extents[2]) as z, w.loop("0", extents[1]) as y, w.loop("0", extents[0]) as x:
         between()
         position = [w.emit(f"trunc i64 {loop.index} to i32") for loop in (x, y, z)]
         given = ["%block", row, "%own", lane, warp, *position]
-        w.do(f"call void {kernel}({_listed([(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)])})")
+        w.do(
+            f"call void {kernel}({_listed([(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)])})"
+        )
         with w.when(is_cluster):
             call_engine(w, layout.LEAVE)
     between()
@@ -405,19 +531,34 @@ def _start(module: ModuleWriter) -> None:
         context = word(w, own, layout.CONTEXT, "ptr")
         w.call("getcontext", "i32", [("ptr", context)])
         stack = w.emit(f"getelementptr i8, ptr {context}, i64 {layout.CONTEXT_BYTES}")
-        for place, type_, value in ((_STACK, "ptr", stack), (_SIZE, "i64", str(layout.STACK_BYTES)), (_LINK, "ptr", word(w, own, layout.HOME, "ptr"))):
+        for place, type_, value in (
+            (_STACK, "ptr", stack),
+            (_SIZE, "i64", str(layout.STACK_BYTES)),
+            (_LINK, "ptr", word(w, own, layout.HOME, "ptr")),
+        ):
             w.store(type_, value, w.emit(f"getelementptr i8, ptr {context}, i64 {place}"), 8)
         address = w.emit(f"ptrtoint ptr {own} to i64")
-        high, low = w.emit(f"trunc i64 {w.emit(f'lshr i64 {address}, 32')} to i32"), w.emit(f"trunc i64 {address} to i32")
-        w.do(f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, i32 {high}, i32 {low})")
+        high, low = (
+            w.emit(f"trunc i64 {w.emit(f'lshr i64 {address}, 32')} to i32"),
+            w.emit(f"trunc i64 {address} to i32"),
+        )
+        w.do(
+            f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, i32 {high}, i32 {low})"
+        )
     again, done = w.new_block("again"), w.new_block("done")
     w.branch(again)
     w.place(again)
     with w.loop("0", "%count", 1, [("i64", "0")]) as loop:
-        own = w.gep("i64", "%words", w.emit(f"mul i64 {word(w, '%order', loop.index)}, {layout.THREAD_WORDS}"))
+        own = w.gep(
+            "i64",
+            "%words",
+            w.emit(f"mul i64 {word(w, '%order', loop.index)}, {layout.THREAD_WORDS}"),
+        )
         ended = w.emit(f"icmp ne i64 {word(w, own, layout.ENDED)}, 0")
         mode = word(w, word(w, own, layout.BLOCK, "ptr"), layout.MODE)
-        passes = w.emit(f"and i1 {_toss(w, word(w, own, layout.QUEUE, 'ptr'))}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
+        passes = w.emit(
+            f"and i1 {_toss(w, word(w, own, layout.QUEUE, 'ptr'))}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}"
+        )
         with w.when(w.emit(f"xor i1 {w.emit(f'or i1 {ended}, {passes}')}, true")):
             w.do(f"call void @emulated_turn(ptr {own})")
         loop.next_values = [w.emit(f"add i64 {loop.values[0]}, {word(w, own, layout.ENDED)}")]
@@ -430,7 +571,11 @@ def _start(module: ModuleWriter) -> None:
 def _turn(module: ModuleWriter) -> None:
     """Let a thread go on until it waits, calling the engine for it."""
     w = module.function("emulated_turn", [("ptr", "own")])
-    context, home, number = word(w, "%own", layout.CONTEXT, "ptr"), word(w, "%own", layout.HOME, "ptr"), word(w, "%own", layout.NUMBER)
+    context, home, number = (
+        word(w, "%own", layout.CONTEXT, "ptr"),
+        word(w, "%own", layout.HOME, "ptr"),
+        word(w, "%own", layout.NUMBER),
+    )
     engine = word(w, word(w, "%own", layout.BLOCK, "ptr"), layout.ENGINE, "ptr")
     go_on, calls, done = w.new_block("on"), w.new_block("calls"), w.new_block("done")
     w.branch(go_on)
@@ -441,7 +586,12 @@ def _turn(module: ModuleWriter) -> None:
     w.place(calls)
     w.store("i64", "-1", w.gep("i64", "%own", layout.CODE), 8)
     arguments, count = word(w, "%own", layout.ARGUMENTS, "ptr"), word(w, "%own", layout.COUNT)
-    w.store("i64", w.emit(f"call i64 {engine}(i64 {code}, i64 {number}, ptr {arguments}, i64 {count})"), w.gep("i64", "%own", layout.ANSWER), 8)
+    w.store(
+        "i64",
+        w.emit(f"call i64 {engine}(i64 {code}, i64 {number}, ptr {arguments}, i64 {count})"),
+        w.gep("i64", "%own", layout.ANSWER),
+        8,
+    )
     w.branch(go_on)
     w.place(done)
     w.ret()

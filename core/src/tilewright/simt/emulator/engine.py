@@ -24,7 +24,9 @@ from tilewright.simt.emulator.proxy_marks import ProxyMarks
 
 #: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative
 #: where the thread must end.
-ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+ENTRY = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
+)
 
 
 #: Asynchronous operation: called when it is performed, it returns a function for the remaining
@@ -135,7 +137,14 @@ class Engine:
         seed: int,
         marks: Any = None,
     ) -> None:
-        self.block, self.words, self.areas, self.sites, self.places, self.mode = block, words, areas, sites, places, mode
+        self.block, self.words, self.areas, self.sites, self.places, self.mode = (
+            block,
+            words,
+            areas,
+            sites,
+            places,
+            mode,
+        )
         self.proxies = None if marks is None else ProxyMarks(block, words, marks)
         self.error: KernelError | None = None
         self._random = random.Random(seed)
@@ -199,16 +208,27 @@ class Engine:
         That CTA of the cluster must still be running.
         """
         if self.left[rank] * len(self.block) == len(self.words):
-            raise KernelError(f"block {self._rank(thread)} reaches into block {rank} of its cluster, which has ended")
-        return int(self.block[rank, layout.SHARED_BASE] - self.block[self._rank(thread), layout.SHARED_BASE])
+            raise KernelError(
+                f"block {self._rank(thread)} reaches into block {rank} of its cluster, which has ended"
+            )
+        return int(
+            self.block[rank, layout.SHARED_BASE]
+            - self.block[self._rank(thread), layout.SHARED_BASE]
+        )
 
     def _call(self, code: int, thread: int, address: int, count: int) -> int:
         with self._lock:
             if self.error is not None:
                 return -1
             try:
-                self._calls[code](thread, list((ctypes.c_int64 * count).from_address(address)) if count else [])
-                if self.mode == layout.RANDOM and code != layout.IS_STUCK and self._random.random() < 0.25:
+                self._calls[code](
+                    thread, list((ctypes.c_int64 * count).from_address(address)) if count else []
+                )
+                if (
+                    self.mode == layout.RANDOM
+                    and code != layout.IS_STUCK
+                    and self._random.random() < 0.25
+                ):
                     self._finish_some()
             except KernelError as error:
                 self.error = error
@@ -226,13 +246,21 @@ class Engine:
         flight."""
         for one in self.objects.values():
             if one.copies:
-                raise KernelError(f"a program ends while {len(one.copies)} copies to its shared memory are in flight on {one}")
-        if any(queue.open or any(queue.groups) for (number, _), queue in self.queues.items() if number == layout.STORE_QUEUE):
+                raise KernelError(
+                    f"a program ends while {len(one.copies)} copies to its shared memory are in flight on {one}"
+                )
+        if any(
+            queue.open or any(queue.groups)
+            for (number, _), queue in self.queues.items()
+            if number == layout.STORE_QUEUE
+        ):
             raise KernelError("a program ends while copies from its shared memory are in flight")
         for queue in self.queues.values():
             queue.write_until(0, self._mix)
         if self.into:
-            raise KernelError(f"a program ends while {len(self.into)} matmuls that read its shared memory are in flight")
+            raise KernelError(
+                f"a program ends while {len(self.into)} matmuls that read its shared memory are in flight"
+            )
         if self.units is not None:
             raise KernelError("a program ends that has not given back its memory for sums")
         if self.memory:
@@ -265,7 +293,9 @@ class Engine:
     def _no_object(self, thread: int, arguments: list[int]) -> None:
         known = self.objects.get(arguments[0])
         what = f"{known} was overwritten" if known is not None else "there is no mbarrier"
-        raise KernelError(f"{what} at byte {arguments[0] - int(self.block[self._rank(thread), layout.SHARED_BASE])} of shared memory")
+        raise KernelError(
+            f"{what} at byte {arguments[0] - int(self.block[self._rank(thread), layout.SHARED_BASE])} of shared memory"
+        )
 
     def _expect(self, thread: int, arguments: list[int]) -> None:
         self._object(arguments[0]).bytes += arguments[1]
@@ -274,13 +304,17 @@ class Engine:
     def _arrive(self, thread: int, arguments: list[int]) -> None:
         """At an object of the thread's block, or at those of all blocks of its cluster."""
         address, at_all = arguments
-        for reach in [self._reach(rank, thread) for rank in range(len(self.block))] if at_all else [0]:
+        for reach in (
+            [self._reach(rank, thread) for rank in range(len(self.block))] if at_all else [0]
+        ):
             self._arrive_at(address + reach)
 
     def _arrive_at(self, address: int) -> None:
         one = self._object(address)
         if not one.arrivals:
-            raise KernelError(f"more arrivals at {one} than its phase {one.phase} has, while {one.bytes} bytes are still to come")
+            raise KernelError(
+                f"more arrivals at {one} than its phase {one.phase} has, while {one.bytes} bytes are still to come"
+            )
         one.arrivals -= 1
         one.end_phase()
 
@@ -306,7 +340,10 @@ class Engine:
 
     def _finish_some(self) -> None:
         """Have a copy, or the oldest group of a queue, happen without anybody's need."""
-        objects, queues = ([one for one in self.objects.values() if one.copies], [queue for queue in self.queues.values() if queue.groups])
+        objects, queues = (
+            [one for one in self.objects.values() if one.copies],
+            [queue for queue in self.queues.values() if queue.groups],
+        )
         if objects and (not queues or self._random.random() < 0.5):
             self._force(0, [self._random.choice(objects).address])
         elif queues:
@@ -325,11 +362,28 @@ class Engine:
     def _load_block(self, thread: int, arguments: list[int]) -> None:
         number, shared, descriptor, barrier, *offsets = arguments
         site = self._site(number, BlockSite)
-        reaches = [self._reach(rank, thread) for rank in range(site.parts)] if site.parts > 1 else [0]
+        reaches = (
+            [self._reach(rank, thread) for rank in range(site.parts)] if site.parts > 1 else [0]
+        )
         for reach in reaches:
-            self._start_load(site, self._object(barrier + reach), shared + reach, descriptor, offsets, self._rank(thread) if site.parts > 1 else 0)
+            self._start_load(
+                site,
+                self._object(barrier + reach),
+                shared + reach,
+                descriptor,
+                offsets,
+                self._rank(thread) if site.parts > 1 else 0,
+            )
 
-    def _start_load(self, site: BlockSite, one: BarrierObject, shared: int, descriptor: int, offsets: list[int], part: int) -> None:
+    def _start_load(
+        self,
+        site: BlockSite,
+        one: BarrierObject,
+        shared: int,
+        descriptor: int,
+        offsets: list[int],
+        part: int,
+    ) -> None:
         over = self._reading(site, descriptor)
         if self.proxies is not None:
             self.proxies.check(shared, site.bytes, "a bulk copy", writes=True)
@@ -378,7 +432,10 @@ class Engine:
             return lambda: None
         made = self.made.get(descriptor)
         if made is None or not made.shown:
-            raise KernelError("a copy of a block reads a descriptor that was not " + ("made by the thread that starts it" if made is None else "shown to it"))
+            raise KernelError(
+                "a copy of a block reads a descriptor that was not "
+                + ("made by the thread that starts it" if made is None else "shown to it")
+            )
         made.readers += 1
 
         def over() -> None:
@@ -401,7 +458,9 @@ class Engine:
         self.made[arguments[0]].shown = True
 
     def _free_memory(self, thread: int, arguments: list[int]) -> None:
-        for address in [address for address, made in self.made.items() if made.memory == arguments[0]]:
+        for address in [
+            address for address, made in self.made.items() if made.memory == arguments[0]
+        ]:
             self._check_unread(address, "given back")
             del self.made[address]
         self.memory.remove(arguments[0])
@@ -409,7 +468,9 @@ class Engine:
     def _check_unread(self, address: int, what: str) -> None:
         readers = self.made[address].readers if address in self.made else 0
         if readers:
-            raise KernelError(f"a descriptor is {what} while {readers} copies that read it are in flight")
+            raise KernelError(
+                f"a descriptor is {what} while {readers} copies that read it are in flight"
+            )
 
     # ---- matmuls
 
@@ -431,7 +492,9 @@ class Engine:
                 self.proxies.check(address, size, "a matrix instruction")
 
     def _busy(self, thread: int, arguments: list[int]) -> None:
-        raise KernelError("a matmul is started in registers in which another one is in flight: that one must be waited for, or be the accumulator")
+        raise KernelError(
+            "a matmul is started in registers in which another one is in flight: that one must be waited for, or be the accumulator"
+        )
 
     # ---- matmuls whose accumulator is in tensor memory
 
@@ -443,7 +506,9 @@ class Engine:
 
     def _free_sums(self, thread: int, arguments: list[int]) -> None:
         if self.into:
-            raise KernelError(f"memory for sums is given back while {len(self.into)} matmuls add to sums there")
+            raise KernelError(
+                f"memory for sums is given back while {len(self.into)} matmuls add to sums there"
+            )
         self.units = None
         self.sums.clear()
 
@@ -488,7 +553,9 @@ class Engine:
         """All sums at a place, the numbers of a thread's, and those in its memory."""
         number, area, place, lane, warp = arguments
         if any(other == place for other, _ in self.into):
-            raise KernelError("sums are read or written by a thread while a matmul into them is in flight")
+            raise KernelError(
+                "sums are read or written by a thread while a matmul into them is in flight"
+            )
         site = self._site(number, SumsSite)
         return self._place(place, site), *site.registers(area, lane, warp)
 
@@ -531,7 +598,9 @@ class Engine:
         order, place, of = arguments
         turn = _word(self._turn(order, self._rank(thread)))
         if turn.value != place:
-            raise KernelError(f"place {place} of order {order} passes on a turn that is that of place {turn.value}")
+            raise KernelError(
+                f"place {place} of order {order} passes on a turn that is that of place {turn.value}"
+            )
         turn.value = (place + 1) % of
 
     def _turn(self, order: int, rank: int = 0) -> int:
@@ -550,13 +619,30 @@ class Engine:
         if self.block[0, layout.WAITING] != self.block[0, layout.LIVE]:
             return
         records = self.words[self.words[:, layout.KIND] != layout.NOTHING].copy()
-        if len(records) != self.block[0, layout.LIVE] or any(self._can_go_on(record) for record in records):
+        if len(records) != self.block[0, layout.LIVE] or any(
+            self._can_go_on(record) for record in records
+        ):
             return
         if int(self.block[0, layout.PROGRESS]) != before:
             return
-        waited = {int(record[layout.OBJECT]) for record in records if record[layout.KIND] == layout.AT_OBJECT}
-        pending = next((one for address, one in reversed(self.objects.items()) if address in waited and one.copies), None)
-        held = [int(record[layout.NUMBER]) for record in records if record[layout.KIND] == layout.AT_QUEUE]
+        waited = {
+            int(record[layout.OBJECT])
+            for record in records
+            if record[layout.KIND] == layout.AT_OBJECT
+        }
+        pending = next(
+            (
+                one
+                for address, one in reversed(self.objects.items())
+                if address in waited and one.copies
+            ),
+            None,
+        )
+        held = [
+            int(record[layout.NUMBER])
+            for record in records
+            if record[layout.KIND] == layout.AT_QUEUE
+        ]
         if held:
             self.words[held, layout.RELEASED] = 1
         elif pending is not None:
@@ -565,7 +651,9 @@ class Engine:
             raise KernelError(self._report(records))
 
     def _can_go_on(self, record: Any) -> bool:
-        found = ctypes.c_uint32.from_address(int(record[layout.WORD])).value & int(record[layout.MASK])
+        found = ctypes.c_uint32.from_address(int(record[layout.WORD])).value & int(
+            record[layout.MASK]
+        )
         one = self.objects.get(int(record[layout.OBJECT]))
         can_force = self.mode == layout.RANDOM and one is not None and bool(one.copies)
         return (found == int(record[layout.VALUE])) == bool(record[layout.EQUAL]) or can_force
@@ -578,7 +666,9 @@ class Engine:
         lines = []
         for (part, what), threads in sorted(groups.items(), key=lambda item: item[0]):
             warps = sorted({int(record[layout.WARP]) for record in threads})
-            lines.append(f"  {self.places[part]}: {len(threads)} threads of warps {', '.join(map(str, warps))} wait for {what}")
+            lines.append(
+                f"  {self.places[part]}: {len(threads)} threads of warps {', '.join(map(str, warps))} wait for {what}"
+            )
         ended = len(self.words) - len(records)
         if ended:
             lines.append(f"  {ended} threads have ended")

@@ -34,13 +34,19 @@ def _compiled(text: str) -> bytes:
 @functools.cache
 def _helpers() -> LoadedObject:
     """Load the functions that all kernels call, and the function that starts the threads."""
-    return load_object(_compiled(helpers().text()), ["start", *(function.name for function in called())])
+    return load_object(
+        _compiled(helpers().text()), ["start", *(function.name for function in called())]
+    )
 
 
 @functools.lru_cache(maxsize=16)
 def _loaded(text: str) -> LoadedObject:
     """Load the code of a text, which often runs in several modes in turn."""
-    return load_object(_compiled(text), ("enter",), {function.name: _helpers().address(function.name) for function in called()})
+    return load_object(
+        _compiled(text),
+        ("enter",),
+        {function.name: _helpers().address(function.name) for function in called()},
+    )
 
 
 class _Stacks:
@@ -54,9 +60,13 @@ class _Stacks:
         each = layout.CONTEXT_BYTES + layout.STACK_BYTES
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         self._memory = mmap.mmap(-1, threads * each + layout.CONTEXT_BYTES, flags=flags)
-        with contextlib.suppress(AttributeError, OSError):  # a page of megabytes for each would be cleared
+        with contextlib.suppress(
+            AttributeError, OSError
+        ):  # a page of megabytes for each would be cleared
             self._memory.madvise(mmap.MADV_NOHUGEPAGE)
-        self.addresses = np.frombuffer(self._memory, np.uint8).ctypes.data + each * np.arange(threads + 1)
+        self.addresses = np.frombuffer(self._memory, np.uint8).ctypes.data + each * np.arange(
+            threads + 1
+        )
 
 
 def run_text(
@@ -87,44 +97,72 @@ def run_text(
             who waits for what.
     """
     loaded = _loaded(text)
-    each, mode = num_warps * target.resources.warp_size, layout.MODES.index(completion or target.record.completion)
+    each, mode = (
+        num_warps * target.resources.warp_size,
+        layout.MODES.index(completion or target.record.completion),
+    )
     threads = cluster * each
     seed = target.record.seed if seed is None else seed
     size = -(-target.resources.shared_memory // 1024) * 1024
     shared = np.zeros(cluster * size + 2048, np.uint8)
-    exchange, queues = np.zeros((cluster, each), np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
+    exchange, queues = (
+        np.zeros((cluster, each), np.int32),
+        np.zeros((threads, layout.QUEUE_WORDS), np.int64),
+    )
     areas = np.zeros((threads, target.record.matmuls_in_flight.words), np.int64)
-    block, words = np.zeros((cluster, layout.BLOCK_WORDS), np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
+    block, words = (
+        np.zeros((cluster, layout.BLOCK_WORDS), np.int64),
+        np.zeros((threads, layout.THREAD_WORDS), np.int64),
+    )
     marks = None
     if "call void @emulated_touch" in text:
         marks = np.zeros((2, threads, size // layout.GRANULE), np.int32)
-    engine = Engine(block, words, areas, target.record.sites, target.record.places, mode, seed, marks)
+    engine = Engine(
+        block, words, areas, target.record.sites, target.record.places, mode, seed, marks
+    )
     block[:, layout.SHARED_BASE] = -(-shared.ctypes.data // 1024) * 1024 + size * np.arange(cluster)
     block[:, layout.EXCHANGE] = exchange.ctypes.data + exchange.strides[0] * np.arange(cluster)
     first = block[0]
     first[layout.GRID : layout.GRID + 3] = grid
-    first[layout.ENGINE], first[layout.LIVE], first[layout.MODE] = ctypes.cast(engine.entry, ctypes.c_void_p).value or 0, threads, mode
-    first[layout.KERNEL], first[layout.THREADS], first[layout.BLOCKS] = loaded.address("enter"), threads, cluster
+    first[layout.ENGINE], first[layout.LIVE], first[layout.MODE] = (
+        ctypes.cast(engine.entry, ctypes.c_void_p).value or 0,
+        threads,
+        mode,
+    )
+    first[layout.KERNEL], first[layout.THREADS], first[layout.BLOCKS] = (
+        loaded.address("enter"),
+        threads,
+        cluster,
+    )
     slots, kept = np.zeros(max(1, len(arguments)), np.int64), []
     for i, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
         kept.append(_fill_slot(slots[i : i + 1], argument, type_))
     rng = np.random.default_rng(seed)
     queues[:, layout.QUEUE_COIN] = rng.integers(1, 2**62, threads)
     order, stacks = rng.permutation(threads).astype(np.int64), _Stacks(threads)
-    words[:, layout.CONTEXT], words[:, layout.HOME], words[:, layout.CODE] = stacks.addresses[:-1], stacks.addresses[-1], -1
+    words[:, layout.CONTEXT], words[:, layout.HOME], words[:, layout.CODE] = (
+        stacks.addresses[:-1],
+        stacks.addresses[-1],
+        -1,
+    )
     words[:, layout.BLOCK], words[:, layout.SLOTS] = block.ctypes.data, slots.ctypes.data
     words[:, layout.QUEUE] = queues.ctypes.data + np.arange(threads) * queues.strides[0]
     words[:, layout.AREA] = areas.ctypes.data + np.arange(threads) * areas.strides[0]
     words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
     words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.resources.warp_size)
-    words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.resources.shared_memory, np.arange(threads)
+    words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = (
+        target.resources.shared_memory,
+        np.arange(threads),
+    )
     words[:, layout.FENCES] = 1
     if marks is not None:
         passed = 4 * (block[words[:, layout.RANK], layout.SHARED_BASE] // layout.GRANULE)
         for kind, place in enumerate((layout.READ_MARKS, layout.WRITE_MARKS)):
             of_kind = marks[kind]
             words[:, place] = of_kind.ctypes.data + of_kind.strides[0] * np.arange(threads) - passed
-    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(_helpers().address("start"))
+    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+        _helpers().address("start")
+    )
     start(words.ctypes.data, order.ctypes.data, threads)
     del engine.entry  # which holds the engine, and with it all memory
     fault = int(first[layout.FAULT])
@@ -140,7 +178,9 @@ def _fill_slot(slot: Any, argument: Any, type_: Type) -> Any:
     """Put an argument where threads read it; gives what must live as long as they run."""
     if isinstance(type_, DescriptorType):
         assert isinstance(argument, EmulatedDescriptor) and argument.array.ndim == type_.rank
-        assert argument.block_shape in ((), type_.block_shape), f"a descriptor of {argument.block_shape} is no {type_}"
+        assert argument.block_shape in ((), type_.block_shape), (
+            f"a descriptor of {argument.block_shape} is no {type_}"
+        )
         words = np.array(argument.words(), np.int64)
         slot[0] = words.ctypes.data
         return words
@@ -188,14 +228,30 @@ def run(
 
     target = target or EmulatedTarget(warp_size)
     given = [argument.type for argument in kernel_of(module).arguments]
-    text = compile_kernel(module, target, {"num_warps": num_warps, "num_stages": 2, "enable_fp_fusion": False, **options})
+    text = compile_kernel(
+        module,
+        target,
+        {"num_warps": num_warps, "num_stages": 2, "enable_fp_fusion": False, **options},
+    )
     function = kernel_of(module)
     types = [argument.type for argument in function.arguments]
     passed = expanded_arguments(given, types, arguments)
-    run_text(text, target, types, passed, grid, function.attributes[WARPS], cluster=function.attributes.get(CLUSTER, 1), completion=completion, seed=seed)
+    run_text(
+        text,
+        target,
+        types,
+        passed,
+        grid,
+        function.attributes[WARPS],
+        cluster=function.attributes.get(CLUSTER, 1),
+        completion=completion,
+        seed=seed,
+    )
 
 
-def expanded_arguments(given: Sequence[Type], types: Sequence[Type], arguments: Sequence[Any]) -> list[Any]:
+def expanded_arguments(
+    given: Sequence[Type], types: Sequence[Type], arguments: Sequence[Any]
+) -> list[Any]:
     """Arguments for the parameters of a kernel whose descriptors were expanded: a descriptor may be
     kept, and its parts come behind it."""
     if not any(isinstance(argument, EmulatedDescriptor) for argument in arguments):

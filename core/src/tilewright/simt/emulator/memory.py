@@ -44,7 +44,9 @@ class EmulatedLanes(CrossLane):
         base = w.emit(f"mul i32 %warp, {self._record.warp_size}")
 
         def place(which: str) -> str:
-            return w.emit(f"getelementptr i32, ptr {exchange}, i32 {w.emit(f'add i32 {base}, {which}')}")
+            return w.emit(
+                f"getelementptr i32, ptr {exchange}, i32 {w.emit(f'add i32 {base}, {which}')}"
+            )
 
         w.do(f"store i32 {value}, ptr {place('%lane')}, align 4")
         self._threads.warp_barrier(w)
@@ -70,7 +72,9 @@ class EmulatedShared(SharedMemory):
             marks = layout.WRITE_MARKS if writes else layout.READ_MARKS
             w.do(f"call void @emulated_touch(ptr %own, ptr {address}, i64 {marks})")
 
-    def atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+    def atomic_add(
+        self, w: FunctionWriter, pointer: str, value: str, predicate: str | None
+    ) -> None:
         with w.when(predicate or "true"):
             self.touch(w, pointer, writes=True)
             w.emit(f"atomicrmw add ptr {pointer}, i32 {value} seq_cst, align 4")
@@ -118,7 +122,10 @@ class EmulatedMemory(GlobalMemory):
         w.branch(join)
         w.place(join)
         others = other if other is not None else [_garbage(element)] * count
-        return [w.phi(type_, ((name, after), (rest, before))) for name, rest in zip(names, others, strict=True)]
+        return [
+            w.phi(type_, ((name, after), (rest, before)))
+            for name, rest in zip(names, others, strict=True)
+        ]
 
     def store(
         self,
@@ -138,7 +145,9 @@ class EmulatedMemory(GlobalMemory):
                 w.do(f"store {stored} {value}, ptr {w.gep(stored, pointer, i)}, align {size}")
 
     def atomic_width(self, kind: str, element: Type, scope: str) -> int:
-        return _ATOMIC_BYTES // storage_size(element) if kind == "add" and element in (F32, F16) else 1
+        return (
+            _ATOMIC_BYTES // storage_size(element) if kind == "add" and element in (F32, F16) else 1
+        )
 
     def atomic_rmw(
         self,
@@ -154,7 +163,9 @@ class EmulatedMemory(GlobalMemory):
 
         def each(i: int, value: str) -> str:
             place = w.gep(storage_type(update.element), pointer, i) if i else pointer
-            one = lambda: atomic_update(context, update.kind, update.element, place, value, update.order)  # noqa: E731
+            one = lambda: atomic_update(  # noqa: E731
+                context, update.kind, update.element, place, value, update.order
+            )
             return _when_else_garbage(w, predicate, update.element, one)
 
         return [each(i, value) for i, value in enumerate(values)]
@@ -231,7 +242,9 @@ class EmulatedCopies(AsyncCopies):
         else:
             super().commit(context, queue)
 
-    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+    def wait(
+        self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]
+    ) -> list[list[str]]:
         if queue == COPIES.queue:
             context.writer.do(f"call void @emulated_wait(ptr %block, ptr %own, i64 {pending})")
         elif queue == STORES.queue:
@@ -244,17 +257,25 @@ class EmulatedCopies(AsyncCopies):
             return super().wait(context, queue, pending, names)
         return [list(tile) for tile in names]
 
-    def _settle(self, context: SimtContext, queue: str, pending: int, *, written: bool = False) -> None:
+    def _settle(
+        self, context: SimtContext, queue: str, pending: int, *, written: bool = False
+    ) -> None:
         given = (self._record.place(context.threads), _QUEUES[queue], pending, int(written))
-        context.writer.do(f"call void @emulated_settle(ptr %block, ptr %own, {', '.join(f'i64 {number}' for number in given)})")
+        context.writer.do(
+            f"call void @emulated_settle(ptr %block, ptr %own, {', '.join(f'i64 {number}' for number in given)})"
+        )
 
 
-def start_copy(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+def start_copy(
+    context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None
+) -> None:
     """Start a copy of one thread; zeros where the predicate does not hold."""
     w = context.writer
     for address in (shared, pointer):
         _check_aligned(w, address, size, predicate)
-    source = pointer if predicate is None else w.emit(f"select i1 {predicate}, ptr {pointer}, ptr null")
+    source = (
+        pointer if predicate is None else w.emit(f"select i1 {predicate}, ptr {pointer}, ptr null")
+    )
     w.do(f"call void @emulated_copy(ptr %block, ptr %own, ptr {shared}, ptr {source}, i64 {size})")
 
 

@@ -14,7 +14,11 @@ from tilewright.llvm.emission.registers import encode_float, storage_size
 from tilewright.simt.emulator.blocks import memory, offsets_of
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, combine, log2
 
-_FLOATS: dict[Type, Any] = {F16: np.dtype(np.float16), F32: np.dtype(np.float32), F64: np.dtype(np.float64)}
+_FLOATS: dict[Type, Any] = {
+    F16: np.dtype(np.float16),
+    F32: np.dtype(np.float32),
+    F64: np.dtype(np.float64),
+}
 
 #: An operand: the address of a tile in shared memory, or the values of a thread's registers.
 _Source = Any  # int | np.ndarray
@@ -67,17 +71,25 @@ class MatmulSite:
         numbers = self._numbers.get(key)
         if numbers is None:
             start = combine(layout.lanes, lane) ^ combine(layout.warps, warp)
-            numbers = self._numbers[key] = np.array([element ^ start for element in layout.register_elements()])
+            numbers = self._numbers[key] = np.array(
+                [element ^ start for element in layout.register_elements()]
+            )
         return numbers, memory(address, len(numbers), _dtype(self.elements[position]))
 
     def _whole(self, position: int, source: _Source, lane: int, warp: int) -> Any:
         """All elements of an operand in row-major order; of one in registers, those that this
         thread has."""
-        layout, shared, element = (self.a, self.b)[position], self.shared[position], self.elements[position]
+        layout, shared, element = (
+            (self.a, self.b)[position],
+            self.shared[position],
+            self.elements[position],
+        )
         if shared is not None:
             flat = memory(source, math.prod(layout.shape), _dtype(element))[offsets_of(shared)]
             return decoded(flat, element)
-        whole = np.zeros(math.prod(layout.shape), np.float64 if isinstance(element, FloatType) else np.int64)
+        whole = np.zeros(
+            math.prod(layout.shape), np.float64 if isinstance(element, FloatType) else np.int64
+        )
         whole[self._numbers[position, lane, warp]] = decoded(source, element)
         return whole
 
@@ -111,7 +123,10 @@ class SumsSite:
         """Compute a matmul from shared memory, and add it to sums, or write it in place of them."""
         m, n = self.c.shape
         left, right = (
-            decoded(memory(address, math.prod(shared.shape), _dtype(element))[offsets_of(shared)], element).reshape(shared.shape)
+            decoded(
+                memory(address, math.prod(shared.shape), _dtype(element))[offsets_of(shared)],
+                element,
+            ).reshape(shared.shape)
             for address, shared, element in zip((a, b), self.shared, self.elements, strict=False)
         )
         with np.errstate(all="ignore"):
@@ -138,13 +153,23 @@ def operand_layout(c: LinearLayout, k: int, position: int) -> LinearLayout:
     m, n, k_bits = log2(c.shape[-2]), log2(c.shape[-1]), log2(k)
 
     def image(of_result: int) -> int:
-        row, column, batch = of_result >> n & ((1 << m) - 1), of_result & ((1 << n) - 1), of_result >> (n + m)
-        return batch << (m + k_bits) | row << k_bits if position == 0 else batch << (k_bits + n) | column
+        row, column, batch = (
+            of_result >> n & ((1 << m) - 1),
+            of_result & ((1 << n) - 1),
+            of_result >> (n + m),
+        )
+        return (
+            batch << (m + k_bits) | row << k_bits
+            if position == 0
+            else batch << (k_bits + n) | column
+        )
 
     shape = (*c.shape[:-2], 1 << m, k) if position == 0 else (*c.shape[:-2], k, 1 << n)
     along_k = [1 << (bit if position == 0 else bit + n) for bit in range(k_bits)]
     own = [found for found in map(image, c.registers) if found]
-    return LinearLayout(shape, (*own, *along_k), tuple(map(image, c.lanes)), tuple(map(image, c.warps)))
+    return LinearLayout(
+        shape, (*own, *along_k), tuple(map(image, c.lanes)), tuple(map(image, c.warps))
+    )
 
 
 def _dtype(element: Type) -> Any:
@@ -173,7 +198,10 @@ def _small_floats(format_: FloatType) -> Any:
     found = np.full(256, np.nan)
     nan = {encode_float(math.nan, format_), encode_float(-math.nan, format_)}
     for bits in range(256):
-        fraction, exponent = bits & ((1 << format_.mantissa) - 1), bits >> format_.mantissa & ((1 << format_.exponent) - 1)
+        fraction, exponent = (
+            bits & ((1 << format_.mantissa) - 1),
+            bits >> format_.mantissa & ((1 << format_.exponent) - 1),
+        )
         scaled = fraction if not exponent else fraction | 1 << format_.mantissa
         value = math.ldexp(scaled, max(exponent, 1) - format_.bias - format_.mantissa)
         if format_.has_infinity and exponent == (1 << format_.exponent) - 1:

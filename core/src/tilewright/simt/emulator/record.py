@@ -54,7 +54,9 @@ class EmissionRecord:
         names: dict[int, list[str]] = {}
         for partition in function.walk():
             if isinstance(partition, Partition):
-                for number, part in enumerate(part for part in partition.parts if isinstance(part, Part)):
+                for number, part in enumerate(
+                    part for part in partition.parts if isinstance(part, Part)
+                ):
                     names.setdefault(number, []).append(part.name_)
         self._part_places = {number: len(self.places) + i for i, number in enumerate(names)}
         self.places += [f"part {' or '.join(dict.fromkeys(found))}" for found in names.values()]

@@ -37,7 +37,11 @@ class EmulatedThreads(ThreadHierarchy):
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         if threads.number >= layout.MAX_PARTS:
             raise LoweringError(f"{self._record.name} runs {layout.MAX_PARTS} parts at most")
-        which = layout.BARRIER if self._record.is_everyone(threads) else layout.PART_BARRIERS + threads.number
+        which = (
+            layout.BARRIER
+            if self._record.is_everyone(threads)
+            else layout.PART_BARRIERS + threads.number
+        )
         barrier_of(
             w,
             layout.AT_BARRIER,
@@ -54,7 +58,9 @@ class EmulatedThreads(ThreadHierarchy):
 def barrier_of(w: FunctionWriter, kind: int, place: int, which: str, threads: int) -> None:
     """Emit a barrier of so many threads, in a word of the program's."""
     which = own_word(w, which)
-    w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, i32 {threads})")
+    w.do(
+        f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, i32 {threads})"
+    )
 
 
 class EmulatedProxy(AsyncProxy):
@@ -90,7 +96,9 @@ class EmulatedMbarriers(Mbarriers):
     def wait(self, context: SimtContext, address: str, phase: str) -> None:
         w = context.writer
         parity = w.emit(f"zext i1 {phase} to i64")
-        w.do(f"call void @emulated_await(ptr %block, ptr %own, i64 {self._record.place(context.threads)}, ptr {address}, i64 {parity})")
+        w.do(
+            f"call void @emulated_await(ptr %block, ptr %own, i64 {self._record.place(context.threads)}, ptr {address}, i64 {parity})"
+        )
 
 
 class EmulatedClusters(Clusters):
@@ -141,13 +149,17 @@ class EmulatedNamedBarriers(NamedBarriers):
 
     def wait(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
         if order >= layout.MAX_ORDERS:
-            raise LoweringError(f"{self._record.name} has {layout.MAX_ORDERS} orders of turns at most")
+            raise LoweringError(
+                f"{self._record.name} has {layout.MAX_ORDERS} orders of turns at most"
+            )
         w = context.writer
         turn = w.gep("i64", "%block", own_word(w, layout.TURNS + order))
         record = f"i64 {layout.AT_TURN}, i64 {self._record.place(threads)}, ptr {turn}, i64 {0xFFFFFFFF}, i64 {place}, i64 1, ptr null"
         w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
 
-    def hand_over(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
+    def hand_over(
+        self, context: SimtContext, order: int, place: int, of: int, threads: Threads
+    ) -> None:
         """Once all threads of the part are where they pass it on."""
         context.target.threads.barrier(context.writer, threads)
         with context.writer.when(context.is_first_thread()):

@@ -53,7 +53,9 @@ class EmulatedTma(Tma):
         descriptor_bytes: int = 0,
     ) -> None:
         self._keeps, self._promotes, self._reaches = keeps, promotes, reaches
-        self.device_maps = EmulatedDescriptors(record, descriptor_bytes) if descriptor_bytes else None
+        self.device_maps = (
+            EmulatedDescriptors(record, descriptor_bytes) if descriptor_bytes else None
+        )
 
     def keeps(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         return self._keeps(operation, divisors, width)
@@ -111,7 +113,9 @@ class EmulatedDescriptors(DeviceTensorMaps):
 
     def show(self, context: SimtContext, operation: ShowDescriptor, descriptor: str) -> None:
         with context.writer.when(context.is_first_thread()):
-            call_engine(context.writer, layout.SHOW_DESCRIPTOR, [number_of(context.writer, descriptor)])
+            call_engine(
+                context.writer, layout.SHOW_DESCRIPTOR, [number_of(context.writer, descriptor)]
+            )
 
     def free(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
         w = context.writer
@@ -122,7 +126,9 @@ class EmulatedDescriptors(DeviceTensorMaps):
 def bulk_mechanism(*, stores: bool = True) -> CopyMechanism:
     """TMA copies, and of rows, that complete on mbarriers, and back where ``stores`` asks for it."""
     store = _store_block if stores else None
-    return CopyMechanism("bulk", BARRIER, start=_load_block, store=store, fills_rows=_any_layout, shares=_shares)
+    return CopyMechanism(
+        "bulk", BARRIER, start=_load_block, store=store, fills_rows=_any_layout, shares=_shares
+    )
 
 
 def _any_layout(shared: SharedLayout, element: Type) -> bool:
@@ -145,7 +151,11 @@ def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Seque
     w = context.writer
     assert isinstance(context.operation, BlockMove | RowCopy)
     made = isinstance(context.operation.descriptor.definition, MakeDescriptor)
-    site = record_of(w).add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts, bool(copy.rows)))
+    site = record_of(w).add_site(
+        BlockSite(
+            copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts, bool(copy.rows)
+        )
+    )
     places = [number_of(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
     numbers = []
     for row in range(copy.layout.shape[0]) if copy.rows else ():

@@ -34,7 +34,11 @@ def _reduced(rows: Iterable[int]) -> dict[int, int]:
 def annihilators(vectors: Iterable[int], width: int) -> list[int]:
     """Return independent functionals on ``width`` bits that vanish exactly on the span."""
     form = _reduced(vectors)
-    return [1 << bit | sum(1 << pivot for pivot, row in form.items() if row >> bit & 1) for bit in range(width) if bit not in form]
+    return [
+        1 << bit | sum(1 << pivot for pivot, row in form.items() if row >> bit & 1)
+        for bit in range(width)
+        if bit not in form
+    ]
 
 
 def separator(vectors: Sequence[int], number: int, width: int) -> int:

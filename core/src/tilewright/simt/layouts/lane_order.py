@@ -13,12 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright.simt.layouts.linear_layout import (
+    Basis,
+    LinearLayout,
+    SharedLayout,
+    axis_shifts,
+    log2,
+    span,
+)
 from tilewright.simt.layouts.swizzle import accesses, transactions
 
 
 def lane_ordered(
-    shape: tuple[int, ...], order: Sequence[int], width: int, reader: LinearLayout, size: int, lanes: int, warps: int, max_access: int, banks: int
+    shape: tuple[int, ...],
+    order: Sequence[int],
+    width: int,
+    reader: LinearLayout,
+    size: int,
+    lanes: int,
+    warps: int,
+    max_access: int,
+    banks: int,
 ) -> LinearLayout | None:
     """A layout in which a load is coalesced and its lanes can write side by side, such that
     ``reader`` reads what they write in few turns of the memory; None for a tile with too few
@@ -37,8 +52,15 @@ def lane_ordered(
     if len(atoms) < inside + log2(lanes) or width > shape[order[0]]:
         return None
     plain = _layout(shape, atoms, inside, lanes, warps)
-    shifted = _layout(shape, _shifted(atoms, plain, inside, reader, size, max_access, banks), inside, lanes, warps)
-    return min((plain, shifted), key=lambda layout: transactions(reader, _filled(layout, inside), size, max_access, banks)[1])
+    shifted = _layout(
+        shape, _shifted(atoms, plain, inside, reader, size, max_access, banks), inside, lanes, warps
+    )
+    return min(
+        (plain, shifted),
+        key=lambda layout: transactions(reader, _filled(layout, inside), size, max_access, banks)[
+            1
+        ],
+    )
 
 
 def lane_ordered_shared(layout: LinearLayout, width: int) -> SharedLayout | None:
@@ -49,20 +71,42 @@ def lane_ordered_shared(layout: LinearLayout, width: int) -> SharedLayout | None
     return _filled(layout, log2(width))
 
 
-def _layout(shape: tuple[int, ...], basis: Sequence[int], inside: int, lanes: int, warps: int) -> LinearLayout:
+def _layout(
+    shape: tuple[int, ...], basis: Sequence[int], inside: int, lanes: int, warps: int
+) -> LinearLayout:
     threads = inside + log2(lanes), inside + log2(lanes * warps)
     of_warps = basis[threads[0] : threads[1]]
     registers = (*basis[:inside], *basis[threads[1] :])
-    return LinearLayout(shape, registers, tuple(basis[inside : threads[0]]), (*of_warps, *(0,) * (log2(warps) - len(of_warps))))
+    return LinearLayout(
+        shape,
+        registers,
+        tuple(basis[inside : threads[0]]),
+        (*of_warps, *(0,) * (log2(warps) - len(of_warps))),
+    )
 
 
 def _filled(layout: LinearLayout, inside: int) -> SharedLayout:
-    basis = Basis([*layout.registers[:inside], *layout.lanes, *(image for image in layout.warps if image), *layout.registers[inside:]])
+    basis = Basis(
+        [
+            *layout.registers[:inside],
+            *layout.lanes,
+            *(image for image in layout.warps if image),
+            *layout.registers[inside:],
+        ]
+    )
     images = [basis.solve(1 << bit) for bit in range(basis.count)]
     return SharedLayout(layout.shape, tuple(image for image in images if image is not None))
 
 
-def _shifted(atoms: Sequence[int], plain: LinearLayout, inside: int, reader: LinearLayout, size: int, max_access: int, banks: int) -> list[int]:
+def _shifted(
+    atoms: Sequence[int],
+    plain: LinearLayout,
+    inside: int,
+    reader: LinearLayout,
+    size: int,
+    max_access: int,
+    banks: int,
+) -> list[int]:
     """The basis ``atoms`` with vectors within a row of the banks added to those that begin new
     rows, so that lanes of the reader that are served together are in different banks, as far as
     that is possible."""

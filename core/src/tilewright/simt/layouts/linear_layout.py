@@ -132,7 +132,12 @@ class LinearLayout:
 
     def element(self, register: int = 0, lane: int = 0, warp: int = 0, block: int = 0) -> int:
         """Return the row-major index of the element that a register holds."""
-        return combine(self.registers, register) ^ combine(self.lanes, lane) ^ combine(self.warps, warp) ^ combine(self.blocks, block)
+        return (
+            combine(self.registers, register)
+            ^ combine(self.lanes, lane)
+            ^ combine(self.warps, warp)
+            ^ combine(self.blocks, block)
+        )
 
     def register_elements(self) -> list[int]:
         """Return, for each register, the XOR of its element with the thread's first element."""
@@ -185,7 +190,9 @@ class LinearLayout:
         shift, count = axis_shifts(self.shape)[axis], log2(self.shape[axis])
         low, mask = (1 << shift) - 1, (1 << count) - 1
         shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
-        return self.mapped(shape, lambda image: (image & low) | (image & ~(mask << shift) & ~low) >> count)
+        return self.mapped(
+            shape, lambda image: (image & low) | (image & ~(mask << shift) & ~low) >> count
+        )
 
     def broadcast_source(self, shape: Sequence[int]) -> LinearLayout:
         """Return the layout of a tile of ``shape`` that is broadcast to this one."""
@@ -207,9 +214,14 @@ class LinearLayout:
 
         Registers that become equal are dropped.
         """
-        registers, lanes, warps, blocks = (tuple(map(move, images)) for images in (self.registers, self.lanes, self.warps, self.blocks))
+        registers, lanes, warps, blocks = (
+            tuple(map(move, images))
+            for images in (self.registers, self.lanes, self.warps, self.blocks)
+        )
         basis = Basis()
-        return LinearLayout(shape, tuple(image for image in registers if basis.add(image)), lanes, warps, blocks)
+        return LinearLayout(
+            shape, tuple(image for image in registers if basis.add(image)), lanes, warps, blocks
+        )
 
     # ---- properties of an axis
 
@@ -233,9 +245,17 @@ class LinearLayout:
 
     def text(self) -> str:
         parts = []
-        for name, images in (("registers", self.registers), ("lanes", self.lanes), ("warps", self.warps), ("blocks", self.blocks)):
+        for name, images in (
+            ("registers", self.registers),
+            ("lanes", self.lanes),
+            ("warps", self.warps),
+            ("blocks", self.blocks),
+        ):
             if images or name != "blocks":
-                listed = " ".join("(" + ",".join(map(str, coordinates(image, self.shape))) + ")" for image in images)
+                listed = " ".join(
+                    "(" + ",".join(map(str, coordinates(image, self.shape))) + ")"
+                    for image in images
+                )
                 parts.append(f"{name} [{listed}]")
         return f"{shape_text(self.shape)}, {', '.join(parts)}"
 
@@ -248,16 +268,29 @@ class LinearLayout:
         """
         found = _LAYOUT.match(text)
         if found is None:
-            raise ValueError(f"{text!r} is no layout: 'EXTENTS, registers [(...) ...], lanes [...], warps [...]' is, and blocks where there are some")
+            raise ValueError(
+                f"{text!r} is no layout: 'EXTENTS, registers [(...) ...], lanes [...], warps [...]' is, and blocks where there are some"
+            )
         shape = parse_shape(found[1])
         images: list[tuple[int, ...]] = []
         for part in found.group(2, 3, 4, 5):
-            points = [tuple(map(int, point.split(","))) for point in re.findall(r"\(([^)]*)\)", part or "")]
-            if any(len(point) != len(shape) or any(not 0 <= value < extent for value, extent in zip(point, shape, strict=True)) for point in points):
-                raise ValueError(f"{text!r} is no layout: each image has a coordinate below the extent for each axis")
+            points = [
+                tuple(map(int, point.split(",")))
+                for point in re.findall(r"\(([^)]*)\)", part or "")
+            ]
+            if any(
+                len(point) != len(shape)
+                or any(not 0 <= value < extent for value, extent in zip(point, shape, strict=True))
+                for point in points
+            ):
+                raise ValueError(
+                    f"{text!r} is no layout: each image has a coordinate below the extent for each axis"
+                )
             images.append(tuple(row_major(point, shape) for point in points))
         if Basis(images[0]).rank < len(images[0]):
-            raise ValueError(f"{text!r} is no layout: images of registers are independent, for a thread holds an element once")
+            raise ValueError(
+                f"{text!r} is no layout: images of registers are independent, for a thread holds an element once"
+            )
         return cls(shape, *images)
 
     def misfit(self, type_: Type) -> str:
@@ -271,7 +304,9 @@ class LinearLayout:
 
 
 _IMAGES = r"\[((?:\([\d,]*\) ?)*)\]"
-_LAYOUT = re.compile(rf"([\dx]+), registers {_IMAGES}, lanes {_IMAGES}, warps {_IMAGES}(?:, blocks {_IMAGES})?\Z")
+_LAYOUT = re.compile(
+    rf"([\dx]+), registers {_IMAGES}, lanes {_IMAGES}, warps {_IMAGES}(?:, blocks {_IMAGES})?\Z"
+)
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -305,7 +340,10 @@ def axis_shifts(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def coordinates(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the coordinates of a row-major index."""
-    return tuple((element >> shift) & (extent - 1) for shift, extent in zip(axis_shifts(shape), shape, strict=True))
+    return tuple(
+        (element >> shift) & (extent - 1)
+        for shift, extent in zip(axis_shifts(shape), shape, strict=True)
+    )
 
 
 def row_major(point: Sequence[int], shape: tuple[int, ...]) -> int:
@@ -314,7 +352,9 @@ def row_major(point: Sequence[int], shape: tuple[int, ...]) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def blocked(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
+def blocked(
+    shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int
+) -> LinearLayout:
     """Threads side by side along the axes in ``order``, fastest first, each with ``vector``
     elements along the first.
 
@@ -334,12 +374,19 @@ def blocked(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: 
 
     lane_images = take(lanes)
     warp_images = take(warps)
-    return LinearLayout(shape, (*registers, *(1 << bit for bit in rest)), tuple(lane_images), tuple(warp_images))
+    return LinearLayout(
+        shape, (*registers, *(1 << bit for bit in rest)), tuple(lane_images), tuple(warp_images)
+    )
 
 
 def replicated(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
     """Return the layout in which every thread holds the whole tile."""
-    return LinearLayout(shape, tuple(1 << bit for bit in range(log2(math.prod(shape)))), (0,) * log2(lanes), (0,) * log2(warps))
+    return LinearLayout(
+        shape,
+        tuple(1 << bit for bit in range(log2(math.prod(shape)))),
+        (0,) * log2(lanes),
+        (0,) * log2(warps),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +414,11 @@ class SharedLayout:
 
     def text(self) -> str:
         shape = shape_text(self.shape)
-        return shape if self == SharedLayout.row_major(self.shape) else f"{shape}, {' '.join(map(str, self.images))}"
+        return (
+            shape
+            if self == SharedLayout.row_major(self.shape)
+            else f"{shape}, {' '.join(map(str, self.images))}"
+        )
 
     @classmethod
     def parse(cls, text: str) -> SharedLayout:
@@ -382,8 +433,15 @@ class SharedLayout:
             return cls.row_major(shape)
         bits = log2(math.prod(shape))
         images = tuple(int(image) for image in rest.split() if image.isdecimal())
-        if len(images) != len(rest.split()) or len(images) != bits or Basis(images).rank != bits or any(image >> bits for image in images):
-            raise ValueError(f"{text!r} is no layout of shared memory: {bits} independent images below {1 << bits} are")
+        if (
+            len(images) != len(rest.split())
+            or len(images) != bits
+            or Basis(images).rank != bits
+            or any(image >> bits for image in images)
+        ):
+            raise ValueError(
+                f"{text!r} is no layout of shared memory: {bits} independent images below {1 << bits} are"
+            )
         return cls(shape, images)
 
     def misfit(self, type_: Type) -> str:

@@ -73,7 +73,9 @@ class Tiling:
         for batch in range(self.batches):
             for step in range(steps):
                 for m in range(self.repeats_m):
-                    for n in range(self.repeats_n) if m % 2 == 0 else reversed(range(self.repeats_n)):
+                    for n in (
+                        range(self.repeats_n) if m % 2 == 0 else reversed(range(self.repeats_n))
+                    ):
                         left, right = batch * self.repeats_m + m, batch * self.repeats_n + n
                         yield left * steps + step, right * steps + step, left * self.repeats_n + n
 
@@ -87,18 +89,40 @@ def powers(first: int, last: int) -> list[int]:
     return found
 
 
-def tile(instruction: MatrixShape, shape: Sequence[int], k: int, num_warps: int, *, whole_columns: bool = False) -> Tiling:
+def tile(
+    instruction: MatrixShape,
+    shape: Sequence[int],
+    k: int,
+    num_warps: int,
+    *,
+    whole_columns: bool = False,
+) -> Tiling:
     """The warp grid that loads the fewest operand elements: the squarest part of the result for
     each warp. With ``whole_columns`` the one that leaves columns whole, as far as there are as
     many, whatever it loads: what is then computed of columns each warp has for itself."""
     m, n = shape[-2:]
     rows, columns = m // instruction.m, n // instruction.n
-    choices = [(wm, wn) for wm in powers(1, min(rows, num_warps) + 1) for wn in powers(1, min(columns, num_warps) + 1) if wm * wn <= num_warps]
-    wm, wn = min(choices, key=lambda grid: (-grid[0] * grid[1], grid[0] if whole_columns else 0, m // grid[0] + n // grid[1], -grid[0]))
+    choices = [
+        (wm, wn)
+        for wm in powers(1, min(rows, num_warps) + 1)
+        for wn in powers(1, min(columns, num_warps) + 1)
+        if wm * wn <= num_warps
+    ]
+    wm, wn = min(
+        choices,
+        key=lambda grid: (
+            -grid[0] * grid[1],
+            grid[0] if whole_columns else 0,
+            m // grid[0] + n // grid[1],
+            -grid[0],
+        ),
+    )
     return Tiling(wm, wn, rows // wm, columns // wn, k // instruction.k, math.prod(shape[:-2]))
 
 
-def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k: int, num_warps: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+def layouts(
+    instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k: int, num_warps: int
+) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
     """Return the layouts of A, B and C."""
     m, n = shape[-2:]
     spare = log2(num_warps) - log2(tiling.warps_m) - log2(tiling.warps_n)
@@ -109,7 +133,9 @@ def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k:
     def columns(values: Sequence[int]) -> list[Step]:
         return [(0, value) for value in values]
 
-    def build(extents: tuple[int, int], fragment: Fragment, repeats: list[Step], warps: list[Step]) -> LinearLayout:
+    def build(
+        extents: tuple[int, int], fragment: Fragment, repeats: list[Step], warps: list[Step]
+    ) -> LinearLayout:
         whole = (*shape[:-2], *extents)
         row, column = axis_shifts(whole)[-2:]
 
@@ -117,7 +143,12 @@ def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k:
             return [step[0] << row | step[1] << column for step in steps]
 
         batches = powers(extents[0] * extents[1], math.prod(whole))
-        return LinearLayout(whole, (*images([*fragment.registers, *repeats]), *batches), tuple(images(fragment.lanes)), (*images(warps), *([0] * spare)))
+        return LinearLayout(
+            whole,
+            (*images([*fragment.registers, *repeats]), *batches),
+            tuple(images(fragment.lanes)),
+            (*images(warps), *([0] * spare)),
+        )
 
     k_steps = powers(instruction.k, k)
     # the warps have the highest bits of an extent, so that each has a part without gaps
@@ -126,9 +157,18 @@ def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k:
     m_warps = [instruction.m * tiling.repeats_m * value for value in powers(1, tiling.warps_m)]
     n_warps = [instruction.n * tiling.repeats_n * value for value in powers(1, tiling.warps_n)]
     none_m, none_n = [(0, 0)] * len(m_warps), [(0, 0)] * len(n_warps)
-    a = build((m, k), instruction.a, [*columns(k_steps), *rows(m_repeats)], [*rows(m_warps), *none_n])
-    b = build((k, n), instruction.b, [*rows(k_steps), *columns(n_repeats)], [*none_m, *columns(n_warps)])
-    c = build((m, n), instruction.c, [*columns(n_repeats), *rows(m_repeats)], [*rows(m_warps), *columns(n_warps)])
+    a = build(
+        (m, k), instruction.a, [*columns(k_steps), *rows(m_repeats)], [*rows(m_warps), *none_n]
+    )
+    b = build(
+        (k, n), instruction.b, [*rows(k_steps), *columns(n_repeats)], [*none_m, *columns(n_warps)]
+    )
+    c = build(
+        (m, n),
+        instruction.c,
+        [*columns(n_repeats), *rows(m_repeats)],
+        [*rows(m_warps), *columns(n_warps)],
+    )
     return a, b, c
 
 

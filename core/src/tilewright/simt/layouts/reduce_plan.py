@@ -136,18 +136,32 @@ def plan_reduction(layout: LinearLayout, axis: int) -> ReducePlan:
             exchanges.append((difference, registers))
 
     lanes_mask = (1 << lane_bits) - 1
-    orders = _orders([lanes for lanes, _ in exchanges], [difference & lanes_mask for difference in same], lane_bits)
+    orders = _orders(
+        [lanes for lanes, _ in exchanges],
+        [difference & lanes_mask for difference in same],
+        lane_bits,
+    )
     any_order = orders is not None and all(combine(threads, difference) == 0 for difference in same)
-    steps_ = tuple(Exchange(*step, order) for step, order in zip(exchanges, orders or [lanes & -lanes for lanes, _ in exchanges], strict=True))
+    steps_ = tuple(
+        Exchange(*step, order)
+        for step, order in zip(
+            exchanges, orders or [lanes & -lanes for lanes, _ in exchanges], strict=True
+        )
+    )
 
     # What is left of the axis.
     vectors = [on(combine(layout.registers, combination)) for combination in along]
-    vectors += [on(combine(layout.lanes, lanes) ^ combine(layout.registers, kept[registers])) for lanes, registers in exchanges]
+    vectors += [
+        on(combine(layout.lanes, lanes) ^ combine(layout.registers, kept[registers]))
+        for lanes, registers in exchanges
+    ]
     functionals = annihilators(vectors, extent)
 
     def part(image: int) -> int:
         coordinate = on(image)
-        return off(image) << len(functionals) | sum(parity(coordinate & functional) << i for i, functional in enumerate(functionals))
+        return off(image) << len(functionals) | sum(
+            parity(coordinate & functional) << i for i, functional in enumerate(functionals)
+        )
 
     partials = LinearLayout(
         (*result.shape, 1 << len(functionals)),

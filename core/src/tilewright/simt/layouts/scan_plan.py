@@ -66,7 +66,9 @@ def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
     if len(found) != log2(layout.shape[axis]):
         return None
     bits = [found[position] for position in range(len(found))]
-    first = next((position for position, (kind, _) in enumerate(bits) if kind is not REGISTER), len(bits))
+    first = next(
+        (position for position, (kind, _) in enumerate(bits) if kind is not REGISTER), len(bits)
+    )
     steps: list[ScanStep] = []
     for position, (kind, number) in enumerate(bits[first:], first):
         if kind is WARPS and steps and steps[-1].kind is WARPS:

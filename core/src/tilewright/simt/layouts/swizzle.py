@@ -17,7 +17,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, combine, log2, span
+from tilewright.simt.layouts.linear_layout import (
+    Basis,
+    LinearLayout,
+    SharedLayout,
+    combine,
+    log2,
+    span,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,9 @@ def accesses(layout: LinearLayout, shared: SharedLayout, limit: int) -> Accesses
 
     ``layout`` is the register layout, and ``shared`` the layout in shared memory.
     """
-    registers, lanes, warps = (shared.through(images) for images in (layout.registers, layout.lanes, layout.warps))
+    registers, lanes, warps = (
+        shared.through(images) for images in (layout.registers, layout.lanes, layout.warps)
+    )
     by_thread = functools.reduce(int.__or__, (*lanes, *warps), 0)
     basis = Basis(registers)
     steps: list[int] = []  # the register bits at offsets 1, 2, 4, ...
@@ -58,11 +67,15 @@ def accesses(layout: LinearLayout, shared: SharedLayout, limit: int) -> Accesses
     groups = []
     for register in span(rest):
         register ^= combine(steps, combine(registers, register) & low)
-        groups.append((tuple([register ^ step for step in span(steps)]), combine(registers, register)))
+        groups.append(
+            (tuple([register ^ step for step in span(steps)]), combine(registers, register))
+        )
     return Accesses(1 << len(steps), tuple(groups), lanes, warps)
 
 
-def transactions(layout: LinearLayout, shared: SharedLayout, size: int, max_access: int, banks: int) -> tuple[int, int]:
+def transactions(
+    layout: LinearLayout, shared: SharedLayout, size: int, max_access: int, banks: int
+) -> tuple[int, int]:
     """(accesses, turns of the memory) that a warp takes to move a tile of elements of ``size``
     bytes.
 
@@ -94,7 +107,13 @@ def intersection(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=1024)
 def shared_between(
-    writer: LinearLayout, reader: LinearLayout, size: int, max_access: int, banks: int, round_bits: int = 0, vector: tuple[int, ...] | None = None
+    writer: LinearLayout,
+    reader: LinearLayout,
+    size: int,
+    max_access: int,
+    banks: int,
+    round_bits: int = 0,
+    vector: tuple[int, ...] | None = None,
 ) -> SharedLayout:
     """The shared layout through which a tile goes from one layout to the other in the fewest turns
     of the memory.
@@ -112,7 +131,9 @@ def shared_between(
     if vector is not None:
         candidates = [list(vector)]
     else:
-        common = _ordered(intersection(writer.registers, reader.registers), writer.registers, reader.registers)
+        common = _ordered(
+            intersection(writer.registers, reader.registers), writer.registers, reader.registers
+        )
         candidates = [common[:limit]]
         if len(common) < limit:
             for side in (writer, reader):
@@ -120,7 +141,11 @@ def shared_between(
                 if longer not in candidates:
                     candidates.append(longer)
         # narrower accesses leave registers that both sides have for the rounds
-        for width in range(min(limit, len(common)), max(0, len(common) - round_bits) - 1, -1) if round_bits else ():
+        for width in (
+            range(min(limit, len(common)), max(0, len(common) - round_bits) - 1, -1)
+            if round_bits
+            else ()
+        ):
             if common[:width] not in candidates:
                 candidates.append(common[:width])
 
@@ -129,10 +154,17 @@ def shared_between(
         time; accesses."""
         moves = [transactions(side, shared, size, max_access, banks) for side in (writer, reader)]
         inside = max(0, len(shared.images) - round_bits)
-        apart = any(image >> inside for side in (writer, reader) for image in shared.through((*side.lanes, *side.warps)))
+        apart = any(
+            image >> inside
+            for side in (writer, reader)
+            for image in shared.through((*side.lanes, *side.warps))
+        )
         return sum(turns for _, turns in moves), apart, sum(count for count, _ in moves)
 
-    return min((_swizzled(writer, reader, candidate, size, banks, round_bits) for candidate in candidates), key=score)
+    return min(
+        (_swizzled(writer, reader, candidate, size, banks, round_bits) for candidate in candidates),
+        key=score,
+    )
 
 
 def _ordered(vectors: list[int], *sides: Sequence[int]) -> list[int]:
@@ -148,17 +180,37 @@ def _independent(vectors: Iterable[int]) -> list[int]:
     return [vector for vector in vectors if basis.add(vector)]
 
 
-def _swizzled(writer: LinearLayout, reader: LinearLayout, vector: list[int], size: int, banks: int, round_bits: int) -> SharedLayout:
+def _swizzled(
+    writer: LinearLayout,
+    reader: LinearLayout,
+    vector: list[int],
+    size: int,
+    banks: int,
+    round_bits: int,
+) -> SharedLayout:
     dimension = log2(math.prod(writer.shape))
     word = min(max(0, 2 - log2(size)), dimension)
     row_bits = log2(banks * 4) - log2(size)  # offset bits within a row of the banks
     units = [1 << bit for bit in range(dimension)]
-    if len(vector) < word:  # what shares a word is served together: lanes of both sides, if they agree
+    if (
+        len(vector) < word
+    ):  # what shares a word is served together: lanes of both sides, if they agree
         both = intersection(_independent(writer.lanes), _independent(reader.lanes))
         vector = _independent((*vector, *both, *writer.lanes, *reader.lanes, *units))[:word]
     # Vectors that complete the basis; threads' images come first, so that the rounds at the end do
     # not depend on threads and none of them has a part within an access.
-    atoms = _independent((*vector, *writer.lanes, *reader.lanes, *writer.warps, *reader.warps, *writer.registers, *reader.registers, *units))
+    atoms = _independent(
+        (
+            *vector,
+            *writer.lanes,
+            *reader.lanes,
+            *writer.warps,
+            *reader.warps,
+            *writer.registers,
+            *reader.registers,
+            *units,
+        )
+    )
     split = max(len(vector), dimension - round_bits)
     inner, rounds = atoms[len(vector) : split], atoms[split:]
     taken = []
@@ -186,7 +238,11 @@ def _outside(a: Basis, b: Basis, low: Basis, atoms: Sequence[int]) -> int:
     outside ``low`` always."""
     outside_a = next((atom for atom in atoms if a.solve(atom) is None), 0)
     outside_b = next((atom for atom in atoms if b.solve(atom) is None), 0)
-    candidates = [atom for atom in (outside_a, outside_b, outside_a ^ outside_b) if a.solve(atom) is None and b.solve(atom) is None]
+    candidates = [
+        atom
+        for atom in (outside_a, outside_b, outside_a ^ outside_b)
+        if a.solve(atom) is None and b.solve(atom) is None
+    ]
     for candidate in (*candidates, outside_a, outside_b, *atoms):
         if candidate and low.solve(candidate) is None:
             return candidate

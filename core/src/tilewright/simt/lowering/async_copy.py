@@ -28,7 +28,13 @@ from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffect
 from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, KeepOrder, LoadStart, Wait
 from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
 from tilewright.simt.dialect.ops.tma import BlockCopy as BlockCopyStart
-from tilewright.simt.dialect.ops.tma import BlockLoadStart, BlockStoreStart, RowCopy, RowsLoadStart, RowsStoreStart
+from tilewright.simt.dialect.ops.tma import (
+    BlockLoadStart,
+    BlockStoreStart,
+    RowCopy,
+    RowsLoadStart,
+    RowsStoreStart,
+)
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import TokenType, slot_type
 from tilewright.simt.layouts.linear_layout import combine
@@ -44,14 +50,20 @@ from tilewright.simt.target.cost_model import copy_width, element_size
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 
-def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
+def width_of(
+    operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None
+) -> int:
     """Return how many elements one copy of a ``simt.copy_start`` moves.
 
     It is 0 if the elements have to go through registers.
     """
     layout, shared = layout_of(operation.pointer), slot_type(operation.slot).layout
-    width = copy_width(layout, shared, pointer, mask, element_size(operation.pointer), mechanism.widths)
-    if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(width << bit for bit in range(len(layout.lanes))):
+    width = copy_width(
+        layout, shared, pointer, mask, element_size(operation.pointer), mechanism.widths
+    )
+    if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(
+        width << bit for bit in range(len(layout.lanes))
+    ):
         return 0
     return width
 
@@ -62,17 +74,31 @@ def copies_of(operation: CopyStart, target: SimtTarget, axes: Mapping[Value, Axi
     It is 0 if some threads may start none.
     """
     pointer, mask = operation.pointer, operation.mask
-    width = width_of(operation, target.async_copy.mechanism(operation.by), axes[pointer], axes[mask] if mask is not None else None)
+    width = width_of(
+        operation,
+        target.async_copy.mechanism(operation.by),
+        axes[pointer],
+        axes[mask] if mask is not None else None,
+    )
     layout = layout_of(pointer)
     return layout.register_count // width if width and layout.redundant_threads() == (0, 0) else 0
 
 
 def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
     slot, pointer, mask = operation.slot, operation.pointer, operation.mask
-    layout, shared, element = context.layout(pointer), slot_type(slot).layout, slot_type(slot).element
+    layout, shared, element = (
+        context.layout(pointer),
+        slot_type(slot).layout,
+        slot_type(slot).element,
+    )
     base, size = slot_address(context, slot), storage_size(element)
     mechanism = context.target.async_copy.mechanism(operation.by)
-    width = width_of(operation, mechanism, context.axes[pointer], context.axes[mask] if mask is not None else None)
+    width = width_of(
+        operation,
+        mechanism,
+        context.axes[pointer],
+        context.axes[mask] if mask is not None else None,
+    )
     masks = context.registers[mask] if mask is not None else None
     if not width:
         _load_and_store(context, operation, base)
@@ -95,8 +121,20 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
             mechanism.around(context, False)
         for place in found:
             first = place.registers[0]
-            to = w.emit(f"getelementptr i8, {target.shared.pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
-            mechanism.start(context, to, pointers[first], width * size, masks[first] if masks is not None else None)
+            to = (
+                w.emit(
+                    f"getelementptr i8, {target.shared.pointer} {place.base}, i32 {place.offset}"
+                )
+                if place.offset
+                else place.base
+            )
+            mechanism.start(
+                context,
+                to,
+                pointers[first],
+                width * size,
+                masks[first] if masks is not None else None,
+            )
         if mechanism.around is not None:
             mechanism.around(context, True)
 
@@ -106,11 +144,15 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
 def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> None:
     """Load to registers and store to shared memory where no asynchronous copy is possible."""
     type_, layout = slot_type(operation.slot), context.layout(operation.pointer)
-    names = _loaded(context, operation, type_.element, [constant(type_.element, 0)] * layout.register_count)
+    names = _loaded(
+        context, operation, type_.element, [constant(type_.element, 0)] * layout.register_count
+    )
     write_tile(context, base, layout, type_.layout, type_.element, names)
 
 
-def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None) -> list[str]:
+def _loaded(
+    context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None
+) -> list[str]:
     """Load a tile at pointers into registers."""
     pointer, mask = operation.pointer, operation.mask
     parts = groups(context, pointer, mask, context.target.resources.max_access)
@@ -121,12 +163,20 @@ def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Typ
     for part in parts:
         other = [others[i] for i in part] if masks is not None and others is not None else None
         names += context.target.memory.load(
-            context.writer, pointers[part.start], element, len(part), masks[part.start] if masks is not None else None, other, access
+            context.writer,
+            pointers[part.start],
+            element,
+            len(part),
+            masks[part.start] if masks is not None else None,
+            other,
+            access,
         )
     return names
 
 
-def _addresses(context: SimtContext, operation: CopyStart | LoadStart, pointer: Value, wanted: Sequence[int]) -> list[str]:
+def _addresses(
+    context: SimtContext, operation: CopyStart | LoadStart, pointer: Value, wanted: Sequence[int]
+) -> list[str]:
     """Return the addresses of a tile's registers, at least of the ``wanted`` ones."""
     names, steps = list(context.registers[pointer]), context.steps.of(operation)
     for register in wanted if steps is not None else ():
@@ -134,13 +184,18 @@ def _addresses(context: SimtContext, operation: CopyStart | LoadStart, pointer: 
         names[register] = names[0]
         if steps[register].terms:
             distance = context.steps.distance(context, steps[register], element_size(pointer))
-            names[register] = context.writer.emit(f"getelementptr i8, ptr {names[0]}, i64 {distance}")
+            names[register] = context.writer.emit(
+                f"getelementptr i8, ptr {names[0]}, i64 {distance}"
+            )
     return names
 
 
 def lower_load_start(context: SimtContext, operation: LoadStart) -> None:
     other, (tile, token) = operation.other, operation.results
-    element, others = element_type(tile.type), context.registers[other] if other is not None else None
+    element, others = (
+        element_type(tile.type),
+        context.registers[other] if other is not None else None,
+    )
     if operation.mask is not None and other is None and not operation.unseen:
         others = [constant(element, 0)] * len(context.registers[operation.pointer])
     names = _loaded(context, operation, element, others)
@@ -177,18 +232,37 @@ def _block(context: SimtContext, operation: BlockCopyStart | RowCopy, barrier: s
     for offset in [operation.column] if isinstance(operation, RowCopy) else operation.offsets:
         name, llvm_type = context.scalar(offset), context.llvm_type(offset.type)
         if llvm_type != "i32":
-            name = context.writer.emit(f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32")
+            name = context.writer.emit(
+                f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32"
+            )
         offsets.append(name)
     made = descriptor.definition
-    padding = made.padding if isinstance(made, MakeDescriptor) else context.argument_facts(descriptor).get("padding", "zero")
+    padding = (
+        made.padding
+        if isinstance(made, MakeDescriptor)
+        else context.argument_facts(descriptor).get("padding", "zero")
+    )
     bytes_ = math.prod(type_.shape) * storage_size(type_.element)
     rows = slot_address(context, operation.rows) if isinstance(operation, RowCopy) else ""
     there = slot_address(context, operation.slot)
-    return BlockCopy(there, type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding, rows=rows)
+    return BlockCopy(
+        there,
+        type_.layout,
+        type_.element,
+        context.scalar(descriptor),
+        tuple(offsets),
+        barrier,
+        bytes_,
+        padding,
+        rows=rows,
+    )
 
 
 def lower_tensor(context: SimtContext, operation: Tensor) -> None:
-    context.bind(operation.result, [required(context.target.tma, context.target, "TMA").tensor(context, operation)])
+    context.bind(
+        operation.result,
+        [required(context.target.tma, context.target, "TMA").tensor(context, operation)],
+    )
 
 
 def lower_block_load_start(context: SimtContext, operation: BlockLoadStart) -> None:
@@ -203,27 +277,38 @@ def lower_rows_load_start(context: SimtContext, operation: RowsLoadStart) -> Non
 
 
 def lower_block_store_start(context: SimtContext, operation: BlockStoreStart) -> None:
-    _store(context, operation, replace(_block(context, operation, ""), reduction=operation.reduction))
+    _store(
+        context, operation, replace(_block(context, operation, ""), reduction=operation.reduction)
+    )
 
 
 def lower_rows_store_start(context: SimtContext, operation: RowsStoreStart) -> None:
     _store(context, operation, _block(context, operation, ""))
 
 
-def _start(context: SimtContext, operation: BlockLoadStart | RowsLoadStart, copy: BlockCopy, condition: Value | None = None) -> None:
+def _start(
+    context: SimtContext,
+    operation: BlockLoadStart | RowsLoadStart,
+    copy: BlockCopy,
+    condition: Value | None = None,
+) -> None:
     start = context.target.async_copy.mechanism(operation.by).start
     assert start is not None
     in_one_thread(context, lambda: start(context, copy), condition)
 
 
-def _store(context: SimtContext, operation: BlockStoreStart | RowsStoreStart, copy: BlockCopy) -> None:
+def _store(
+    context: SimtContext, operation: BlockStoreStart | RowsStoreStart, copy: BlockCopy
+) -> None:
     store = context.target.async_copy.mechanism(operation.by).store
     assert store is not None
     in_one_thread(context, lambda: store(context, copy))
 
 
 def _not_written_out(context: SimtContext, operation: Operation) -> None:
-    raise LoweringError(f"{operation.name} at {operation.location} is to be written out as TMA copies first (stage blocks)")
+    raise LoweringError(
+        f"{operation.name} at {operation.location} is to be written out as TMA copies first (stage blocks)"
+    )
 
 
 # ---- the interface to passes
@@ -231,7 +316,11 @@ def _not_written_out(context: SimtContext, operation: Operation) -> None:
 
 def _check_start(operation: CopyStart | LoadStart, target: object) -> str:
     mask = operation.mask
-    return "" if mask is None or mask.layout == operation.pointer.layout else "pointers and mask must have one layout"
+    return (
+        ""
+        if mask is None or mask.layout == operation.pointer.layout
+        else "pointers and mask must have one layout"
+    )
 
 
 def _copies(operation: CopyStart) -> SharedEffects:
@@ -258,25 +347,50 @@ def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
     pointer, mask = operation.pointer, operation.mask
     size = element_size(pointer)
     mechanism = report.target.async_copy.mechanism(operation.by)
-    width = width_of(operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None)
+    width = width_of(
+        operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None
+    )
     if not width:
         return [report.layout(pointer), "through registers"]
-    return [report.layout(pointer), report.accesses(pointer, mask, width * size, f"asynchronous copies ({operation.by})")]
+    return [
+        report.layout(pointer),
+        report.accesses(pointer, mask, width * size, f"asynchronous copies ({operation.by})"),
+    ]
 
 
 def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
-    return [f"{report.accesses(operation.pointer, operation.mask, report.target.resources.max_access)}, into registers, ahead of their use"]
+    return [
+        f"{report.accesses(operation.pointer, operation.mask, report.target.resources.max_access)}, into registers, ahead of their use"
+    ]
 
 
 def _describe_block(report: Reader, operation: BlockLoadStart | BlockStoreStart) -> list[str]:
-    way = "to global memory" if isinstance(operation, BlockStoreStart) else "from global to shared memory"
-    to_all = ", to all CTAs of the cluster" if isinstance(operation, BlockLoadStart) and operation.to_all else ""
-    reduction = f", which updates by {operation.reduction}" if isinstance(operation, BlockStoreStart) and operation.reduction else ""
-    return [f"{_block_bytes(operation)} {way} by {operation.by}, started by one thread{to_all}{reduction}"]
+    way = (
+        "to global memory"
+        if isinstance(operation, BlockStoreStart)
+        else "from global to shared memory"
+    )
+    to_all = (
+        ", to all CTAs of the cluster"
+        if isinstance(operation, BlockLoadStart) and operation.to_all
+        else ""
+    )
+    reduction = (
+        f", which updates by {operation.reduction}"
+        if isinstance(operation, BlockStoreStart) and operation.reduction
+        else ""
+    )
+    return [
+        f"{_block_bytes(operation)} {way} by {operation.by}, started by one thread{to_all}{reduction}"
+    ]
 
 
 def _describe_rows(report: Reader, operation: RowsLoadStart | RowsStoreStart) -> list[str]:
-    way = "to global memory" if isinstance(operation, RowsStoreStart) else "from global to shared memory"
+    way = (
+        "to global memory"
+        if isinstance(operation, RowsStoreStart)
+        else "from global to shared memory"
+    )
     return [f"{_block_bytes(operation)} in rows that are anywhere, {way} by {operation.by}"]
 
 
@@ -290,7 +404,10 @@ def _block_bytes(operation: BlockCopyStart | RowCopy) -> str:
 
 
 def _describe_wait(report: Reader, operation: Wait) -> list[str]:
-    return [f"until at most {pending} groups of {queue} are in flight" for queue, pending in report.tokens.pending(operation)]
+    return [
+        f"until at most {pending} groups of {queue} are in flight"
+        for queue, pending in report.tokens.pending(operation)
+    ]
 
 
 def pointee(pointer: Value) -> Type:
@@ -308,12 +425,22 @@ INTERFACES = register_interfaces(
         "descriptor_gather": Interface(_not_written_out, shape_rules.each_own),
         "descriptor_scatter": Interface(_not_written_out, shape_rules.each_own),
         "simt.tensor": Interface(lower_tensor),
-        "simt.copy_start": Interface(lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy),
+        "simt.copy_start": Interface(
+            lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy
+        ),
         "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
-        "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks, describe=_describe_block),
-        "simt.block_store_start": Interface(lower_block_store_start, effects=_stored, describe=_describe_block),
-        "simt.rows_load_start": Interface(lower_rows_load_start, effects=_rows_loaded, describe=_describe_rows),
-        "simt.rows_store_start": Interface(lower_rows_store_start, effects=_rows_stored, describe=_describe_rows),
+        "simt.block_load_start": Interface(
+            lower_block_load_start, effects=_blocks, describe=_describe_block
+        ),
+        "simt.block_store_start": Interface(
+            lower_block_store_start, effects=_stored, describe=_describe_block
+        ),
+        "simt.rows_load_start": Interface(
+            lower_rows_load_start, effects=_rows_loaded, describe=_describe_rows
+        ),
+        "simt.rows_store_start": Interface(
+            lower_rows_store_start, effects=_rows_stored, describe=_describe_rows
+        ),
         "simt.keep_order": Interface(lower_keep_order),
         "simt.commit": Interface(lower_commit),
         "simt.wait": Interface(lower_wait, describe=_describe_wait),

@@ -39,8 +39,16 @@ def lower_atomic_rmw(context: SimtContext, operation: AtomicRmw) -> None:
     kind, scope, element = operation.kind, operation.scope, element_type(operation.value.type)
     width = context.target.memory.atomic_width(kind, element, scope)
 
-    def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        return context.target.memory.atomic_rmw(context, Update(kind, element, order, scope, used), pointer, operands[0], predicate)
+    def update(
+        pointer: str,
+        operands: Sequence[Sequence[str]],
+        predicate: str | None,
+        order: str,
+        used: bool,
+    ) -> Sequence[str]:
+        return context.target.memory.atomic_rmw(
+            context, Update(kind, element, order, scope, used), pointer, operands[0], predicate
+        )
 
     _access(context, operation, [operation.value], width, update)
 
@@ -48,9 +56,19 @@ def lower_atomic_rmw(context: SimtContext, operation: AtomicRmw) -> None:
 def lower_atomic_cas(context: SimtContext, operation: AtomicCas) -> None:
     scope, element = operation.scope, element_type(operation.value.type)
 
-    def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
+    def update(
+        pointer: str,
+        operands: Sequence[Sequence[str]],
+        predicate: str | None,
+        order: str,
+        used: bool,
+    ) -> Sequence[str]:
         compare, value = (names[0] for names in operands)
-        return [context.target.memory.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)]
+        return [
+            context.target.memory.atomic_cas(
+                context, pointer, element, compare, value, predicate, order, scope
+            )
+        ]
 
     _access(context, operation, [operation.compare, operation.value], 1, update)
 
@@ -58,8 +76,16 @@ def lower_atomic_cas(context: SimtContext, operation: AtomicCas) -> None:
 def lower_atomic_load(context: SimtContext, operation: AtomicLoad) -> None:
     scope, element = operation.scope, element_type(operation.results[0].type)
 
-    def read(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        return [context.target.memory.atomic_load(context, pointer, element, predicate, order, scope)]
+    def read(
+        pointer: str,
+        operands: Sequence[Sequence[str]],
+        predicate: str | None,
+        order: str,
+        used: bool,
+    ) -> Sequence[str]:
+        return [
+            context.target.memory.atomic_load(context, pointer, element, predicate, order, scope)
+        ]
 
     _access(context, operation, [], 1, read)
 
@@ -67,8 +93,16 @@ def lower_atomic_load(context: SimtContext, operation: AtomicLoad) -> None:
 def lower_atomic_store(context: SimtContext, operation: AtomicStore) -> None:
     scope, element = operation.scope, element_type(operation.value.type)
 
-    def write(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        context.target.memory.atomic_store(context, pointer, element, operands[0][0], predicate, order, scope)
+    def write(
+        pointer: str,
+        operands: Sequence[Sequence[str]],
+        predicate: str | None,
+        order: str,
+        used: bool,
+    ) -> Sequence[str]:
+        context.target.memory.atomic_store(
+            context, pointer, element, operands[0][0], predicate, order, scope
+        )
         return ()
 
     _access(context, operation, [operation.value], 1, write)
@@ -78,10 +112,17 @@ def lower_clock(context: SimtContext, operation: Clock) -> None:
     """Broadcast one thread's time to all, so that values computed from it are uniform."""
     (result,) = operation.results
     now = context.target.debugging.clock(context.writer)
-    context.bind(result, give_to_all(context, operation, result, [now], context.is_first_thread()) if result.uses else [now])
+    context.bind(
+        result,
+        give_to_all(context, operation, result, [now], context.is_first_thread())
+        if result.uses
+        else [now],
+    )
 
 
-def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], width: int, emit: Emit) -> None:
+def _access(
+    context: SimtContext, operation: Atomic, operands: Sequence[Value], width: int, emit: Emit
+) -> None:
     """Emit an operation's accesses, each of at most ``width`` elements, and bind the old values.
 
     One thread accesses each element. If a thread has several accesses, they are relaxed: one fence
@@ -91,14 +132,20 @@ def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], 
     mask = None if isinstance(operation, AtomicCas) else operation.mask
     if isinstance(pointer.type, TileType):
         limit = width * element_size(pointer)
-        ranges, owner = groups(context, pointer, mask, limit), context.is_owner(context.layout(pointer))
+        ranges, owner = (
+            groups(context, pointer, mask, limit),
+            context.is_owner(context.layout(pointer)),
+        )
     else:
         ranges, owner = [range(1)], context.is_first_thread()
     if owner == "true":
         owner = None
     used = any(result.uses for result in operation.results)
     registers = [context.registers[operand] for operand in operands]
-    pointers, masks = context.registers[pointer], context.registers[mask] if mask is not None else None
+    pointers, masks = (
+        context.registers[pointer],
+        context.registers[mask] if mask is not None else None,
+    )
     fenced = len(ranges) > 1
     if fenced and order in _RELEASES:
         with w.when(owner or "true"):
@@ -108,13 +155,22 @@ def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], 
         predicate = both(context, owner, masks[part.start] if masks is not None else None)
         names = [values[part.start : part.stop] for values in registers]
         # only an update that reads can acquire, even if its old value is unused
-        old += emit(pointers[part.start], names, predicate, "relaxed" if fenced else order, used or order in _ACQUIRES)
+        old += emit(
+            pointers[part.start],
+            names,
+            predicate,
+            "relaxed" if fenced else order,
+            used or order in _ACQUIRES,
+        )
     if fenced and order in _ACQUIRES:
         with w.when(owner or "true"):
             context.target.memory.fence(w, "acquire", operation.scope)
     if used:
         (result,) = operation.results
-        context.bind(result, list(old) if owner is None else give_to_all(context, operation, result, old, owner))
+        context.bind(
+            result,
+            list(old) if owner is None else give_to_all(context, operation, result, old, owner),
+        )
 
 
 def _scratch(operation: Operation, target: SimtTarget) -> int:
@@ -137,17 +193,27 @@ def _describe(report: Reader, operation: Atomic) -> list[str]:
         return []
     width = 1
     if isinstance(operation, AtomicRmw):
-        width = report.target.memory.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
+        width = report.target.memory.atomic_width(
+            operation.kind, element_type(operation.value.type), operation.scope
+        )
     mask = None if isinstance(operation, AtomicCas) else operation.mask
     return [report.accesses(pointer, mask, width * element_size(pointer), "atomic accesses")]
 
 
 INTERFACES = register_interfaces(
     {
-        "atomic_rmw": Interface(lower_atomic_rmw, shape_rules.updated, one_layout, _scratch, describe=_describe),
-        "atomic_cas": Interface(lower_atomic_cas, shape_rules.updated, one_layout, _scratch, describe=_describe),
-        "atomic_load": Interface(lower_atomic_load, shape_rules.updated, one_layout, _scratch, describe=_describe),
-        "atomic_store": Interface(lower_atomic_store, shape_rules.updated, one_layout, describe=_describe),
+        "atomic_rmw": Interface(
+            lower_atomic_rmw, shape_rules.updated, one_layout, _scratch, describe=_describe
+        ),
+        "atomic_cas": Interface(
+            lower_atomic_cas, shape_rules.updated, one_layout, _scratch, describe=_describe
+        ),
+        "atomic_load": Interface(
+            lower_atomic_load, shape_rules.updated, one_layout, _scratch, describe=_describe
+        ),
+        "atomic_store": Interface(
+            lower_atomic_store, shape_rules.updated, one_layout, describe=_describe
+        ),
         "clock": Interface(lower_clock, scratch=_scratch),
     }
 )

@@ -38,36 +38,70 @@ def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Valu
     """
     found: Typed = []
     for value, carrier in zip(values, carried, strict=True):
-        names, count, vector = context.registers[value], _in_word(context, carrier), _in_vector(context, carrier)
+        names, count, vector = (
+            context.registers[value],
+            _in_word(context, carrier),
+            _in_vector(context, carrier),
+        )
         if vector > 1:
             kind = context.llvm_type(value.type)
-            found += [(f"<{vector} x {kind}>", _joined(context.writer, kind, names[i : i + vector])) for i in range(0, len(names), vector)]
+            found += [
+                (f"<{vector} x {kind}>", _joined(context.writer, kind, names[i : i + vector]))
+                for i in range(0, len(names), vector)
+            ]
         elif count > 1:
             element = element_type(value.type)
             word = context.llvm_type(context.target.matrix.fragment_word(element)[0])
-            found += [(word, name) for name in context.target.matrix.pack(context.writer, names, element)]
+            found += [
+                (word, name) for name in context.target.matrix.pack(context.writer, names, element)
+            ]
         else:
-            found += [(context.llvm_type(value.type), name) for register, name in enumerate(names) if context.is_needed(carrier, register)]
+            found += [
+                (context.llvm_type(value.type), name)
+                for register, name in enumerate(names)
+                if context.is_needed(carrier, register)
+            ]
     return found
 
 
-def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]) -> None:
+def _bind(
+    context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]
+) -> None:
     """Bind ``values`` to names: those of their live registers, or of packed words, in order.
 
     A value has as many registers as the corresponding one of ``like``.
     """
     following = iter(names)
     for value, source in zip(values, like, strict=True):
-        registers, count, vector = len(context.registers[source]), _in_word(context, value), _in_vector(context, value)
+        registers, count, vector = (
+            len(context.registers[source]),
+            _in_word(context, value),
+            _in_vector(context, value),
+        )
         if vector > 1:
             kind = f"<{vector} x {context.llvm_type(value.type)}>"
             wholes = [next(following) for _ in range(registers // vector)]
-            context.bind(value, [context.writer.emit(f"extractelement {kind} {whole}, i32 {i}") for whole in wholes for i in range(vector)])
+            context.bind(
+                value,
+                [
+                    context.writer.emit(f"extractelement {kind} {whole}, i32 {i}")
+                    for whole in wholes
+                    for i in range(vector)
+                ],
+            )
         elif count > 1:
             words = [next(following) for _ in range(registers // count)]
-            context.bind(value, context.target.matrix.unpack(context.writer, words, element_type(value.type)))
+            context.bind(
+                value, context.target.matrix.unpack(context.writer, words, element_type(value.type))
+            )
         else:
-            context.bind(value, [next(following) if context.is_needed(value, register) else UNWRITTEN for register in range(registers)])
+            context.bind(
+                value,
+                [
+                    next(following) if context.is_needed(value, register) else UNWRITTEN
+                    for register in range(registers)
+                ],
+            )
     assert next(following, None) is None
 
 
@@ -87,13 +121,22 @@ def _in_vector(context: SimtContext, value: Value) -> int:
     More than one for tiles that the target's matmuls keep in vectors, all of whose registers are
     live.
     """
-    return _whole(context, value, context.target.matrix.vector_of(context, value)) if isinstance(value.type, TileType) else 1
+    return (
+        _whole(context, value, context.target.matrix.vector_of(context, value))
+        if isinstance(value.type, TileType)
+        else 1
+    )
 
 
 def _whole(context: SimtContext, value: Value, count: int) -> int:
     """Return ``count`` if it divides the number of a tile's registers and all are live, else 1."""
     registers = context.layout(value).register_count
-    return count if registers % count == 0 and all(context.is_needed(value, register) for register in range(registers)) else 1
+    return (
+        count
+        if registers % count == 0
+        and all(context.is_needed(value, register) for register in range(registers))
+        else 1
+    )
 
 
 def _joined(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
@@ -126,7 +169,10 @@ def lower_if(context: SimtContext, operation: If) -> None:
     w.place(join)
     if operation.results:
         (first, first_block), (second, second_block) = incoming
-        names = [w.phi(type_, ((a, first_block), (b, second_block))) for (type_, a), (_, b) in zip(first, second, strict=True)]
+        names = [
+            w.phi(type_, ((a, first_block), (b, second_block)))
+            for (type_, a), (_, b) in zip(first, second, strict=True)
+        ]
         _bind(context, operation.results, yielded, names)
 
 
@@ -155,8 +201,12 @@ class _Header:
         """End the latch by ``branch``; ``following`` are the next loop-carried values."""
         latch = self._w.current
         branch()
-        for number, ((type_, first), name, value) in enumerate(zip(self._carried, self.names, following, strict=True)):
-            self.block.lines[number] = f"  {name} = phi {type_} [ {first}, %{self._from.label} ], [ {value}, %{latch.label} ]"
+        for number, ((type_, first), name, value) in enumerate(
+            zip(self._carried, self.names, following, strict=True)
+        ):
+            self.block.lines[number] = (
+                f"  {name} = phi {type_} [ {first}, %{self._from.label} ], [ {value}, %{latch.label} ]"
+            )
 
 
 # ---- for
@@ -172,7 +222,9 @@ def lower_for(context: SimtContext, operation: For) -> None:
     body, counter = operation.body, operation.lower.type
     assert isinstance(counter, IntType)
     type_, sign = context.llvm_type(counter), "s" if counter.signed else "u"
-    lower, upper, step = (context.scalar(value) for value in (operation.lower, operation.upper, operation.step))
+    lower, upper, step = (
+        context.scalar(value) for value in (operation.lower, operation.upper, operation.step)
+    )
     inits = operation.inits
     carried = _typed(context, inits, operation.results)
     preheader, leave = w.new_block("preheader"), w.new_block("exit")
@@ -193,15 +245,25 @@ def lower_for(context: SimtContext, operation: For) -> None:
     again, following = goes_on(index)
     end = w.current
     drained = w.new_block("drained") if _is_drained(context, operation) else leave
-    hint = w.module.loop_hint("llvm.loop.unroll.full") if _is_unrolled(context, header.block, (lower, upper, step)) else ""
-    header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, drained, loop=hint))
+    hint = (
+        w.module.loop_hint("llvm.loop.unroll.full")
+        if _is_unrolled(context, header.block, (lower, upper, step))
+        else ""
+    )
+    header.close(
+        [following, *(name for _, name in last)],
+        lambda: w.branch_if(again, header.block, drained, loop=hint),
+    )
     if drained is not leave:
         w.place(drained)
         context.target.async_copy.wait(context, MATMULS.queue, 0, [])
         w.branch(leave)
         end = drained
     w.place(leave)
-    results = [w.phi(kind, ((first, before), (value, end))) for (kind, first), (_, value) in zip(carried, last, strict=True)]
+    results = [
+        w.phi(kind, ((first, before), (value, end)))
+        for (kind, first), (_, value) in zip(carried, last, strict=True)
+    ]
     _bind(context, operation.results, inits, results)
 
 
@@ -226,16 +288,23 @@ def _is_drained(context: SimtContext, operation: Operation) -> bool:
     other path.
     """
     users = [user for result in operation.results if result.type is MATMULS for user in result.uses]
-    return bool(users) and all(isinstance(user, Wait) and (MATMULS.queue, 0) in context.tokens.pending(user) for user in users)
+    return bool(users) and all(
+        isinstance(user, Wait) and (MATMULS.queue, 0) in context.tokens.pending(user)
+        for user in users
+    )
 
 
-def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:
+def _continuation(
+    w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str
+) -> Callable[[str], tuple[str, str]]:
     """Return an emitter of (whether another iteration follows ``index``, its index).
 
     The emitter is called where the range is known not to be empty.
     """
     stride, limit = _number(step), _number(upper)
-    if stride == 1 or (stride is not None and limit is not None and limit + stride <= counter.maximum):
+    if stride == 1 or (
+        stride is not None and limit is not None and limit + stride <= counter.maximum
+    ):
         sign, flag = ("s", "nsw") if counter.signed else ("u", "nuw")
 
         def compared(index: str) -> tuple[str, str]:
@@ -249,7 +318,9 @@ def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, u
         final = w.emit(f"add {type_} {lower}, {w.emit(f'and {type_} {distance}, {-stride}')}")
 
         def until_last(index: str) -> tuple[str, str]:
-            return w.emit(f"icmp ne {type_} {index}, {final}"), w.emit(f"add {type_} {index}, {step}")
+            return w.emit(f"icmp ne {type_} {index}, {final}"), w.emit(
+                f"add {type_} {index}, {step}"
+            )
 
         return until_last
 
@@ -282,10 +353,17 @@ def lower_while(context: SimtContext, operation: While) -> None:
     body, leave = w.new_block("do"), w.new_block("done")
     w.branch_if(context.scalar(condition.condition), body, leave)
     w.place(body)
-    for argument, result, value in zip(after.arguments, operation.results, condition.values, strict=True):
+    for argument, result, value in zip(
+        after.arguments, operation.results, condition.values, strict=True
+    ):
         context.bind(argument, context.registers[value])
         context.bind(result, context.registers[value])
-    following = [name for _, name in _typed(context, _lower_region(context, operation, 1).operands, before.arguments)]
+    following = [
+        name
+        for _, name in _typed(
+            context, _lower_region(context, operation, 1).operands, before.arguments
+        )
+    ]
     header.close(following, lambda: w.branch(header.block))
     w.place(leave)
 

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from tilewright.ir import print_lines
 from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Assert, Print
-from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
+from tilewright.ir.types import (
+    F64,
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+)
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.registers import register_type
 from tilewright.simt.assign_layouts import shape_rules
@@ -31,14 +41,18 @@ def lower_print(context: SimtContext, operation: Print) -> None:
     prefix, count = operation.prefix, len(operation.values)
     if not count:
         text = print_lines.message(("%d", "%d", "%d"), prefix.replace("%", "%%"))
-        context.target.debugging.print(context, f"{text}\n", program, _printer(context, operation, None))
+        context.target.debugging.print(
+            context, f"{text}\n", program, _printer(context, operation, None)
+        )
     for position, value in enumerate(operation.values):
         shape = shape_of(value.type)
         printer = _printer(context, operation, value)
         text, convert = _format(element_type(value.type), hexadecimal=operation.hex)
         form = f"{print_lines.program_text(('%d', '%d', '%d'))} {print_lines.template(prefix, shape, position, count)}{text}\n"
         for name, index in zip(context.registers[value], _indices(context, value), strict=True):
-            context.target.debugging.print(context, form, [*program, *index, convert(context, name)], printer)
+            context.target.debugging.print(
+                context, form, [*program, *index, convert(context, name)], printer
+            )
 
 
 def _printer(context: SimtContext, operation: Print, value: Value | None) -> str | None:
@@ -79,18 +93,27 @@ def _format(element: Type, *, hexadecimal: bool) -> tuple[str, Conversion]:
     booleans as 0 and 1.
     """
     if isinstance(element, PointerType):
-        return "0x%016llx", lambda context, name: ("i64", context.writer.emit(f"ptrtoint ptr {name} to i64"))
+        return "0x%016llx", lambda context, name: (
+            "i64",
+            context.writer.emit(f"ptrtoint ptr {name} to i64"),
+        )
     if isinstance(element, FloatType):
         return "%f", lambda context, name: ("double", _double(context, name, element))
     assert isinstance(element, IntType)
     signed = element.signed and not hexadecimal
     long = "ll" if element.bits == 64 else ""
-    form = f"0x%0{max(1, element.bits // 4)}{long}x" if hexadecimal else f"%{long}{'d' if signed or element is I1 else 'u'}"
+    form = (
+        f"0x%0{max(1, element.bits // 4)}{long}x"
+        if hexadecimal
+        else f"%{long}{'d' if signed or element is I1 else 'u'}"
+    )
     wide = max(32, element.bits)
 
     def convert(context: SimtContext, name: str) -> tuple[str, str]:
         if wide != element.bits:
-            name = context.writer.emit(f"{'sext' if signed else 'zext'} {register_type(element)} {name} to i32")
+            name = context.writer.emit(
+                f"{'sext' if signed else 'zext'} {register_type(element)} {name} to i32"
+            )
         return f"i{wide}", name
 
     return form, convert
@@ -99,7 +122,9 @@ def _format(element: Type, *, hexadecimal: bool) -> tuple[str, Conversion]:
 def _double(context: SimtContext, name: str, element: FloatType) -> str:
     """Convert a float to double, with a positive NaN, since C prints the sign of a NaN."""
     w, number = context.writer, emit_cast(context, name, element, F64, 0)
-    return w.emit(f"select i1 {w.emit(f'fcmp uno double {number}, {number}')}, double 0x7FF8000000000000, double {number}")
+    return w.emit(
+        f"select i1 {w.emit(f'fcmp uno double {number}, {number}')}, double 0x7FF8000000000000, double {number}"
+    )
 
 
 # ---- assert
@@ -116,7 +141,9 @@ def lower_assert(context: SimtContext, operation: Assert) -> None:
             fails = both(context, fails, masks[i])
         failed = w.emit(f"or i1 {failed}, {fails}") if failed else str(fails)
     place = operation.location
-    file, line, function = (place.file, place.line, place.function) if place is not None else ("", 0, "")
+    file, line, function = (
+        (place.file, place.line, place.function) if place is not None else ("", 0, "")
+    )
     context.target.debugging.fail(context, operation.message, file, line, function, failed)
 
 

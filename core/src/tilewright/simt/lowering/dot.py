@@ -23,7 +23,13 @@ from tilewright.simt.lowering.fma_matmul import emit_fma_block
 from tilewright.simt.lowering.shared_memory import slot_address
 from tilewright.simt.target.fma_plan import fma_block
 from tilewright.simt.target.fragments import k_axis, step_registers
-from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, OperandSource, SharedOperand, matmul_of
+from tilewright.simt.target.matmul_plan import (
+    REGISTERS,
+    MatmulPlan,
+    OperandSource,
+    SharedOperand,
+    matmul_of,
+)
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -45,18 +51,27 @@ def lower_dot_start(context: SimtContext, operation: DotStart) -> None:
 def _multiply(context: SimtContext, operation: TileMatmul) -> list[str]:
     plan = plan_of(operation, context.target)
     if plan.accumulator is not None:
-        raise LoweringError(f"{operation.name} at {operation.location} is to be written out first: its sums are not in registers (stage accumulators)")
+        raise LoweringError(
+            f"{operation.name} at {operation.location} is to be written out first: its sums are not in registers (stage accumulators)"
+        )
     c = context.registers[operation.c]
     step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0
-    fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate((operation.a, operation.b))]
+    fetch = [
+        _fetch(context, plan, position, operand, step)
+        for position, operand in enumerate((operation.a, operation.b))
+    ]
     if plan.emit is None:
-        return emit_fma_block(context, fma_block(plan.c, matmul_of(operation)), fetch[0](0), fetch[1](0), c)
+        return emit_fma_block(
+            context, fma_block(plan.c, matmul_of(operation)), fetch[0](0), fetch[1](0), c
+        )
     for first in range(0, plan.a.shape[-1], step or plan.a.shape[-1]):
         c = plan.emit(context, fetch[0](first), fetch[1](first), c)
     return c
 
 
-def _fetch(context: SimtContext, plan: MatmulPlan, position: int, value: Value, step: int) -> Callable[[int], OperandSource]:
+def _fetch(
+    context: SimtContext, plan: MatmulPlan, position: int, value: Value, step: int
+) -> Callable[[int], OperandSource]:
     """Return a function from a step's first coordinate along K to the emitter's operand.
 
     Without steps the operand is the whole one.
@@ -68,8 +83,19 @@ def _fetch(context: SimtContext, plan: MatmulPlan, position: int, value: Value, 
     layout, axis = plan.operand(position), k_axis(plan, position)
     if not isinstance(value.type, SlotType):
         names = context.registers[value]
-        return lambda first: [names[register] for register in step_registers(layout, axis, first, step)]
-    return _reader(context, slot_address(context, value), value.type.layout, value.type.element, layout, axis, step, plan.load(position))
+        return lambda first: [
+            names[register] for register in step_registers(layout, axis, first, step)
+        ]
+    return _reader(
+        context,
+        slot_address(context, value),
+        value.type.layout,
+        value.type.element,
+        layout,
+        axis,
+        step,
+        plan.load(position),
+    )
 
 
 def _reader(
@@ -86,7 +112,9 @@ def _reader(
     if load is not None:
 
         def fast(first: int) -> list[str]:
-            found = load(context, address, shared, first) if k_step else load(context, address, shared)
+            found = (
+                load(context, address, shared, first) if k_step else load(context, address, shared)
+            )
             return found if found is not None else slow(first)
 
     if not k_step:
@@ -104,7 +132,9 @@ def _reader(
             if missing:
                 for place in places(context, address, plan, element):
                     if missing.intersection(place.registers):
-                        known.update(zip(place.registers, read(context, place, element), strict=True))
+                        known.update(
+                            zip(place.registers, read(context, place, element), strict=True)
+                        )
             return [known[register] for register in wanted]
 
     return fast if load is not None else slow
@@ -114,13 +144,27 @@ def lower_fragment(context: SimtContext, operation: Fragment) -> None:
     plan, slot, position = plan_of(operation, context.target), operation.slot, operation.operand_
     type_ = slot_type(slot)
     layout, axis = plan.operand(position), k_axis(plan, position)
-    fetch = _reader(context, slot_address(context, slot), type_.layout, type_.element, layout, axis, plan.k_step, plan.load(position))
-    context.bind(operation.results[0], context.target.matrix.pack(context.writer, fetch(operation.first), type_.element))
+    fetch = _reader(
+        context,
+        slot_address(context, slot),
+        type_.layout,
+        type_.element,
+        layout,
+        axis,
+        plan.k_step,
+        plan.load(position),
+    )
+    context.bind(
+        operation.results[0],
+        context.target.matrix.pack(context.writer, fetch(operation.first), type_.element),
+    )
 
 
 def lower_dot_step(context: SimtContext, operation: DotStep) -> None:
     plan, target, w = plan_of(operation, context.target), context.target, context.writer
-    a, b, c = (context.registers[operand] for operand in (operation.a_in, operation.b_in, operation.c_in))
+    a, b, c = (
+        context.registers[operand] for operand in (operation.a_in, operation.b_in, operation.c_in)
+    )
     a, b = target.matrix.unpack(w, a, operation.a), target.matrix.unpack(w, b, operation.b)
     assert plan.emit is not None, "matmuls without matrix instructions have no steps"
     context.bind(operation.results[0], plan.emit(context, a, b, c))
@@ -167,7 +211,9 @@ INTERFACES = register_interfaces(
         # the layouts of a matmul are known once its plan is chosen; it then becomes a simt.dot
         "dot": Interface(lower_dot, shape_rules.matmul),
         "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
-        "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),
+        "simt.dot_start": Interface(
+            lower_dot_start, check=_check, effects=_starts, describe=_describe
+        ),
         "simt.fragment": Interface(lower_fragment, effects=_loads),
         "simt.dot_step": Interface(lower_dot_step, describe=_describe),
     }

@@ -23,13 +23,22 @@ from tilewright.simt.target.simt_target import SimtTarget, required
 Group = list[list[str]]
 
 
-def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Callable[[Group], Group]) -> None:
+def _by_groups(
+    context: SimtContext, operation: Operation, pack: int, run: Callable[[Group], Group]
+) -> None:
     """Run code on scalars, or on every ``pack`` row-major neighbors of tiles.
 
     An incomplete group is padded with zeros.
     """
     elements = [element_type(operand.type) for operand in operation.operands]
-    tile = next((value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)), None)
+    tile = next(
+        (
+            value
+            for value in (*operation.operands, *operation.results)
+            if isinstance(value.type, TileType)
+        ),
+        None,
+    )
     numbers = context.layout(tile).register_elements() if tile is not None else [0]
     found: Group = [[""] * len(numbers) for _ in operation.results]
     groups: dict[int, list[int]] = {}
@@ -39,7 +48,8 @@ def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Calla
         registers.sort(key=numbers.__getitem__)
         padding = pack - len(registers)
         operands = [
-            [context.registers[operand][register] for register in registers] + [constant(element, 0)] * padding
+            [context.registers[operand][register] for register in registers]
+            + [constant(element, 0)] * padding
             for operand, element in zip(operation.operands, elements, strict=True)
         ]
         for names, values in zip(found, run(operands), strict=True):
@@ -76,17 +86,23 @@ def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
 
     def run(group: Group) -> Group:
         operands = [
-            part for operand, names in zip(operation.inputs, group, strict=True) for part in to_operands(context.writer, element_type(operand.type), names)
+            part
+            for operand, names in zip(operation.inputs, group, strict=True)
+            for part in to_operands(context.writer, element_type(operand.type), names)
         ]
         types = [operand_types(element, pack) for element in results]
         made = [result for part in types for result in part]
         try:
-            names = required(context.target.assembly, context.target, "inline assembly").emit(context, assembly, constraints.replace(" ", ""), made, operands)
+            names = required(context.target.assembly, context.target, "inline assembly").emit(
+                context, assembly, constraints.replace(" ", ""), made, operands
+            )
         except LoweringError as error:
             raise blamed_at(operation.location, str(error)) from None
         found, position = [], 0
         for element, part in zip(results, types, strict=True):
-            found.append(from_operands(context.writer, element, names[position : position + len(part)], pack))
+            found.append(
+                from_operands(context.writer, element, names[position : position + len(part)], pack)
+            )
             position += len(part)
         return found
 
@@ -100,11 +116,16 @@ def lower_extern(context: SimtContext, operation: Extern) -> None:
     """Call an external function for every element."""
     symbol, library = operation.symbol, operation.library
     if len(operation.results) != 1:
-        raise LoweringError(f"extern function {symbol!r} must give one result, not {len(operation.results)}, at {operation.location}")
+        raise LoweringError(
+            f"extern function {symbol!r} must give one result, not {len(operation.results)}, at {operation.location}"
+        )
     result = element_type(operation.results[0].type)
 
     def run(group: Group) -> Group:
-        operands = [(element_type(operand.type), names[0]) for operand, names in zip(operation.inputs, group, strict=True)]
+        operands = [
+            (element_type(operand.type), names[0])
+            for operand, names in zip(operation.inputs, group, strict=True)
+        ]
         return [[context.target.externs.call(context, symbol, library, result, operands)]]
 
     _by_groups(context, operation, 1, run)
@@ -113,7 +134,9 @@ def lower_extern(context: SimtContext, operation: Extern) -> None:
 def _check_packed(operation: Map | InlineAsm, target: SimtTarget) -> str:
     layouts, pack = tile_layouts(operation), operation.pack
     together = pack == 1 or not layouts or packed(layouts[0], pack) == layouts[0]
-    return one_layout(operation, target) or ("" if together else f"{pack} elements in a row must be {pack} registers in a row")
+    return one_layout(operation, target) or (
+        "" if together else f"{pack} elements in a row must be {pack} registers in a row"
+    )
 
 
 INTERFACES = register_interfaces(

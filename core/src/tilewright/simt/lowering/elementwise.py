@@ -23,7 +23,9 @@ _LITERAL: Final = re.compile(r"-?[0-9]+")
 
 def lower_elementwise(context: SimtContext, operation: Operation) -> None:
     if not operation.spec.elementwise:
-        raise LoweringError(f"operation {operation.name} at {operation.location} has no lowering for {context.target.name}")
+        raise LoweringError(
+            f"operation {operation.name} at {operation.location} has no lowering for {context.target.name}"
+        )
     (result,) = operation.results
     operands = [context.registers[operand] for operand in operation.operands]
     names: dict[int, str] = {}
@@ -34,7 +36,9 @@ def lower_elementwise(context: SimtContext, operation: Operation) -> None:
             continue
         if group not in names:
             of_register = [own[register if len(own) > 1 else 0] for own in operands]
-            names[group] = _folded(operation, of_register) or emit_operation(context, operation, of_register, 0)
+            names[group] = _folded(operation, of_register) or emit_operation(
+                context, operation, of_register, 0
+            )
         found.append(names[group])
     context.bind(result, found)
 
@@ -45,7 +49,9 @@ def _folded(operation: Operation, operands: Sequence[str]) -> str | None:
     Elements of index tiles that are the same in every thread are literals.
     """
     types = [element_type(value.type) for value in (*operation.operands, *operation.results)]
-    if not all(isinstance(type_, IntType) and type_ is not I1 for type_ in types) or not all(_LITERAL.fullmatch(operand) for operand in operands):
+    if not all(isinstance(type_, IntType) and type_ is not I1 for type_ in types) or not all(
+        _LITERAL.fullmatch(operand) for operand in operands
+    ):
         return None
     found = fold(operation, [int(operand) for operand in operands])
     return None if found is None else str(int(found))
@@ -65,6 +71,8 @@ def _equal_registers(context: SimtContext, result: Value) -> Sequence[int]:
     if info is None or all(run == 1 for run in info.constancy):
         return range(len(elements))
     kept = 0
-    for shift, extent, run in zip(axis_shifts(layout.shape), layout.shape, info.constancy, strict=True):
+    for shift, extent, run in zip(
+        axis_shifts(layout.shape), layout.shape, info.constancy, strict=True
+    ):
         kept |= (extent - 1 & -power_of_two_in(run)) << shift
     return [element & kept for element in elements]

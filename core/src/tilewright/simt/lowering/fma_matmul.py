@@ -25,25 +25,46 @@ from tilewright.simt.target.matmul_plan import SharedOperand
 _BODY = 512
 
 
-def emit_fma_block(context: SimtContext, block: FmaBlock, a: SharedOperand, b: SharedOperand, c: list[str]) -> list[str]:
+def emit_fma_block(
+    context: SimtContext, block: FmaBlock, a: SharedOperand, b: SharedOperand, c: list[str]
+) -> list[str]:
     """Emit the matmul of a thread's block; return the registers of the result."""
     w = context.writer
-    compute: Type = block.accumulator if isinstance(block.accumulator, IntType) or block.accumulator is F64 else F32
+    compute: Type = (
+        block.accumulator
+        if isinstance(block.accumulator, IntType) or block.accumulator is F64
+        else F32
+    )
     type_ = register_type(compute)
-    sides = [_Side(context, operand, block.reads(number), block.k_bits) for number, operand in enumerate((a, b))]
-    slice_bits = max(0, min(block.k_bits, log2(_BODY) - len(block.c.registers)), *(side.slice_bits for side in sides))
+    sides = [
+        _Side(context, operand, block.reads(number), block.k_bits)
+        for number, operand in enumerate((a, b))
+    ]
+    slice_bits = max(
+        0,
+        min(block.k_bits, log2(_BODY) - len(block.c.registers)),
+        *(side.slice_bits for side in sides),
+    )
     of_register = [block.registers(operand) for operand in (0, 1)]
     sums = [emit_cast(context, name, block.accumulator, compute, 0) for name in c]
 
-    pairs = context.target.matrix.pair_dot if compute is F32 and block.a is block.b and slice_bits > 0 else None
+    pairs = (
+        context.target.matrix.pair_dot
+        if compute is F32 and block.a is block.b and slice_bits > 0
+        else None
+    )
     if pairs is not None and block.a not in pairs.types:
         pairs = None
 
     def add_pairs(instruction: PairDot, sums: list[str], index: str | None) -> list[str]:
-        left, right = (_pairs(context, side.read(slice_bits, index, block.a), block.a) for side in sides)
+        left, right = (
+            _pairs(context, side.read(slice_bits, index, block.a), block.a) for side in sides
+        )
         for k in range(0, 1 << slice_bits, 2):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
-                sums[register] = instruction.emit(w, block.a, left[row, k], right[column, k], sums[register])
+                sums[register] = instruction.emit(
+                    w, block.a, left[row, k], right[column, k], sums[register]
+                )
         return sums
 
     def add_slice(sums: list[str], index: str | None) -> list[str]:
@@ -54,15 +75,26 @@ def emit_fma_block(context: SimtContext, block: FmaBlock, a: SharedOperand, b: S
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
                 x, y = left[row, k], right[column, k]
                 if isinstance(compute, IntType):
-                    sums[register] = w.emit(f"add {type_} {sums[register]}, {w.emit(f'mul {type_} {x}, {y}')}")
+                    sums[register] = w.emit(
+                        f"add {type_} {sums[register]}, {w.emit(f'mul {type_} {x}, {y}')}"
+                    )
                 else:
-                    sums[register] = w.intrinsic("llvm.fma", type_, [(type_, x), (type_, y), (type_, sums[register])])
+                    sums[register] = w.intrinsic(
+                        "llvm.fma", type_, [(type_, x), (type_, y), (type_, sums[register])]
+                    )
         return sums
 
     if slice_bits == block.k_bits:
         sums = add_slice(sums, None)
     else:
-        loop = w.begin_loop("0", str(1 << (block.k_bits - slice_bits)), 1, [(type_, name) for name in sums], nonempty=True, type_="i32")
+        loop = w.begin_loop(
+            "0",
+            str(1 << (block.k_bits - slice_bits)),
+            1,
+            [(type_, name) for name in sums],
+            nonempty=True,
+            type_="i32",
+        )
         sums = w.end_loop(loop, add_slice(list(loop.values), loop.index))
     return [emit_cast(context, name, compute, block.accumulator, 0) for name in sums]
 
@@ -70,7 +102,9 @@ def emit_fma_block(context: SimtContext, block: FmaBlock, a: SharedOperand, b: S
 class _Side:
     """A thread's reads of one operand."""
 
-    def __init__(self, context: SimtContext, operand: SharedOperand, layout: LinearLayout, k_bits: int) -> None:
+    def __init__(
+        self, context: SimtContext, operand: SharedOperand, layout: LinearLayout, k_bits: int
+    ) -> None:
         self.context, self.operand, self.layout, self.k_bits = context, operand, layout, k_bits
         self.own_bits = len(layout.registers) - k_bits
         limit = max(1, context.target.resources.max_access // storage_size(operand.element))
@@ -78,9 +112,16 @@ class _Side:
             self.plan = accesses(layout, operand.shared, limit)
             registers, _ = self.plan.groups[0]
             #: bits of K that one access may span
-            self.slice_bits = max((register ^ registers[0]) >> self.own_bits for register in registers).bit_length()
+            self.slice_bits = max(
+                (register ^ registers[0]) >> self.own_bits for register in registers
+            ).bit_length()
             # the number of the slice must not change where in an access an element is
-            if not any(image & (self.plan.width - 1) for image in operand.shared.through(layout.registers[self.own_bits + self.slice_bits :])):
+            if not any(
+                image & (self.plan.width - 1)
+                for image in operand.shared.through(
+                    layout.registers[self.own_bits + self.slice_bits :]
+                )
+            ):
                 break
             limit = self.plan.width // 2
 
@@ -91,22 +132,42 @@ class _Side:
         """
         context, size = self.context, storage_size(self.operand.element)
         inside = 1 << (self.own_bits + slice_bits)
-        plan = replace(self.plan, groups=tuple((registers, offset) for registers, offset in self.plan.groups if registers[0] < inside))
+        plan = replace(
+            self.plan,
+            groups=tuple(
+                (registers, offset)
+                for registers, offset in self.plan.groups
+                if registers[0] < inside
+            ),
+        )
         moved = None
         if index is not None:
-            images = [image * size for image in self.operand.shared.through(self.layout.registers[self.own_bits + slice_bits :])]
+            images = [
+                image * size
+                for image in self.operand.shared.through(
+                    self.layout.registers[self.own_bits + slice_bits :]
+                )
+            ]
             moved = emit_linear(context.writer, ((index, images),)), _union(images)
         found = {}
         for place in places(context, self.operand.address, plan, self.operand.element, index=moved):
-            for register, name in zip(place.registers, read(context, place, self.operand.element), strict=True):
+            for register, name in zip(
+                place.registers, read(context, place, self.operand.element), strict=True
+            ):
                 value = emit_cast(context, name, self.operand.element, compute, 0)
                 found[register & ((1 << self.own_bits) - 1), register >> self.own_bits] = value
         return found
 
 
-def _pairs(context: SimtContext, elements: dict[tuple[int, int], str], element: Type) -> dict[tuple[int, int], str]:
+def _pairs(
+    context: SimtContext, elements: dict[tuple[int, int], str], element: Type
+) -> dict[tuple[int, int], str]:
     """Return (register at K = 0, even index along K) -> the packed word of two K neighbors."""
-    return {(own, k): packed(context.writer, register_type(element), [low, elements[own, k + 1]]) for (own, k), low in elements.items() if k % 2 == 0}
+    return {
+        (own, k): packed(context.writer, register_type(element), [low, elements[own, k + 1]])
+        for (own, k), low in elements.items()
+        if k % 2 == 0
+    }
 
 
 def _union(images: list[int]) -> int:

@@ -37,7 +37,9 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
     size, base = storage_size(element), context.scratch(operation)
 
     def address(number: str) -> str:
-        return w.emit(f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {w.emit(f'mul i32 {number}, {size}')}")
+        return w.emit(
+            f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {w.emit(f'mul i32 {number}, {size}')}"
+        )
 
     layout = context.layout(source)
     places = [address(number) for number in element_numbers(context, layout)]
@@ -73,7 +75,12 @@ def _exchange(context: SimtContext, operation: Gather, partner: XorExchange) -> 
     moved = [names[register ^ partner.register] for register in range(len(names))]
     if partner.lane:
         w, target = context.writer, context.target
-        moved = exchange(w, context.llvm_type(element_type(operation.x.type)), moved, lambda words: target.lanes.shuffle_all_xor(w, words, partner.lane))
+        moved = exchange(
+            w,
+            context.llvm_type(element_type(operation.x.type)),
+            moved,
+            lambda words: target.lanes.shuffle_all_xor(w, words, partner.lane),
+        )
     context.bind(operation.results[0], moved)
 
 
@@ -86,7 +93,10 @@ def _without_coordinate(layout: LinearLayout, shape: tuple[int, ...], axis: int)
     grown = log2(shape[axis])
 
     def move(images: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(image & ((1 << shift) - 1) | image >> (shift + extent) << (shift + grown) for image in images)
+        return tuple(
+            image & ((1 << shift) - 1) | image >> (shift + extent) << (shift + grown)
+            for image in images
+        )
 
     return LinearLayout(shape, move(layout.registers), move(layout.lanes), move(layout.warps))
 
@@ -119,10 +129,14 @@ def lower_histogram(context: SimtContext, operation: Histogram) -> None:
         return w.emit(f"getelementptr i32, {context.target.shared.pointer} {base}, i32 {number}")
 
     threads = context.target.resources.warp_size * context.threads.count
-    thread = w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}")
+    thread = w.emit(
+        f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}"
+    )
     for start in range(0, bins, threads):
         number = w.emit(f"add i32 {thread}, {start}") if start else thread
-        with w.when("true" if start + threads <= bins else w.emit(f"icmp ult i32 {number}, {bins}")):
+        with w.when(
+            "true" if start + threads <= bins else w.emit(f"icmp ult i32 {number}, {bins}")
+        ):
             context.shared_store(address(number), "i32", ["0"], align=4)
     context.barrier()
     owner = context.is_owner(context.layout(x))
@@ -151,12 +165,18 @@ def _check_gather(operation: Gather, target: SimtTarget) -> str:
 
 
 def _check_histogram(operation: Histogram, target: SimtTarget) -> str:
-    return "" if len(set(operand_layouts(operation))) == 1 else "elements and mask must have one layout"
+    return (
+        ""
+        if len(set(operand_layouts(operation))) == 1
+        else "elements and mask must have one layout"
+    )
 
 
 INTERFACES = register_interfaces(
     {
         "gather": Interface(lower_gather, shape_rules.gathered, _check_gather, _gather_scratch),
-        "histogram": Interface(lower_histogram, shape_rules.indifferent, _check_histogram, _histogram_scratch),
+        "histogram": Interface(
+            lower_histogram, shape_rules.indifferent, _check_histogram, _histogram_scratch
+        ),
     }
 )

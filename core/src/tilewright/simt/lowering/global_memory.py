@@ -24,12 +24,20 @@ from tilewright.simt.target.simt_target import SimtTarget
 def groups(context: SimtContext, pointer: Value, mask: Value | None, limit: int) -> list[range]:
     """Return the registers of each access of a tile, of at most ``limit`` bytes."""
     layout = context.layout(pointer)
-    width = access_width(layout, context.axes[pointer], context.axes[mask] if mask is not None else None, element_size(pointer), limit)
+    width = access_width(
+        layout,
+        context.axes[pointer],
+        context.axes[mask] if mask is not None else None,
+        element_size(pointer),
+        limit,
+    )
     return [range(start, start + width) for start in range(0, layout.register_count, width)]
 
 
 def _access(operation: Load | Store) -> Access:
-    return Access(operation.cache, operation.eviction, isinstance(operation, Load) and operation.volatile)
+    return Access(
+        operation.cache, operation.eviction, isinstance(operation, Load) and operation.volatile
+    )
 
 
 def lower_load(context: SimtContext, operation: Load) -> None:
@@ -43,15 +51,29 @@ def lower_load(context: SimtContext, operation: Load) -> None:
         others = [constant(element, 0)] * len(pointers)
     if is_shared_read(operation):
         first = context.is_first_thread()
-        found = context.target.memory.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)
+        found = context.target.memory.load(
+            context.writer,
+            pointers[0],
+            element,
+            1,
+            both(context, first, masks[0] if masks else None),
+            others,
+            access,
+        )
         context.bind(result, give_to_all(context, operation, result, found, first))
         return
-    ranges = groups(context, pointer, mask, context.target.resources.max_access) if isinstance(result.type, TileType) else [range(1)]
+    ranges = (
+        groups(context, pointer, mask, context.target.resources.max_access)
+        if isinstance(result.type, TileType)
+        else [range(1)]
+    )
     names: list[str] = []
     for part in ranges:
         predicate = masks[part.start] if masks is not None else None
         fallback = [others[i] for i in part] if others is not None else None
-        names += context.target.memory.load(context.writer, pointers[part.start], element, len(part), predicate, fallback, access)
+        names += context.target.memory.load(
+            context.writer, pointers[part.start], element, len(part), predicate, fallback, access
+        )
     context.bind(result, names)
 
 
@@ -61,12 +83,22 @@ def lower_store(context: SimtContext, operation: Store) -> None:
     pointers, values = context.registers[pointer], context.registers[value]
     masks = context.registers[mask] if mask is not None else None
     if isinstance(value.type, TileType):
-        ranges, writer = groups(context, pointer, mask, context.target.resources.max_access), context.is_owner(context.layout(value))
+        ranges, writer = (
+            groups(context, pointer, mask, context.target.resources.max_access),
+            context.is_owner(context.layout(value)),
+        )
     else:
         ranges, writer = [range(1)], context.is_first_thread()
     for part in ranges:
         predicate = both(context, writer, masks[part.start] if masks is not None else None)
-        context.target.memory.store(context.writer, pointers[part.start], element, [values[i] for i in part], predicate, access)
+        context.target.memory.store(
+            context.writer,
+            pointers[part.start],
+            element,
+            [values[i] for i in part],
+            predicate,
+            access,
+        )
 
 
 def is_shared_read(operation: Load) -> bool:

@@ -25,10 +25,23 @@ def lower_constant(context: SimtContext, operation: Constant) -> None:
 
 def lower_arange(context: SimtContext, operation: Arange) -> None:
     result, start = operation.results[0], operation.start
-    context.bind(result, element_numbers(context, context.layout(result), start, needed=lambda register: context.is_needed(result, register)))
+    context.bind(
+        result,
+        element_numbers(
+            context,
+            context.layout(result),
+            start,
+            needed=lambda register: context.is_needed(result, register),
+        ),
+    )
 
 
-def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, needed: Callable[[int], bool] = lambda register: True) -> list[str]:
+def element_numbers(
+    context: SimtContext,
+    layout: LinearLayout,
+    start: int = 0,
+    needed: Callable[[int], bool] = lambda register: True,
+) -> list[str]:
     """Emit the row-major number of each register's element plus ``start``, as i32.
 
     Only for registers that are ``needed``. The thread's part and the register's part seldom share
@@ -50,13 +63,17 @@ def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, 
             mixed = w.emit(f"xor i32 {thread}, {number}")
             names.append(w.emit(f"add nsw i32 {mixed}, {start}") if start else mixed)
         else:
-            names.append(w.emit(f"add nsw i32 {thread}, {number + start}") if number + start else thread)
+            names.append(
+                w.emit(f"add nsw i32 {thread}, {number + start}") if number + start else thread
+            )
     return names
 
 
 def lower_rank(context: SimtContext, operation: Operation) -> None:
     with context.at_entry() as w:
-        context.bind(operation.results[0], [clusters_of(context).rank(w) if context.cluster > 1 else "0"])
+        context.bind(
+            operation.results[0], [clusters_of(context).rank(w) if context.cluster > 1 else "0"]
+        )
 
 
 def lower_program_id(context: SimtContext, operation: ProgramId) -> None:

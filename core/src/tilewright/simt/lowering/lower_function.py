@@ -29,16 +29,38 @@ def lower_function(function: Function, target: SimtTarget, options: Mapping[str,
     return write_function(function, target, options).text()
 
 
-def write_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> ModuleWriter:
+def write_function(
+    function: Function, target: SimtTarget, options: Mapping[str, Any]
+) -> ModuleWriter:
     """Emit the module of :func:`lower_function`, with the target's state for the kernel."""
     axes = axis_info(function)
     module = ModuleWriter("nounwind")
-    types = ["ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type) for argument in function.arguments]
+    types = [
+        "ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type)
+        for argument in function.arguments
+    ]
     module.state = target.prepare(function)
-    writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
+    writer = target.begin(
+        module,
+        function.name,
+        [(type_, f"a{i}") for i, type_ in enumerate(types)],
+        function.attributes[WARPS],
+        options,
+    )
     steps = AddressSteps(function, target)
     needs = needed_registers(function, target, axes, steps)
-    context = SimtContext(writer, target, function, axes, options, needs, steps, interface_of, lower_elementwise, copies_of)
+    context = SimtContext(
+        writer,
+        target,
+        function,
+        axes,
+        options,
+        needs,
+        steps,
+        interface_of,
+        lower_elementwise,
+        copies_of,
+    )
     if options.get("line_info") and function.location is not None:
         context.lines = LineTable(writer, function.location)
     body = writer.place(writer.new_block("body"))

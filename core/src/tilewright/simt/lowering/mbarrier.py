@@ -38,16 +38,26 @@ def _named_barriers(context: SimtContext) -> NamedBarriers:
     return required(context.target.named_barriers, context.target, "named barriers")
 
 
-def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Value | None = None) -> None:
+def in_one_thread(
+    context: SimtContext, body: Callable[[], None], condition: Value | None = None
+) -> None:
     """Emit ``body()`` for the first of the threads that run this code, if a condition holds."""
-    with context.writer.when(context.is_first_thread()), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+    with (
+        context.writer.when(context.is_first_thread()),
+        context.writer.when(context.scalar(condition)) if condition is not None else nullcontext(),
+    ):
         body()
 
 
 def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
     """Emit the address of the mbarrier of an operation."""
     barriers, index = operation.barriers, operation.index
-    w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), _mbarriers(context).bytes
+    w, start, number, size = (
+        context.writer,
+        context.scalar(barriers),
+        context.scalar(index),
+        _mbarriers(context).bytes,
+    )
     if number.isdecimal():
         return context.shared_address(int(start) + int(number) * size)
     type_ = context.llvm_type(index.type)
@@ -101,12 +111,18 @@ _IDLE = (Buffer, Constant)
 
 
 def lower_publish(context: SimtContext, operation: ops.Publish) -> None:
-    required(context.target.async_proxy, context.target, "async proxy").fence(context.writer, everywhere=operation.everywhere)
+    required(context.target.async_proxy, context.target, "async proxy").fence(
+        context.writer, everywhere=operation.everywhere
+    )
 
 
 def lower_expect(context: SimtContext, operation: ops.Expect) -> None:
     address = barrier_address(context, operation)
-    in_one_thread(context, lambda: _mbarriers(context).expect(context, address, operation.bytes), operation.condition)
+    in_one_thread(
+        context,
+        lambda: _mbarriers(context).expect(context, address, operation.bytes),
+        operation.condition,
+    )
 
 
 def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
@@ -115,7 +131,10 @@ def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
     address = barrier_address(context, operation)
     context.target.threads.warp_barrier(w)
     first = context.thread_is_zero(context.target.resources.warp_size - 1, 0)
-    with w.when(first or "true"), w.when(context.scalar(condition)) if condition is not None else nullcontext():
+    with (
+        w.when(first or "true"),
+        w.when(context.scalar(condition)) if condition is not None else nullcontext(),
+    ):
         if operation.at_all and context.cluster > 1:
             clusters_of(context).arrive_at_all(context, address)
         else:
@@ -123,9 +142,17 @@ def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
 
 
 def lower_await(context: SimtContext, operation: ops.Await) -> None:
-    address, parity, condition, alone = barrier_address(context, operation), context.scalar(operation.phase), operation.condition, operation.alone
+    address, parity, condition, alone = (
+        barrier_address(context, operation),
+        context.scalar(operation.phase),
+        operation.condition,
+        operation.alone,
+    )
     first = context.thread_is_zero(0, _all_warps(context)) if alone else None
-    with context.writer.when(first or "true"), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+    with (
+        context.writer.when(first or "true"),
+        context.writer.when(context.scalar(condition)) if condition is not None else nullcontext(),
+    ):
         _mbarriers(context).wait(context, address, parity)
         if alone:
             # one lane goes on to operations that may complete the next phase
@@ -150,7 +177,11 @@ def _awaits(operation: ops.Await) -> SharedEffects:
 
 
 def _turn(context: SimtContext, operation: Turn) -> tuple[int, int, int]:
-    return context.orders.setdefault(operation.order, len(context.orders)), operation.place, operation.of
+    return (
+        context.orders.setdefault(operation.order, len(context.orders)),
+        operation.place,
+        operation.of,
+    )
 
 
 def lower_turn_wait(context: SimtContext, operation: Turn) -> None:

@@ -38,7 +38,11 @@ def is_symmetric(region: Region) -> bool:
     count = len(terminator.operands)
     for number, value in enumerate(terminator.operands):
         operation = value.definition
-        if operation is None or not operation.spec.commutative or set(operation.operands) != {arguments[number], arguments[count + number]}:
+        if (
+            operation is None
+            or not operation.spec.commutative
+            or set(operation.operands) != {arguments[number], arguments[count + number]}
+        ):
             return False
     return True
 
@@ -54,13 +58,18 @@ def _single_operation(region: Region) -> str:
 def lower_reduce(context: SimtContext, operation: Reduce) -> None:
     region = operation.combine
     plan = plan_reduction(context.layout(operation.inputs[0]), operation.axis)
-    rows: list[Row] = [list(row) for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)]
+    rows: list[Row] = [
+        list(row)
+        for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)
+    ]
     reduction = _Reduction(context, operation, plan, region)
     rows = reduction.in_thread(rows)
     rows = reduction.by_warp(rows) or reduction.by_exchanges(rows, plan.exchanges)
     if plan.through_memory(reduction.symmetric):
         rows = reduction.among_warps(rows)
-    for result, type_, column in zip(operation.results, reduction.types, zip(*rows, strict=True), strict=True):
+    for result, type_, column in zip(
+        operation.results, reduction.types, zip(*rows, strict=True), strict=True
+    ):
         names = list(column)
         if not isinstance(result.type, TileType):
             names = [context.target.lanes.uniform(context.writer, name, type_) for name in names]
@@ -70,7 +79,9 @@ def lower_reduce(context: SimtContext, operation: Reduce) -> None:
 class _Reduction:
     """The emission of one reduction. A row is a register of every operand."""
 
-    def __init__(self, context: SimtContext, operation: Reduce, plan: ReducePlan, region: Region) -> None:
+    def __init__(
+        self, context: SimtContext, operation: Reduce, plan: ReducePlan, region: Region
+    ) -> None:
         self.context, self.operation, self.plan, self.region = context, operation, plan, region
         self.symmetric = is_symmetric(region)
         self.types = [context.llvm_type(operand.type) for operand in operation.operands]
@@ -93,7 +104,9 @@ class _Reduction:
         """
         context, steps = self.context, self.plan.exchanges
         kind, element = _single_operation(self.region), element_type(self.operation.inputs[0].type)
-        whole = 1 << len(steps) == context.target.resources.warp_size and not any(step.registers for step in steps)
+        whole = 1 << len(steps) == context.target.resources.warp_size and not any(
+            step.registers for step in steps
+        )
         if not kind or not whole:
             return None
         found: list[Row] = []
@@ -118,8 +131,14 @@ class _Reduction:
         combined = []
         for own, other in zip(rows, others, strict=True):
             pairs = list(zip(self.types, own, other, strict=True))
-            left = [w.emit(f"select i1 {swap}, {type_} {theirs}, {type_} {mine}") for type_, mine, theirs in pairs]
-            right = [w.emit(f"select i1 {swap}, {type_} {mine}, {type_} {theirs}") for type_, mine, theirs in pairs]
+            left = [
+                w.emit(f"select i1 {swap}, {type_} {theirs}, {type_} {mine}")
+                for type_, mine, theirs in pairs
+            ]
+            right = [
+                w.emit(f"select i1 {swap}, {type_} {mine}, {type_} {theirs}")
+                for type_, mine, theirs in pairs
+            ]
             combined.append(self.combine(left, right))
         return combined
 
@@ -130,7 +149,14 @@ class _Reduction:
         columns = []
         for number, type_ in enumerate(self.types):
             names = [rows[register][number] for register in order]
-            columns.append(exchange(w, type_, names, lambda words: context.target.lanes.shuffle_all_xor(w, words, step.lanes)))
+            columns.append(
+                exchange(
+                    w,
+                    type_,
+                    names,
+                    lambda words: context.target.lanes.shuffle_all_xor(w, words, step.lanes),
+                )
+            )
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _is_odd(self, lanes: int) -> str:
@@ -150,26 +176,40 @@ class _Reduction:
         """
         context, plan, w = self.context, self.plan, self.context.writer
         elements = [element_type(operand.type) for operand in self.operation.operands]
-        bases = [context.scratch(self.operation, offset) for offset in _offsets(plan, elements)[:-1]]
+        bases = [
+            context.scratch(self.operation, offset) for offset in _offsets(plan, elements)[:-1]
+        ]
         writes = _addresses(context, plan.partials, bases, elements)
         owner = context.is_owner(plan.partials)
         with w.when(owner or "true"):
             for places, row in zip(writes, rows, strict=True):
-                for place, type_, name, element in zip(places, self.types, row, elements, strict=True):
+                for place, type_, name, element in zip(
+                    places, self.types, row, elements, strict=True
+                ):
                     context.shared_store(place, type_, [name], align=storage_size(element))
         context.barrier()
         # The parts of a result are side by side. A thread loads as many as one access holds; lanes
         # that have the same results share the rest.
-        shared = plan.sharing(min(context.target.resources.max_access // storage_size(element) for element in elements))
+        shared = plan.sharing(
+            min(
+                context.target.resources.max_access // storage_size(element) for element in elements
+            )
+        )
         own = plan.parts >> len(shared)
         lanes = [image * plan.parts for image in plan.result.lanes]
         for number, step in enumerate(shared):
             lanes[log2(step.lanes)] = own << number
-        registers, warps = (tuple(image * plan.parts for image in images) for images in (plan.result.registers, plan.result.warps))
+        registers, warps = (
+            tuple(image * plan.parts for image in images)
+            for images in (plan.result.registers, plan.result.warps)
+        )
         first = LinearLayout(plan.partials.shape, registers, tuple(lanes), warps)
         combined = []
         for places in _addresses(context, first, bases, elements):
-            columns = [self._load_parts(place, type_, storage_size(element), own) for place, type_, element in zip(places, self.types, elements, strict=True)]
+            columns = [
+                self._load_parts(place, type_, storage_size(element), own)
+                for place, type_, element in zip(places, self.types, elements, strict=True)
+            ]
             parts: list[Row] = [list(row) for row in zip(*columns, strict=True)]
             while len(parts) > 1:
                 parts = [self.combine(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
@@ -189,7 +229,9 @@ class _Reduction:
         return names
 
 
-def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]) -> list[list[str]]:
+def _addresses(
+    context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]
+) -> list[list[str]]:
     """Emit the shared-memory address of each register of a layout, for each operand.
 
     Elements are in row-major order from the operand's base on.
@@ -198,7 +240,13 @@ def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str],
     thread = context.thread_part(layout.lanes, layout.warps)
     found = []
     for register in layout.register_elements():
-        number = str(int(thread) ^ register) if not thread.startswith("%") else w.emit(f"xor i32 {thread}, {register}") if register else thread
+        number = (
+            str(int(thread) ^ register)
+            if not thread.startswith("%")
+            else w.emit(f"xor i32 {thread}, {register}")
+            if register
+            else thread
+        )
         row = []
         for base, element in zip(bases, elements, strict=True):
             offset = w.emit(f"mul i32 {number}, {storage_size(element)}")
@@ -235,7 +283,13 @@ def _check(operation: Reduce, target: SimtTarget) -> str:
         return "inputs must have one layout"
     left = inputs[0].without_axis(operation.axis)
     tiles = [layout_of(result) for result in operation.results if isinstance(result.type, TileType)]
-    return "" if all(layout == left for layout in tiles) else "results must be what is left of the inputs"
+    return (
+        ""
+        if all(layout == left for layout in tiles)
+        else "results must be what is left of the inputs"
+    )
 
 
-INTERFACES = register_interfaces({"reduce": Interface(lower_reduce, shape_rules.reduced, _check, _scratch)})
+INTERFACES = register_interfaces(
+    {"reduce": Interface(lower_reduce, shape_rules.reduced, _check, _scratch)}
+)

@@ -54,7 +54,10 @@ def lower_scan(context: SimtContext, operation: Scan) -> None:
     layout, axis = context.layout(operation.inputs[0]), operation.axis
     plan = plan_scan(layout, axis)
     assert plan is not None, f"a scan in layout {layout}"
-    rows: list[Row] = [list(row) for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)]
+    rows: list[Row] = [
+        list(row)
+        for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)
+    ]
     rows = _Scan(context, operation, plan, layout).run(rows)
     for result, names in zip(operation.results, zip(*rows, strict=True), strict=True):
         context.bind(result, names)
@@ -67,7 +70,9 @@ class _Scan:
     number of the block's lowest chunk.
     """
 
-    def __init__(self, context: SimtContext, operation: Scan, plan: ScanPlan, layout: LinearLayout) -> None:
+    def __init__(
+        self, context: SimtContext, operation: Scan, plan: ScanPlan, layout: LinearLayout
+    ) -> None:
         self.context, self.operation, self.plan, self.layout = context, operation, plan, layout
         self.axis = operation.axis
         self.reverse = operation.reverse
@@ -102,7 +107,11 @@ class _Scan:
             carry = self.carries.get(chunk)
             if carry is not None:
                 for member in members:
-                    rows[chunk | member] = self.select(carry.present, self.combine(carry.row, rows[chunk | member]), rows[chunk | member])
+                    rows[chunk | member] = self.select(
+                        carry.present,
+                        self.combine(carry.row, rows[chunk | member]),
+                        rows[chunk | member],
+                    )
         return rows
 
     # ---- rows
@@ -115,7 +124,10 @@ class _Scan:
         if condition is None:
             return yes
         w = self.context.writer
-        return [w.emit(f"select i1 {condition}, {type_} {a}, {type_} {b}") for type_, a, b in zip(self.types, yes, no, strict=True)]
+        return [
+            w.emit(f"select i1 {condition}, {type_} {a}, {type_} {b}")
+            for type_, a, b in zip(self.types, yes, no, strict=True)
+        ]
 
     def either(self, a: str | None, b: str | None) -> str | None:
         """Emit the disjunction of two conditions; None holds everywhere."""
@@ -132,7 +144,9 @@ class _Scan:
             self.carries[chunk] = _Carry(before, behind)
             return
         longer = self.select(carry.present, self.combine(before, carry.row), before)
-        self.carries[chunk] = _Carry(self.select(behind, longer, carry.row), self.either(carry.present, behind))
+        self.carries[chunk] = _Carry(
+            self.select(behind, longer, carry.row), self.either(carry.present, behind)
+        )
 
     # ---- steps
 
@@ -166,13 +180,24 @@ class _Scan:
         columns = []
         for number, type_ in enumerate(self.types):
             names = [self.totals[block][number] for block in blocks]
-            columns.append(exchange(w, type_, names, lambda words: self.context.target.lanes.shuffle_all_xor(w, words, mask)))
-        for block, other in zip(blocks, [list(row) for row in zip(*columns, strict=True)], strict=True):
+            columns.append(
+                exchange(
+                    w,
+                    type_,
+                    names,
+                    lambda words: self.context.target.lanes.shuffle_all_xor(w, words, mask),
+                )
+            )
+        for block, other in zip(
+            blocks, [list(row) for row in zip(*columns, strict=True)], strict=True
+        ):
             for chunk in self._chunks_of(chunks, block):
                 self.prepend(chunk, other, later)
             if not is_last:
                 own = self.totals[block]
-                self.totals[block] = self.combine(self.select(later, other, own), self.select(later, own, other))
+                self.totals[block] = self.combine(
+                    self.select(later, other, own), self.select(later, own, other)
+                )
 
     def join_warps(self, chunks: Sequence[int], step: ScanStep, is_last: bool) -> None:
         """Join the blocks of all warps along the axis; totals go through shared memory."""
@@ -180,24 +205,46 @@ class _Scan:
         blocks, count = list(self.totals), 1 << len(step.masks)
         elements = [element_type(operand.type) for operand in self.operation.operands]
         places = self._places(blocks, step)
-        scratch = [context.scratch(self.operation, offset) for offset in _offsets(self.plan, self.layout, self.axis, [storage_size(e) for e in elements])[:-1]]
+        scratch = [
+            context.scratch(self.operation, offset)
+            for offset in _offsets(
+                self.plan, self.layout, self.axis, [storage_size(e) for e in elements]
+            )[:-1]
+        ]
 
         def address(number: int, place: str) -> str:
             """Emit the address of the total at ``place`` of operand ``number``."""
             offset = w.emit(f"mul i32 {place}, {storage_size(elements[number])}")
-            return w.emit(f"getelementptr i8, {context.target.shared.pointer} {scratch[number]}, i32 {offset}")
+            return w.emit(
+                f"getelementptr i8, {context.target.shared.pointer} {scratch[number]}, i32 {offset}"
+            )
 
         def load(place: str) -> Row:
-            return [context.shared_load(address(i, place), type_, align=storage_size(elements[i]))[0] for i, type_ in enumerate(self.types)]
+            return [
+                context.shared_load(address(i, place), type_, align=storage_size(elements[i]))[0]
+                for i, type_ in enumerate(self.types)
+            ]
 
         with w.when(places.owner or "true"):
             for block in blocks:
                 for number, type_ in enumerate(self.types):
-                    context.shared_store(address(number, places.own[block]), type_, [self.totals[block][number]], align=storage_size(elements[number]))
+                    context.shared_store(
+                        address(number, places.own[block]),
+                        type_,
+                        [self.totals[block][number]],
+                        align=storage_size(elements[number]),
+                    )
         context.barrier()
         mine = self._coordinate(step)
         for block in blocks:
-            rows = [load(w.emit(f"add i32 {places.first[block]}, {slot}") if slot else places.first[block]) for slot in range(count)]
+            rows = [
+                load(
+                    w.emit(f"add i32 {places.first[block]}, {slot}")
+                    if slot
+                    else places.first[block]
+                )
+                for slot in range(count)
+            ]
             if self.reverse:
                 rows.reverse()
             # this warp's place in the order of the scan
@@ -218,13 +265,17 @@ class _Scan:
         """Emit an i1: a bit of this lane's or warp's coordinate along the axis."""
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
-            return w.emit(f"icmp ne i32 {w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, 0")
+            return w.emit(
+                f"icmp ne i32 {w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, 0"
+            )
 
     def _coordinate(self, step: ScanStep) -> str:
         """Emit an i32: this warp's index along the axis."""
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
-            moved = w.emit(f"lshr i32 {part}, {axis_shifts(self.layout.shape)[self.axis] + step.position}")
+            moved = w.emit(
+                f"lshr i32 {part}, {axis_shifts(self.layout.shape)[self.axis] + step.position}"
+            )
             return w.emit(f"and i32 {moved}, {(1 << len(step.masks)) - 1}")
 
     def _places(self, blocks: Sequence[int], step: ScanStep) -> _Places:
@@ -237,7 +288,9 @@ class _Scan:
         count = len(step.masks)
         totals = _totals_layout(self.plan, self.layout, self.axis, step)
         part = context.thread_part(totals.lanes, totals.warps)
-        group = context.thread_part(totals.lanes, tuple(image >> count << count for image in totals.warps))
+        group = context.thread_part(
+            totals.lanes, tuple(image >> count << count for image in totals.warps)
+        )
         own, first = {}, {}
         for block in blocks:
             number = 0
@@ -272,7 +325,11 @@ def _high_positions(plan: ScanPlan, step: ScanStep) -> list[int]:
 
     They number a thread's blocks while the warps are joined.
     """
-    return [other.masks[0] for other in plan.steps if other.kind is REGISTER and other.position > step.position]
+    return [
+        other.masks[0]
+        for other in plan.steps
+        if other.kind is REGISTER and other.position > step.position
+    ]
 
 
 def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: ScanStep) -> list[int]:
@@ -280,7 +337,10 @@ def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: ScanSte
 
     It is the bit's part off the axis; a thread's blocks are numbered above everything else.
     """
-    count, rest = len(step.masks), sum(extent.bit_length() - 1 for i, extent in enumerate(layout.shape) if i != axis)
+    count, rest = (
+        len(step.masks),
+        sum(extent.bit_length() - 1 for i, extent in enumerate(layout.shape) if i != axis),
+    )
     high = _high_positions(plan, step)
     images = []
     for bit, image in enumerate(layout.registers):
@@ -306,7 +366,12 @@ def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: ScanSt
 
     registers = tuple(image for image in _block_images(plan, layout, axis, step) if image)
     lanes = tuple(0 if image & layout.axis_mask(axis) else number(image) for image in layout.lanes)
-    return LinearLayout((1 << len(_high_positions(plan, step)), rest, 1 << count), registers, lanes, tuple(map(number, layout.warps)))
+    return LinearLayout(
+        (1 << len(_high_positions(plan, step)), rest, 1 << count),
+        registers,
+        lanes,
+        tuple(map(number, layout.warps)),
+    )
 
 
 def _offsets(plan: ScanPlan, layout: LinearLayout, axis: int, sizes: Sequence[int]) -> list[int]:
@@ -330,13 +395,22 @@ def _scratch(operation: Scan, target: SimtTarget) -> int:
     layout, axis = layout_of(operation.inputs[0]), operation.axis
     plan = plan_scan(layout, axis)
     assert plan is not None
-    return _offsets(plan, layout, axis, [storage_size(element_type(operand.type)) for operand in operation.operands])[-1]
+    return _offsets(
+        plan,
+        layout,
+        axis,
+        [storage_size(element_type(operand.type)) for operand in operation.operands],
+    )[-1]
 
 
 def _check(operation: Scan, target: SimtTarget) -> str:
     layout = layout_of(operation.inputs[0])
     works = scan_layout(layout, operation.axis) == layout
-    return one_layout(operation, target) or ("" if works else "the scan does not work on this layout")
+    return one_layout(operation, target) or (
+        "" if works else "the scan does not work on this layout"
+    )
 
 
-INTERFACES = register_interfaces({"scan": Interface(lower_scan, shape_rules.scanned, _check, _scratch)})
+INTERFACES = register_interfaces(
+    {"scan": Interface(lower_scan, shape_rules.scanned, _check, _scratch)}
+)

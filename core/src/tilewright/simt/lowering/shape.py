@@ -14,19 +14,30 @@ from tilewright.ir.ops.shape import Broadcast, Cat, Join, Moved, Permute, Split
 from tilewright.ir.types import TileType, shape_of
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
-from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, coordinates, log2, row_major, span
+from tilewright.simt.layouts.linear_layout import (
+    LinearLayout,
+    axis_shifts,
+    coordinates,
+    log2,
+    row_major,
+    span,
+)
 from tilewright.simt.lowering.emission.context import SimtContext
 
 
 def numbered(context: SimtContext, value: Value) -> dict[int, str]:
     """Return a tile's registers by their offsets from the number of the thread's first element."""
-    return dict(zip(context.layout(value).register_elements(), context.registers[value], strict=True))
+    return dict(
+        zip(context.layout(value).register_elements(), context.registers[value], strict=True)
+    )
 
 
 def _rename(context: SimtContext, operation: Moved) -> None:
     """Bind the result, whose element n is element ``source(n)`` of the operand."""
     held, result = numbered(context, operation.x), operation.results[0]
-    context.bind(result, [held[number] for number in source_elements(operation, context.layout(result))])
+    context.bind(
+        result, [held[number] for number in source_elements(operation, context.layout(result))]
+    )
 
 
 def _same_number(operation: Moved) -> Callable[[int], int]:
@@ -38,7 +49,13 @@ def _broadcast_number(operation: Broadcast) -> Callable[[int], int]:
     source, target = shape_of(operation.x.type), shape_of(operation.result.type)
 
     def narrowed(number: int) -> int:
-        return row_major([point if extent > 1 else 0 for point, extent in zip(coordinates(number, target), source, strict=True)], source)
+        return row_major(
+            [
+                point if extent > 1 else 0
+                for point, extent in zip(coordinates(number, target), source, strict=True)
+            ],
+            source,
+        )
 
     return narrowed
 
@@ -86,14 +103,25 @@ def lower_cat(context: SimtContext, operation: Cat) -> None:
 
 
 def lower_join(context: SimtContext, operation: Join) -> None:
-    operands, result = [numbered(context, value) for value in (operation.a, operation.b)], operation.result
-    context.bind(result, [operands[number & 1][number >> 1] for number in context.layout(result).register_elements()])
+    operands, result = (
+        [numbered(context, value) for value in (operation.a, operation.b)],
+        operation.result,
+    )
+    context.bind(
+        result,
+        [
+            operands[number & 1][number >> 1]
+            for number in context.layout(result).register_elements()
+        ],
+    )
 
 
 def lower_split(context: SimtContext, operation: Split) -> None:
     held = numbered(context, operation.x)
     for half, result in enumerate(operation.results):
-        numbers = context.layout(result).register_elements() if isinstance(result.type, TileType) else [0]
+        numbers = (
+            context.layout(result).register_elements() if isinstance(result.type, TileType) else [0]
+        )
         context.bind(result, [held[number << 1 | half] for number in numbers])
 
 

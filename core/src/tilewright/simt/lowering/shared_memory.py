@@ -53,14 +53,26 @@ def lower_view(context: SimtContext, operation: ops.View) -> None:
 
 def lower_load(context: SimtContext, operation: ops.Load) -> None:
     slot, result = operation.slot, operation.result
-    tile = slot_address(context, slot), context.layout(result), slot_type(slot).layout, element_type(result.type)
+    tile = (
+        slot_address(context, slot),
+        context.layout(result),
+        slot_type(slot).layout,
+        element_type(result.type),
+    )
     names = context.target.matrix.read_fragments(context, *tile)
     context.bind(result, read_tile(context, *tile) if names is None else names)
 
 
 def lower_store(context: SimtContext, operation: ops.Store) -> None:
     slot, x = operation.slot, operation.x
-    write_tile(context, slot_address(context, slot), context.layout(x), slot_type(slot).layout, element_type(x.type), context.registers[x])
+    write_tile(
+        context,
+        slot_address(context, slot),
+        context.layout(x),
+        slot_type(slot).layout,
+        element_type(x.type),
+        context.registers[x],
+    )
 
 
 def _reads(operation: ops.Load) -> SharedEffects:
@@ -86,7 +98,10 @@ def _describe_load(report: Reader, operation: ops.Load) -> list[str]:
 def _describe_store(report: Reader, operation: ops.Store) -> list[str]:
     slot, x = operation.slot, operation.x
     assert isinstance(x.type, TileType)
-    return [report.layout(x), report.traffic("written", layout_of(x), slot_type(slot).layout, x.type.element)]
+    return [
+        report.layout(x),
+        report.traffic("written", layout_of(x), slot_type(slot).layout, x.type.element),
+    ]
 
 
 INTERFACES = register_interfaces(

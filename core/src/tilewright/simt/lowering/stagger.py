@@ -17,7 +17,11 @@ def lower_stagger(context: SimtContext, operation: Stagger) -> None:
 
 
 def lower_phase(context: SimtContext, operation: Phase) -> None:
-    required(context.target.matrix.ping_pong, context.target, "ping-pong").phase(context, matmuls=operation.matmuls)
+    required(context.target.matrix.ping_pong, context.target, "ping-pong").phase(
+        context, matmuls=operation.matmuls
+    )
 
 
-INTERFACES = register_interfaces({"simt.stagger": Interface(lower_stagger), "simt.phase": Interface(lower_phase)})
+INTERFACES = register_interfaces(
+    {"simt.stagger": Interface(lower_stagger), "simt.phase": Interface(lower_phase)}
+)

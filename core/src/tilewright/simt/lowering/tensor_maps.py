@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from tilewright.simt.dialect.op_interface import Interface, SharedEffects
-from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor
+from tilewright.simt.dialect.ops.tensor_maps import (
+    Descriptors,
+    FreeDescriptors,
+    MakeDescriptor,
+    ShowDescriptor,
+)
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.shared_memory import slot_address
@@ -21,8 +26,15 @@ def lower_descriptors(context: SimtContext, operation: Descriptors) -> None:
 
 
 def lower_make(context: SimtContext, operation: MakeDescriptor) -> None:
-    extents, strides = (tuple([context.scalar(value) for value in values]) for values in (operation.shape, operation.strides))
-    memory, there, base = context.scalar(operation.memory), slot_address(context, operation.slot), context.scalar(operation.base)
+    extents, strides = (
+        tuple([context.scalar(value) for value in values])
+        for values in (operation.shape, operation.strides)
+    )
+    memory, there, base = (
+        context.scalar(operation.memory),
+        slot_address(context, operation.slot),
+        context.scalar(operation.base),
+    )
     made = MadeDescriptor(memory, there, base, extents, strides, operation.padding)
     context.bind(operation.result, [_device_maps(context).make(context, operation, made)])
 

@@ -37,12 +37,17 @@ def lower_take(context: SimtContext, operation: ops.Accumulators) -> None:
 
     One warp writes the scratch space, and all threads read it after a barrier.
     """
-    context.bind(operation.result, [_tensor_memory(context).allocate(context, operation.units, context.scratch(operation))])
+    context.bind(
+        operation.result,
+        [_tensor_memory(context).allocate(context, operation.units, context.scratch(operation))],
+    )
 
 
 def lower_place(context: SimtContext, operation: ops.Accumulator) -> None:
     memory, first = context.scalar(operation.memory), operation.first
-    context.bind(operation.result, [context.writer.emit(f"add i32 {memory}, {first}") if first else memory])
+    context.bind(
+        operation.result, [context.writer.emit(f"add i32 {memory}, {first}") if first else memory]
+    )
 
 
 def lower_load(context: SimtContext, operation: ops.AccumulatorLoad) -> None:
@@ -54,18 +59,32 @@ def lower_load(context: SimtContext, operation: ops.AccumulatorLoad) -> None:
     names = _accumulator(context, operation).load(context, context.scalar(operation.accumulator))
     if there is not None:
         assert isinstance(type_, TileType)
-        kind, zero, known = context.llvm_type(type_), constant(type_.element, 0), context.scalar(there)
+        kind, zero, known = (
+            context.llvm_type(type_),
+            constant(type_.element, 0),
+            context.scalar(there),
+        )
         names = [w.emit(f"select i1 {known}, {kind} {name}, {kind} {zero}") for name in names]
     context.bind(operation.result, names)
 
 
 def lower_store(context: SimtContext, operation: ops.AccumulatorStore) -> None:
-    _accumulator(context, operation).store(context, context.scalar(operation.accumulator), context.registers[operation.x])
+    _accumulator(context, operation).store(
+        context, context.scalar(operation.accumulator), context.registers[operation.x]
+    )
 
 
 def lower_into(context: SimtContext, operation: ops.DotInto) -> None:
-    sources = [SharedOperand(slot_address(context, operand), slot_type(operand).layout, slot_type(operand).element) for operand in (operation.a, operation.b)]
-    plan, sums = plan_of(operation, context.target), [context.scalar(operation.accumulator), context.scalar(operation.adds)]
+    sources = [
+        SharedOperand(
+            slot_address(context, operand), slot_type(operand).layout, slot_type(operand).element
+        )
+        for operand in (operation.a, operation.b)
+    ]
+    plan, sums = (
+        plan_of(operation, context.target),
+        [context.scalar(operation.accumulator), context.scalar(operation.adds)],
+    )
 
     def start() -> None:
         assert plan.emit is not None
@@ -76,7 +95,9 @@ def lower_into(context: SimtContext, operation: ops.DotInto) -> None:
 
 def lower_arrive(context: SimtContext, operation: ArriveAfter) -> None:
     address = barrier_address(context, operation)
-    in_one_thread(context, lambda: _tensor_memory(context).arrive_after(context, address), operation.condition)
+    in_one_thread(
+        context, lambda: _tensor_memory(context).arrive_after(context, address), operation.condition
+    )
 
 
 def lower_free(context: SimtContext, operation: ops.FreeAccumulators) -> None:
@@ -85,7 +106,9 @@ def lower_free(context: SimtContext, operation: ops.FreeAccumulators) -> None:
     _tensor_memory(context).free(context, taken.units, context.scalar(operation.memory))
 
 
-def _accumulator(context: SimtContext, operation: ops.AccumulatorLoad | ops.AccumulatorStore) -> Accumulator:
+def _accumulator(
+    context: SimtContext, operation: ops.AccumulatorLoad | ops.AccumulatorStore
+) -> Accumulator:
     found = plan_of(operation, context.target).accumulator
     assert found is not None
     return found
@@ -96,7 +119,11 @@ def _accumulator(context: SimtContext, operation: ops.AccumulatorLoad | ops.Accu
 
 def _check_tile(operation: ops.AccumulatorLoad | ops.AccumulatorStore, target: SimtTarget) -> str:
     tile = operation.x if isinstance(operation, ops.AccumulatorStore) else operation.result
-    return "" if layout_of(tile) == plan_of(operation, target).c else "the layout of the sums must be the plan's"
+    return (
+        ""
+        if layout_of(tile) == plan_of(operation, target).c
+        else "the layout of the sums must be the plan's"
+    )
 
 
 def _check_into(operation: ops.DotInto, target: SimtTarget) -> str:
@@ -116,7 +143,9 @@ def _announces(operation: ArriveAfter) -> SharedEffects:
     return SharedEffects(announced=((operation.barriers, operation.index),))
 
 
-def _describe(report: Reader, operation: ops.AccumulatorLoad | ops.AccumulatorStore | ops.DotInto) -> list[str]:
+def _describe(
+    report: Reader, operation: ops.AccumulatorLoad | ops.AccumulatorStore | ops.DotInto
+) -> list[str]:
     return [f"by {operation.plan}"]
 
 
@@ -126,7 +155,9 @@ INTERFACES = register_interfaces(
         "simt.accumulator": Interface(lower_place),
         "simt.accumulator_load": Interface(lower_load, check=_check_tile, describe=_describe),
         "simt.accumulator_store": Interface(lower_store, check=_check_tile, describe=_describe),
-        "simt.dot_into": Interface(lower_into, check=_check_into, effects=_reads, describe=_describe),
+        "simt.dot_into": Interface(
+            lower_into, check=_check_into, effects=_reads, describe=_describe
+        ),
         "simt.arrive_after": Interface(lower_arrive, effects=_announces),
         "simt.free_accumulators": Interface(lower_free),
     }

@@ -26,7 +26,9 @@ def lower_partition(context: SimtContext, operation: Partition) -> None:
         w.place(inside)
         with context.run_by(Threads(number, first, count, len(parts))):
             if part.registers:
-                required(context.target.warp_specialization, context.target, "warp specialization").set_registers(w, part.registers)
+                required(
+                    context.target.warp_specialization, context.target, "warp specialization"
+                ).set_registers(w, part.registers)
             context.lower_region(part.body)
         context.operation = operation
         w.branch(leave)
@@ -41,4 +43,6 @@ def _nowhere(context: SimtContext, operation: Part) -> None:
     raise AssertionError("a part is written by its partition")
 
 
-INTERFACES = register_interfaces({"simt.partition": Interface(lower_partition), "simt.part": Interface(_nowhere)})
+INTERFACES = register_interfaces(
+    {"simt.partition": Interface(lower_partition), "simt.part": Interface(_nowhere)}
+)

@@ -22,12 +22,24 @@ from tilewright.ir.ops.control import If
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, function_of, part_of
-from tilewright.simt.dialect.loop_carried import CARRIERS, PARTED, all_carried, operations_of_program
+from tilewright.simt.dialect.loop_carried import (
+    CARRIERS,
+    PARTED,
+    all_carried,
+    operations_of_program,
+)
 from tilewright.simt.dialect.ops.buffers import Buffer, Release
 from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, Barriers, OnBarrier
 from tilewright.simt.dialect.ops.tensor_memory import DotInto
 from tilewright.simt.dialect.registry import interface_of
-from tilewright.simt.dialect.types import COPIES, MATMULS, STORES, BarriersType, BufferType, MemoryType
+from tilewright.simt.dialect.types import (
+    COPIES,
+    MATMULS,
+    STORES,
+    BarriersType,
+    BufferType,
+    MemoryType,
+)
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Name of the resource in out-of-resources errors.
@@ -51,13 +63,19 @@ def allocate(function: Function, target: SimtTarget) -> None:
     """
     _Allocation(function, target).run()
     if function.attributes[SHARED_BYTES] > target.resources.shared_memory:
-        raise OutOfResources(function.attributes[SHARED_BYTES], target.resources.shared_memory, SHARED_MEMORY)
+        raise OutOfResources(
+            function.attributes[SHARED_BYTES], target.resources.shared_memory, SHARED_MEMORY
+        )
 
 
 def scratch_of(operation: Operation, target: SimtTarget) -> int:
     """Return the bytes of scratch space that an operation needs."""
     interface = interface_of(target, operation.name)
-    return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
+    return (
+        interface.scratch(operation, target)
+        if interface is not None and interface.scratch is not None
+        else 0
+    )
 
 
 def peak_bytes(region: Region, target: SimtTarget) -> int:
@@ -94,7 +112,9 @@ class _Buffer:
         return (self.start <= end and start <= self.end) or _beside(self.part, part)
 
     def meets_buffer(self, other: _Buffer) -> bool:
-        return self.meets(other.start, other.end, other.part) and other.meets(self.start, self.end, self.part)
+        return self.meets(other.start, other.end, other.part) and other.meets(
+            self.start, self.end, self.part
+        )
 
 
 class _Allocation:
@@ -112,18 +132,31 @@ class _Allocation:
         buffers = self._buffers()
         placed: list[_Buffer] = []
         for buffer in sorted(buffers, key=lambda one: (-one.size, one.start)):
-            taken = [(one.offset, one.offset + one.size) for one in placed if one.meets_buffer(buffer)]
-            buffer.offset = buffer.operation.attributes[OFFSET] = _first_fit(taken, buffer.size, buffer.alignment)
+            taken = [
+                (one.offset, one.offset + one.size) for one in placed if one.meets_buffer(buffer)
+            ]
+            buffer.offset = buffer.operation.attributes[OFFSET] = _first_fit(
+                taken, buffer.size, buffer.alignment
+            )
             placed.append(buffer)
         total = max((buffer.offset + buffer.size for buffer in buffers), default=0)
-        scratch = [(operation, size) for operation in self.positions if (size := scratch_of(operation, self.target)) > 0]
-        total = max([total, *(self._first(operation, size, buffers) + size for operation, size in scratch)])
+        scratch = [
+            (operation, size)
+            for operation in self.positions
+            if (size := scratch_of(operation, self.target)) > 0
+        ]
+        total = max(
+            [total, *(self._first(operation, size, buffers) + size for operation, size in scratch)]
+        )
         limit = total if total > _SPREAD else min(_SPREAD, self.target.resources.shared_memory)
         previous: list[tuple[int, int]] = []
         parts: list[tuple[Operation, tuple[int, int]]] = []
         for operation, size in scratch:
             part = part_of(operation)
-            taken = [*self._live(operation, buffers), *(range_ for other, range_ in parts if _beside(part, other))]
+            taken = [
+                *self._live(operation, buffers),
+                *(range_ for other, range_ in parts if _beside(part, other)),
+            ]
             beside = _first_fit(taken + previous, size, _ALIGNMENT)
             offset = beside if beside + size <= limit else _first_fit(taken, size, _ALIGNMENT)
             operation.attributes[OFFSET] = offset
@@ -139,13 +172,21 @@ class _Allocation:
         buffers, found = self._buffers(), {}
         for operation in operations_of_program(region):
             position, part = self.positions[operation], part_of(operation)
-            live = sum(-(-one.size // one.alignment) * one.alignment for one in buffers if one.meets(position, position, part))
+            live = sum(
+                -(-one.size // one.alignment) * one.alignment
+                for one in buffers
+                if one.meets(position, position, part)
+            )
             found[operation] = live + scratch_of(operation, self.target)
         return found
 
     def _live(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
         position = self.positions[operation]
-        return [(one.offset, one.offset + one.size) for one in buffers if one.meets(position, position, part_of(operation))]
+        return [
+            (one.offset, one.offset + one.size)
+            for one in buffers
+            if one.meets(position, position, part_of(operation))
+        ]
 
     def _first(self, operation: Operation, size: int, buffers: list[_Buffer]) -> int:
         return _first_fit(self._live(operation, buffers), size, _ALIGNMENT)
@@ -162,7 +203,9 @@ class _Allocation:
                 self.spans[operation] = start, len(self.positions) - 1
 
     def _buffers(self) -> list[_Buffer]:
-        allocations = [operation for operation in self.positions if isinstance(operation, _ALLOCATIONS)]
+        allocations = [
+            operation for operation in self.positions if isinstance(operation, _ALLOCATIONS)
+        ]
         if not allocations:
             return []
         carried = all_carried(self.function)
@@ -176,7 +219,11 @@ class _Allocation:
             released = None
             for user in self._users(operation.results[0], readers):
                 part = part_of(user)
-                if isinstance(user, Release) and part is not None and user.parent is part.regions[0]:
+                if (
+                    isinstance(user, Release)
+                    and part is not None
+                    and user.parent is part.regions[0]
+                ):
                     released = part, self.positions[user]
                 end = max(end, self._end_of_use(user, operation))
             type_ = operation.results[0].type
@@ -187,7 +234,9 @@ class _Allocation:
                 assert isinstance(type_, BarriersType)
                 alignment = required(self.target.mbarriers, self.target, "mbarriers").bytes
                 size, start, end = type_.count * alignment, 0, len(self.positions)
-            found.append(_Buffer(operation, size, alignment, start, end, part_of(operation), released))
+            found.append(
+                _Buffer(operation, size, alignment, start, end, part_of(operation), released)
+            )
         return found
 
     def _users(self, address: Value, carried: Mapping[Value, list[Value]]) -> list[Operation]:
@@ -200,7 +249,11 @@ class _Allocation:
             following = list(carried.get(value, ()))
             for user in value.uses:
                 found.append(user)
-                following += [result for result in user.results if is_place(result) and not isinstance(user, CARRIERS)]
+                following += [
+                    result
+                    for result in user.results
+                    if is_place(result) and not isinstance(user, CARRIERS)
+                ]
             for other in following:
                 if other not in seen:
                     seen.add(other)
@@ -225,9 +278,17 @@ class _Allocation:
         if isinstance(user, DotInto):
             end = max(end, self._end_of_matmul(user))
         interface = interface_of(self.target, user.name)
-        effects = interface.effects(user) if interface is not None and interface.effects is not None else None
+        effects = (
+            interface.effects(user)
+            if interface is not None and interface.effects is not None
+            else None
+        )
         if effects is not None:
-            for queue, slots in ((COPIES, effects.copies), (MATMULS, effects.matmuls), (STORES, effects.stores)):
+            for queue, slots in (
+                (COPIES, effects.copies),
+                (MATMULS, effects.matmuls),
+                (STORES, effects.stores),
+            ):
                 if slots:
                     end = max(end, self._end_of_queue(user, queue.queue))
         return end
@@ -242,7 +303,12 @@ class _Allocation:
         assert told is not None
         following = told.next if isinstance(told, ArriveAfter) else None
         while following is not None:
-            if isinstance(told, ArriveAfter) and isinstance(following, Await) and not following.alone and _same_object(following, told):
+            if (
+                isinstance(told, ArriveAfter)
+                and isinstance(following, Await)
+                and not following.alone
+                and _same_object(following, told)
+            ):
                 return self.positions[following]
             following = following.next
         return self.positions[start]
@@ -251,13 +317,24 @@ class _Allocation:
         """Position of the first wait for all of a queue that every path from a use passes."""
         regions = {user.parent, *(operation.parent for operation in user.ancestors())}
         waits = self.waits.get(queue, ())
-        return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
+        return next(
+            (
+                position
+                for position, region in waits
+                if position > self.positions[user] and region in regions
+            ),
+            len(self.positions),
+        )
 
 
 def _same_object(operation: OnBarrier, other: OnBarrier) -> bool:
     """Return whether two operations are known to use the same mbarrier."""
     number = constant_of(operation.index)
-    return operation.barriers is other.barriers and number is not None and number == constant_of(other.index)
+    return (
+        operation.barriers is other.barriers
+        and number is not None
+        and number == constant_of(other.index)
+    )
 
 
 def _beside(part: Operation | None, other: Operation | None) -> bool:

@@ -74,11 +74,20 @@ def accumulated(matmul: TileMatmul) -> int | None:
     body = matmul.parent
     assert body is not None
     loop, accumulator, result = body.owner, matmul.c, matmul.results[0]
-    if not isinstance(loop, For) or accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1:
+    if (
+        not isinstance(loop, For)
+        or accumulator.owner is not body
+        or accumulator.index == 0
+        or len(accumulator.uses) != 1
+    ):
         return None
     last, index = body.terminator, accumulator.index - 1
     assert last is not None
-    return index if set(result.uses) == {last} and result.uses[last] == 1 and last.operands[index] is result else None
+    return (
+        index
+        if set(result.uses) == {last} and result.uses[last] == 1 and last.operands[index] is result
+        else None
+    )
 
 
 def new_place(matmul: TileMatmul, target: SimtTarget, first: int | None = None) -> Value:
@@ -99,12 +108,20 @@ def new_place(matmul: TileMatmul, target: SimtTarget, first: int | None = None) 
     memory.attributes["units"] = max(memory.units, first + found.units)
     type_ = matmul.results[0].type
     builder = Builder(memory.parent, memory.next, matmul.location)
-    return create(builder, "simt.accumulator", [memory.results[0]], result=AccumulatorType(type_.shape, type_.element), first=first).results[0]  # type: ignore[attr-defined]
+    return create(
+        builder,
+        "simt.accumulator",
+        [memory.results[0]],
+        result=AccumulatorType(type_.shape, type_.element),  # type: ignore[attr-defined]
+        first=first,
+    ).results[0]
 
 
 def _memory(function: Function) -> Accumulators | None:
     """Return the function's allocation of tensor memory, if there is one."""
-    return next((operation for operation in function.body if isinstance(operation, Accumulators)), None)
+    return next(
+        (operation for operation in function.body if isinstance(operation, Accumulators)), None
+    )
 
 
 def starts_at_zero(value: Value) -> bool:
@@ -112,23 +129,39 @@ def starts_at_zero(value: Value) -> bool:
     return is_positive_zero(constant_of(value))
 
 
-def write_sums(builder: Builder, place: Value, sums: Value, matmul: TileMatmul, target: SimtTarget) -> None:
+def write_sums(
+    builder: Builder, place: Value, sums: Value, matmul: TileMatmul, target: SimtTarget
+) -> None:
     """Write an accumulator to tensor memory, by all threads."""
     create(builder, "simt.accumulator_store", [place], [sums], **_described(matmul, target))
 
 
-def read_sums(builder: Builder, place: Value, there: Value | None, matmul: TileMatmul, target: SimtTarget) -> Value:
+def read_sums(
+    builder: Builder, place: Value, there: Value | None, matmul: TileMatmul, target: SimtTarget
+) -> Value:
     """Read an accumulator from tensor memory, by all threads; zeros where nothing was written."""
     type_ = place.type
     assert isinstance(type_, AccumulatorType)
-    made = create(builder, "simt.accumulator_load", [place], [] if there is None else [there], **_described(matmul, target)).results[0]
+    made = create(
+        builder,
+        "simt.accumulator_load",
+        [place],
+        [] if there is None else [there],
+        **_described(matmul, target),
+    ).results[0]
     made.layout = plan_of(matmul, target).c
     return made
 
 
-def start_into(builder: Builder, matmul: TileMatmul, place: Value, adds: Value, barriers: Value, index: Value) -> None:
+def start_into(
+    builder: Builder, matmul: TileMatmul, place: Value, adds: Value, barriers: Value, index: Value
+) -> None:
     """Issue a matmul into tensor memory; its completion arrives on an mbarrier."""
-    known = {"plan": matmul.plan, "precision": matmul.precision, "max_imprecise": matmul.max_imprecise}
+    known = {
+        "plan": matmul.plan,
+        "precision": matmul.precision,
+        "max_imprecise": matmul.max_imprecise,
+    }
     create(builder, "simt.dot_into", [matmul.a], [matmul.b], [place], [adds], **known)
     create(builder, "simt.arrive_after", [barriers], [index])
 
@@ -148,13 +181,19 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
     """
     if target.tensor_memory is None:
         return
-    matmuls = [operation for operation in operations_of_program(function.body) if isinstance(operation, TileMatmul)]
+    matmuls = [
+        operation
+        for operation in operations_of_program(function.body)
+        if isinstance(operation, TileMatmul)
+    ]
     found = [operation for operation in matmuls if accumulator_of(operation, target) is not None]
     started = [operation for operation in found if isinstance(operation, DotStart)]
     if started:
         _Started(function, started, target).run()
     if len(found) > len(started):
-        _Matmuls(function, [operation for operation in found if operation not in started], target).run()
+        _Matmuls(
+            function, [operation for operation in found if operation not in started], target
+        ).run()
     if found:
         dce_function(function)
     _take_and_give_back(function, target)
@@ -188,7 +227,9 @@ class _Matmuls:
 
     def run(self) -> None:
         start = Builder(self.function.body, self.function.body.first, self.found[0].location)
-        self.ended = create(start, "simt.barriers", result=BarriersType(len(self.parts)), count=1).results[0]
+        self.ended = create(
+            start, "simt.barriers", result=BarriersType(len(self.parts)), count=1
+        ).results[0]
         false = start.constant(value=False, result=I1)
         kept = {matmul: found for matmul in self.found if (found := self._keep(matmul)) is not None}
         others = [matmul for matmul in self.found if matmul not in kept]
@@ -199,7 +240,9 @@ class _Matmuls:
             region: Region = part.regions[0] if part is not None else self.function.body
             mine = [matmul for matmul in self.found if part_of(matmul) is part]
 
-            def update(matmul: TileMatmul, values: tuple[Value, ...], number: int = number) -> list[Value]:
+            def update(
+                matmul: TileMatmul, values: tuple[Value, ...], number: int = number
+            ) -> list[Value]:
                 (phase,) = values
                 builder = Builder.at(matmul)
                 if matmul in kept:
@@ -264,7 +307,9 @@ class _Matmuls:
             write_sums(builder, place, sums, matmul, self.target)
         builder.barrier()
         which = builder.constant(value=number, result=I32)
-        start_into(builder, matmul, place, builder.constant(value=adds, result=I1), self.ended, which)
+        start_into(
+            builder, matmul, place, builder.constant(value=adds, result=I1), self.ended, which
+        )
         create(builder, "simt.await", [self.ended], [which], [phase])
         matmul.results[0].replace_all_uses(read_sums(builder, place, None, matmul, self.target))
 
@@ -291,12 +336,17 @@ class _Started:
 
     def run(self) -> None:
         beginning = Builder(self.function.body, self.function.body.first, self.started[0].location)
-        ended = create(beginning, "simt.barriers", result=BarriersType(self.count), count=1).results[0]
+        ended = create(
+            beginning, "simt.barriers", result=BarriersType(self.count), count=1
+        ).results[0]
         false = beginning.constant(value=False, result=I1)
         waits = {_wait_for(start): start for start in self.started}
         places: dict[DotStart, Value] = {}
         for number in range(self.count):
-            mine, first = [start for start in self.started if start.attributes[SUMS] == number], new_first(self.function)
+            mine, first = (
+                [start for start in self.started if start.attributes[SUMS] == number],
+                new_first(self.function),
+            )
             places.update((start, new_place(start, self.target, first)) for start in mine)
 
         adds = self._keep(places)
@@ -304,12 +354,22 @@ class _Started:
         def read(wait: Wait, phases: tuple[Value, ...]) -> list[Value]:
             start, builder = waits[wait], Builder.at(wait)
             number = start.attributes[SUMS]
-            create(builder, "simt.await", [ended], [builder.constant(value=number, result=I32)], [phases[number]])
+            create(
+                builder,
+                "simt.await",
+                [ended],
+                [builder.constant(value=number, result=I32)],
+                [phases[number]],
+            )
             if wait.results[0].uses:
-                wait.results[0].replace_all_uses(read_sums(builder, places[start], None, start, self.target))
+                wait.results[0].replace_all_uses(
+                    read_sums(builder, places[start], None, start, self.target)
+                )
             flipped = builder.xor(phases[number], builder.constant(value=True, result=I1))
             wait.erase()
-            return [flipped if position == number else phase for position, phase in enumerate(phases)]
+            return [
+                flipped if position == number else phase for position, phase in enumerate(phases)
+            ]
 
         (part,) = {part_of(start) for start in self.started}
         region = part.regions[0] if part is not None else self.function.body
@@ -350,13 +410,22 @@ def _carried_by(start: DotStart) -> _Carried | None:
     body, sums, result = start.parent, start.c, _wait_for(start).results[0]
     assert body is not None
     loop = body.owner
-    if not isinstance(loop, For) or sums.owner is not body or sums.index == 0 or len(sums.uses) != 1:
+    if (
+        not isinstance(loop, For)
+        or sums.owner is not body
+        or sums.index == 0
+        or len(sums.uses) != 1
+    ):
         return None
     last, index = terminator(body), sums.index - 1
     if set(result.uses) != {last} or result.uses[last] != 1 or last.operands[index] is not result:
         return None
     readers = list(loop.results[index].uses)
-    if len(readers) != 1 or not isinstance(reader := readers[0], DotStart) or reader.attributes.get(SUMS) != start.attributes[SUMS]:
+    if (
+        len(readers) != 1
+        or not isinstance(reader := readers[0], DotStart)
+        or reader.attributes.get(SUMS) != start.attributes[SUMS]
+    ):
         return None
     return _Carried(loop, index, start, reader) if reader.c is loop.results[index] else None
 
@@ -377,7 +446,11 @@ def new_first(function: Function) -> int:
 
 def _is_idle(operation: Operation) -> bool:
     """Return whether an operation is pure and computes scalars alone."""
-    return operation.spec.pure and not operation.regions and all(result.layout is None for result in operation.results)
+    return (
+        operation.spec.pure
+        and not operation.regions
+        and all(result.layout is None for result in operation.results)
+    )
 
 
 def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
@@ -397,5 +470,7 @@ def _take_and_give_back(function: Function, target: SimtTarget) -> None:
     if memory.units > columns:
         raise OutOfResources(memory.units, columns, ACCUMULATORS)
     last = terminator(function.body)
-    function.body.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last)
+    function.body.insert_before(
+        Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last
+    )
     create(Builder.at(last), "simt.free_accumulators", [memory.results[0]])

@@ -162,7 +162,10 @@ class _Check:
         if operation.spec.effects is Effect.NONE and not scratch:
             return
         effects, accesses = self._of(operation)
-        self._check(operation, {one for one in open_ if not (effects.ordered and one.state is _State.ISSUED)})
+        self._check(
+            operation,
+            {one for one in open_ if not (effects.ordered and one.state is _State.ISSUED)},
+        )
         if scratch:
             self._synchronize(open_)
         reads, writes = accesses.generic_reads, accesses.generic_writes
@@ -174,11 +177,17 @@ class _Check:
             (scratch, True),
             (self._written_before(operation), True),
         ):
-            open_ |= {_Access(one, operation, wrote, _State.ISSUED) for one in ranges if overlap([one], self._touched)}
+            open_ |= {
+                _Access(one, operation, wrote, _State.ISSUED)
+                for one in ranges
+                if overlap([one], self._touched)
+            }
 
     def _written_before(self, operation: Operation) -> list[ByteRange]:
         """Ranges that cp.async copies have written by the end of a wait for them."""
-        if not isinstance(operation, Wait) or not any(one.type is COPIES for one in operation.operands):
+        if not isinstance(operation, Wait) or not any(
+            one.type is COPIES for one in operation.operands
+        ):
             return []
         return self._copies
 

@@ -53,18 +53,35 @@ class _ConvertedRead:
         return self.plan.load_turns(self.position, self.view.shared(shared))
 
 
-def share_converted_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+def share_converted_operands(
+    function: Function, target: SimtTarget, options: Mapping[str, Any]
+) -> None:
     """Let matmuls read converted operands from shared memory if occupancy does not suffer."""
     operations = operations_of_program(function.body)
-    if not any(isinstance(operation, Dot) and plan_of(operation, target).load_turns is not None for operation in operations):
+    if not any(
+        isinstance(operation, Dot) and plan_of(operation, target).load_turns is not None
+        for operation in operations
+    ):
         return
-    for region in [function.body, *(region for operation in operations for region in operation.regions)]:
+    for region in [
+        function.body,
+        *(region for operation in operations for region in operation.regions),
+    ]:
         convert_last(region)
     sources: dict[Value, list[_ConvertedRead]] = {}
     for operation in operations_of_program(function.body):
         if isinstance(operation, Convert) and (source := _source(operation)) not in sources:
-            conversions = [(view, user) for view in views_of(source) for user in view.value.uses if isinstance(user, Convert)]
-            sources[source] = [read for view, conversion in conversions for read in _reads(view, conversion, target)]
+            conversions = [
+                (view, user)
+                for view in views_of(source)
+                for user in view.value.uses
+                if isinstance(user, Convert)
+            ]
+            sources[source] = [
+                read
+                for view, conversion in conversions
+                for read in _reads(view, conversion, target)
+            ]
     sources = {source: reads for source, reads in sources.items() if reads}
     if not sources:
         return
@@ -96,16 +113,27 @@ def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Convert
     (result,) = conversion.results
     source = conversion.x.type
     assert isinstance(source, TileType)
-    if not isinstance(plan_conversion(layout_of(conversion.x), layout_of(result), source.element, target), SharedMove):
+    if not isinstance(
+        plan_conversion(layout_of(conversion.x), layout_of(result), source.element, target),
+        SharedMove,
+    ):
         return []
     found = []
     for user in dict.fromkeys(result.uses):
-        if not isinstance(user, Dot) or user.c is result or _loop_around(user) is not _loop_around(conversion):
+        if (
+            not isinstance(user, Dot)
+            or user.c is result
+            or _loop_around(user) is not _loop_around(conversion)
+        ):
             return []
         plan = plan_of(user, target)
         if plan.reads != (REGISTERS, REGISTERS) or not plan.k_step or plan.load_turns is None:
             return []
-        found += [_ConvertedRead(view, conversion, user, position, plan) for position, operand in enumerate((user.a, user.b)) if operand is result]
+        found += [
+            _ConvertedRead(view, conversion, user, position, plan)
+            for position, operand in enumerate((user.a, user.b))
+            if operand is result
+        ]
     return found
 
 
@@ -135,13 +163,17 @@ def _best_layout(
         best += written + 2 * read_back
     for shared in _candidates(source, reads, target):
         turns = [read.turns(shared) for read in reads]
-        total = transactions(layout, shared, *machine)[1] + sum(turn for turn in turns if turn is not None)
+        total = transactions(layout, shared, *machine)[1] + sum(
+            turn for turn in turns if turn is not None
+        )
         if None not in turns and (total < best or (total == best and found is None)):
             best, found = total, shared
     return found
 
 
-def _candidates(source: Value, reads: Sequence[_ConvertedRead], target: SimtTarget) -> Iterable[SharedLayout]:
+def _candidates(
+    source: Value, reads: Sequence[_ConvertedRead], target: SimtTarget
+) -> Iterable[SharedLayout]:
     """Candidate shared layouts of a tile.
 
     These are the layouts that the matmuls prefer, and layouts in which as many neighbours along an
@@ -151,13 +183,28 @@ def _candidates(source: Value, reads: Sequence[_ConvertedRead], target: SimtTarg
     layout, size = layout_of(source), storage_size(source.type.element)
     found: dict[SharedLayout, None] = {}
     for read in reads:
-        found.update(dict.fromkeys(read.view.unviewed_shared(wish, layout.shape) for wish in read.plan.wishes(read.position)))
+        found.update(
+            dict.fromkeys(
+                read.view.unviewed_shared(wish, layout.shape)
+                for wish in read.plan.wishes(read.position)
+            )
+        )
         operand = read.view.unviewed(read.plan.operand(read.position), layout.shape)
         for shift, extent in zip(axis_shifts(layout.shape)[-2:], layout.shape[-2:], strict=True):
             bits = log2(target.resources.max_access // size)
             if extent >> bits:
                 vector = tuple(1 << shift + bit for bit in range(bits))
-                found[shared_between(layout, operand, size, target.resources.max_access, target.resources.banks, 0, vector)] = None
+                found[
+                    shared_between(
+                        layout,
+                        operand,
+                        size,
+                        target.resources.max_access,
+                        target.resources.banks,
+                        0,
+                        vector,
+                    )
+                ] = None
     return found
 
 
@@ -166,8 +213,13 @@ class _Room:
 
     def __init__(self, function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
         threads = int(function.attributes[WARPS]) * target.resources.warp_size
-        needed = min(target.resources.registers, options.get("maxnreg") or hot_peak_words(function) + target.costs.other_registers)
-        programs = function.attributes.get(PROGRAMS) or max(1, target.resources.register_file // (threads * needed))
+        needed = min(
+            target.resources.registers,
+            options.get("maxnreg") or hot_peak_words(function) + target.costs.other_registers,
+        )
+        programs = function.attributes.get(PROGRAMS) or max(
+            1, target.resources.register_file // (threads * needed)
+        )
         self.target = target
         self.limit = max(0, target.resources.resident_memory(programs))
         self.taken = bytes_in_use(function.body, target)
@@ -184,7 +236,11 @@ class _Room:
         size = -(-size // OPERAND_ALIGNMENT) * OPERAND_ALIGNMENT
         taken = {}
         for operation in self.operations[self.positions[place] : last + 1]:
-            taken[operation] = self.taken[operation] + size - (scratch_of(operation, self.target) if operation in conversions else 0)
+            taken[operation] = (
+                self.taken[operation]
+                + size
+                - (scratch_of(operation, self.target) if operation in conversions else 0)
+            )
         if max(taken.values()) > self.limit:
             return False
         self.taken.update(taken)
@@ -207,7 +263,11 @@ def _share(
     places: list[Operation] = [min(conversions, key=room.positions.__getitem__)]
     made = source.definition
     users = {user for view in views_of(source) for user in view.value.uses if not renames(user)}
-    if made is not None and users == set(conversions) and _loop_around(made) is _loop_around(places[0]):
+    if (
+        made is not None
+        and users == set(conversions)
+        and _loop_around(made) is _loop_around(places[0])
+    ):
         following = made.next
         while following is not None and following not in room.positions:
             following = following.next
@@ -219,8 +279,16 @@ def _share(
         return
     slot = staged(place, source, shared)
     for read in reads:
-        viewed = SlotType(shape_of(read.view.value.type), source.type.element, read.view.shared(shared))
-        operand = slot if viewed == slot.type else Builder.at(read.matmul).create(SIMT_TABLE["simt.view"], [[slot]], {}, (viewed,)).results[0]
+        viewed = SlotType(
+            shape_of(read.view.value.type), source.type.element, read.view.shared(shared)
+        )
+        operand = (
+            slot
+            if viewed == slot.type
+            else Builder.at(read.matmul)
+            .create(SIMT_TABLE["simt.view"], [[slot]], {}, (viewed,))
+            .results[0]
+        )
         read.matmul.set_operand(read.position, operand)
     for conversion in conversions:
         conversion.erase()

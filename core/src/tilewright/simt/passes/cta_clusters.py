@@ -53,7 +53,12 @@ from tilewright.passes.licm import licm
 from tilewright.simt.analysis.alias import reached
 from tilewright.simt.assign_layouts.coalesce import ACCESSES
 from tilewright.simt.dialect.attributes import CLUSTER, WHOLE, note
-from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, operations_of_program, terminator
+from tilewright.simt.dialect.loop_carried import (
+    CARRIERS,
+    all_carried,
+    operations_of_program,
+    terminator,
+)
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.target.simt_target import SimtTarget, required
 
@@ -88,7 +93,10 @@ def divide_program(module: Module, target: SimtTarget, options: Mapping[str, Any
         _repeat_indices(function)
         division = _divided(function, blocks, target)
     except _NotDividedError as why:
-        note(terminator(function.body), f"num_ctas={blocks}: each program runs in one block all the same ({why})")
+        note(
+            terminator(function.body),
+            f"num_ctas={blocks}: each program runs in one block all the same ({why})",
+        )
         cse(module)
         return
     _Rewriting(function, division, blocks).run()
@@ -109,9 +117,16 @@ def _check(function: Function) -> None:
     for operation in operations:
         ordered = not operation.regions and bool(effects_of(operation) & Effect.ORDER)
         if ordered and not isinstance(operation, Assert | Assume | AtomicLoad | AtomicStore):
-            raise _NotDividedError(f"{operation.name} at {operation.location} is for all threads of a program")
+            raise _NotDividedError(
+                f"{operation.name} at {operation.location} is for all threads of a program"
+            )
     written = {root for operation in operations for root in reached(operation, Effect.WRITE)}
-    read = {root for operation in operations if any(result.uses for result in operation.results) for root in reached(operation, Effect.READ)}
+    read = {
+        root
+        for operation in operations
+        if any(result.uses for result in operation.results)
+        for root in reached(operation, Effect.READ)
+    }
     if written and read and (None in written or None in read or written & read):
         raise _NotDividedError("it may read what it writes")
 
@@ -122,13 +137,28 @@ def _repeat_indices(function: Function) -> None:
     CSE merges the clones again that turn out equal.
     """
     left = _MOST
-    for operation in reversed([one for one in operations_of_program(function.body) if _is_index(one)]):
-        readers = [(user, position) for user in operation.result.uses for position, operand in enumerate(user.operands) if operand is operation.result]
+    for operation in reversed(
+        [one for one in operations_of_program(function.body) if _is_index(one)]
+    ):
+        readers = [
+            (user, position)
+            for user in operation.result.uses
+            for position, operand in enumerate(user.operands)
+            if operand is operation.result
+        ]
         left -= len(readers) - 1
         if left < 0:
             return
         for user, position in readers[1:]:
-            again = Operation(operation.spec, operation.operands, operation.segments, operation.attributes, (operation.result.type,), (), operation.location)
+            again = Operation(
+                operation.spec,
+                operation.operands,
+                operation.segments,
+                operation.attributes,
+                (operation.result.type,),
+                (),
+                operation.location,
+            )
             assert operation.parent is not None
             operation.parent.insert_before(again, operation)
             user.set_operand(position, again.result)
@@ -139,10 +169,16 @@ def _is_index(operation: Operation) -> bool:
 
     It does so elementwise, or as a shape operation.
     """
-    if len(operation.results) != 1 or operation.regions or not isinstance(operation.result.type, TileType):
+    if (
+        len(operation.results) != 1
+        or operation.regions
+        or not isinstance(operation.result.type, TileType)
+    ):
         return False
     moves = operation.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) and operation.spec.pure
-    return isinstance(operation, _FREE) or bool(moves and not isinstance(operation.result.type.element, FloatType))
+    return isinstance(operation, _FREE) or bool(
+        moves and not isinstance(operation.result.type.element, FloatType)
+    )
 
 
 def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value, int]:
@@ -150,14 +186,20 @@ def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value,
 
     The axis is the longer one of the first matmul that leads to no contradiction.
     """
-    dots = [operation for operation in operations_of_program(function.body) if isinstance(operation, Dot)]
+    dots = [
+        operation
+        for operation in operations_of_program(function.body)
+        if isinstance(operation, Dot)
+    ]
     first: _NotDividedError | None = None
     for axis in _axes(dots[0], blocks, target):
         try:
             return _Division(function, blocks, target).of(dots, axis)
         except _NotDividedError as why:
             first = first or why
-    raise first or _NotDividedError(f"the matmul at {dots[0].location} has too few rows and columns")
+    raise first or _NotDividedError(
+        f"the matmul at {dots[0].location} has too few rows and columns"
+    )
 
 
 def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
@@ -165,7 +207,11 @@ def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
     shape = shape_of(dot.result.type)
     rank = len(shape)
     least_rows, least_columns = required(target.clusters, target, "clusters").min_tile
-    found = [axis for axis, least in ((rank - 1, least_columns), (rank - 2, least_rows)) if shape[axis] >= blocks * least]
+    found = [
+        axis
+        for axis, least in ((rank - 1, least_columns), (rank - 2, least_rows))
+        if shape[axis] >= blocks * least
+    ]
     return sorted(found, key=lambda axis: -shape[axis])
 
 
@@ -193,7 +239,9 @@ class _Division:
         self.spread()
         for dot in dots[1:]:
             if dot.result not in self.found:
-                self.settle(dot.result, next(iter(_axes(dot, self.blocks, self.target)), _UNDIVIDED))
+                self.settle(
+                    dot.result, next(iter(_axes(dot, self.blocks, self.target)), _UNDIVIDED)
+                )
                 self.spread()
         for value in self._values():
             if value not in self.found:
@@ -203,8 +251,14 @@ class _Division:
         return self.found
 
     def _values(self) -> list[Value]:
-        made = [result for operation in operations_of_program(self.function.body) for result in operation.results]
-        given = [argument for region in _regions(self.function.body) for argument in region.arguments]
+        made = [
+            result
+            for operation in operations_of_program(self.function.body)
+            for result in operation.results
+        ]
+        given = [
+            argument for region in _regions(self.function.body) for argument in region.arguments
+        ]
         return [value for value in (*given, *made) if _has_parts(value.type)]
 
     def _check_writes(self) -> None:
@@ -222,10 +276,17 @@ class _Division:
                 division = self.found.get(operation.pointer, _UNDIVIDED)
             elif isinstance(operation, DescriptorStore | DescriptorReduce | DescriptorScatter):
                 division = self.found.get(operation.descriptor, _UNDIVIDED)
-            if division == _UNDIVIDED and (not isinstance(operation, _MASKED) or any(result.uses for result in operation.results)):
-                raise _NotDividedError(f"{operation.name} at {operation.location} is of no divided tile")
+            if division == _UNDIVIDED and (
+                not isinstance(operation, _MASKED)
+                or any(result.uses for result in operation.results)
+            ):
+                raise _NotDividedError(
+                    f"{operation.name} at {operation.location} is of no divided tile"
+                )
             if any(writers.setdefault(root, division) != division for root in roots):
-                raise _NotDividedError(f"{operation.name} at {operation.location} is divided in another way than what is written to the same memory before")
+                raise _NotDividedError(
+                    f"{operation.name} at {operation.location} is divided in another way than what is written to the same memory before"
+                )
 
     def settle(self, value: Value, division: int) -> None:
         """Set the division of a value.
@@ -266,7 +327,11 @@ class _Division:
                 for other in (*one.values, *one.incoming()):
                     self.settle(other, division)
             for operation in (value.definition, *value.uses):
-                if operation is not None and not isinstance(operation, CARRIERS) and not operation.spec.terminator:
+                if (
+                    operation is not None
+                    and not isinstance(operation, CARRIERS)
+                    and not operation.spec.terminator
+                ):
                     self._relate(operation)
             for becomes in self.becomes.get(value, ()):
                 self.settle(becomes, division)
@@ -276,12 +341,20 @@ class _Division:
     def _relate(self, operation: Operation) -> None:
         name = operation.name
         rule = _RULES.get(name)
-        tiles = [value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)]
+        tiles = [
+            value
+            for value in (*operation.operands, *operation.results)
+            if isinstance(value.type, TileType)
+        ]
         if rule is not None:
             rule(self, operation)
         elif isinstance(operation, _FREE):
             return
-        elif isinstance(operation, _ALIKE) or operation.spec.traits & Trait.ELEMENTWISE or isinstance(operation, _ALONG_AXIS):
+        elif (
+            isinstance(operation, _ALIKE)
+            or operation.spec.traits & Trait.ELEMENTWISE
+            or isinstance(operation, _ALONG_AXIS)
+        ):
             self._alike(tiles, operation.axis if isinstance(operation, _ALONG_AXIS) else None)
         else:
             for value in (*operation.operands, *operation.results):
@@ -298,7 +371,9 @@ class _Division:
         for value in values:
             self.settle(value, known)
 
-    def _through(self, one: Value, other: Value, forth: Mapping[int, int], back: Mapping[int, int]) -> None:
+    def _through(
+        self, one: Value, other: Value, forth: Mapping[int, int], back: Mapping[int, int]
+    ) -> None:
         """Relate the divisions of two values by the maps ``forth`` and ``back`` of their axes."""
         for source, result, axes in ((one, other, forth), (other, one, back)):
             division = self.found.get(source)
@@ -311,30 +386,46 @@ class _Division:
     def _expand(self, operation: ExpandDims) -> None:
         axis, rank = operation.axis, len(shape_of(operation.result.type))
         forth = {before: before + (before >= axis) for before in range(rank - 1)}
-        self._through(operation.x, operation.result, forth, {after: before for before, after in forth.items()})
+        self._through(
+            operation.x, operation.result, forth, {after: before for before, after in forth.items()}
+        )
 
     def _permute(self, operation: Permute) -> None:
         back = dict(enumerate(operation.order))
-        self._through(operation.x, operation.result, {before: after for after, before in back.items()}, back)
+        self._through(
+            operation.x, operation.result, {before: after for after, before in back.items()}, back
+        )
 
     def _reshape(self, operation: Moved) -> None:
         source, result = operation.x, operation.result
-        self._through(source, result, self._same_part(source, result), self._same_part(result, source))
+        self._through(
+            source, result, self._same_part(source, result), self._same_part(result, source)
+        )
 
     def _same_part(self, source: Value, result: Value) -> dict[int, int]:
         """Map the axes of a tile to the axes of its reshape along which equal parts correspond.
 
         As many elements precede such axes in both shapes.
         """
-        ends = {math.prod(shape_of(result.type)[:axis]): axis for axis, extent in enumerate(shape_of(result.type)) if extent % self.blocks == 0}
+        ends = {
+            math.prod(shape_of(result.type)[:axis]): axis
+            for axis, extent in enumerate(shape_of(result.type))
+            if extent % self.blocks == 0
+        }
         shape = shape_of(source.type)
-        fronts = {axis: math.prod(shape[:axis]) for axis, extent in enumerate(shape) if extent % self.blocks == 0}
+        fronts = {
+            axis: math.prod(shape[:axis])
+            for axis, extent in enumerate(shape)
+            if extent % self.blocks == 0
+        }
         return {axis: ends[front] for axis, front in fronts.items() if front in ends}
 
     def _broadcast(self, operation: Moved) -> None:
         source, result = operation.x, operation.result
         before, after = shape_of(source.type), shape_of(result.type)
-        repeated = {axis for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old != new}
+        repeated = {
+            axis for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old != new
+        }
         division = self.found.get(result)
         if division is not None:
             self.settle(source, _UNDIVIDED if division in repeated else division)
@@ -350,7 +441,9 @@ class _Division:
                 if not isinstance(result.type, TileType):
                     self.settle(source, _UNDIVIDED)
                     continue
-                self._through(source, result, forth, {after: before for before, after in forth.items()})
+                self._through(
+                    source, result, forth, {after: before for before, after in forth.items()}
+                )
 
     def _last_axis_added(self, operation: Operation) -> None:
         """Relate the tiles of ``join`` and ``split``, which add or remove the last axis."""
@@ -373,7 +466,9 @@ class _Division:
                 if known == _UNDIVIDED:
                     continue
                 if known not in (own, *range(rows)):
-                    raise _NotDividedError(f"the matmul at {operation.location} would be summed up across blocks")
+                    raise _NotDividedError(
+                        f"the matmul at {operation.location} would be summed up across blocks"
+                    )
                 self.settle(result, known)
             return
         self.settle(a, _UNDIVIDED if division == columns else division)
@@ -397,8 +492,12 @@ _RULES: Final[dict[str, Callable[[_Division, Any], None]]] = {
     "join": _Division._last_axis_added,
     "split": _Division._last_axis_added,
     "dot": _Division._dot,
-    **dict.fromkeys(("descriptor_load", "descriptor_store", "descriptor_reduce"), _Division._descriptor),
-    **dict.fromkeys(("make_descriptor", "descriptor_extent", "descriptor_stride"), _Division._nothing),
+    **dict.fromkeys(
+        ("descriptor_load", "descriptor_store", "descriptor_reduce"), _Division._descriptor
+    ),
+    **dict.fromkeys(
+        ("make_descriptor", "descriptor_extent", "descriptor_stride"), _Division._nothing
+    ),
 }
 
 
@@ -418,7 +517,11 @@ class _Rewriting:
         for operation in operations:
             if isinstance(operation, _MASKED) and not self._is_divided(operation):
                 self._mask(operation)
-            elif isinstance(operation, Load | DescriptorLoad) and not self._is_divided(operation) and isinstance(operation.result.type, TileType):
+            elif (
+                isinstance(operation, Load | DescriptorLoad)
+                and not self._is_divided(operation)
+                and isinstance(operation.result.type, TileType)
+            ):
                 operation.attributes[WHOLE] = True
         shapes = {value: _extents(value.type) for value in self.division}
         for value, axis in self.division.items():
@@ -433,7 +536,10 @@ class _Rewriting:
                 self._move(operation)
 
     def _is_divided(self, operation: Operation) -> bool:
-        return any(self.division.get(value, _UNDIVIDED) != _UNDIVIDED for value in (*operation.operands, *operation.results))
+        return any(
+            self.division.get(value, _UNDIVIDED) != _UNDIVIDED
+            for value in (*operation.operands, *operation.results)
+        )
 
     def _mask(self, operation: Store | AtomicRmw | AtomicStore) -> None:
         """Mask a store so that only CTA 0 executes it."""
@@ -442,7 +548,10 @@ class _Rewriting:
         alone: Value = self.is_first
         if isinstance(pointer.type, TileType):
             alone = builder.splat(alone, result=TileType(pointer.type.shape, alone.type))
-        groups = {declared.name: list(operation.group(declared.name)) for declared in operation.spec.operands}
+        groups = {
+            declared.name: list(operation.group(declared.name))
+            for declared in operation.spec.operands
+        }
         groups["mask"] = [alone if mask is None else builder.and_(alone, mask)]
         builder.create(operation.spec, list(groups.values()), operation.attributes)
         operation.erase()
@@ -474,10 +583,16 @@ class _Rewriting:
         if axis == _UNDIVIDED:
             return
         count = before[axis] // self.blocks
-        divisibility, contiguity, constancy = ([*operation.attribute(name)] for name in ("divisibility", "contiguity", "constancy"))
+        divisibility, contiguity, constancy = (
+            [*operation.attribute(name)] for name in ("divisibility", "contiguity", "constancy")
+        )
         if divisibility and contiguity and contiguity[axis] > count:
             divisibility[axis] = math.gcd(divisibility[axis], count)
-        for name, values in (("divisibility", divisibility), ("contiguity", contiguity), ("constancy", constancy)):
+        for name, values in (
+            ("divisibility", divisibility),
+            ("contiguity", contiguity),
+            ("constancy", constancy),
+        ):
             if values:
                 if name != "divisibility":
                     values[axis] = min(values[axis], count)
@@ -516,12 +631,22 @@ def _extents(type_: Type) -> tuple[int, ...]:
 
 def _part(type_: Type, axis: int, blocks: int) -> Type:
     """Return the type of a CTA's part of a tile or descriptor."""
-    shape = tuple(extent // blocks if at == axis else extent for at, extent in enumerate(_extents(type_)))
+    shape = tuple(
+        extent // blocks if at == axis else extent for at, extent in enumerate(_extents(type_))
+    )
     assert isinstance(type_, TileType | DescriptorType)
-    return DescriptorType(shape, type_.element) if isinstance(type_, DescriptorType) else TileType(shape, type_.element)
+    return (
+        DescriptorType(shape, type_.element)
+        if isinstance(type_, DescriptorType)
+        else TileType(shape, type_.element)
+    )
 
 
 def _place(value: Value) -> str:
     """Describe the definition of a value, for messages."""
     definition = value.definition
-    return f"{definition.name} at {definition.location}" if definition is not None else f"the argument {value.name}"
+    return (
+        f"{definition.name} at {definition.location}"
+        if definition is not None
+        else f"the argument {value.name}"
+    )

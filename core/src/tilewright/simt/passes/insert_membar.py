@@ -163,11 +163,21 @@ class _Pending:
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden = other._ranges()
+        self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden = (
+            other._ranges()
+        )
         self.globals, self.unfenced = other.globals, other.unfenced
 
     def _ranges(self) -> tuple[set[ByteRange], ...]:
-        return self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden
+        return (
+            self.reads,
+            self.writes,
+            self.later,
+            self.copies,
+            self.matmuls,
+            self.stores,
+            self.hidden,
+        )
 
     def _size(self) -> int:
         return len(self.globals) + len(self.unfenced) + sum(map(len, self._ranges()))
@@ -259,7 +269,9 @@ class _Barriers:
                 raise found.refusal(found.shared)
         pending.replace(after)
 
-    def _look_through(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> tuple[_Pending, DivergentBranch]:
+    def _look_through(
+        self, operation: Operation, cause: InlineAsm, pending: _Pending
+    ) -> tuple[_Pending, DivergentBranch]:
         """Return the state after a divergent branch or loop, and the barriers that it lacks."""
         self._diverged, after = DivergentBranch(operation, cause), pending.copy()
         try:
@@ -312,7 +324,11 @@ class _Barriers:
         """
         if access.pointer is not None and is_inside(access.pointer, loop):
             return replace(access, loop=loop)
-        return replace(access, mask=None) if access.mask is not None and is_inside(access.mask, loop) else access
+        return (
+            replace(access, mask=None)
+            if access.mask is not None and is_inside(access.mask, loop)
+            else access
+        )
 
     # ---- operations
 
@@ -320,8 +336,12 @@ class _Barriers:
         name = operation.name
         if self._diverged is not None and self._meets(operation):
             raise self._diverged.refusal(operation)
-        if isinstance(operation, Barriers) and overlap([self.ranges.of_object(operation, None)], pending.reads):
-            self._insert(operation, pending)  # made anew, while threads may still wait for the phases of the old ones
+        if isinstance(operation, Barriers) and overlap(
+            [self.ranges.of_object(operation, None)], pending.reads
+        ):
+            self._insert(
+                operation, pending
+            )  # made anew, while threads may still wait for the phases of the old ones
         if isinstance(operation, Publish):
             pending.hidden.clear()
             pending.unfenced = {one for one in pending.unfenced if one[1] is not None}
@@ -336,18 +356,28 @@ class _Barriers:
             self._wait(operation, pending)
             return
         effects = _effects(operation, self.target)
-        reads, writes, copies, matmuls = (self.ranges.of_slots(part) for part in (effects.reads, effects.writes, effects.copies, effects.matmuls))
+        reads, writes, copies, matmuls = (
+            self.ranges.of_slots(part)
+            for part in (effects.reads, effects.writes, effects.copies, effects.matmuls)
+        )
         stores, blocks = self.ranges.of_slots(effects.stores), self.ranges.of_slots(effects.blocks)
         reads += self.ranges.of_objects(effects.awaited)
         scratch = self.ranges.of_scratch(operation)
         accesses = self._global(operation)
-        checked = [] if effects.ordered else [*writes, *copies, *blocks, *self.ranges.of_objects(effects.announced)]
+        checked = (
+            []
+            if effects.ordered
+            else [*writes, *copies, *blocks, *self.ranges.of_objects(effects.announced)]
+        )
         shared = (
             overlap([*reads, *matmuls, *stores, *checked, *scratch], pending.writes)
             or overlap(self._touched(operation, effects), pending.hidden)
             or overlap([*checked, *scratch], pending.reads)
         )
-        if shared or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses)):
+        if shared or (
+            bool(pending.globals)
+            and any(self._global_conflict(operation, access, pending) for access in accesses)
+        ):
             if self._diverged is None:
                 self._insert(operation, pending)
             else:
@@ -355,7 +385,9 @@ class _Barriers:
                 if shared:
                     self._diverged.shared = self._diverged.shared or operation
         if not effects.ordered and overlap([*writes, *blocks, *scratch], pending.matmuls):
-            raise FlightError(f"{name} at {operation.location}: writes what a matmul in flight reads: a simt.wait for that comes before")
+            raise FlightError(
+                f"{name} at {operation.location}: writes what a matmul in flight reads: a simt.wait for that comes before"
+            )
         self._fence_reads(blocks, pending)
         pending.reads.update(reads)
         (pending.later if effects.ordered else pending.writes).update(writes)
@@ -370,15 +402,30 @@ class _Barriers:
             pending.clear()
             pending.reads.update(scratch)
         if self._async_writes:
-            generic = self.ranges.of_slots(proxy_accesses(operation, effects, self.target).generic_reads)
+            generic = self.ranges.of_slots(
+                proxy_accesses(operation, effects, self.target).generic_reads
+            )
             # scratch space was written as well, and the fence for the write covers the read
-            pending.unfenced |= {(one, None) for one in generic if overlap([one], self._async_writes)}
+            pending.unfenced |= {
+                (one, None) for one in generic if overlap([one], self._async_writes)
+            }
 
     def _meets(self, operation: Operation) -> bool:
         """Return whether all threads of the program or of a warp execute an operation together."""
         effects = _effects(operation, self.target)
-        together = (effects.blocks, effects.matmuls, effects.stores, effects.engines, effects.awaited, effects.announced)
-        return isinstance(operation, _MEETINGS) or any(together) or bool(scratch_of(operation, self.target))
+        together = (
+            effects.blocks,
+            effects.matmuls,
+            effects.stores,
+            effects.engines,
+            effects.awaited,
+            effects.announced,
+        )
+        return (
+            isinstance(operation, _MEETINGS)
+            or any(together)
+            or bool(scratch_of(operation, self.target))
+        )
 
     def _wait(self, operation: Operation, pending: _Pending) -> None:
         """Turn completed copies into writes, and completed matmuls and bulk stores into reads.
@@ -405,7 +452,9 @@ class _Barriers:
         self._publish(operation, pending)
         assert operation.parent is not None
         if any(isinstance(other, Phase) for other in operation.parent):
-            raise FlightError(f"{operation.name} at {operation.location}: a barrier is needed before it, where halves of the warps are a barrier apart")
+            raise FlightError(
+                f"{operation.name} at {operation.location}: a barrier is needed before it, where halves of the warps are a barrier apart"
+            )
         barrier = Operation(TABLE["barrier"], (), (), {}, (), location=operation.location)
         operation.parent.insert_before(barrier, operation)
         self._learned(barrier, pending)
@@ -451,7 +500,11 @@ class _Barriers:
         The fences go to the barriers or arrivals after the reads. A read of another slot of the
         multi-buffered allocation that an ordered copy fills has no barrier or arrival after it yet.
         """
-        for place in {before for one, before in pending.unfenced if before is not None and overlap([one], blocks)}:
+        for place in {
+            before
+            for one, before in pending.unfenced
+            if before is not None and overlap([one], blocks)
+        }:
             if not _is_fenced(place):
                 _insert_fence(place)
             pending.unfenced = {one for one in pending.unfenced if one[1] is not place}
@@ -461,12 +514,26 @@ class _Barriers:
     def _global(self, operation: Operation) -> list[_Global]:
         effects = effects_of(operation)
         slots = any(is_place(operand) for operand in operation.operands)
-        addresses = {declared.name: operation.operand(declared.name) for declared in operation.spec.operands if declared.name in ("pointer", "descriptor")}
+        addresses = {
+            declared.name: operation.operand(declared.name)
+            for declared in operation.spec.operands
+            if declared.name in ("pointer", "descriptor")
+        }
         if (pointer := addresses.get("pointer")) is not None:
             mask = mask_of(operation) if isinstance(operation, ACCESSES) else None
-            return [_Global(self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots, mask)]
+            return [
+                _Global(
+                    self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots, mask
+                )
+            ]
         if (descriptor := addresses.get("descriptor")) is not None:
-            return [_Global(self._described(descriptor), None, bool(effects & Effect.WRITE) and not _effects(operation, self.target).blocks)]
+            return [
+                _Global(
+                    self._described(descriptor),
+                    None,
+                    bool(effects & Effect.WRITE) and not _effects(operation, self.target).blocks,
+                )
+            ]
         if slots:
             return []
         if effects & (Effect.READ | Effect.WRITE):
@@ -484,12 +551,24 @@ class _Barriers:
         if made is not None:
             assert isinstance(made, MAKING)
             return self.roots(made.base)
-        return frozenset((descriptor, *(arguments[descriptor.index + 1 : descriptor.index + 2] if descriptor.owner is self.function.body else ())))
+        return frozenset(
+            (
+                descriptor,
+                *(
+                    arguments[descriptor.index + 1 : descriptor.index + 2]
+                    if descriptor.owner is self.function.body
+                    else ()
+                ),
+            )
+        )
 
     def _global_conflict(self, operation: Operation, access: _Global, pending: _Pending) -> bool:
         if isinstance(operation, ATOMICS) and operation.order in ("release", "acq_rel"):
             scalar = not isinstance(operation.pointer.type, TileType)
-            if any((scalar or other.writes) and not self._same_thread(other, access) for other in pending.globals):
+            if any(
+                (scalar or other.writes) and not self._same_thread(other, access)
+                for other in pending.globals
+            ):
                 return True
         for other in pending.globals:
             if not (other.writes or access.writes) or not _may_alias(other.roots, access.roots):
@@ -540,7 +619,11 @@ class _Barriers:
         if operation is None:
             found.add(value)  # an argument
             return []
-        sources = [operand for operand in operation.operands if _is_pointer(operand)] if _passes_on(operation) else []
+        sources = (
+            [operand for operand in operation.operands if _is_pointer(operand)]
+            if _passes_on(operation)
+            else []
+        )
         if not sources and not isinstance(operation, Constant):
             found.add(_ANYWHERE)
         return sources
@@ -548,7 +631,11 @@ class _Barriers:
 
 def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
     interface = interface_of(target, operation.name)
-    return interface.effects(operation) if interface is not None and interface.effects is not None else SharedEffects()
+    return (
+        interface.effects(operation)
+        if interface is not None and interface.effects is not None
+        else SharedEffects()
+    )
 
 
 def _is_fenced(operation: Operation) -> bool:

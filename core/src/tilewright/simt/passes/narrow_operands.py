@@ -40,7 +40,11 @@ def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, An
     """
     function = module.kernel
     warps = warps_asked(function, options)
-    found = [operation for operation in function.walk() if isinstance(operation, Dot) and _narrow(operation, target, warps)]
+    found = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, Dot) and _narrow(operation, target, warps)
+    ]
     if found:
         for pass_ in (canonicalize, cse, dce):
             pass_(module)
@@ -54,8 +58,13 @@ def _narrow(matmul: Dot, target: SimtTarget, warps: int) -> bool:
     if None in sources:
         return False
     for type_ in dict.fromkeys((*(type_ for type_ in _NARROW if type_ in sources), *_NARROW)):
-        wanted = dataclasses.replace(matmul_of(matmul), a=type_, b=type_, warps=warps, precision="ieee")
-        if all(_holds(type_, source) for source in sources) and plans(wanted, target)[0].name != FMA:
+        wanted = dataclasses.replace(
+            matmul_of(matmul), a=type_, b=type_, warps=warps, precision="ieee"
+        )
+        if (
+            all(_holds(type_, source) for source in sources)
+            and plans(wanted, target)[0].name != FMA
+        ):
             builder = Builder.at(matmul)
             operands = [_narrowed(builder, operand, type_) for operand in (matmul.a, matmul.b)]
             made = builder.dot(*operands, matmul.c)
@@ -86,8 +95,14 @@ def _narrowed(builder: Builder, value: Value, type_: FloatType) -> Value:
     assert isinstance(operation, Cast | Moved) and isinstance(value.type, TileType)
     if isinstance(operation, Cast):
         source = operation.x
-        return source if element_type(source.type) is type_ else builder.cast(source, result=TileType(value.type.shape, type_))
+        return (
+            source
+            if element_type(source.type) is type_
+            else builder.cast(source, result=TileType(value.type.shape, type_))
+        )
     source = _narrowed(builder, operation.x, type_)
     result = (TileType(value.type.shape, type_),) if operation.spec.explicit_results else ()
-    made: Value = builder.create(operation.spec, ((source,),), operation.attributes, result).results[0]
+    made: Value = builder.create(
+        operation.spec, ((source,),), operation.attributes, result
+    ).results[0]
     return made

@@ -25,14 +25,24 @@ def start_longest_first(function: Function) -> bool:
 
     Return whether that was done.
     """
-    numbers = [operation for operation in function.walk() if isinstance(operation, ProgramId) and operation.axis == 0]
-    if not numbers or not _grows(function) or any(_is_seen(operation) for operation in function.walk()):
+    numbers = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, ProgramId) and operation.axis == 0
+    ]
+    if (
+        not numbers
+        or not _grows(function)
+        or any(_is_seen(operation) for operation in function.walk())
+    ):
         return False
     for number in numbers:
         builder = Builder(number.parent, number.next, number.location)
         (value,) = number.results
         readers = list(value.uses)
-        last = builder.sub(builder.num_programs(axis=0), builder.constant(value=1, result=value.type))
+        last = builder.sub(
+            builder.num_programs(axis=0), builder.constant(value=1, result=value.type)
+        )
         turned = builder.sub(last, value)
         for reader in readers:
             for position, operand in enumerate(reader.operands):
@@ -43,7 +53,11 @@ def start_longest_first(function: Function) -> bool:
 
 def _is_seen(operation: Operation) -> bool:
     """Return whether the time of an operation is observable from outside of its program."""
-    return isinstance(operation, ATOMICS) or (not operation.regions and not operation.spec.terminator and bool(effects_of(operation) & Effect.ORDER))
+    return isinstance(operation, ATOMICS) or (
+        not operation.regions
+        and not operation.spec.terminator
+        and bool(effects_of(operation) & Effect.ORDER)
+    )
 
 
 def _grows(function: Function) -> bool:
@@ -63,7 +77,11 @@ def _slope(affine: Affine, value: Value) -> int | None:
     """Return a number's slope in the program id along the first axis, if known."""
     polynomial, program = affine.number(value), affine.unknown("program_id", 0)
     slope = dict(polynomial.terms).get(program.terms[0][0], 0)
-    return slope if all(map(_is_shared, map(affine.atom, polynomial.plus(program, -slope).unknowns()))) else None
+    return (
+        slope
+        if all(map(_is_shared, map(affine.atom, polynomial.plus(program, -slope).unknowns())))
+        else None
+    )
 
 
 def _is_shared(atom: Atom) -> bool:

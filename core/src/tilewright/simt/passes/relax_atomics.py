@@ -20,7 +20,11 @@ _LEFT = {"acquire": "relaxed", "acq_rel": "release"}
 def relax_atomics(function: Function) -> None:
     """Relax each atomic update that no later memory access of the kernel follows."""
     for operation in list(function.walk()):
-        if isinstance(operation, AtomicRmw | AtomicCas) and operation.order in _LEFT and _is_last(operation, function):
+        if (
+            isinstance(operation, AtomicRmw | AtomicCas)
+            and operation.order in _LEFT
+            and _is_last(operation, function)
+        ):
             operation.attributes["order"] = _LEFT[operation.order]
 
 
@@ -37,5 +41,7 @@ def _is_last(operation: Operation, function: Function) -> bool:
             later = later.next
         if region is function.body:
             return True
-        place = region.owner if isinstance(region.owner, If) else None  # what stands in a loop runs again
+        place = (
+            region.owner if isinstance(region.owner, If) else None
+        )  # what stands in a loop runs again
     return False

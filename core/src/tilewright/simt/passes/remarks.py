@@ -37,19 +37,28 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
     """Add remarks about the accesses and pipelines of a function in its final form."""
     axes = axis_info(function)
     causes = AccessCauses(function, axes)
-    told: set[tuple[Location | None, str]] = set()  # a pipelined load stands in the loop and before it
+    told: set[tuple[Location | None, str]] = (
+        set()
+    )  # a pipelined load stands in the loop and before it
     for operation in operations_of_program(function.body):
         if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
             why = _narrow(operation, target, axes, causes)
             if why and not (isinstance(operation, LoadStart) and (operation.location, why) in told):
                 told.add((operation.location, why))
                 note(operation, why)
-        elif isinstance(operation, For) and not any("pipelined" in told for told in operation.attributes.get(NOTES, ())):
+        elif isinstance(operation, For) and not any(
+            "pipelined" in told for told in operation.attributes.get(NOTES, ())
+        ):
             for place, why in _not_pipelined(operation, target, axes, options):
                 note(place, why)
 
 
-def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo], causes: AccessCauses) -> str:
+def _narrow(
+    operation: Load | Store | LoadStart,
+    target: SimtTarget,
+    axes: Mapping[Value, AxisInfo],
+    causes: AccessCauses,
+) -> str:
     """Return why an access is narrower than it could be; the empty string if it is not.
 
     An access could be as wide as the thread's share of the tile, up to the target's widest access.
@@ -69,8 +78,14 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
         if info.constancy[axis] > width:
             why = f"{min(info.constancy[axis], possible)} elements in a row are at one address"
         else:
-            known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
-            why = f"{known} are known to be consecutive{causes.stride_note(pointer, axis, 2 * width)}"
+            known = (
+                "no two addresses"
+                if info.contiguity[axis] == 1
+                else f"only runs of {info.contiguity[axis]} addresses"
+            )
+            why = (
+                f"{known} are known to be consecutive{causes.stride_note(pointer, axis, 2 * width)}"
+            )
     elif not fits(axis, 2 * width, info, None, size):
         aim = max(2 * width, min(possible, power_of_two_in(info.contiguity[axis])))
         cause = causes.of_address(pointer, aim)
@@ -85,7 +100,9 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
     return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
 
 
-def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
+def _not_pipelined(
+    loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]
+) -> list[tuple[Operation, str]]:
     """Return remarks on why loads that feed the matmuls of a loop are not pipelined."""
     body = loop.body
     matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
@@ -97,22 +114,37 @@ def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo]
         return []
     if any(isinstance(inner, LOOPS) for inner in body.walk()):
         return [(loop, "not pipelined: there is a loop inside")]
-    return [(load, f"load is not pipelined: {_why_not_ahead(load, target, axes)}") for load in loads]
+    return [
+        (load, f"load is not pipelined: {_why_not_ahead(load, target, axes)}") for load in loads
+    ]
 
 
 def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
     pointer, mask, other = load.pointer, load.mask, load.other
     type_ = load.results[0].type
-    if not isinstance(type_, TileType) or not isinstance(type_.element, IntType | FloatType) or type_.element is I1:
+    if (
+        not isinstance(type_, TileType)
+        or not isinstance(type_.element, IntType | FloatType)
+        or type_.element is I1
+    ):
         return f"{type_} cannot be copied as it is"
     if load.volatile:
         return "it is volatile"
-    widths = next((mechanism.widths for mechanism in target.async_copy.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side), ())
+    widths = next(
+        (
+            mechanism.widths
+            for mechanism in target.async_copy.mechanisms
+            if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side
+        ),
+        (),
+    )
     if widths and other is not None and constant_of(other) != 0:
         return "asynchronous copies fill with zeros where the mask is false, not with another value"
     size = storage_size(type_.element)
     limit = max(widths, default=target.resources.max_access)
-    width = size * access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, limit)
+    width = size * access_width(
+        layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, limit
+    )
     if widths and width < min(widths):
         return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, widths))}"
     return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
@@ -128,7 +160,9 @@ def _feeding(matmuls: Sequence[Operation]) -> list[Load]:
     while work:
         value = work.pop()
         # tiles staged in shared memory for this matmul alone
-        work += [user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value]
+        work += [
+            user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value
+        ]
         operation = value.definition
         if operation is None or operation.parent is not matmuls[0].parent or operation in found:
             continue

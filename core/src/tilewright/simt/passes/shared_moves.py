@@ -21,7 +21,15 @@ _TRIALS = 300
 
 
 @functools.lru_cache(maxsize=256)
-def moving_layout(source: SharedLayout, target: SharedLayout, size: int, lanes: int, warps: int, max_access: int, banks: int) -> LinearLayout | None:
+def moving_layout(
+    source: SharedLayout,
+    target: SharedLayout,
+    size: int,
+    lanes: int,
+    warps: int,
+    max_access: int,
+    banks: int,
+) -> LinearLayout | None:
     """Return the layout in which a tile moves between shared layouts in the fewest wavefronts.
 
     Args:
@@ -43,11 +51,17 @@ def moving_layout(source: SharedLayout, target: SharedLayout, size: int, lanes: 
     found: LinearLayout | None = None
     sides = _neighbours(source), _neighbours(target)
     for widths in _widths(sides, max(0, log2(max_access // size)), held):
-        registers = _independent([vector for side, width in zip(sides, widths, strict=True) for vector in side[:width]])
+        registers = _independent(
+            [vector for side, width in zip(sides, widths, strict=True) for vector in side[:width]]
+        )
         for chosen in itertools.islice(_choices(sides, widths, registers, lane_bits), _TRIALS):
             rest = _independent([*registers, *chosen, *sides[0]])[len(registers) + lane_bits :]
-            layout = LinearLayout(shape, (*registers, *rest[warp_bits:]), tuple(chosen), tuple(rest[:warp_bits]))
-            moves = [transactions(layout, side, size, max_access, banks) for side in (source, target)]
+            layout = LinearLayout(
+                shape, (*registers, *rest[warp_bits:]), tuple(chosen), tuple(rest[:warp_bits])
+            )
+            moves = [
+                transactions(layout, side, size, max_access, banks) for side in (source, target)
+            ]
             score = sum(turns for _, turns in moves), sum(count for count, _ in moves)
             if best is None or score < best:
                 best, found = score, layout
@@ -61,23 +75,35 @@ _Sides = tuple[list[int], list[int]]
 
 def _widths(sides: _Sides, most: int, held: int) -> Iterator[tuple[int, int]]:
     """Yield the maximal access widths of both sides, in bits, that a thread's elements allow."""
-    fitting = [(a, b) for a in range(most + 1) for b in range(most + 1) if len(_independent([*sides[0][:a], *sides[1][:b]])) <= held]
+    fitting = [
+        (a, b)
+        for a in range(most + 1)
+        for b in range(most + 1)
+        if len(_independent([*sides[0][:a], *sides[1][:b]])) <= held
+    ]
     for a, b in fitting:
         if not any(a <= x and b <= y and (a, b) != (x, y) for x, y in fitting):
             yield a, b
 
 
-def _choices(sides: _Sides, widths: tuple[int, int], registers: list[int], count: int) -> Iterator[list[int]]:
+def _choices(
+    sides: _Sides, widths: tuple[int, int], registers: list[int], count: int
+) -> Iterator[list[int]]:
     """Yield candidates for the lane bits.
 
     On each side, lanes served together should be neighbours: each step between lanes is therefore a
     step to a neighbour on both sides, in some order.
     """
-    near = [_independent([*registers, *side[width:]])[len(registers) :] for side, width in zip(sides, widths, strict=True)]
+    near = [
+        _independent([*registers, *side[width:]])[len(registers) :]
+        for side, width in zip(sides, widths, strict=True)
+    ]
     for order in itertools.permutations(range(min(count, len(near[1])))):
         diagonal = [one ^ near[1][other] for one, other in zip(near[0], order, strict=False)]
         for length in range(len(diagonal), -1, -1):
-            lanes = _independent([*registers, *diagonal[:length], *near[0], *near[1]])[len(registers) :]
+            lanes = _independent([*registers, *diagonal[:length], *near[0], *near[1]])[
+                len(registers) :
+            ]
             yield lanes[:count]
 
 

@@ -24,7 +24,9 @@ ByteRange = tuple[int, int]
 class SharedRanges:
     """Byte ranges in the allocated shared memory of one function."""
 
-    def __init__(self, function: Function, target: SimtTarget, carried: Mapping[Value, Carried] | None = None) -> None:
+    def __init__(
+        self, function: Function, target: SimtTarget, carried: Mapping[Value, Carried] | None = None
+    ) -> None:
         self.target = target
         self.carried = all_carried(function) if carried is None else carried
 
@@ -90,4 +92,8 @@ class SharedRanges:
 def overlap(ranges: Iterable[ByteRange], others: Iterable[ByteRange]) -> bool:
     """Return whether any of ``ranges`` overlaps any of ``others``."""
     others = tuple(others)
-    return bool(others) and any(start < other_end and other_start < end for start, end in ranges for other_start, other_end in others)
+    return bool(others) and any(
+        start < other_end and other_start < end
+        for start, end in ranges
+        for other_start, other_end in others
+    )

@@ -28,11 +28,20 @@ def convert_last(body: Region) -> None:
         if not renames(operation):
             continue
         conversion, (result,) = operation.x.definition, operation.results
-        if not isinstance(conversion, Convert) or conversion.parent is not body or len(conversion.results[0].uses) > 1:
+        if (
+            not isinstance(conversion, Convert)
+            or conversion.parent is not body
+            or len(conversion.results[0].uses) > 1
+        ):
             continue
         source = conversion.x
         builder = Builder.at(operation)
-        view = builder.create(operation.spec, ((source,),), operation.attributes, (result.type,) if operation.spec.explicit_results else ()).results[0]
+        view = builder.create(
+            operation.spec,
+            ((source,),),
+            operation.attributes,
+            (result.type,) if operation.spec.explicit_results else (),
+        ).results[0]
         view.layout = result_layout(operation, layout_of(source))
         moved = builder.create(conversion.spec, ((view,),), conversion.attributes).results[0]
         moved.layout = result.layout
@@ -47,7 +56,10 @@ def _let_convert_first(conversion: Operation, body: Region) -> None:
     if not isinstance(cast, Bitcast) or cast.parent is not body or len(cast.results[0].uses) > 1:
         return
     source, (result,) = cast.x, conversion.results
-    if not isinstance(source.definition, Load | DescriptorLoad) or source.definition.parent is not body:
+    if (
+        not isinstance(source.definition, Load | DescriptorLoad)
+        or source.definition.parent is not body
+    ):
         return
     builder = Builder.at(conversion)
     moved = builder.create(conversion.spec, ((source,),), conversion.attributes).results[0]

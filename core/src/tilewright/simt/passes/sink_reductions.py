@@ -35,7 +35,9 @@ from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
 def defer_sums(function: Function) -> None:
     """Sink the reductions of sums that matmul loops carry."""
     for loop in operations_of_program(function.body):
-        if isinstance(loop, For) and any(isinstance(operation, Multiplication) for operation in loop.body):
+        if isinstance(loop, For) and any(
+            isinstance(operation, Multiplication) for operation in loop.body
+        ):
             for index in range(len(loop.results)):
                 found = _carried_sum(loop, index)
                 if found is not None:
@@ -69,14 +71,25 @@ def _carried_sum(loop: For, index: int) -> _Sum | None:
     addition = result.definition
     if not isinstance(result.type, TileType) or not isinstance(result.type.element, FloatType):
         return None
-    if addition is None or addition.name != "add" or addition.parent is not body or dict(result.uses) != {last: 1} or sum(argument.uses.values()) != 1:
+    if (
+        addition is None
+        or addition.name != "add"
+        or addition.parent is not body
+        or dict(result.uses) != {last: 1}
+        or sum(argument.uses.values()) != 1
+    ):
         return None
     for kept, added in (addition.operands, reversed(addition.operands)):
         factor = _factor(kept, argument)
         if kept is not argument and factor is None:
             continue
         reduction = added.definition
-        if not isinstance(reduction, Reduce) or reduction.parent is not body or not _is_sum(reduction) or dict(added.uses) != {addition: 1}:
+        if (
+            not isinstance(reduction, Reduce)
+            or reduction.parent is not body
+            or not _is_sum(reduction)
+            or dict(added.uses) != {addition: 1}
+        ):
             continue
         runs = _runs(layout_of(reduction.inputs[0]), reduction.axis)
         if runs is not None:
@@ -90,7 +103,12 @@ def _factor(kept: Value, argument: Value) -> Value | None:
     None unless ``kept`` is such a product with one use.
     """
     product = kept.definition
-    if not isinstance(product, Binary) or product.name != "mul" or argument not in product.operands or sum(kept.uses.values()) != 1:
+    if (
+        not isinstance(product, Binary)
+        or product.name != "mul"
+        or argument not in product.operands
+        or sum(kept.uses.values()) != 1
+    ):
         return None
     return product.b if product.a is argument else product.a
 
@@ -100,7 +118,12 @@ def _is_sum(operation: Reduce) -> bool:
         return False
     region = operation.combine
     add, *rest = region
-    return add.name == "add" and set(add.operands) == set(region.arguments) and len(rest) == 1 and add.result in rest[0].operands
+    return (
+        add.name == "add"
+        and set(add.operands) == set(region.arguments)
+        and len(rest) == 1
+        and add.result in rest[0].operands
+    )
 
 
 def _runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, bool], ...] | None:
@@ -112,7 +135,11 @@ def _runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, bool], ...] | Non
     shift, count = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
     mask = ((1 << count) - 1) << shift
     kinds: dict[int, bool] = {}
-    for images, in_registers in ((layout.registers, True), (layout.lanes, False), (layout.warps, False)):
+    for images, in_registers in (
+        (layout.registers, True),
+        (layout.lanes, False),
+        (layout.warps, False),
+    ):
         for image in images:
             if image & mask:
                 bit = image.bit_length() - 1 - shift
@@ -139,7 +166,9 @@ def _defer(loop: For, index: int, found: _Sum) -> None:
     assert isinstance(partial.type, TileType)
 
     before = Builder.at(loop)
-    zero = before.splat(before.constant(value=0.0, result=partial.type.element), result=partial.type)
+    zero = before.splat(
+        before.constant(value=0.0, result=partial.type.element), result=partial.type
+    )
     zero.layout = partial.layout
     carried = carry_in_for(loop, zero)
     builder = Builder.at(found.addition)
@@ -205,7 +234,17 @@ def _reshaped(builder: Builder, x: Value, shape: tuple[int, ...]) -> Value:
 def _reduced(builder: Builder, x: Value, axis: int, region: Region) -> Value:
     assert isinstance(x.type, TileType)
     type_ = TileType((*x.type.shape[:axis], *x.type.shape[axis + 1 :]), x.type.element)
-    made = builder.insert(Operation(TABLE["reduce"], [x], (1,), {"axis": axis}, [type_], [clone_region(region, {})], builder.location))
+    made = builder.insert(
+        Operation(
+            TABLE["reduce"],
+            [x],
+            (1,),
+            {"axis": axis},
+            [type_],
+            [clone_region(region, {})],
+            builder.location,
+        )
+    )
     (result,) = made.results
     result.layout = layout_of(x).without_axis(axis)
     return result

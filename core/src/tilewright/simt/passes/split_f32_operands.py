@@ -16,7 +16,13 @@ BF16_SPLITS: Final[dict[str, tuple[int, tuple[tuple[int, int], ...]]]] = {
 }
 
 
-def split(w: FunctionWriter, name: str, parts: int, narrow: Callable[[str], str], widen: Callable[[str], str]) -> list[str]:
+def split(
+    w: FunctionWriter,
+    name: str,
+    parts: int,
+    narrow: Callable[[str], str],
+    widen: Callable[[str], str],
+) -> list[str]:
     """An f32 number as a sum of narrower ones, greatest first.
 
     What is left of an infinity or NaN is 0, so that products do not become NaN.

@@ -20,7 +20,11 @@ _LEAST_K: Final = 32
 
 def slice_along_k(function: Function, most: int) -> bool:
     """Split matmuls with larger operands along K until they fit; return whether there were any."""
-    found = [operation for operation in function.walk() if isinstance(operation, Dot) and _is_long(operation.a, operation.b, most)]
+    found = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, Dot) and _is_long(operation.a, operation.b, most)
+    ]
     for operation in found:
         _shorten(operation, most)
     return bool(found)
@@ -39,7 +43,11 @@ def _shorten(operation: Dot, most: int) -> None:
     builder = Builder.at(operation)
     pieces, total = [(operation.a, operation.b)], operation.c
     while _is_long(*pieces[0], most):
-        pieces = [pair for a, b in pieces for pair in zip(_halves(builder, a, -1), _halves(builder, b, -2), strict=True)]
+        pieces = [
+            pair
+            for a, b in pieces
+            for pair in zip(_halves(builder, a, -1), _halves(builder, b, -2), strict=True)
+        ]
     for a, b in pieces:
         total = builder.dot(a, b, total, **operation.attributes)
     assert total.definition is not None
@@ -53,7 +61,9 @@ def _halves(builder: Builder, tile: Value, axis: int) -> tuple[Value, Value]:
     assert isinstance(tile.type, TileType)
     shape, rank = tile.type.shape, len(tile.type.shape)
     at = rank + axis
-    cut = builder.reshape(tile, result=TileType((*shape[:at], 2, shape[at] // 2, *shape[at + 1 :]), tile.type.element))
+    cut = builder.reshape(
+        tile, result=TileType((*shape[:at], 2, shape[at] // 2, *shape[at + 1 :]), tile.type.element)
+    )
     turned = builder.permute(cut, order=(*(place for place in range(rank + 1) if place != at), at))
     first, second = builder.split(turned)
     return first, second

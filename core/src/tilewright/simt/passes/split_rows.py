@@ -65,11 +65,17 @@ def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
     """
     body = loop.body
     dots = [operation for operation in body if isinstance(operation, Dot)]
-    if stages_of(loop, options) < 2 or len(dots) < 2 or any(isinstance(inner, LOOPS) for inner in body.walk()):
+    if (
+        stages_of(loop, options) < 2
+        or len(dots) < 2
+        or any(isinstance(inner, LOOPS) for inner in body.walk())
+    ):
         return 0
     # loops with TMA loads are warp-specialized instead, and the consumers' iterations are split
     # into halves there
-    if any(clobbers_memory(operation) or isinstance(operation, DescriptorLoad) for operation in body):
+    if any(
+        clobbers_memory(operation) or isinstance(operation, DescriptorLoad) for operation in body
+    ):
         return 0
     if not any(_reads(dot, set(dots)) for dot in dots):
         return 0
@@ -79,8 +85,22 @@ def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
 
 def _extent(dot: Dot, warps: int, target: SimtTarget) -> int:
     a, b, c = dot.a.type, dot.b.type, dot.c.type
-    assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
-    matmul = Matmul(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
+    assert (
+        isinstance(a, TileType)
+        and isinstance(b, TileType)
+        and isinstance(c, TileType)
+        and isinstance(c.element, FloatType | IntType)
+    )
+    matmul = Matmul(
+        c.shape,
+        a.shape[-1],
+        a.element,
+        b.element,
+        c.element,
+        dot.precision,
+        dot.max_imprecise,
+        warps,
+    )
     plan, rows = plans(matmul, target)[0], c.shape[0]
     if c.rank != 2 or not plan.asynchronous or plan.accumulator is not None:
         return 0
@@ -128,10 +148,16 @@ class _Rows:
 
     def is_inside(self, value: Value) -> bool:
         """Return whether a value is defined in the loop's body."""
-        return value.owner is self.body or (value.definition is not None and value.definition.parent is self.body)
+        return value.owner is self.body or (
+            value.definition is not None and value.definition.parent is self.body
+        )
 
     def _add(self, value: Value, axis: int) -> None:
-        if not isinstance(value.type, TileType) or value.type.shape[axis] != self.extent or self.axes.setdefault(value, axis) != axis:
+        if (
+            not isinstance(value.type, TileType)
+            or value.type.shape[axis] != self.extent
+            or self.axes.setdefault(value, axis) != axis
+        ):
             raise _MixedRowsError
         if value not in self._work:
             self._work.append(value)
@@ -158,7 +184,11 @@ class _Rows:
     def _carried(self, number: int, axis: int) -> None:
         last = self.body.terminator
         assert last is not None
-        for value in (self.body.arguments[1 + number], last.operands[number], self.loop.inits[number]):
+        for value in (
+            self.body.arguments[1 + number],
+            last.operands[number],
+            self.loop.inits[number],
+        ):
             self._need(value, axis)
 
     def _used(self, user: Operation, value: Value, axis: int) -> None:
@@ -186,7 +216,11 @@ class _Rows:
             assert isinstance(operation.x.type, TileType)
             return [(operation.x, axis)] if operation.x.type.shape[axis] == self.extent else []
         if operation.spec.elementwise or isinstance(operation, Load):
-            return [(operand, axis) for operand in operation.operands if isinstance(operand.type, TileType)]
+            return [
+                (operand, axis)
+                for operand in operation.operands
+                if isinstance(operand.type, TileType)
+            ]
         if isinstance(operation, Splat | Arange):
             return []
         raise _MixedRowsError
@@ -227,7 +261,9 @@ class _RowSplitter:
         loop, axes, before = self.loop, self.rows.axes, Builder.at(self.loop)
         last = self.body.terminator
         assert last is not None
-        own = [value for value in axes if not self.rows.is_inside(value) and value not in loop.inits]
+        own = [
+            value for value in axes if not self.rows.is_inside(value) and value not in loop.inits
+        ]
         known: tuple[dict[Value, Value], ...] = ({}, {})
         for value in [*own, *(init for init in loop.inits if init in axes)]:
             for mapping, half in zip(known, self._outside(before, value, axes[value]), strict=True):
@@ -237,13 +273,28 @@ class _RowSplitter:
 
         types = [loop.lower.type, *(loop.inits[number].type for number in whole)]
         types += [mapping[loop.inits[number]].type for mapping in known for number in carried]
-        names = [self.body.arguments[0].name, *(self.body.arguments[1 + number].name for number in whole)]
+        names = [
+            self.body.arguments[0].name,
+            *(self.body.arguments[1 + number].name for number in whole),
+        ]
         names += [self.body.arguments[1 + number].name for _ in known for number in carried]
         region = Region(types, names)
-        common = dict(zip([self.body.arguments[0], *(self.body.arguments[1 + number] for number in whole)], region.arguments, strict=False))
+        common = dict(
+            zip(
+                [self.body.arguments[0], *(self.body.arguments[1 + number] for number in whole)],
+                region.arguments,
+                strict=False,
+            )
+        )
         for place, mapping in enumerate(known):
             first = 1 + len(whole) + place * len(carried)
-            mapping.update(zip((self.body.arguments[1 + number] for number in carried), region.arguments[first:], strict=False))
+            mapping.update(
+                zip(
+                    (self.body.arguments[1 + number] for number in carried),
+                    region.arguments[first:],
+                    strict=False,
+                )
+            )
             mapping.update(common)
         self._write(Builder(region, None, loop.location), common, known)
         values = [common.get(last.operands[number], last.operands[number]) for number in whole]
@@ -274,7 +325,9 @@ class _RowSplitter:
             result.replace_all_uses(joined)
         loop.erase()
 
-    def _write(self, builder: Builder, common: dict[Value, Value], known: tuple[dict[Value, Value], ...]) -> None:
+    def _write(
+        self, builder: Builder, common: dict[Value, Value], known: tuple[dict[Value, Value], ...]
+    ) -> None:
         """Write the body of the new loop.
 
         It begins with the operations without rows. Operations that depend on no matmul, and the
@@ -292,7 +345,11 @@ class _RowSplitter:
         for mapping in known:
             mapping.update(common)
         for operation in split:
-            if any(isinstance(one, Dot) or one in late for one in (value.definition for value in _inputs(operation)) if one is not None and one in split):
+            if any(
+                isinstance(one, Dot) or one in late
+                for one in (value.definition for value in _inputs(operation))
+                if one is not None and one in split
+            ):
                 late.add(operation)
         for operation in split:
             if operation not in late:
@@ -303,7 +360,9 @@ class _RowSplitter:
                 if operation in late:
                     self._half(builder, operation, mapping, half)
 
-    def _half(self, builder: Builder, operation: Operation, mapping: dict[Value, Value], half: int) -> None:
+    def _half(
+        self, builder: Builder, operation: Operation, mapping: dict[Value, Value], half: int
+    ) -> None:
         copy = clone_operation(operation, mapping)
         _narrow(copy, self.rows.axes[operation.results[0]], half)
         builder.insert(copy)
@@ -318,7 +377,9 @@ class _RowSplitter:
             if operation is not None and _is_index(operation):
                 parts: list[dict[Value, Value]] = [{}, {}]
                 for operand, there in self.rows.operands(operation, axis):
-                    for part, half in zip(parts, self._outside(builder, operand, there), strict=True):
+                    for part, half in zip(
+                        parts, self._outside(builder, operand, there), strict=True
+                    ):
                         part[operand] = half
                 for number, part in enumerate(parts):
                     copy = clone_operation(operation, part)
@@ -332,7 +393,9 @@ class _RowSplitter:
 
 def _is_index(operation: Operation) -> bool:
     """Return whether an operation is cheap to recompute for each half."""
-    return isinstance(operation, Arange | Splat | ExpandDims | Broadcast) or operation.spec.elementwise
+    return (
+        isinstance(operation, Arange | Splat | ExpandDims | Broadcast) or operation.spec.elementwise
+    )
 
 
 def _narrow(operation: Operation, axis: int, half: int) -> None:
@@ -355,7 +418,10 @@ def _split(builder: Builder, value: Value, axis: int) -> tuple[Value, Value]:
     type_ = value.type
     assert isinstance(type_, TileType)
     half = type_.shape[axis] // 2
-    apart = builder.reshape(value, result=TileType((*type_.shape[:axis], 2, half, *type_.shape[axis + 1 :]), type_.element))
+    apart = builder.reshape(
+        value,
+        result=TileType((*type_.shape[:axis], 2, half, *type_.shape[axis + 1 :]), type_.element),
+    )
     order = [number for number in range(type_.rank + 1) if number != axis]
     first, second = builder.split(builder.permute(apart, order=(*order, axis)))
     return first, second

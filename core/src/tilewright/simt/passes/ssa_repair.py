@@ -25,7 +25,9 @@ _Place = TypeVar("_Place", bound=Operation)
 Update = Callable[[_Place, tuple[Value, ...]], Sequence[Value]]
 
 
-def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Value], update: Update[_Place]) -> tuple[Value, ...]:
+def thread_values(
+    region: Region, places: Iterable[_Place], inits: Sequence[Value], update: Update[_Place]
+) -> tuple[Value, ...]:
     """Thread values through a region to operations in it.
 
     Args:
@@ -49,7 +51,9 @@ def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Valu
         for outer in place.ancestors():
             if outer in around or outer is region.owner:
                 break
-            assert isinstance(outer, CARRIERS), f"{outer.name} carries no values to the {place.name} in it"
+            assert isinstance(outer, CARRIERS), (
+                f"{outer.name} carries no values to the {place.name} in it"
+            )
             around.add(outer)
     return _Threads(wanted, around, update).through(region, tuple(inits))
 
@@ -84,7 +88,9 @@ class _Threads:
         for operation in region:
             if operation in self.places:
                 made = tuple(self.update(operation, values))
-                assert [value.type for value in made] == [value.type for value in values], f"{operation.name} changes the types of what is carried"
+                assert [value.type for value in made] == [value.type for value in values], (
+                    f"{operation.name} changes the types of what is carried"
+                )
                 values = made
             elif operation in self.around:
                 values = _CARRY[operation.name](self, operation, values)
@@ -98,7 +104,9 @@ class _Threads:
 
     def _while(self, operation: Operation, values: tuple[Value, ...]) -> tuple[Value, ...]:
         before, after = operation.regions
-        operation.replace_operands([*operation.operands, *values], (len(operation.operands) + len(values),))
+        operation.replace_operands(
+            [*operation.operands, *values], (len(operation.operands) + len(values),)
+        )
         yield_more(before, self.through(before, _add_arguments(before, values)))
         yield_more(after, self.through(after, _add_arguments(after, values)))
         return _add_results(operation, values)

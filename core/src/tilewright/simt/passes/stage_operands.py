@@ -51,7 +51,9 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
             read.matmul.set_operand(read.position, slot)
 
 
-def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
+def staging_layout(
+    plan: MatmulPlan, position: int, operand: Value, target: SimtTarget
+) -> SharedLayout:
     """Return the shared layout to stage an operand in.
 
     Of the layouts that the plan can read, it is the one that takes the fewest wavefronts to write.
@@ -60,15 +62,30 @@ def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: Simt
     layout, size = layout_of(operand), storage_size(operand.type.element)
     wishes = plan.wishes(position)
     if not wishes:
-        return shared_between(layout, plan.operand(position), size, target.resources.max_access, target.resources.banks)
-    return min(wishes, key=lambda wish: transactions(layout, wish, size, target.resources.max_access, target.resources.banks)[::-1])
+        return shared_between(
+            layout,
+            plan.operand(position),
+            size,
+            target.resources.max_access,
+            target.resources.banks,
+        )
+    return min(
+        wishes,
+        key=lambda wish: transactions(
+            layout, wish, size, target.resources.max_access, target.resources.banks
+        )[::-1],
+    )
 
 
 def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
     """Return the bytes of shared memory to stage the operands of a matmul, except ``elsewhere``."""
     plan, found = plan_of(operation, target), 0
     for position, operand in enumerate((operation.a, operation.b)):
-        if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
+        if (
+            plan.reads[position] != REGISTERS
+            and isinstance(operand.type, TileType)
+            and operand not in elsewhere
+        ):
             found += -(-operand.type.numel * storage_size(operand.type.element) // 16) * 16
     return found
 
@@ -82,7 +99,9 @@ def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
     place, conversion = _outermost(matmul, operand), operand.definition
     if isinstance(conversion, Convert):
         operand = conversion.x
-    return staged(place, operand, staging_layout(plan_of(matmul, target), position, operand, target))
+    return staged(
+        place, operand, staging_layout(plan_of(matmul, target), position, operand, target)
+    )
 
 
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
@@ -93,7 +112,15 @@ def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None
     source = load.slot.type
     assert isinstance(source, SlotType) and isinstance(operand.type, TileType)
     size, warps = storage_size(operand.type.element), warps_of(load)
-    layout = moving_layout(source.layout, shared, size, target.resources.warp_size, warps, target.resources.max_access, target.resources.banks)
+    layout = moving_layout(
+        source.layout,
+        shared,
+        size,
+        target.resources.warp_size,
+        warps,
+        target.resources.max_access,
+        target.resources.banks,
+    )
     if layout is not None:
         operand.layout = layout
 
@@ -103,8 +130,12 @@ def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
     builder = Builder.at(place)
     assert isinstance(operand.type, TileType)
     type_ = BufferType(1, operand.type.shape, operand.type.element, shared)
-    buffer = builder.create(SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)).results[0]
-    slot = builder.create(SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}).results[0]
+    buffer = builder.create(
+        SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)
+    ).results[0]
+    slot = builder.create(
+        SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}
+    ).results[0]
     builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {})
     return slot
 

@@ -26,7 +26,12 @@ _ELEMENTS: Final = 1 << 16
 def bounds_of(loop: For) -> range | None:
     """The counter's values; None where they are not constant."""
     lower, upper, step = (constant_of(value) for value in (loop.lower, loop.upper, loop.step))
-    if not isinstance(lower, int) or not isinstance(upper, int) or not isinstance(step, int) or step <= 0:
+    if (
+        not isinstance(lower, int)
+        or not isinstance(upper, int)
+        or not isinstance(step, int)
+        or step <= 0
+    ):
         return None
     return range(lower, upper, step)
 
@@ -40,7 +45,11 @@ def unroll(loop: For) -> None:
     values: list[Value] = list(loop.inits)
     for number in trips:
         assert isinstance(induction.type, IntType)
-        mapping: dict[Any, Value] = {induction: Builder(parent, loop, loop.location).constant(value=number, result=induction.type)}
+        mapping: dict[Any, Value] = {
+            induction: Builder(parent, loop, loop.location).constant(
+                value=number, result=induction.type
+            )
+        }
         mapping.update(zip(carried, values, strict=True))
         for operation in loop.body:
             if operation.spec.terminator:
@@ -59,7 +68,11 @@ def unroll_short_loops(function: Function) -> bool:
     stores need. Code generators keep such loops: their loads are assembly. Loops of matmuls stay
     for the pipeline, and loops of exchanges for :mod:`tilewright.simt.analysis.xor_exchange`.
     """
-    loops = [operation for operation in function.walk() if isinstance(operation, For) and _is_short(operation)]
+    loops = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, For) and _is_short(operation)
+    ]
     for loop in loops:
         unroll(loop)
     return bool(loops)
@@ -74,5 +87,9 @@ def _is_short(loop: For) -> bool:
         if operation is not loop and isinstance(operation, (For, While, *_KEPT)):
             return False
         loads = loads or isinstance(operation, Load)
-        elements += sum(math.prod(result.type.shape) for result in operation.results if isinstance(result.type, TileType))
+        elements += sum(
+            math.prod(result.type.shape)
+            for result in operation.results
+            if isinstance(result.type, TileType)
+        )
     return loads and elements * len(trips) <= _ELEMENTS

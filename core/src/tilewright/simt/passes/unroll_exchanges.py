@@ -63,7 +63,11 @@ def _counters(value: Value) -> set[For] | None:
         seen.add(one)
         maker = one.definition
         if maker is not None:
-            if maker.regions or effects_of(maker) is not Effect.NONE or (not maker.operands and constant_of(one) is None):
+            if (
+                maker.regions
+                or effects_of(maker) is not Effect.NONE
+                or (not maker.operands and constant_of(one) is None)
+            ):
                 return None
             pending += maker.operands
             continue

@@ -27,8 +27,15 @@ def set_warps(function: Function, target: SimtTarget, options: Mapping[str, Any]
     With ``maxnreg``, it is the requested number.
     """
     warps = int(options["num_warps"])
-    while not options.get("maxnreg") and (crowded := _crowded(function, target, warps)) is not None and _may_double(function, target, warps):
-        note(crowded, f"{2 * warps} warps instead of {warps}, for want of registers for the results of the loop's matmuls")
+    while (
+        not options.get("maxnreg")
+        and (crowded := _crowded(function, target, warps)) is not None
+        and _may_double(function, target, warps)
+    ):
+        note(
+            crowded,
+            f"{2 * warps} warps instead of {warps}, for want of registers for the results of the loop's matmuls",
+        )
         warps *= 2
     function.attributes[WARPS] = warps
 
@@ -43,13 +50,20 @@ def _crowded(function: Function, target: SimtTarget, warps: int) -> Operation | 
     threads = target.resources.warp_size * warps
     room = min(target.resources.registers, target.resources.register_file // threads) - _BESIDE
     loops = (operation for operation in function.walk() if isinstance(operation, LOOPS))
-    return next((loop for loop in loops if any(_words(region) > room * threads for region in loop.regions)), None)
+    return next(
+        (loop for loop in loops if any(_words(region) > room * threads for region in loop.regions)),
+        None,
+    )
 
 
 def _words(region: Region) -> int:
     """Return the 32-bit words of the matmul results of a region."""
     results = (operation.results[0].type for operation in region if isinstance(operation, DOTS))
-    return sum(type_.numel * bit_width(type_.element) // 32 for type_ in results if isinstance(type_, TileType))
+    return sum(
+        type_.numel * bit_width(type_.element) // 32
+        for type_ in results
+        if isinstance(type_, TileType)
+    )
 
 
 def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
@@ -58,9 +72,16 @@ def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
     Each must have as many registers, and an element of each matmul.
     """
     threads = 2 * target.resources.warp_size * warps
-    results = [operation.results[0].type for operation in function.walk() if isinstance(operation, DOTS)]
+    results = [
+        operation.results[0].type for operation in function.walk() if isinstance(operation, DOTS)
+    ]
     least = min(type_.numel for type_ in results if isinstance(type_, TileType))
     sizes = target.resources
-    producers = 0 if target.warp_specialization is None else target.warp_specialization.warp_multiple
-    fits = threads + sizes.warp_size * producers <= sizes.max_threads and threads * sizes.registers <= sizes.register_file
+    producers = (
+        0 if target.warp_specialization is None else target.warp_specialization.warp_multiple
+    )
+    fits = (
+        threads + sizes.warp_size * producers <= sizes.max_threads
+        and threads * sizes.registers <= sizes.register_file
+    )
     return fits and threads <= least

@@ -46,8 +46,14 @@ _REPEATED: Final = (Constant, Splat, Broadcast, ExpandDims, Arange, Slot, View)
 
 def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
     """Return the matmuls of a loop's body that can be started and waited for later."""
-    plans = {operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)}
-    return [matmul for matmul, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
+    plans = {
+        operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)
+    }
+    return [
+        matmul
+        for matmul, plan in plans.items()
+        if plan.asynchronous or plan.accumulator is not None
+    ]
 
 
 def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
@@ -56,12 +62,19 @@ def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
     Returns None if the matmuls are not back to back, or the halves depend on each other in both
     directions.
     """
-    late_matmuls = [matmul for matmul in matmuls if _reads_any(body, (matmul.a, matmul.b), set(matmuls))]
+    late_matmuls = [
+        matmul for matmul in matmuls if _reads_any(body, (matmul.a, matmul.b), set(matmuls))
+    ]
     late = _dependents(body, late_matmuls)
     if not late_matmuls or all(matmul in late for matmul in matmuls):
         return None
     # loads of a slot with late readers only are late
-    late |= {one for one in body if isinstance(one, Load) and all(_of_body(body, user) in late for user in one.results[0].uses)}
+    late |= {
+        one
+        for one in body
+        if isinstance(one, Load)
+        and all(_of_body(body, user) in late for user in one.results[0].uses)
+    }
     return late
 
 
@@ -169,7 +182,9 @@ class _Interleaved:
         self.last = last
         operations = [operation for operation in self.body if operation is not last]
         self.late_arguments = self._late_arguments(halves.late)
-        early, late = ([one for one in operations if (one in halves.late) is half] for half in (False, True))
+        early, late = (
+            [one for one in operations if (one in halves.late) is half] for half in (False, True)
+        )
         self.early, self.late = self._starts_first(early), self._starts_first(late)
         self.crossing = self._crossing(late)
 
@@ -180,7 +195,8 @@ class _Interleaved:
             more = {
                 index
                 for index, operand in enumerate(self.last.operands)
-                if operand.definition in late or (operand.owner is self.body and operand.index - 1 in found)
+                if operand.definition in late
+                or (operand.owner is self.body and operand.index - 1 in found)
             }
             if more == found:
                 return found
@@ -197,7 +213,9 @@ class _Interleaved:
             closure = self._needed(start, own)
             if not any(isinstance(operation, Wait) for operation in closure):
                 needed |= closure
-        return [one for one in operations if one in needed], [one for one in operations if one not in needed]
+        return [one for one in operations if one in needed], [
+            one for one in operations if one not in needed
+        ]
 
     def _needed(self, operation: Operation, own: set[Operation]) -> set[Operation]:
         found, work = set[Operation](), [operation]
@@ -219,14 +237,22 @@ class _Interleaved:
         if value.owner is self.body:
             return value.index - 1 not in self.late_arguments or value.index == 0
         definition = value.definition
-        return definition is not None and definition.parent is self.body and definition not in self._late_set
+        return (
+            definition is not None
+            and definition.parent is self.body
+            and definition not in self._late_set
+        )
 
     def _crossing(self, late: list[Operation]) -> list[Value]:
         """Return the early values that the late half reads, without those that it recomputes."""
         self._late_set = set(late)
         found: dict[Value, None] = {}
         work = [value for operation in late for value in _read_by(operation)]
-        work += [operand for index, operand in enumerate(self.last.operands) if index in self.late_arguments]
+        work += [
+            operand
+            for index, operand in enumerate(self.last.operands)
+            if index in self.late_arguments
+        ]
         seen = set[Value]()
         while work:
             value = work.pop()
@@ -256,14 +282,23 @@ class _Interleaved:
         inside.insert(_yield(results))
         Builder(otherwise, None, loop.location).insert(_yield(inits))
         types = [result.type for result in loop.results]
-        made = place.insert(Operation(TABLE["if"], [runs], (1,), {}, types, [then, otherwise], loop.location))
+        made = place.insert(
+            Operation(TABLE["if"], [runs], (1,), {}, types, [then, otherwise], loop.location)
+        )
         for old, new in zip(loop.results, made.results, strict=True):
             new.name, new.layout = old.name, old.layout
             old.replace_all_uses(new)
         loop.erase()
         return list(made.results)
 
-    def _rest(self, builder: Builder, lower: Value, upper: Value, step: Value, first: Mapping[Value, Value]) -> dict[Value, Value]:
+    def _rest(
+        self,
+        builder: Builder,
+        lower: Value,
+        upper: Value,
+        step: Value,
+        first: Mapping[Value, Value],
+    ) -> dict[Value, Value]:
         """Write the loop over all iterations but the first.
 
         Returns the values that the late half of the last iteration reads.
@@ -271,9 +306,16 @@ class _Interleaved:
         arguments, counter = self.body.arguments, lower.type
         assert isinstance(counter, IntType)
         unsigned = IntType(counter.bits, signed=False)
-        distance = builder.sub(*(value if value.type is unsigned else builder.cast(value, result=unsigned) for value in (upper, lower)))
+        distance = builder.sub(
+            *(
+                value if value.type is unsigned else builder.cast(value, result=unsigned)
+                for value in (upper, lower)
+            )
+        )
         stride = step if step.type is unsigned else builder.cast(step, result=unsigned)
-        again = builder.select(builder.cmp(distance, stride, predicate="gt"), builder.add(lower, step), upper)
+        again = builder.select(
+            builder.cmp(distance, stride, predicate="gt"), builder.add(lower, step), upper
+        )
 
         indices = range(len(self.last.operands))
         early = [index for index in indices if index not in self.late_arguments]
@@ -282,16 +324,29 @@ class _Interleaved:
         inits += [first[arguments[1 + index]] for index in late]
         inits += [first[value] for value in self.crossing]
         olds = [arguments[1 + index] for index in (*early, *late)] + self.crossing
-        region = Region([counter, *(value.type for value in olds)], [arguments[0].name, *(value.name for value in olds)])
+        region = Region(
+            [counter, *(value.type for value in olds)],
+            [arguments[0].name, *(value.name for value in olds)],
+        )
         for old, new in zip(olds, region.arguments[1:], strict=True):
             new.layout = old.layout
         inner = Builder(region, None, self.loop.location)
         made = region.arguments[1:]
-        ahead = {arguments[0]: region.arguments[0], **dict(zip(olds[: len(early)], made, strict=False))}
+        ahead = {
+            arguments[0]: region.arguments[0],
+            **dict(zip(olds[: len(early)], made, strict=False)),
+        }
         behind = dict(zip(olds[len(early) :], made[len(early) :], strict=True))
-        for operations, mapping in ((self.early[0], ahead), (self.late[0], behind), (self.early[1], ahead), (self.late[1], behind)):
+        for operations, mapping in (
+            (self.early[0], ahead),
+            (self.late[0], behind),
+            (self.early[1], ahead),
+            (self.late[1], behind),
+        ):
             self._write(inner, operations, mapping)
-        yielded = [ahead.get(self.last.operands[index], self.last.operands[index]) for index in early]
+        yielded = [
+            ahead.get(self.last.operands[index], self.last.operands[index]) for index in early
+        ]
         yielded += [self._late_value(inner, self.last.operands[index], behind) for index in late]
         yielded += [ahead[value] for value in self.crossing]
         inner.insert(_yield(yielded))
@@ -314,7 +369,9 @@ class _Interleaved:
         """Write the late half of the last iteration; return the loop's results."""
         self._write(builder, (*self.late[0], *self.late[1]), behind)
         return [
-            self._late_value(builder, operand, behind) if index in self.late_arguments else self._early_results[index]
+            self._late_value(builder, operand, behind)
+            if index in self.late_arguments
+            else self._early_results[index]
             for index, operand in enumerate(self.last.operands)
         ]
 
@@ -322,7 +379,9 @@ class _Interleaved:
         self._repeat(builder, value, behind)
         return behind.get(value, value)
 
-    def _write(self, builder: Builder, operations: Iterable[Operation], mapping: dict[Value, Value]) -> None:
+    def _write(
+        self, builder: Builder, operations: Iterable[Operation], mapping: dict[Value, Value]
+    ) -> None:
         for operation in operations:
             if operation in self._late_set:
                 for value in _read_by(operation):

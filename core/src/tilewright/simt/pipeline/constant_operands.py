@@ -20,19 +20,33 @@ from tilewright.simt.pipeline.register_budget import aligned, to_be_shared, word
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def share_constant_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+def share_constant_operands(
+    function: Function, target: SimtTarget, options: Mapping[str, Any]
+) -> None:
     """Move loop-invariant operands of loops to shared memory until registers suffice."""
     for loop in [operation for operation in function.walk() if isinstance(operation, For)]:
         threads = target.resources.warp_size * warps_of(loop)
-        registers = min(target.resources.registers, target.resources.register_file // threads, options.get("maxnreg") or target.resources.registers)
+        registers = min(
+            target.resources.registers,
+            target.resources.register_file // threads,
+            options.get("maxnreg") or target.resources.registers,
+        )
         words = words_in_loop(loop, [], target)
         if words <= registers:
             continue
-        free = aligned(target.resources.resident_memory(max(1, target.resources.register_file // (threads * registers))) - peak_bytes(function.body, target))
+        free = aligned(
+            target.resources.resident_memory(
+                max(1, target.resources.register_file // (threads * registers))
+            )
+            - peak_bytes(function.body, target)
+        )
         slots: dict[Value, Value] = {}
         for matmul, position in to_be_shared(loop, words - registers, free, target):
             operand = (matmul.a, matmul.b)[position]
             if operand not in slots:
-                note(loop, f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: the loop holds {words} of {registers}")
+                note(
+                    loop,
+                    f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: the loop holds {words} of {registers}",
+                )
                 slots[operand] = put_in_shared(matmul, position, target)
             matmul.set_operand(position, slots[operand])

@@ -46,7 +46,13 @@ def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
     """Replace an asynchronous matmul by its start and the wait for it, and return both."""
     held = held_by(matmul, target)
     tile, token = start(matmul)
-    (result,) = wait(Builder(matmul.parent, matmul.next, matmul.location), [token], [tile], matmul.results[0], held)
+    (result,) = wait(
+        Builder(matmul.parent, matmul.next, matmul.location),
+        [token],
+        [tile],
+        matmul.results[0],
+        held,
+    )
     matmul.erase()
     started, waiting = token.definition, result.definition
     assert isinstance(started, DotStart) and isinstance(waiting, Wait)
@@ -56,7 +62,11 @@ def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
 def held_by(matmul: Dot, target: SimtTarget) -> list[Value]:
     """Return the operands that a matmul reads from registers, to be kept until it is waited for."""
     plan = plan_of(matmul, target)
-    return [operand for position, operand in enumerate((matmul.a, matmul.b)) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
+    return [
+        operand
+        for position, operand in enumerate((matmul.a, matmul.b))
+        if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)
+    ]
 
 
 def start(matmul: Dot) -> tuple[Value, Value]:
@@ -65,13 +75,21 @@ def start(matmul: Dot) -> tuple[Value, Value]:
     The original matmul stays until the caller has replaced its result.
     """
     builder = Builder.at(matmul)
-    made = builder.create(SIMT_TABLE["simt.dot_start"], [[operand] for operand in matmul.operands], matmul.attributes)
+    made = builder.create(
+        SIMT_TABLE["simt.dot_start"], [[operand] for operand in matmul.operands], matmul.attributes
+    )
     tile, token = made.results
     tile.name, tile.layout = matmul.results[0].name, matmul.results[0].layout
     return tile, token
 
 
-def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Value | None = None, held: Sequence[Value] = ()) -> list[Value]:
+def wait(
+    builder: Builder,
+    tokens: list[Value],
+    tiles: list[Value],
+    readers: Value | None = None,
+    held: Sequence[Value] = (),
+) -> list[Value]:
     """Wait for tokens; return the tiles that may be read afterwards.
 
     The first of them replaces ``readers``. The registers of ``held`` are kept until the wait.
@@ -101,7 +119,11 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     their slots.
     """
     (body,) = loop.regions
-    matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
+    matmuls = [
+        operation
+        for operation in body
+        if isinstance(operation, Dot) and plan_of(operation, target).asynchronous
+    ]
     last = body.terminator
     assert last is not None
     if len(matmuls) != 1:
@@ -110,7 +132,13 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     if held_by(matmul, target) or reads_what_is_staged(matmul, loop, target):
         return None
     accumulator, result = matmul.c, matmul.results[0]
-    if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
+    if (
+        accumulator.owner is not body
+        or accumulator.index == 0
+        or len(accumulator.uses) != 1
+        or set(result.uses) != {last}
+        or result.uses[last] != 1
+    ):
         return None
     index = accumulator.index - 1
     return Accumulation(matmul, index) if last.operands[index] is result else None
@@ -124,7 +152,11 @@ def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
     """
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
-    if len(matmuls) != 1 or not isinstance(matmul := matmuls[0], Dot) or accumulator_of(matmul, target) is None:
+    if (
+        len(matmuls) != 1
+        or not isinstance(matmul := matmuls[0], Dot)
+        or accumulator_of(matmul, target) is None
+    ):
         return None
     index, plan, read = accumulated(matmul), plan_of(matmul, target), set[int]()
     for load in selected(loop):
@@ -132,7 +164,11 @@ def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
             if any(user is not matmul and not renames(user) for user in view.value.uses):
                 return None
             shared = view.shared(shared_layout(load))
-            read |= {position for position, operand in enumerate((matmul.a, matmul.b)) if operand is view.value and plan.can_read(position, shared)}
+            read |= {
+                position
+                for position, operand in enumerate((matmul.a, matmul.b))
+                if operand is view.value and plan.can_read(position, shared)
+            }
     return Accumulation(matmul, index) if index is not None and read == {0, 1} else None
 
 
@@ -156,10 +192,16 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
     the matmul reads, come after the first matmul of the next iteration.
     """
     (body,) = loop.regions
-    matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
+    matmuls = [
+        operation
+        for operation in body
+        if isinstance(operation, Dot) and plan_of(operation, target).asynchronous
+    ]
     last = body.terminator
     assert last is not None
-    if len(matmuls) < 2 or any(isinstance(operation, Dot) and operation not in matmuls for operation in body):
+    if len(matmuls) < 2 or any(
+        isinstance(operation, Dot) and operation not in matmuls for operation in body
+    ):
         return None
     first, matmul = matmuls[0], matmuls[-1]
     result = matmul.results[0]
@@ -173,7 +215,11 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
             break
     readers = [_of_region(body, user) for user in body.arguments[1 + index].uses]
     early = any(_is_written_by(operand, before, body) for operand in held_by(matmul, target))
-    return None if early or any(reader in before for reader in readers) else Trailing(matmul, first, index)
+    return (
+        None
+        if early or any(reader in before for reader in readers)
+        else Trailing(matmul, first, index)
+    )
 
 
 def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool:
@@ -192,7 +238,9 @@ def reads_what_is_staged(matmul: Dot, loop: For, target: SimtTarget) -> bool:
     """
     reads = plan_of(matmul, target).reads
     return any(
-        isinstance(operand.type, TileType) and reads[position] != REGISTERS and is_made_in(operand, loop)
+        isinstance(operand.type, TileType)
+        and reads[position] != REGISTERS
+        and is_made_in(operand, loop)
         for position, operand in enumerate((matmul.a, matmul.b))
     )
 

@@ -16,7 +16,12 @@ from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: The expander of each form.
-FORMS = {GROUPS: expand_groups, BARRIER: expand_blocks, REGISTERS: expand_registers, PARTS: expand_parts}
+FORMS = {
+    GROUPS: expand_groups,
+    BARRIER: expand_blocks,
+    REGISTERS: expand_registers,
+    PARTS: expand_parts,
+}
 
 
 def expand(function: Function, target: SimtTarget) -> None:
@@ -24,14 +29,24 @@ def expand(function: Function, target: SimtTarget) -> None:
     changed = False
     # warp specialization comes before the expansion of other loops, so that the producer contains
     # nothing of them
-    scheduled = [operation for operation in function.walk() if isinstance(operation, For) and FORM in operation.attributes]
+    scheduled = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, For) and FORM in operation.attributes
+    ]
     chains = [loop for loop in scheduled if loop.attributes[FORM] == CHAIN]
     if chains:
         expand_chained_parts(chains, target)
         dce_function(function)
         changed = True
     for parts in (True, False):
-        loops = [loop for loop in function.walk() if isinstance(loop, For) and SLOTS in loop.attributes and (loop.attributes[FORM] == PARTS) is parts]
+        loops = [
+            loop
+            for loop in function.walk()
+            if isinstance(loop, For)
+            and SLOTS in loop.attributes
+            and (loop.attributes[FORM] == PARTS) is parts
+        ]
         for loop in loops:
             FORMS[loop.attributes[FORM]](loop, target)
         changed |= bool(loops)

@@ -54,7 +54,13 @@ from tilewright.ir.types import I32
 from tilewright.simt.dialect.ops.dot import Dot
 from tilewright.simt.dialect.pipeline_attributes import ALTERNATING, BY, EARLY, STEPS, TRAILS, Ahead
 from tilewright.simt.dialect.types import COPIES
-from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_matmul
+from tilewright.simt.pipeline.defer_matmul_wait import (
+    Accumulation,
+    Trailing,
+    accumulation,
+    reads_what_is_staged,
+    trailing_matmul,
+)
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.ping_pong import fragment_of, step_of, write_phases
 from tilewright.simt.target.plan_selection import plan_of
@@ -78,7 +84,14 @@ class _Stream(Ring):
 
     def __init__(self, loop: For, target: SimtTarget) -> None:
         super().__init__(loop, target)
-        self.stepped = next((operation for operation in self.body if isinstance(operation, Dot) and STEPS in operation.attributes), None)
+        self.stepped = next(
+            (
+                operation
+                for operation in self.body
+                if isinstance(operation, Dot) and STEPS in operation.attributes
+            ),
+            None,
+        )
         how = self.stepped.attributes[STEPS] if self.stepped is not None else ""
         self.early, self.alternating = how == EARLY, how == ALTERNATING
 
@@ -120,7 +133,9 @@ class _Stream(Ring):
         previous, following = self.neighbours(top, slot)
         one_less = top.sub(left, top.cast(live, result=self.count_type))
         ahead = dict(zip(keys, values, strict=True))
-        free, filled = ([self.slot(top, buffer, which) for buffer in buffers] for which in (previous, slot))
+        free, filled = (
+            [self.slot(top, buffer, which) for buffer in buffers] for which in (previous, slot)
+        )
         made: list[Value] = []
         late: list[Value] = []
         found: Accumulation | Trailing | None = None
@@ -155,8 +170,21 @@ class _Stream(Ring):
             self.read(filled)
             next_filled = [self.slot(top, buffer, following) for buffer in buffers]
             firsts = [self.slot(before, buffer, self.number(before, 0, I32)) for buffer in buffers]
-            advanced, token, made = self._in_steps(self.stepped, before, firsts, filled, next_filled, ahead, live, free, tokens[0], waiting)
-        self.yield_more([*(advanced[key] for key in keys), following, one_less, *waiting[1:], token, *made])
+            advanced, token, made = self._in_steps(
+                self.stepped,
+                before,
+                firsts,
+                filled,
+                next_filled,
+                ahead,
+                live,
+                free,
+                tokens[0],
+                waiting,
+            )
+        self.yield_more(
+            [*(advanced[key] for key in keys), following, one_less, *waiting[1:], token, *made]
+        )
         after = Builder(self.loop.parent, self.loop.next, self.loop.location)
         self.create(after, "simt.wait", self.results_of(waiting), [])
         if found is not None:
@@ -168,7 +196,11 @@ class _Stream(Ring):
     def _trailing(self) -> Trailing | None:
         """Return the matmul whose wait is deferred to the next iteration, if any."""
         found = trailing_matmul(self.loop, self.target)
-        if found is None or not found.matmul.attributes.pop(TRAILS, False) or reads_what_is_staged(found.matmul, self.loop, self.target):
+        if (
+            found is None
+            or not found.matmul.attributes.pop(TRAILS, False)
+            or reads_what_is_staged(found.matmul, self.loop, self.target)
+        ):
             return None
         return found
 
@@ -197,7 +229,10 @@ class _Stream(Ring):
 
         def fragments(at: Builder, slots: list[Value], step: int) -> list[Value]:
             found = [self.seen(at, operand, filled, slots) for operand in operands]
-            return [fragment_of(self, at, slot, matmul, position, step * plan.k_step) for position, slot in enumerate(found)]
+            return [
+                fragment_of(self, at, slot, matmul, position, step * plan.k_step)
+                for position, slot in enumerate(found)
+            ]
 
         if self.early:
             self.create(before, "simt.wait", [first_token], [])
@@ -208,7 +243,9 @@ class _Stream(Ring):
         starting = list(zip(self.loads, free, strict=True))
         accumulator = matmul.c
         token: Value | None = None
-        drains = any(self.target.async_copy.mechanism(load.attributes[BY]).drains for load in self.loads)
+        drains = any(
+            self.target.async_copy.mechanism(load.attributes[BY]).drains for load in self.loads
+        )
         for step in range(count):
             following: list[Value] = []
             if step + 1 < count:
@@ -243,11 +280,24 @@ class _Stream(Ring):
         matmul.erase()
         return advanced, token, current
 
-    def _start(self, builder: Builder, load: Ahead, slot: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:
+    def _start(
+        self,
+        builder: Builder,
+        load: Ahead,
+        slot: Value,
+        mapping: Mapping[Value, Value],
+        live: Value,
+        ordered: bool = False,
+    ) -> None:
         """Start the copies of a load, where ``live`` holds."""
         assert isinstance(load, Load)
         pointer, mask, _ = self.addresses(load, mapping)
-        attributes = {"by": load.attributes[BY], "cache": load.cache, "eviction": load.eviction, "ordered": ordered}
+        attributes = {
+            "by": load.attributes[BY],
+            "cache": load.cache,
+            "eviction": load.eviction,
+            "ordered": ordered,
+        }
         masked = self.masked(builder, pointer, mask, live)
         self.create(builder, "simt.copy_start", [slot], [pointer], [masked], **attributes)
 

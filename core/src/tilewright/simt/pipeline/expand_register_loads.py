@@ -47,7 +47,14 @@ from tilewright.ir.types import I32
 from tilewright.simt.analysis.masked_off_lanes import fills_with_zeros
 from tilewright.simt.dialect.ops.buffers import View
 from tilewright.simt.dialect.ops.dot import Dot
-from tilewright.simt.dialect.pipeline_attributes import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS, Ahead
+from tilewright.simt.dialect.pipeline_attributes import (
+    ALTERNATING,
+    DISTANCE,
+    IN_TURN,
+    KEPT,
+    STEPS,
+    Ahead,
+)
 from tilewright.simt.dialect.types import SlotType
 from tilewright.simt.passes.stage_operands import put_in_shared
 from tilewright.simt.pipeline.multibuffer import Ring
@@ -90,7 +97,12 @@ class _Registers(Ring):
             started.append([self._start(before, load, mapping, live) for load in self.loads])
             ahead = self.advanced(before, mapping, ahead)
         zero = self.number(before, 0, I32)
-        self._store(before, started.pop(0), [self.slot(before, buffer, zero) for buffer in buffers], ordered=False)
+        self._store(
+            before,
+            started.pop(0),
+            [self.slot(before, buffer, zero) for buffer in buffers],
+            ordered=False,
+        )
         left = self.left_after(before, count, distance)
 
         # further loop-carried values: prefetched values, the slot to read, the number of iterations
@@ -98,7 +110,10 @@ class _Registers(Ring):
         keys = self.keys(ahead)
         values = [self.carry(ahead[key]) for key in keys]
         slot, left = self.carry(zero), self.carry(left)
-        flying = [[_Flight(self.carry(flight.tile), self.carry(flight.token)) for flight in flights] for flights in started]
+        flying = [
+            [_Flight(self.carry(flight.tile), self.carry(flight.token)) for flight in flights]
+            for flights in started
+        ]
 
         top = Builder(self.body, self.body.first, self.loop.location)
         live = top.cmp(left, self.number(top, 0, self.count_type), predicate="gt")
@@ -109,13 +124,20 @@ class _Registers(Ring):
         self.repeat(top, mapping, live)
         end = Builder(self.body, self.last, self.loop.location)
         matmuls = (operation for operation in self.body if isinstance(operation, Dot))
-        alternating = next((matmul for matmul in matmuls if matmul.attributes.get(STEPS) == ALTERNATING), None)
+        alternating = next(
+            (matmul for matmul in matmuls if matmul.attributes.get(STEPS) == ALTERNATING), None
+        )
 
         def filled() -> list[Value]:
             return [self.slot(top, buffer, slot) for buffer in buffers]
 
         def store(builder: Builder, flights: list[_Flight], loads: list[Ahead]) -> None:
-            self._store(builder, flights, [self.slot(builder, buffers[self.loads.index(load)], following) for load in loads], ordered=True)
+            self._store(
+                builder,
+                flights,
+                [self.slot(builder, buffers[self.loads.index(load)], following) for load in loads],
+                ordered=True,
+            )
 
         def store_and_start(builder: Builder) -> None:
             # loads then reuse the registers of the stored tiles
@@ -140,7 +162,12 @@ class _Registers(Ring):
             advanced = self.advanced(top, mapping, ahead)
             self.read(filled())
             write_phases(self, alternating, store_and_start)
-        carried = [value for flights in flying for flight in flights for value in (flight.tile, flight.token)]
+        carried = [
+            value
+            for flights in flying
+            for flight in flights
+            for value in (flight.tile, flight.token)
+        ]
         self.yield_more([*(advanced[key] for key in keys), following, one_less, *carried])
 
     def _keep_operands(self) -> None:
@@ -153,7 +180,9 @@ class _Registers(Ring):
                     kept[operand] = put_in_shared(matmul, position, self.target)
                 matmul.set_operand(position, kept[operand])
 
-    def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Ahead]]]:
+    def _turns(
+        self, filled: list[Value], top: Builder, end: Builder
+    ) -> Iterator[tuple[Builder, Builder, list[Ahead]]]:
         """Yield (start of loads, place of their stores, the loads) of each serialized group.
 
         All but the last group are stored between matmuls that read slots, after the barrier of the
@@ -161,17 +190,34 @@ class _Registers(Ring):
         """
         pieces = self._pieces(filled)
         count = max(1, min(len(pieces), len(self.loads)))
-        places = [top, *(Builder.at(pieces[len(pieces) * turn // count]) for turn in range(1, count)), end]
+        places = [
+            top,
+            *(Builder.at(pieces[len(pieces) * turn // count]) for turn in range(1, count)),
+            end,
+        ]
         for turn, (start, stop) in enumerate(itertools.pairwise(places)):
-            yield start, stop, self.loads[len(self.loads) * turn // count : len(self.loads) * (turn + 1) // count]
+            yield (
+                start,
+                stop,
+                self.loads[len(self.loads) * turn // count : len(self.loads) * (turn + 1) // count],
+            )
 
     def _pieces(self, filled: list[Value]) -> list[Operation]:
         """Return the first operations of the matmuls that read slots, in order.
 
         If there are fewer matmuls than loads, each is split along K.
         """
-        matmuls = [one for one in self.body if isinstance(one, Dot) and any(self._is_read(operand, filled) for operand in one.operands)]
-        return [piece for matmul in matmuls for piece in self._cut(matmul, -(-len(self.loads) // len(matmuls)))]
+        matmuls = [
+            one
+            for one in self.body
+            if isinstance(one, Dot)
+            and any(self._is_read(operand, filled) for operand in one.operands)
+        ]
+        return [
+            piece
+            for matmul in matmuls
+            for piece in self._cut(matmul, -(-len(self.loads) // len(matmuls)))
+        ]
 
     def _is_read(self, operand: Value, filled: list[Value]) -> bool:
         view = operand.definition
@@ -184,12 +230,19 @@ class _Registers(Ring):
         """
         plan = plan_of(matmul, self.target)
         depth = plan.a.shape[-1]
-        if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in (matmul.a, matmul.b)):
+        if (
+            parts == 1
+            or not 0 < plan.k_step < depth
+            or not all(isinstance(operand.type, SlotType) for operand in (matmul.a, matmul.b))
+        ):
             return [matmul]
         builder, total = Builder.at(matmul), matmul.c
         steps: list[Operation] = []
         for first in range(0, depth, plan.k_step):
-            fragments = [fragment_of(self, builder, slot, matmul, position, first) for position, slot in enumerate((matmul.a, matmul.b))]
+            fragments = [
+                fragment_of(self, builder, slot, matmul, position, first)
+                for position, slot in enumerate((matmul.a, matmul.b))
+            ]
             begin = fragments[0].definition
             assert begin is not None
             steps.append(begin)
@@ -198,18 +251,26 @@ class _Registers(Ring):
         matmul.erase()
         return list(dict.fromkeys(steps[len(steps) * part // parts] for part in range(parts)))
 
-    def _start(self, builder: Builder, load: Ahead, mapping: Mapping[Value, Value], live: Value) -> _Flight:
+    def _start(
+        self, builder: Builder, load: Ahead, mapping: Mapping[Value, Value], live: Value
+    ) -> _Flight:
         """Start a load, where ``live`` holds."""
         assert isinstance(load, Load)
         pointer, mask, other = self.addresses(load, mapping)
-        unseen = other is None and not fills_with_zeros(load)  # of an iteration that will not run nobody sees anything
+        unseen = other is None and not fills_with_zeros(
+            load
+        )  # of an iteration that will not run nobody sees anything
         how: dict[str, Any] = {"cache": load.cache, "eviction": load.eviction, "unseen": unseen}
         masked = self.masked(builder, pointer, mask, live)
-        tile, token = self.create(builder, "simt.load_start", [pointer], [masked], [] if other is None else [other], **how).results
+        tile, token = self.create(
+            builder, "simt.load_start", [pointer], [masked], [] if other is None else [other], **how
+        ).results
         tile.layout = load.results[0].layout
         return _Flight(tile, token)
 
-    def _store(self, builder: Builder, flights: list[_Flight], slots: list[Value], *, ordered: bool) -> None:
+    def _store(
+        self, builder: Builder, flights: list[_Flight], slots: list[Value], *, ordered: bool
+    ) -> None:
         """Wait for tiles in flight, one by one, and store them."""
         for flight, slot in zip(flights, slots, strict=True):
             (tile,) = self.create(builder, "simt.wait", [flight.token], [flight.tile]).results

@@ -39,7 +39,13 @@ from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import CLUSTER, WHOLE, function_of, warps_of
 from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, shared_layout
 from tilewright.simt.dialect.types import BarriersType
-from tilewright.simt.passes.allocate_tensor_memory import new_place, read_sums, start_into, starts_at_zero, write_sums
+from tilewright.simt.passes.allocate_tensor_memory import (
+    new_place,
+    read_sums,
+    start_into,
+    starts_at_zero,
+    write_sums,
+)
 from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, accumulation, kept_sums
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.target.simt_target import SimtTarget
@@ -72,17 +78,27 @@ class BlockRing(Ring):
 
     def barriers(self, builder: Builder, count: int, number: int = 0) -> Value:
         """Create mbarriers of ``count`` arrivals a phase: ``number`` of them, or one a slot."""
-        return self.create(builder, "simt.barriers", result=BarriersType(number or self.slots), count=count).results[0]
+        return self.create(
+            builder, "simt.barriers", result=BarriersType(number or self.slots), count=count
+        ).results[0]
 
     def is_shared(self, load: Ahead) -> bool:
         """Return whether the CTAs of a cluster multicast parts of a load's tile to each other."""
         cluster = function_of(self.loop).attributes.get(CLUSTER, 1)
         mechanism = self.target.async_copy.mechanism(load.attributes[BY])
-        return cluster > 1 and WHOLE in load.attributes and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
+        return (
+            cluster > 1
+            and WHOLE in load.attributes
+            and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
+        )
 
     def givers(self, *loads: Ahead) -> int:
         """Return the number of CTAs that release a slot of some loads, or of all."""
-        return int(function_of(self.loop).attributes[CLUSTER]) if any(map(self.is_shared, loads or self.loads)) else 1
+        return (
+            int(function_of(self.loop).attributes[CLUSTER])
+            if any(map(self.is_shared, loads or self.loads))
+            else 1
+        )
 
     def start_blocks(
         self,
@@ -100,11 +116,31 @@ class BlockRing(Ring):
         ``ordered``: the copies go to slots that have been waited for.
         """
         condition = [] if live is None else [live]
-        self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
+        self.create(
+            builder,
+            "simt.expect",
+            [full],
+            [which],
+            condition,
+            bytes=sum(map(block_bytes, self.loads)),
+            ordered=ordered,
+        )
         for load, slot in zip(self.loads, slots, strict=True):
-            descriptor, *offsets = (mapping.get(operand, operand) for operand in self.part.load(load).operands)
+            descriptor, *offsets = (
+                mapping.get(operand, operand) for operand in self.part.load(load).operands
+            )
             how = {"by": load.attributes[BY], "ordered": ordered, "to_all": self.is_shared(load)}
-            self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
+            self.create(
+                builder,
+                "simt.block_load_start",
+                [slot],
+                [descriptor],
+                offsets,
+                [full],
+                [which],
+                condition,
+                **how,
+            )
 
     def drain(self, builder: Builder, barriers: Value, slot: Value, phase: Value) -> None:
         """Wait, in one warp, until no operation that arrives at the slots' mbarriers is in flight.
@@ -130,11 +166,15 @@ class BlockRing(Ring):
             write_sums(before, place, init, matmul, self.target)
         before.barrier()
         running = self.carry(before.constant(value=False, result=I1))
-        start_into(at, matmul, place, running if fresh else at.constant(value=True, result=I1), empty, slot)
+        start_into(
+            at, matmul, place, running if fresh else at.constant(value=True, result=I1), empty, slot
+        )
         self.last.set_operand(found.index, self.body.arguments[1 + found.index])
         return Kept(found, place, running, fresh, at)
 
-    def settle_kept(self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value) -> Builder:
+    def settle_kept(
+        self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value
+    ) -> Builder:
         """Wait for a loop's matmuls behind it, read the accumulator, and return a builder there.
 
         All threads wait for the mbarrier ``ended``, whose phase has the given parity. Most warps
@@ -162,12 +202,16 @@ class BlockRing(Ring):
 
         At slot 0, the previous slot was used in the round before.
         """
-        earlier: Value = builder.xor(phase, builder.cmp(slot, self.number(builder, 0, I32), predicate="eq"))
+        earlier: Value = builder.xor(
+            phase, builder.cmp(slot, self.number(builder, 0, I32), predicate="eq")
+        )
         return earlier
 
     def made_descriptors(self) -> list[MakeDescriptor]:
         """Return the operations that make device-side descriptors of the loop's loads."""
-        made = (load.descriptor.definition for load in self.loads if isinstance(load, DescriptorLoad))
+        made = (
+            load.descriptor.definition for load in self.loads if isinstance(load, DescriptorLoad)
+        )
         return list(dict.fromkeys(one for one in made if isinstance(one, MakeDescriptor)))
 
     def next_phase(self, builder: Builder, following: Value, phase: Value) -> Value:
@@ -193,7 +237,10 @@ class _Blocks(BlockRing):
         before = Builder.at(self.loop)
         buffers = [self.buffer(before, load) for load in self.loads]
         kept = kept_sums(self.loop, self.target)
-        full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop) * self.givers() if kept is None else 1)
+        full, empty = (
+            self.barriers(before, 1),
+            self.barriers(before, warps_of(self.loop) * self.givers() if kept is None else 1),
+        )
         ended = None if kept is None else self.barriers(before, 1, 1)
         depth = self.slots - 1
         count = self.iterations(before)
@@ -202,7 +249,14 @@ class _Blocks(BlockRing):
             live = before.cmp(count, self.number(before, stage, self.count_type), predicate="gt")
             mapping, which = dict(ahead), self.number(before, stage, I32)
             self.repeat(before, mapping, live)
-            self.start_blocks(before, [self.slot(before, buffer, which) for buffer in buffers], full, which, mapping, live)
+            self.start_blocks(
+                before,
+                [self.slot(before, buffer, which) for buffer in buffers],
+                full,
+                which,
+                mapping,
+                live,
+            )
             ahead = self.advanced(before, mapping, ahead)
         left = self.left_after(before, count, depth)
 
@@ -223,23 +277,45 @@ class _Blocks(BlockRing):
             refill = sums.ended
             more.append(refill.constant(value=True, result=I1))
         elif found is None:
-            self.create(Builder.at(self.last), "simt.arrive", [empty], [slot], at_all=self.givers() > 1)
+            self.create(
+                Builder.at(self.last), "simt.arrive", [empty], [slot], at_all=self.givers() > 1
+            )
         else:
             earlier, token = self.overlap(found, before)
             running = self.carry(before.constant(value=False, result=I1))
             refill = self.after_wait(earlier)
-            self.create(refill, "simt.arrive", [empty], [previous], [running], at_all=self.givers() > 1)
+            self.create(
+                refill, "simt.arrive", [empty], [previous], [running], at_all=self.givers() > 1
+            )
             more += [token, refill.constant(value=True, result=I1)]
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)
         self.repeat(refill, mapping, live)
         passed = self.passed(refill, slot, phase)
         self.create(refill, "simt.await", [empty], [previous], [passed], [live], alone=True)
-        self.start_blocks(refill, [self.slot(refill, buffer, previous) for buffer in buffers], full, previous, mapping, live, ordered=True)
+        self.start_blocks(
+            refill,
+            [self.slot(refill, buffer, previous) for buffer in buffers],
+            full,
+            previous,
+            mapping,
+            live,
+            ordered=True,
+        )
         one_less = refill.sub(left, refill.cast(live, result=self.count_type))
         advanced = self.advanced(refill, mapping, ahead)
-        self.yield_more([*(advanced[key] for key in keys), following, one_less, self.next_phase(refill, following, phase), *more])
+        self.yield_more(
+            [
+                *(advanced[key] for key in keys),
+                following,
+                one_less,
+                self.next_phase(refill, following, phase),
+                *more,
+            ]
+        )
         if ended is not None:
-            self.settle_kept(sums, empty, slot, phase, ended, before.constant(value=False, result=I1))
+            self.settle_kept(
+                sums, empty, slot, phase, ended, before.constant(value=False, result=I1)
+            )
         elif found is not None:
             self.settle(found, [earlier])

@@ -18,10 +18,27 @@ from tilewright.simt.analysis.shared_views import View, views_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops import buffers as ops
 from tilewright.simt.dialect.ops.dot import Multiplication
-from tilewright.simt.dialect.pipeline_attributes import BY, FORM, SHARED, SLOTS, WIDTH, Ahead, selected, shared_layout
+from tilewright.simt.dialect.pipeline_attributes import (
+    BY,
+    FORM,
+    SHARED,
+    SLOTS,
+    WIDTH,
+    Ahead,
+    selected,
+    shared_layout,
+)
 from tilewright.simt.dialect.types import BufferType, SlotType
 from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
-from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, held_by, no_matmul, start, start_and_wait, wait
+from tilewright.simt.pipeline.defer_matmul_wait import (
+    Accumulation,
+    Trailing,
+    held_by,
+    no_matmul,
+    start,
+    start_and_wait,
+    wait,
+)
 from tilewright.simt.target.matmul_plan import MULTIPLYING, OPERAND_ALIGNMENT
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
@@ -52,7 +69,14 @@ class Ring:
 
     # ---- making operations
 
-    def create(self, builder: Builder, name: str, *groups: list[Value], result: Type | None = None, **attributes: Any) -> Operation:
+    def create(
+        self,
+        builder: Builder,
+        name: str,
+        *groups: list[Value],
+        result: Type | None = None,
+        **attributes: Any,
+    ) -> Operation:
         """Create a SIMT operation; operands by group."""
         spec = SIMT_TABLE[name]
         padded = [*groups, *([] for _ in spec.operands[len(groups) :])]
@@ -80,8 +104,12 @@ class Ring:
     def neighbours(self, builder: Builder, slot: Value) -> tuple[Value, Value]:
         """Compute the indices of the previous and the next slot, modulo the number of slots."""
         zero, one, final = (self.number(builder, value, I32) for value in (0, 1, self.slots - 1))
-        previous = builder.select(builder.cmp(slot, zero, predicate="eq"), final, builder.sub(slot, one))
-        following = builder.select(builder.cmp(slot, final, predicate="eq"), zero, builder.add(slot, one))
+        previous = builder.select(
+            builder.cmp(slot, zero, predicate="eq"), final, builder.sub(slot, one)
+        )
+        following = builder.select(
+            builder.cmp(slot, final, predicate="eq"), zero, builder.add(slot, one)
+        )
         return previous, following
 
     # ---- iterations
@@ -90,7 +118,10 @@ class Ring:
         """Compute the trip count: ceil((upper - lower) / step), or 0."""
         lower, upper, step = self.loop.lower, self.loop.upper, self.loop.step
         runs = builder.cmp(lower, upper, predicate="lt")
-        low, high, by = (value if value.type is self.count_type else builder.cast(value, result=self.count_type) for value in (lower, upper, step))
+        low, high, by = (
+            value if value.type is self.count_type else builder.cast(value, result=self.count_type)
+            for value in (lower, upper, step)
+        )
         zero, one = (self.number(builder, value, self.count_type) for value in (0, 1))
         count = builder.sub(high, low)
         if constant_of(step) != 1:
@@ -104,7 +135,9 @@ class Ring:
         """Compute the number of iterations after the first ``done``, or 0."""
         rest = self.number(builder, done, self.count_type)
         more = builder.cmp(count, rest, predicate="gt")
-        left: Value = builder.select(more, builder.sub(count, rest), self.number(builder, 0, self.count_type))
+        left: Value = builder.select(
+            more, builder.sub(count, rest), self.number(builder, 0, self.count_type)
+        )
         return left
 
     def first(self) -> dict[Value, Value]:
@@ -116,9 +149,15 @@ class Ring:
 
     def keys(self, ahead: Mapping[Value, Value]) -> list[Value]:
         """Return the values of ``ahead`` that have to be loop-carried."""
-        return [argument for argument in ahead if argument is not self.body.arguments[0] or self.part.counter]
+        return [
+            argument
+            for argument in ahead
+            if argument is not self.body.arguments[0] or self.part.counter
+        ]
 
-    def advanced(self, builder: Builder, mapping: Mapping[Value, Value], ahead: Mapping[Value, Value]) -> dict[Value, Value]:
+    def advanced(
+        self, builder: Builder, mapping: Mapping[Value, Value], ahead: Mapping[Value, Value]
+    ) -> dict[Value, Value]:
         """Return the values of ``ahead`` one iteration later.
 
         ``mapping`` has the copies of the slice's operations.
@@ -145,20 +184,39 @@ class Ring:
             else:
                 builder.insert(reader.clone(mapping))
 
-    def addresses(self, load: Ahead, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
+    def addresses(
+        self, load: Ahead, mapping: Mapping[Value, Value]
+    ) -> tuple[Value, Value | None, Value | None]:
         """Return the pointer, mask and ``other`` of a prefetched load in another iteration.
 
         ``mapping`` has that iteration's values.
         """
         return _addresses(self.part.load(load), mapping)
 
-    def _repeat_load(self, builder: Builder, load: Load, reader: SliceReader, mapping: dict[Value, Value], live: Value) -> None:
+    def _repeat_load(
+        self,
+        builder: Builder,
+        load: Load,
+        reader: SliceReader,
+        mapping: dict[Value, Value],
+        live: Value,
+    ) -> None:
         """Copy a load of the slice, masked off if its iteration will not run."""
         pointer, mask, other = _addresses(reader, mapping)
-        groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
-        kept = {name: value for name, value in load.attributes.items() if name not in (BY, SHARED, WIDTH)}
+        groups = [
+            (pointer,),
+            (self.masked(builder, pointer, mask, live),),
+            () if other is None else (other,),
+        ]
+        kept = {
+            name: value
+            for name, value in load.attributes.items()
+            if name not in (BY, SHARED, WIDTH)
+        }
         again = builder.create(TABLE["load"], groups, kept)
-        if other is None and not fills_with_zeros(load):  # of an iteration that will not run nobody sees anything
+        if other is None and not fills_with_zeros(
+            load
+        ):  # of an iteration that will not run nobody sees anything
             again.attributes[UNSEEN] = True
         made = again.results[0]
         made.layout = load.results[0].layout
@@ -190,7 +248,9 @@ class Ring:
 
     def results_of(self, arguments: list[Value]) -> list[Value]:
         """Return the loop's results for loop-carried values."""
-        return [self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments]
+        return [
+            self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments
+        ]
 
     # ---- deferred waits for matmuls
 
@@ -221,14 +281,22 @@ class Ring:
         """
         held = held_by(found.matmul, self.target)
         tile, token = start(found.matmul)
-        earlier = [self.carry(no_matmul(before)), *(self.carry(self._nothing(before, value)) for value in held)]
+        earlier = [
+            self.carry(no_matmul(before)),
+            *(self.carry(self._nothing(before, value)) for value in held),
+        ]
         found.matmul.results[0].replace_all_uses(tile)
         found.matmul.erase()
         _, waiting = start_and_wait(found.first, self.target)
         carried = self.body.arguments[1 + found.index]
         tokens, tiles, kept = waiting.tokens, waiting.tiles, waiting.held
         readers = [user for user in carried.uses if user is not waiting]
-        ended, settled = wait(Builder.at(waiting), [*tokens, earlier[0]], [*tiles, carried], held=[*kept, *earlier[1:]])
+        ended, settled = wait(
+            Builder.at(waiting),
+            [*tokens, earlier[0]],
+            [*tiles, carried],
+            held=[*kept, *earlier[1:]],
+        )
         waiting.results[0].replace_all_uses(ended)
         waiting.erase()
         for reader in readers:
@@ -279,7 +347,15 @@ class Ring:
             if result.uses:
                 self._read_at(load, result, slot, next(views_of(result)), load)
 
-    def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Ahead, only: Operation | None = None) -> None:
+    def _read_at(
+        self,
+        place: Operation,
+        value: Value,
+        slot: Value,
+        view: View,
+        load: Ahead,
+        only: Operation | None = None,
+    ) -> None:
         """Replace ``value`` by reads of a slot.
 
         Matmuls read the slot, other readers a tile that is loaded before ``place``.
@@ -299,7 +375,9 @@ class Ring:
         if not readers:
             return
         builder = Builder.at(place)
-        found = self.create(builder, "simt.load", [self._view(builder, slot, view, load)]).results[0]
+        found = self.create(builder, "simt.load", [self._view(builder, slot, view, load)]).results[
+            0
+        ]
         found.layout = value.layout
         if only is None:
             value.replace_all_uses(found)
@@ -308,22 +386,34 @@ class Ring:
             if operand is value:
                 only.set_operand(position, found)
 
-    def seen(self, builder: Builder, place: Value, slots: list[Value], others: list[Value]) -> Value:
+    def seen(
+        self, builder: Builder, place: Value, slots: list[Value], others: list[Value]
+    ) -> Value:
         """Translate ``place``, one of ``slots`` or a view of one, to the same one of ``others``."""
         if place in slots:
             return others[slots.index(place)]
         view = place.definition
         assert isinstance(view, ops.View)
-        return self.create(builder, "simt.view", [others[slots.index(view.x)]], result=place.type).results[0]
+        return self.create(
+            builder, "simt.view", [others[slots.index(view.x)]], result=place.type
+        ).results[0]
 
     def _view(self, builder: Builder, slot: Value, view: View, load: Ahead) -> Value:
         """View a slot with the shape and layout of a renamed tile."""
         assert isinstance(view.value.type, TileType)
-        type_ = SlotType(view.value.type.shape, view.value.type.element, view.shared(shared_layout(load)))
-        return slot if slot.type is type_ else self.create(builder, "simt.view", [slot], result=type_).results[0]
+        type_ = SlotType(
+            view.value.type.shape, view.value.type.element, view.shared(shared_layout(load))
+        )
+        return (
+            slot
+            if slot.type is type_
+            else self.create(builder, "simt.view", [slot], result=type_).results[0]
+        )
 
 
-def _addresses(reader: SliceReader, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
+def _addresses(
+    reader: SliceReader, mapping: Mapping[Value, Value]
+) -> tuple[Value, Value | None, Value | None]:
     """Return the pointer, mask and ``other`` of a load in another iteration."""
     pointer, mask, other = (reader.operand(name) for name in ("pointer", "mask", "other"))
     assert pointer is not None

@@ -59,12 +59,20 @@ class _Share:
 
 def settle_chains(function: Function, target: SimtTarget) -> None:
     """Choose the occupancy, and the form and depth of loops over back-to-back matmuls."""
-    chains = [operation for operation in function.walk() if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN]
+    chains = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN
+    ]
     if not chains:
         return
     words = max(_registers_in_flight(loop, target) for loop in chains)
     # a loop around such a loop is taken for that of a persistent kernel: one program on each SM
-    most = 1 if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors()) else target.resources.max_resident
+    most = (
+        1
+        if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors())
+        else target.resources.max_resident
+    )
     shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
     share = next(share for share in shares if share is not None)
     if share.programs > 1:
@@ -72,28 +80,48 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
     if not share.chained:
         limit = _registers(chains[0], share.programs, target)
         for loop in chains:
-            note(loop, f"matmuls are waited for one by one: {words} registers of what would be in flight, of {limit}")
+            note(
+                loop,
+                f"matmuls are waited for one by one: {words} registers of what would be in flight, of {limit}",
+            )
             loop.attributes[FORM] = BARRIER
         if share.slots >= _LEAST:
-            max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop)))).attributes[FORM] = PARTS
+            max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop)))).attributes[FORM] = (
+                PARTS
+            )
     elif share.slots < _LEAST:
         for loop in chains:
             loop.attributes[FORM] = BARRIER
     for loop in _scheduled(function):
         if _LEAST <= share.slots < loop.attributes[SLOTS]:
-            note(loop, f"pipelined {share.slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory")
+            note(
+                loop,
+                f"pipelined {share.slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory",
+            )
             loop.attributes[SLOTS] = share.slots
 
 
 def _scheduled(function: Function) -> list[For]:
     """Return the loops of a function that are to be pipelined."""
-    return [operation for operation in function.walk() if isinstance(operation, For) and SLOTS in operation.attributes]
+    return [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, For) and SLOTS in operation.attributes
+    ]
 
 
-def _share(function: Function, chains: Sequence[For], words: int, programs: int, target: SimtTarget) -> _Share | None:
+def _share(
+    function: Function, chains: Sequence[For], words: int, programs: int, target: SimtTarget
+) -> _Share | None:
     """Return each program's share for a given occupancy; None if it is too small."""
-    limit, widest = _registers(chains[0], programs, target), max(_widest(loop, target) for loop in chains)
-    if programs > 1 and (words + _BESIDE > limit or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)):
+    limit, widest = (
+        _registers(chains[0], programs, target),
+        max(_widest(loop, target) for loop in chains),
+    )
+    if programs > 1 and (
+        words + _BESIDE > limit
+        or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)
+    ):
         return None
     # producer warps start the copies, so consumers need no registers for them
     chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
@@ -103,11 +131,26 @@ def _share(function: Function, chains: Sequence[For], words: int, programs: int,
     # with several programs, too low an estimate costs one of them: blocks are assumed to be stored
     # when no slots are needed any more, and loaded blocks to be read in place
     names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
-    around = [operation for operation in function.walk() if operation.name in names and BY not in operation.attributes]
-    there = {view.value for load in around for view in views_of(load.results[0])} if programs > 1 else set()
-    beside = sum(map(block_bytes, around)) + max(scratch_beside(loop, target, there) for loop in loops) + _OBJECTS
+    around = [
+        operation
+        for operation in function.walk()
+        if operation.name in names and BY not in operation.attributes
+    ]
+    there = (
+        {view.value for load in around for view in views_of(load.results[0])}
+        if programs > 1
+        else set()
+    )
+    beside = (
+        sum(map(block_bytes, around))
+        + max(scratch_beside(loop, target, there) for loop in loops)
+        + _OBJECTS
+    )
     free = target.resources.resident_memory(programs) - beside
-    slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
+    slots = min(
+        *(loop.attributes[SLOTS] for loop in chains),
+        max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)),
+    )
     return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
 
 
@@ -125,18 +168,25 @@ def _registers_in_flight(loop: For, target: SimtTarget) -> int:
 
 def _widest(loop: For, target: SimtTarget) -> int:
     """Return a thread's registers for the largest result of a matmul."""
-    return max(words_of(matmul.results[0]) for matmul in asynchronous_matmuls(loop.regions[0], target))
+    return max(
+        words_of(matmul.results[0]) for matmul in asynchronous_matmuls(loop.regions[0], target)
+    )
 
 
 def _registers(loop: For, programs: int, target: SimtTarget) -> int:
     """Return the registers of a thread in a consumer warp, for a given occupancy."""
     warps = warps_of(loop)
     specialization = required(target.warp_specialization, target, "warp specialization")
-    given = specialization.registers({MATH: warps, LOAD: specialization.warp_multiple}, programs).get(MATH)
+    given = specialization.registers(
+        {MATH: warps, LOAD: specialization.warp_multiple}, programs
+    ).get(MATH)
     return given or min(target.resources.registers, _first_registers(loop, programs, target))
 
 
 def _first_registers(loop: For, programs: int, target: SimtTarget) -> int:
     """Return the registers of each thread at the kernel's start, for a given occupancy."""
-    warps = warps_of(loop) + required(target.warp_specialization, target, "warp specialization").warp_multiple
+    warps = (
+        warps_of(loop)
+        + required(target.warp_specialization, target, "warp specialization").warp_multiple
+    )
     return target.resources.register_file // (target.resources.warp_size * warps * programs)

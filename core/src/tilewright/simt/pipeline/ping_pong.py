@@ -52,24 +52,35 @@ def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
     if ping_pong is None or not ping_pong.serves(matmul_of(matmul)) or scratch_beside(loop, target):
         return False
     alone = (operation for operation in body if operation is not matmul)
-    return not any(operation.regions or isinstance(operation, (Multiplication, Barrier | Print | Assert)) for operation in alone)
+    return not any(
+        operation.regions or isinstance(operation, (Multiplication, Barrier | Print | Assert))
+        for operation in alone
+    )
 
 
-def fragment_of(ring: Ring, builder: Builder, slot: Value, matmul: Dot, position: int, first: int) -> Value:
+def fragment_of(
+    ring: Ring, builder: Builder, slot: Value, matmul: Dot, position: int, first: int
+) -> Value:
     """Create the fragment of a matmul operand for the step that begins at ``first`` along K."""
     plan = plan_of(matmul, ring.target)
     type_, layout = fragment(plan, position, slot_type(slot).element, warps_of(matmul), ring.target)
     attributes = step_attributes(matmul_of(matmul), plan)
-    (result,) = ring.create(builder, "simt.fragment", [slot], result=type_, operand=position, first=first, **attributes).results
+    (result,) = ring.create(
+        builder, "simt.fragment", [slot], result=type_, operand=position, first=first, **attributes
+    ).results
     result.layout = layout
     return result
 
 
-def step_of(ring: Ring, builder: Builder, matmul: Dot, fragments: list[Value], accumulator: Value) -> Value:
+def step_of(
+    ring: Ring, builder: Builder, matmul: Dot, fragments: list[Value], accumulator: Value
+) -> Value:
     """Create one step of a matmul."""
     plan = plan_of(matmul, ring.target)
     attributes = step_attributes(matmul_of(matmul), plan)
-    made = ring.create(builder, "simt.dot_step", *([value] for value in (*fragments, accumulator)), **attributes)
+    made = ring.create(
+        builder, "simt.dot_step", *([value] for value in (*fragments, accumulator)), **attributes
+    )
     made.results[0].layout = plan.c
     return made.results[0]
 
@@ -83,7 +94,13 @@ def write_phases(ring: Ring, matmul: Dot, before_end: Callable[[Builder], None])
     plan = plan_of(matmul, ring.target)
     reading = Builder.at(matmul)
     firsts = range(0, plan.a.shape[-1], plan.k_step)
-    steps = [[fragment_of(ring, reading, slot, matmul, position, first) for position, slot in enumerate((matmul.a, matmul.b))] for first in firsts]
+    steps = [
+        [
+            fragment_of(ring, reading, slot, matmul, position, first)
+            for position, slot in enumerate((matmul.a, matmul.b))
+        ]
+        for first in firsts
+    ]
     before_end(reading)
     reading.barrier()
     ring.create(reading, "simt.phase", matmuls=True)

@@ -38,7 +38,11 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
     if len(loads) > 1:
         loop.attributes[IN_TURN] = True
     words += max(ahead)
-    free = aligned(target.resources.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
+    free = aligned(
+        target.resources.shared_memory
+        - scratch_beside(loop, target)
+        - loop.attributes[SLOTS] * sum(map(slot_bytes, loads))
+    )
     for matmul, position in to_be_shared(loop, words - budget, free, target):
         matmul.attributes[KEPT] = (*matmul.attributes.get(KEPT, ()), position)
 
@@ -70,7 +74,12 @@ def aligned(size: int) -> int:
 def words_in_loop(loop: For, loads: list[Ahead], target: SimtTarget) -> int:
     """Estimate a thread's live registers of tiles in a loop's body, without tiles in flight."""
     (body,) = loop.regions
-    copied = {reader for load in loads for view in views_of(load.results[0]) for reader in _as_it_is(view.value)}
+    copied = {
+        reader
+        for load in loads
+        for view in views_of(load.results[0])
+        for reader in _as_it_is(view.value)
+    }
     return sum(map(words_of, _captured(loop))) + _InLoop(copied, target).region(body)
 
 
@@ -119,7 +128,12 @@ def _captured(loop: For) -> set[Value]:
     found = set()
     for operation in loop.regions[0].walk():
         for value in operation.operands:
-            if not isinstance(value.type, TileType) or value.layout is None or is_made_in(value, loop) or _is_source(value):
+            if (
+                not isinstance(value.type, TileType)
+                or value.layout is None
+                or is_made_in(value, loop)
+                or _is_source(value)
+            ):
                 continue
             if isinstance(value.type.element, FloatType) or isinstance(operation, Multiplication):
                 found.add(value)
@@ -127,7 +141,9 @@ def _captured(loop: For) -> set[Value]:
 
 
 def _is_source(value: Value) -> bool:
-    return value.definition is not None and (isinstance(value.definition, SOURCES) or value.definition.name in SHAPE_OPERATIONS)
+    return value.definition is not None and (
+        isinstance(value.definition, SOURCES) or value.definition.name in SHAPE_OPERATIONS
+    )
 
 
 def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
@@ -139,6 +155,10 @@ def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int
         if isinstance(matmul, Dot):
             plan = plan_of(matmul, target)
             for position, operand in enumerate((matmul.a, matmul.b)):
-                held = isinstance(operand.type, TileType) and not is_made_in(operand, loop) and not _is_source(operand)
+                held = (
+                    isinstance(operand.type, TileType)
+                    and not is_made_in(operand, loop)
+                    and not _is_source(operand)
+                )
                 if held and plan.reads == (REGISTERS, REGISTERS) and plan.k_step:
                     yield matmul, position

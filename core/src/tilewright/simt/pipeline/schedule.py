@@ -60,7 +60,11 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
     settle_chains(function, target)
-    forms = {loop: loop.attributes[FORM] for loop in function.walk() if isinstance(loop, For) and FORM in loop.attributes}
+    forms = {
+        loop: loop.attributes[FORM]
+        for loop in function.walk()
+        if isinstance(loop, For) and FORM in loop.attributes
+    }
     # with warp specialization, or several programs on an SM, there are no registers to spare
     if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
         for loop in (loop for loop, form in forms.items() if form == GROUPS):
@@ -86,16 +90,24 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
     part = slice_of(body, loads, target)
     writer = writer_in(body, _read_ahead(loads, part))
     if writer is not None:
-        note(loop, f"not pipelined: {writer.name} in the loop may change what later iterations load")
+        note(
+            loop, f"not pipelined: {writer.name} in the loop may change what later iterations load"
+        )
         return False
     form = _form(loop, target)
     loads = selected(loop)  # those that keep their mechanism
     # loads through registers are prefetched into registers, not into shared memory
     slots = _HALVES if form == REGISTERS else stages
-    barriers = 2 * slots * required(target.mbarriers, target, "mbarriers").bytes if form == BARRIER else 0
+    barriers = (
+        2 * slots * required(target.mbarriers, target, "mbarriers").bytes if form == BARRIER else 0
+    )
     fitting = fitting_slots(loop, loads, slots, barriers, target)
     if slice_of(body, loads, target) is None or fitting < 2:
-        why = "its addresses are too costly to compute twice" if fitting >= 2 else f"{target.name} has no shared memory for two buffers of its loads"
+        why = (
+            "its addresses are too costly to compute twice"
+            if fitting >= 2
+            else f"{target.name} has no shared memory for two buffers of its loads"
+        )
         note(loop, f"not pipelined: {why}")
         return False
     if fitting < slots:
@@ -109,25 +121,56 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
         if distance < stages - 1:
             note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
         matmul = stepped_matmul(loop, loads, target)
-        if matmul is not None and distance >= _ALTERNATING - 1 and _alternates(loop, loads, matmul, distance, target, options):
+        if (
+            matmul is not None
+            and distance >= _ALTERNATING - 1
+            and _alternates(loop, loads, matmul, distance, target, options)
+        ):
             matmul.attributes[STEPS] = ALTERNATING
-    elif form == BARRIER and target.warp_specialization is not None and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
+    elif (
+        form == BARRIER
+        and target.warp_specialization is not None
+        and (_asks_for_parts(loop, options) or _is_register_chain(loop, target))
+    ):
         if not is_separable(loop):
-            note(loop, "not divided among warps: what it loads depends on what the program computes")
+            note(
+                loop, "not divided among warps: what it loads depends on what the program computes"
+            )
         elif (writer := _writer_of(loads)) is not None:
-            note(loop, f"not divided among warps: {writer.name} at {writer.location} may change what it loads")
-        elif target.resources.warp_size * (warps_of(loop) + target.warp_specialization.warp_multiple) > target.resources.max_threads:
-            note(loop, f"not divided among warps: beside {warps_of(loop)} there are none left for loads")
-        elif is_chain(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
+            note(
+                loop,
+                f"not divided among warps: {writer.name} at {writer.location} may change what it loads",
+            )
+        elif (
+            target.resources.warp_size * (warps_of(loop) + target.warp_specialization.warp_multiple)
+            > target.resources.max_threads
+        ):
+            note(
+                loop,
+                f"not divided among warps: beside {warps_of(loop)} there are none left for loads",
+            )
+        elif is_chain(loop, target) and not any(
+            other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()
+        ):
             loop.attributes[FORM] = CHAIN
-        elif not any(other.attributes.get(FORM) in (PARTS, CHAIN) for other in function_of(loop).walk() if other is not loop):
+        elif not any(
+            other.attributes.get(FORM) in (PARTS, CHAIN)
+            for other in function_of(loop).walk()
+            if other is not loop
+        ):
             loop.attributes[FORM] = PARTS
     elif form == GROUPS:
         matmul = stepped_matmul(loop, loads, target)
-        if matmul is not None and fitting >= _ALTERNATING and _alternates(loop, loads, matmul, 0, target, options):
+        if (
+            matmul is not None
+            and fitting >= _ALTERNATING
+            and _alternates(loop, loads, matmul, 0, target, options)
+        ):
             matmul.attributes[STEPS] = ALTERNATING
         elif matmul is not None:
-            early = _words_in_steps(loop, loads, matmul, target) <= _register_budget(loop, target, options)
+            early = _words_in_steps(loop, loads, matmul, target) <= _register_budget(
+                loop, target, options
+            )
             matmul.attributes[STEPS] = EARLY if early else LATE
     return True
 
@@ -138,8 +181,20 @@ def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value |
     It is the memory of the loads themselves, and of the loads that their addresses are computed
     from.
     """
-    readers = [*loads, *(reader.operation for reader in part.operations if isinstance(reader.operation, Load))] if part is not None else loads
-    return frozenset(root_of(operand) for load in readers for operand in load.operands if is_address(operand.type))
+    readers = (
+        [
+            *loads,
+            *(reader.operation for reader in part.operations if isinstance(reader.operation, Load)),
+        ]
+        if part is not None
+        else loads
+    )
+    return frozenset(
+        root_of(operand)
+        for load in readers
+        for operand in load.operands
+        if is_address(operand.type)
+    )
 
 
 def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
@@ -165,7 +220,14 @@ def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
     def changes(written: Value | None) -> bool:
         return written in roots or (made and (written is None or None in roots))
 
-    return next((operation for operation in function_of(loads[0]).walk() if any(map(changes, reached(operation, Effect.WRITE)))), None)
+    return next(
+        (
+            operation
+            for operation in function_of(loads[0]).walk()
+            if any(map(changes, reached(operation, Effect.WRITE)))
+        ),
+        None,
+    )
 
 
 def _is_register_chain(loop: For, target: SimtTarget) -> bool:
@@ -177,7 +239,11 @@ def _is_register_chain(loop: For, target: SimtTarget) -> bool:
     (body,) = loop.regions
     matmuls = asynchronous_matmuls(body, target)
     late = late_half(body, matmuls)
-    return late is not None and all(held_by(matmul, target) or accumulator_of(matmul, target) is not None for matmul in matmuls if matmul in late)
+    return late is not None and all(
+        held_by(matmul, target) or accumulator_of(matmul, target) is not None
+        for matmul in matmuls
+        if matmul in late
+    )
 
 
 def _form(loop: For, target: SimtTarget) -> str:
@@ -194,28 +260,51 @@ def _form(loop: For, target: SimtTarget) -> str:
         by = load.attributes[BY]
         if target.async_copy.mechanism(by).completes != form:
             deselect(load)
-            note(load, f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}")
+            note(
+                load,
+                f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}",
+            )
     return form
 
 
 def _register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
     """Return the registers that a thread's tiles and addresses may take."""
     sizes = target.resources
-    limit = min(sizes.registers, sizes.register_file // (sizes.warp_size * warps_of(loop)), options.get("maxnreg") or sizes.registers)
+    limit = min(
+        sizes.registers,
+        sizes.register_file // (sizes.warp_size * warps_of(loop)),
+        options.get("maxnreg") or sizes.registers,
+    )
     return limit - target.costs.other_registers
 
 
-def _distance(loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]) -> int:
+def _distance(
+    loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]
+) -> int:
     """Return the prefetch distance of loads whose tiles stay in registers until they are stored.
 
     It is at least 1 and at most ``most``.
     """
-    ahead = sum(-(-layout_of(load.results[0]).register_count * bit_width(element_type(load.results[0].type)) // 32) for load in loads)
+    ahead = sum(
+        -(
+            -layout_of(load.results[0]).register_count
+            * bit_width(element_type(load.results[0].type))
+            // 32
+        )
+        for load in loads
+    )
     left = _register_budget(loop, target, options) - peak_words_in(loop.regions[0])
     return max(1, min(most, left // ahead))
 
 
-def _alternates(loop: For, loads: list[Ahead], matmul: Dot, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+def _alternates(
+    loop: For,
+    loads: list[Ahead],
+    matmul: Dot,
+    distance: int,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+) -> bool:
     """Return whether a loop is written as ping-pong between two halves of the warps.
 
     The target has to want it, and there must be registers for all fragments of an iteration. Loads
@@ -227,7 +316,9 @@ def _alternates(loop: For, loads: list[Ahead], matmul: Dot, distance: int, targe
     words += sum(map(words_of, _carried_tiles(loop)))
     for load in _by_pointers(loads):
         # a pointer for each access
-        width = load.attributes.get(WIDTH) or max(1, 8 * target.resources.max_access // bit_width(element_type(load.results[0].type)))
+        width = load.attributes.get(WIDTH) or max(
+            1, 8 * target.resources.max_access // bit_width(element_type(load.results[0].type))
+        )
         words += 2 * -(-layout_of(load.pointer).register_count // width)
     for position, operand in enumerate((matmul.a, matmul.b)):
         registers = plan_of(matmul, target).operand(position).register_count
@@ -241,7 +332,12 @@ def _by_pointers(loads: list[Ahead]) -> list[Load]:
 
 def _carried_tiles(loop: For) -> list[Value]:
     """Return the loop-carried tiles, except tiles of pointers."""
-    return [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
+    return [
+        argument
+        for argument in loop.regions[0].arguments
+        if isinstance(argument.type, TileType)
+        and not isinstance(argument.type.element, PointerType)
+    ]
 
 
 def _words_in_steps(loop: For, loads: list[Ahead], matmul: Dot, target: SimtTarget) -> int:
@@ -251,6 +347,11 @@ def _words_in_steps(loop: For, loads: list[Ahead], matmul: Dot, target: SimtTarg
     """
     words = sum(map(words_of, _carried_tiles(loop)))
     for position, operand in enumerate((matmul.a, matmul.b)):
-        type_, layout = fragment(plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target)
+        type_, layout = fragment(
+            plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target
+        )
         words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
-    return words + sum(2 * layout_of(load.pointer).register_count // int(load.attributes[WIDTH]) for load in _by_pointers(loads))
+    return words + sum(
+        2 * layout_of(load.pointer).register_count // int(load.attributes[WIDTH])
+        for load in _by_pointers(loads)
+    )

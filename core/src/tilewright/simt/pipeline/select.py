@@ -11,7 +11,14 @@ from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.analysis.axis import AxisInfo, axis_info
 from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.analysis.iteration_slices import slice_of
-from tilewright.simt.analysis.pipelined_loads import copied_elements, feeding_matmuls, group_layout, is_copyable, is_plain, wished_layout
+from tilewright.simt.analysis.pipelined_loads import (
+    copied_elements,
+    feeding_matmuls,
+    group_layout,
+    is_copyable,
+    is_plain,
+    wished_layout,
+)
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, streaming_loops
 from tilewright.simt.dialect.pipeline_attributes import BY, SHARED, WIDTH, Ahead, forget, selected
 from tilewright.simt.layouts.linear_layout import SharedLayout
@@ -42,24 +49,42 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
     _select_streams(function, target, axes)
 
 
-def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo] | None) -> None:
+def _select_streams(
+    function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo] | None
+) -> None:
     """Annotate the loads of loops without matmuls.
 
     Copies need barriers, which those loops may not have had, so a loop under divergent control flow
     is not pipelined.
     """
-    groups = [mechanism for mechanism in target.async_copy.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
+    groups = [
+        mechanism
+        for mechanism in target.async_copy.mechanisms
+        if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side
+    ]
     loops = list(streaming_loops(function)) if groups else []
     divergence = Divergence(function, target) if loops else None
     for loop in loops:
-        if divergence is None or any(divergence.cause(around) for around in (loop, *loop.ancestors())):
+        if divergence is None or any(
+            divergence.cause(around) for around in (loop, *loop.ancestors())
+        ):
             continue
         axes = axes or axis_info(function)
-        for load in [operation for operation in loop.body if isinstance(operation, Load) and is_copyable(operation)]:
+        for load in [
+            operation
+            for operation in loop.body
+            if isinstance(operation, Load) and is_copyable(operation)
+        ]:
             for mechanism in groups if slice_of(loop.body, (load,), target) is not None else ():
                 shared = group_layout(load, mechanism, target, axes)
                 if shared is not None:
-                    load.attributes.update({BY: mechanism.name, SHARED: shared, WIDTH: copied_elements(load, mechanism, axes)})
+                    load.attributes.update(
+                        {
+                            BY: mechanism.name,
+                            SHARED: shared,
+                            WIDTH: copied_elements(load, mechanism, axes),
+                        }
+                    )
                     break
 
 
@@ -76,18 +101,25 @@ def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) ->
         if shared is None or not isinstance(load, Load):
             forget(loop)
             return False
-        load.attributes[SHARED], load.attributes[WIDTH] = shared, copied_elements(load, mechanism, axes)
+        load.attributes[SHARED], load.attributes[WIDTH] = (
+            shared,
+            copied_elements(load, mechanism, axes),
+        )
     return True
 
 
-def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
+def _choose(
+    load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]
+) -> tuple[CopyMechanism, SharedLayout] | None:
     """Return the first mechanism that can copy a load, and the best shared layout it can fill.
 
     The best layout is the one that the matmuls which read the load prefer.
     """
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
-    mechanisms = [mechanism for mechanism in target.async_copy.mechanisms if not mechanism.lanes_side_by_side]
+    mechanisms = [
+        mechanism for mechanism in target.async_copy.mechanisms if not mechanism.lanes_side_by_side
+    ]
     for mechanism in mechanisms:
         shared = None
         if mechanism.completes == GROUPS and isinstance(load, Load) and is_copyable(load):
@@ -96,7 +128,11 @@ def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisI
             shared = wished_layout(load, mechanism, target)
         if shared is not None:
             return mechanism, shared
-    if isinstance(load, Load) and is_plain(load) and not any(mechanism.completes == GROUPS for mechanism in mechanisms):
+    if (
+        isinstance(load, Load)
+        and is_plain(load)
+        and not any(mechanism.completes == GROUPS for mechanism in mechanisms)
+    ):
         shared = wished_layout(load, THROUGH_REGISTERS, target)
         return (THROUGH_REGISTERS, shared) if shared is not None else None
     return None

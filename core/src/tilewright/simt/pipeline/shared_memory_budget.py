@@ -26,13 +26,18 @@ def slot_bytes(load: Ahead) -> int:
     return SlotType(type_.shape, type_.element, shared_layout(load)).tile_bytes
 
 
-def fitting_slots(loop: For, loads: list[Ahead], stages: int, barriers: int, target: SimtTarget) -> int:
+def fitting_slots(
+    loop: For, loads: list[Ahead], stages: int, barriers: int, target: SimtTarget
+) -> int:
     """Return how many slots fit in shared memory, at most ``stages``.
 
     Scratch space of the loop's operations and ``barriers`` bytes of mbarriers come off first.
     """
     taken = scratch_beside(loop, target) + barriers
-    return min(stages, max(0, target.resources.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
+    return min(
+        stages,
+        max(0, target.resources.shared_memory - taken) // sum(slot_bytes(load) for load in loads),
+    )
 
 
 def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] = ()) -> int:
@@ -41,7 +46,10 @@ def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] =
     Values in ``elsewhere`` are in shared memory already. Loop-invariant operands occupy shared
     memory for the whole loop, all at once.
     """
-    views = {*elsewhere, *(view.value for load in selected(loop) for view in views_of(load.results[0]))}
+    views = {
+        *elsewhere,
+        *(view.value for load in selected(loop) for view in views_of(load.results[0])),
+    }
     scratch = staged = 0
     for operation in loop.regions[0]:
         if isinstance(operation, Multiplication):

@@ -73,7 +73,10 @@ def is_separable(loop: For) -> bool:
             one = carried[value]
             if isinstance(one.operation, While):
                 return False
-            work += [*one.incoming(), *one.operation.operands[: 3 if isinstance(one.operation, For) else 1]]
+            work += [
+                *one.incoming(),
+                *one.operation.operands[: 3 if isinstance(one.operation, For) else 1],
+            ]
         elif isinstance(owner, Operation):
             if not owner.spec.pure or owner.regions:
                 return False
@@ -86,7 +89,11 @@ def is_separable(loop: For) -> bool:
 
 def _has_effect(operation: Operation) -> bool:
     """Return whether an operation has effects that only the consumer may have."""
-    return not isinstance(operation, CARRIERS) and not operation.spec.terminator and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
+    return (
+        not isinstance(operation, CARRIERS)
+        and not operation.spec.terminator
+        and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
+    )
 
 
 def _decides(operation: Operation) -> bool:
@@ -110,7 +117,10 @@ def expand_parts(loop: For, target: SimtTarget) -> None:
     loads, math = _Loads(copy, target), _Math(loop, target)
     buffers = [math.buffer(before, load) for load in math.loads]
     kept = kept_sums(loop, target)
-    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH] * math.givers() if kept is None else 1)
+    full, empty = (
+        math.barriers(before, 1),
+        math.barriers(before, warps[MATH] * math.givers() if kept is None else 1),
+    )
     ended = None if kept is None else math.barriers(before, 1, 1)
     first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
     made = loads.made_descriptors()
@@ -125,13 +135,25 @@ def expand_parts(loop: For, target: SimtTarget) -> None:
     if made:
         loads.drain(Builder.at(terminator(bodies[LOAD])), full, *last)
     if kept is None or ended is None:
-        thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
+        thread_values(
+            bodies[MATH],
+            [loop],
+            first,
+            lambda place, values: math.run(values, buffers, full, empty),
+        )
     else:
         # with the parity of the mbarrier at which a loop's matmuls arrive
-        thread_values(bodies[MATH], [loop], [*first, first[1]], lambda place, values: math.run_kept(values, buffers, full, empty, ended, kept))
+        thread_values(
+            bodies[MATH],
+            [loop],
+            [*first, first[1]],
+            lambda place, values: math.run_kept(values, buffers, full, empty, ended, kept),
+        )
 
 
-def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[str, Region], dict[str, int]]:
+def divide(
+    loops: Sequence[For], target: SimtTarget
+) -> tuple[list[For], dict[str, Region], dict[str, int]]:
     """Split a function into a producer and a consumer partition for some of its loops.
 
     Returns the copies of the loops in the producer, and the partitions' bodies and warps.
@@ -140,7 +162,10 @@ def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[st
     for number, loop in enumerate(loops):
         loop.attributes[_MARK] = number
     bodies = _divide(function)
-    copies = sorted((one for one in bodies[LOAD].walk() if isinstance(one, For) and _MARK in one.attributes), key=lambda one: one.attributes[_MARK])
+    copies = sorted(
+        (one for one in bodies[LOAD].walk() if isinstance(one, For) and _MARK in one.attributes),
+        key=lambda one: one.attributes[_MARK],
+    )
     for operation in (*loops, *copies):
         del operation.attributes[_MARK]
     last = function.body.terminator
@@ -153,10 +178,20 @@ def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[st
     for name, count in warps.items():
         bodies[name].append(_end())
         parts.append(
-            Operation(SIMT_TABLE["simt.part"], (), (), {"name": name, "warps": count, "registers": registers.get(name, 0)}, (), [bodies[name]], loop.location)
+            Operation(
+                SIMT_TABLE["simt.part"],
+                (),
+                (),
+                {"name": name, "warps": count, "registers": registers.get(name, 0)},
+                (),
+                [bodies[name]],
+                loop.location,
+            )
         )
     parts.append(_end())
-    function.body.insert_before(Operation(SIMT_TABLE["simt.partition"], (), (), {}, (), [parts], loop.location), last)
+    function.body.insert_before(
+        Operation(SIMT_TABLE["simt.partition"], (), (), {}, (), [parts], loop.location), last
+    )
     return copies, bodies, warps
 
 
@@ -200,7 +235,9 @@ def _forget(operation: Operation) -> None:
     for result in operation.results:
         for user in list(result.uses):
             if user.spec.terminator or isinstance(user, CARRIERS):
-                raise AssertionError(f"{operation.name} at {operation.location} decides what {user.name} does")
+                raise AssertionError(
+                    f"{operation.name} at {operation.location} decides what {user.name} does"
+                )
             _forget(user)
     if operation.parent is not None:
         operation.erase()
@@ -209,12 +246,16 @@ def _forget(operation: Operation) -> None:
 class _Loads(BlockRing):
     """The producer's loop."""
 
-    def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
+    def run(
+        self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value
+    ) -> list[Value]:
         slot, phase = (self.carry(value) for value in values)
         place = Builder.at(self.loads[-1])
         passed = place.xor(phase, place.constant(value=True, result=I1))
         self.create(place, "simt.await", [empty], [slot], [passed], alone=True)
-        self.start_blocks(place, [self.slot(place, buffer, slot) for buffer in buffers], full, slot, {})
+        self.start_blocks(
+            place, [self.slot(place, buffer, slot) for buffer in buffers], full, slot, {}
+        )
         _, following = self.neighbours(place, slot)
         self.yield_more([following, self.next_phase(place, following, phase)])
         return self.results_of([slot, phase])
@@ -223,7 +264,9 @@ class _Loads(BlockRing):
 class _Math(BlockRing):
     """The consumer's loop."""
 
-    def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
+    def run(
+        self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value
+    ) -> list[Value]:
         slot, phase = (self.carry(value) for value in values)
         top = Builder(self.body, self.body.first, self.loop.location)
         self.create(top, "simt.await", [full], [slot], [phase])
@@ -239,15 +282,44 @@ class _Math(BlockRing):
         before = Builder.at(self.loop)
         earlier, token = self.overlap(found, before)
         running = self.carry(before.constant(value=False, result=I1))
-        self.create(self.after_wait(earlier), "simt.arrive", [empty], [previous], [running], at_all=self.givers() > 1)
-        self.yield_more([following, self.next_phase(after, following, phase), token, after.constant(value=True, result=I1)])
+        self.create(
+            self.after_wait(earlier),
+            "simt.arrive",
+            [empty],
+            [previous],
+            [running],
+            at_all=self.givers() > 1,
+        )
+        self.yield_more(
+            [
+                following,
+                self.next_phase(after, following, phase),
+                token,
+                after.constant(value=True, result=I1),
+            ]
+        )
         ended = self.settle(found, [earlier])
         last, ran = self.results_of([slot, running])
-        self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran], at_all=self.givers() > 1)
+        self.create(
+            ended,
+            "simt.arrive",
+            [empty],
+            [self.neighbours(ended, last)[0]],
+            [ran],
+            at_all=self.givers() > 1,
+        )
         self._release(ended, buffers)
         return self.results_of([slot, phase])
 
-    def run_kept(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value, ended: Value, kept: Accumulation) -> list[Value]:
+    def run_kept(
+        self,
+        values: tuple[Value, ...],
+        buffers: list[Value],
+        full: Value,
+        empty: Value,
+        ended: Value,
+        kept: Accumulation,
+    ) -> list[Value]:
         """Write the loop of a matmul with its accumulator in tensor memory.
 
         One warp alone runs the loop.
@@ -259,7 +331,13 @@ class _Math(BlockRing):
         _, following = self.neighbours(top, slot)
         self.read([self.slot(top, buffer, slot) for buffer in buffers])
         sums, after = self.keep(kept, empty, slot), Builder.at(self.last)
-        self.yield_more([following, self.next_phase(after, following, phase), after.constant(value=True, result=I1)])
+        self.yield_more(
+            [
+                following,
+                self.next_phase(after, following, phase),
+                after.constant(value=True, result=I1),
+            ]
+        )
         behind = self.settle_kept(sums, empty, slot, phase, ended, parity)
         self._release(behind, buffers)
         # a loop that did not run has completed no phase

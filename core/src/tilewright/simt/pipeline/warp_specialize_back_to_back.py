@@ -48,7 +48,10 @@ def rings_of(loop: For) -> tuple[object, ...]:
     It has the types, layouts and mechanisms of their loads, and whether all CTAs of a cluster need
     them.
     """
-    return tuple((load.results[0].type, shared_layout(load), load.attributes[BY], WHOLE in load.attributes) for load in selected(loop))
+    return tuple(
+        (load.results[0].type, shared_layout(load), load.attributes[BY], WHOLE in load.attributes)
+        for load in selected(loop)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +81,31 @@ def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
         math = {loops[number]: _ConsumerLoop(loops[number], target) for number in numbers}
         one = math[loops[numbers[0]]]
         rings = [
-            _LoadRing(one.buffer(before, load), one.barriers(before, 1), one.barriers(before, warps[MATH] * one.givers(load)), one.is_shared(load))
+            _LoadRing(
+                one.buffer(before, load),
+                one.barriers(before, 1),
+                one.barriers(before, warps[MATH] * one.givers(load)),
+                one.is_shared(load),
+            )
             for load in one.loads
         ]
-        thread_values(bodies[MATH], list(math), first, lambda place, values, math=math, rings=rings: math[place].run(values, rings))  # type: ignore[misc]
+        thread_values(
+            bodies[MATH],
+            list(math),
+            first,
+            lambda place, values, math=math, rings=rings: math[place].run(values, rings),  # type: ignore[misc]
+        )
         for reader, loader in zip(math.values(), loads.values(), strict=True):
             loader.late = reader.late
         _start_loads(bodies[LOAD], loads, first, rings)
 
 
-def _start_loads(body: Region, loads: Mapping[For, _ProducerLoop], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
+def _start_loads(
+    body: Region,
+    loads: Mapping[For, _ProducerLoop],
+    first: Sequence[Value],
+    rings: Sequence[_LoadRing],
+) -> None:
     """Write the producer's loops that share multi-buffered memory.
 
     All copies that they started have arrived before a descriptor is made anew, and at the end.
@@ -125,11 +143,22 @@ class _ProducerLoop(BlockRing):
             place = Builder.at(load)
             passed = place.xor(phase, place.constant(value=True, result=I1))
             waiting = self.create(place, "simt.await", [ring.empty], [slot], [passed], alone=True)
-            announced = self.create(place, "simt.expect", [ring.full], [slot], bytes=block_bytes(load), ordered=True)
+            announced = self.create(
+                place, "simt.expect", [ring.full], [slot], bytes=block_bytes(load), ordered=True
+            )
             descriptor, *offsets = load.operands
             where = self.slot(place, ring.buffer, slot)
             how = {"by": load.attributes[BY], "ordered": True, "to_all": ring.shared}
-            started = self.create(place, "simt.block_load_start", [where], [descriptor], offsets, [ring.full], [slot], **how)
+            started = self.create(
+                place,
+                "simt.block_load_start",
+                [where],
+                [descriptor],
+                offsets,
+                [ring.full],
+                [slot],
+                **how,
+            )
             if number in self.late:
                 late |= {waiting, announced, started}
         end = Builder.at(self.last)
@@ -181,7 +210,14 @@ class _ConsumerLoop(BlockRing):
         return results[count - 2 :]
 
     def _give_back(
-        self, place: Value, slot: Value, ring: _LoadRing, made: Operation, waiting: Operation, late: set[Operation], after: dict[Operation, list[Operation]]
+        self,
+        place: Value,
+        slot: Value,
+        ring: _LoadRing,
+        made: Operation,
+        waiting: Operation,
+        late: set[Operation],
+        after: dict[Operation, list[Operation]],
     ) -> None:
         """Arrive at a slot's ``empty`` mbarrier after its last readers.
 

@@ -25,7 +25,14 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir.types import PointerType, Type, byte_size
-from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, combine, log2, span
+from tilewright.simt.layouts.linear_layout import (
+    Basis,
+    LinearLayout,
+    SharedLayout,
+    combine,
+    log2,
+    span,
+)
 from tilewright.simt.layouts.swizzle import shared_between, transactions
 from tilewright.simt.target.cost_model import CostModel
 from tilewright.simt.target.simt_target import SimtTarget
@@ -66,7 +73,11 @@ class WarpMove:
     def shuffles(self) -> bool:
         """Return whether any element changes lanes."""
         identity = tuple(1 << bit for bit in range(len(self.source_of_lane)))
-        return self.source_of_lane != identity or any(self.source_of_variable) or any(self.source_of_warp)
+        return (
+            self.source_of_lane != identity
+            or any(self.source_of_variable)
+            or any(self.source_of_warp)
+        )
 
     @property
     def selects(self) -> int:
@@ -127,13 +138,20 @@ def _packed_bits(move: WarpMove, variables: tuple[int, ...]) -> tuple[PackedBit,
     of the others and for all rotations.
     """
     registers = [combine(move.variables, variable) for variable in variables]
-    rotations = [*move.lanes_before, *move.warps_before, *(combine(move.variables, image) for image in move.lanes_after)]
+    rotations = [
+        *move.lanes_before,
+        *move.warps_before,
+        *(combine(move.variables, image) for image in move.lanes_after),
+    ]
     width = max([*registers, *rotations, *move.variables]).bit_length()
     found = []
     for place, variable in enumerate(variables):
         others = [*registers[:place], *registers[place + 1 :], *rotations]
         candidates = (PackedBit(variable, registers[place], mask) for mask in range(1, 1 << width))
-        one = next((bit for bit in candidates if bit.of(bit.register) and not any(map(bit.of, others))), None)
+        one = next(
+            (bit for bit in candidates if bit.of(bit.register) and not any(map(bit.of, others))),
+            None,
+        )
         if one is None:
             return ()
         found.append(one)
@@ -159,7 +177,9 @@ class SharedMove:
 Conversion = WarpMove | SharedMove
 
 
-def plan_conversion(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> Conversion:
+def plan_conversion(
+    a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget
+) -> Conversion:
     """Return the cheapest conversion of a tile of ``element`` from layout ``a`` to layout ``b``."""
     return _planned(a, b, element, target)[0]
 
@@ -172,9 +192,19 @@ def conversion_cost(a: LinearLayout, b: LinearLayout, element: Type, target: Sim
     return _planned(a, b, element, target)[1]
 
 
-def _planned(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> tuple[Conversion, int]:
+def _planned(
+    a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget
+) -> tuple[Conversion, int]:
     sizes, costs = target.resources, target.costs
-    return _plan(a, b, stored_size(element), min(costs.scratch, sizes.shared_memory), sizes.max_access, sizes.banks, costs)
+    return _plan(
+        a,
+        b,
+        stored_size(element),
+        min(costs.scratch, sizes.shared_memory),
+        sizes.max_access,
+        sizes.banks,
+        costs,
+    )
 
 
 def scratch_bytes(plan: Conversion, element: Type) -> int:
@@ -183,20 +213,36 @@ def scratch_bytes(plan: Conversion, element: Type) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int, costs: CostModel) -> tuple[Conversion, int]:
+def _plan(
+    a: LinearLayout,
+    b: LinearLayout,
+    size: int,
+    scratch: int,
+    max_access: int,
+    banks: int,
+    costs: CostModel,
+) -> tuple[Conversion, int]:
     move = within_warp(a, b)
     move_cost = None
     if move is not None:
-        move_cost = move.shuffle_count(size) + -(-move.select_count(size) // costs.selects_per_shuffle)
+        move_cost = move.shuffle_count(size) + -(
+            -move.select_count(size) // costs.selects_per_shuffle
+        )
         if move_cost <= 2 * costs.barrier:
             return move, move_cost
     shared = through_shared(a, b, size, scratch, max_access, banks)
     turns = sum(sum(transactions(side, shared.shared, size, max_access, banks)) for side in (a, b))
     cost = turns + (2 << shared.round_bits) * costs.barrier
-    return (move, move_cost) if move is not None and move_cost is not None and move_cost <= cost else (shared, cost)
+    return (
+        (move, move_cost)
+        if move is not None and move_cost is not None and move_cost <= cost
+        else (shared, cost)
+    )
 
 
-def through_shared(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int) -> SharedMove:
+def through_shared(
+    a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int
+) -> SharedMove:
     """Plan a conversion through at most ``scratch`` bytes of shared memory at a time."""
     dimension = log2(math.prod(a.shape))
     round_bits = max(0, dimension + log2(size) - (scratch.bit_length() - 1))
@@ -223,7 +269,10 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
         return None if found is None else (found & ((1 << width) - 1), found >> width)
 
     of_registers = [source(image, 0, 0) for image in b.registers]
-    of_lanes = [source(image, here, 1 << bit) for bit, (image, here) in enumerate(zip(b.lanes, a.lanes, strict=True))]
+    of_lanes = [
+        source(image, here, 1 << bit)
+        for bit, (image, here) in enumerate(zip(b.lanes, a.lanes, strict=True))
+    ]
     of_warps: list[tuple[int, int] | None] = []
     for image, here in zip(b.warps, a.warps, strict=True):
         found = warp.solve(image ^ here)
@@ -277,17 +326,25 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
     )
 
 
-def _choose_variable(register: int, lane: int, variables: list[tuple[int, int]], reached: Basis, rotations: list[int]) -> int | None:
+def _choose_variable(
+    register: int, lane: int, variables: list[tuple[int, int]], reached: Basis, rotations: list[int]
+) -> int | None:
     """Return a combination of variables (a column of Y) for a lane bit sourced at (register, lane).
 
     It sends the lane bit to lanes not reached yet, or reached with the same rotation. None if there
     is no such combination.
     """
-    numbers: list[int] = [0, *(1 << bit for bit in range(len(variables))), *range(1 << min(len(variables), 10))]
+    numbers: list[int] = [
+        0,
+        *(1 << bit for bit in range(len(variables))),
+        *range(1 << min(len(variables), 10)),
+    ]
     for number in numbers:
         to = lane ^ combine([there for _, there in variables], number)
         used = reached.solve(to)
-        if used is None or combine(rotations, used) == register ^ combine([here for here, _ in variables], number):
+        if used is None or combine(rotations, used) == register ^ combine(
+            [here for here, _ in variables], number
+        ):
             return number
     return None
 

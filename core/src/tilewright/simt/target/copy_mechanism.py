@@ -18,7 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, DescriptorStore
+from tilewright.ir.ops.memory import (
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+)
 from tilewright.ir.types import Type
 from tilewright.simt.layouts.linear_layout import SharedLayout
 
@@ -27,7 +33,9 @@ BLOCK_STORES: Final = (DescriptorStore, DescriptorReduce)
 #: Gathers and scatters of rows of a descriptor's tensor.
 ROW_COPIES: Final = (DescriptorGather, DescriptorScatter)
 #: Operations that access a descriptor's tensor.
-BlockAccess = DescriptorLoad | DescriptorStore | DescriptorReduce | DescriptorGather | DescriptorScatter
+BlockAccess = (
+    DescriptorLoad | DescriptorStore | DescriptorReduce | DescriptorGather | DescriptorScatter
+)
 
 GROUPS: Final = "groups"
 BARRIER: Final = "barrier"

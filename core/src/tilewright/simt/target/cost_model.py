@@ -66,7 +66,11 @@ class CostModel:
 
 def operation_cost(operation: Operation, costs: CostModel) -> float:
     """Slots for each register of the result of an elementwise or shape operation."""
-    cost = 0.0 if Trait.SHAPE in operation.spec.traits or isinstance(operation, _FREE) else costs.operations.get(operation.name, 1.0)
+    cost = (
+        0.0
+        if Trait.SHAPE in operation.spec.traits or isinstance(operation, _FREE)
+        else costs.operations.get(operation.name, 1.0)
+    )
     if not cost:
         return cost
     element = element_type(operation.results[0].type)
@@ -77,7 +81,9 @@ def operation_cost(operation: Operation, costs: CostModel) -> float:
     return cost * 2 if isinstance(element, PointerType) or bit_width(element) == 64 else cost
 
 
-def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: CostModel) -> float:
+def conversion_cost(
+    source: LinearLayout, target: LinearLayout, bits: int, costs: CostModel
+) -> float:
     """Slots to convert a tile of ``bits`` wide elements from one layout to another.
 
     Selects if each thread holds its elements already, shuffles if its warp does, else a round trip
@@ -87,26 +93,44 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs
         return 0.0
     words = max(bits / 32, 0.25)
     registers = Basis(source.registers)
-    threads = [a ^ b for a, b in zip((*source.lanes, *source.warps), (*target.lanes, *target.warps), strict=True)]
+    threads = [
+        a ^ b
+        for a, b in zip((*source.lanes, *source.warps), (*target.lanes, *target.warps), strict=True)
+    ]
     if all(registers.solve(image) is not None for image in (*threads, *target.registers)):
-        return costs.selected_word * words * target.register_count * sum(1 for image in threads if image)  # which register depends on the thread: selects
-    through_memory = costs.trip + costs.stored_word * words * (source.register_count + target.register_count)
+        return (
+            costs.selected_word
+            * words
+            * target.register_count
+            * sum(1 for image in threads if image)
+        )  # which register depends on the thread: selects
+    through_memory = costs.trip + costs.stored_word * words * (
+        source.register_count + target.register_count
+    )
     warp = Basis((*source.registers, *source.lanes))
     warps = [a ^ b for a, b in zip(source.warps, target.warps, strict=True)]
     if all(warp.solve(image) is not None for image in (*warps, *target.lanes, *target.registers)):
-        return min(through_memory, costs.shuffle + costs.shuffled_word * words * target.register_count)
+        return min(
+            through_memory, costs.shuffle + costs.shuffled_word * words * target.register_count
+        )
     return through_memory
 
 
 def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: CostModel) -> float:
     """Slots to read a tile of ``bits`` wide elements from shared memory along an axis."""
     registers, shift, width = Basis(layout.registers), axis_shifts(layout.shape)[axis], 1
-    while width * bits < 32 and width < layout.shape[axis] and registers.solve(width << shift) is not None:
+    while (
+        width * bits < 32
+        and width < layout.shape[axis]
+        and registers.solve(width << shift) is not None
+    ):
         width *= 2
     return costs.stored_word * max(1.0, bits / 32) * layout.register_count / width
 
 
-def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: CostModel) -> float:
+def reduction_cost(
+    layout: LinearLayout, axis: int, words: float, combine: float, costs: CostModel
+) -> float:
     """Slots to reduce a tile along an axis: in registers, among lanes, and among warps.
 
     Lanes are combined by shuffles, warps through shared memory.
@@ -115,13 +139,17 @@ def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float
     results = layout.without_axis(axis).register_count
     lanes = sum(1 for image in layout.lanes if image & mask)
     warps = sum(1 for image in layout.warps if image & mask)
-    cost = combine * layout.register_count + lanes * results * (costs.shuffled_word * words + combine)
+    cost = combine * layout.register_count + lanes * results * (
+        costs.shuffled_word * words + combine
+    )
     if warps:
         cost += costs.trip + 2 * costs.stored_word * words * results
     return cost
 
 
-def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int) -> int:
+def access_width(
+    layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int
+) -> int:
     """Return the maximum number of consecutive registers that one access may move.
 
     Elements have ``size`` bytes, are at the pointers, under the mask; an access has at most
@@ -136,12 +164,21 @@ def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None,
     else:
         return 1
     width = layout.vector_width(axis, max(1, limit // size))
-    while width > 1 and not (fits(axis, width, pointer, mask, size) and _begins_aligned(layout, shift, width)):
+    while width > 1 and not (
+        fits(axis, width, pointer, mask, size) and _begins_aligned(layout, shift, width)
+    ):
         width //= 2
     return width
 
 
-def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, widths: tuple[int, ...]) -> int:
+def copy_width(
+    layout: LinearLayout,
+    shared: SharedLayout,
+    pointer: AxisInfo,
+    mask: AxisInfo | None,
+    size: int,
+    widths: tuple[int, ...],
+) -> int:
     """Return the number of elements that one asynchronous copy moves, or 0 if no copy is possible.
 
     The elements are consecutive in registers, in global and in shared memory, under one mask, and
@@ -154,7 +191,9 @@ def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, ma
     threads = shared.through((*layout.lanes, *layout.warps))
     while width > 1:
         bits = width.bit_length() - 1
-        if images[:bits] == tuple(1 << bit for bit in range(bits)) and not any(image & (width - 1) for image in (*images[bits:], *threads)):
+        if images[:bits] == tuple(1 << bit for bit in range(bits)) and not any(
+            image & (width - 1) for image in (*images[bits:], *threads)
+        ):
             break
         width //= 2
     while width and width * size not in widths:
@@ -173,7 +212,9 @@ def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: 
 
     Groups are along an axis; the elements of a group must also be under one mask.
     """
-    if pointer.contiguity[axis] % width or pointer.divisibility_at(axis, width, size) % (width * size):
+    if pointer.contiguity[axis] % width or pointer.divisibility_at(axis, width, size) % (
+        width * size
+    ):
         return False
     return mask is None or mask.constancy[axis] % width == 0
 
@@ -202,16 +243,28 @@ class WarpAccess:
     partial: bool
 
 
-def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: CostModel) -> WarpAccess:
+def warp_access(
+    layout: LinearLayout,
+    pointer: AxisInfo,
+    mask: AxisInfo | None,
+    size: int,
+    limit: int,
+    costs: CostModel,
+) -> WarpAccess:
     """Return the memory transactions of an access by pointers in a layout.
 
     The arguments are those of :func:`access_width`.
     """
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
-    axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
+    axis = max(
+        range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i)
+    )
     run = _run(width, pointer.contiguity[axis], shifts[axis], layout.lanes)
-    whole = _run(width, pointer.contiguity[axis], shifts[axis], (*layout.lanes, *layout.registers)) * size
+    whole = (
+        _run(width, pointer.contiguity[axis], shifts[axis], (*layout.lanes, *layout.registers))
+        * size
+    )
     basis = Basis(layout.registers)
     lanes = sum(1 for image in layout.lanes if basis.add(image))
     asked = (width * size) << lanes
@@ -219,7 +272,9 @@ def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
     pieces = asked // piece
     sectors = pieces * -(-piece // costs.sector)
     moved = min(float(sectors), asked / min(whole, costs.sector))
-    return WarpAccess(width, asked, sectors, moved, pieces * -(-piece // costs.line), piece < costs.sector)
+    return WarpAccess(
+        width, asked, sectors, moved, pieces * -(-piece // costs.line), piece < costs.sector
+    )
 
 
 def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
@@ -233,12 +288,25 @@ def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
     return run
 
 
-def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: CostModel, *, store: bool) -> float:
+def access_cost(
+    layout: LinearLayout,
+    pointer: AxisInfo,
+    mask: AxisInfo | None,
+    size: int,
+    limit: int,
+    costs: CostModel,
+    *,
+    store: bool,
+) -> float:
     """Slots to access memory by pointers: instructions, sectors and, for stores, lines."""
     found = warp_access(layout, pointer, mask, size, limit, costs)
     # A partly written sector is read first. If several loads each read a part of a sector, the
     # later ones hit the cache: the estimate lies a quarter of the way to the average.
-    sectors = found.sectors * (2.0 if found.partial else 1.0) if store else (3 * found.sectors + found.moved) / 4
+    sectors = (
+        found.sectors * (2.0 if found.partial else 1.0)
+        if store
+        else (3 * found.sectors + found.moved) / 4
+    )
     turns = costs.line_turn * found.lines if store else 0.0
     return layout.register_count // found.width * (costs.access + sectors + turns)
 

@@ -56,32 +56,63 @@ def _check(operation: Extern, libraries: Libraries) -> None:
     symbol, place = operation.symbol, f"extern at {operation.location}"
     if symbol not in libraries:
         given = str(libraries)
-        has = f"none of the libraries of extern_libs ({given}) has {symbol!r}" if given else f"no library is given that has {symbol!r}"
-        raise LoweringError(f"{place}: {has}; launch with extern_libs={{name: path of a bitcode file that has it}}, or write it in the language")
+        has = (
+            f"none of the libraries of extern_libs ({given}) has {symbol!r}"
+            if given
+            else f"no library is given that has {symbol!r}"
+        )
+        raise LoweringError(
+            f"{place}: {has}; launch with extern_libs={{name: path of a bitcode file that has it}}, or write it in the language"
+        )
     if len(operation.results) != 1:
-        raise LoweringError(f"{place}: {symbol!r} must give one result, not {len(operation.results)}")
+        raise LoweringError(
+            f"{place}: {symbol!r} must give one result, not {len(operation.results)}"
+        )
     result, parameters = libraries.signature(symbol)
     operands = [register_type(element_type(operand.type)) for operand in operation.inputs]
     own = register_type(element_type(operation.results[0].type))
-    fits = len(operands) == len(parameters) and all(map(_converts, operands, parameters)) and (result == "void" or _converts(result, own))
+    fits = (
+        len(operands) == len(parameters)
+        and all(map(_converts, operands, parameters))
+        and (result == "void" or _converts(result, own))
+    )
     if not fits:
-        raise LoweringError(f"{place}: it calls {symbol!r} as {own} ({', '.join(operands)}), and the library's is {result} ({', '.join(parameters)})")
+        raise LoweringError(
+            f"{place}: it calls {symbol!r} as {own} ({', '.join(operands)}), and the library's is {result} ({', '.join(parameters)})"
+        )
 
 
 def _converts(source: str, target: str) -> bool:
     return source == target or (source, target) in _CONVERSIONS
 
 
-def call_extern(w: FunctionWriter, libraries: Libraries, symbol: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:
+def call_extern(
+    w: FunctionWriter,
+    libraries: Libraries,
+    symbol: str,
+    result: Type,
+    operands: Sequence[tuple[Type, str]],
+) -> str:
     """Call a function of the libraries on (element type, name) operands.
 
     A function that returns nothing yields zero.
     """
     found, parameters = libraries.signature(symbol)
-    arguments = [(type_, _converted(w, name, register_type(own), type_)) for (own, name), type_ in zip(operands, parameters, strict=True)]
+    arguments = [
+        (type_, _converted(w, name, register_type(own), type_))
+        for (own, name), type_ in zip(operands, parameters, strict=True)
+    ]
     value, own = w.call(symbol, found, arguments), register_type(result)
-    return _converted(w, value, found, own) if value else {"ptr": "null", "half": "0.0", "float": "0.0", "double": "0.0"}.get(own, "0")
+    return (
+        _converted(w, value, found, own)
+        if value
+        else {"ptr": "null", "half": "0.0", "float": "0.0", "double": "0.0"}.get(own, "0")
+    )
 
 
 def _converted(w: FunctionWriter, name: str, source: str, target: str) -> str:
-    return name if source == target else w.emit(f"{_CONVERSIONS[source, target]} {source} {name} to {target}")
+    return (
+        name
+        if source == target
+        else w.emit(f"{_CONVERSIONS[source, target]} {source} {name} to {target}")
+    )

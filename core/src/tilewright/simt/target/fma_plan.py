@@ -26,8 +26,12 @@ FMA: Final = "multiply and add"
 
 def fma_plan(target: SimtTarget, matmul: Matmul) -> MatmulPlan:
     """Return the plan of a matmul in IEEE arithmetic, regardless of its precision attribute."""
-    block = fma_block(result_layout(matmul.shape, log2(target.resources.warp_size), log2(matmul.warps)), matmul)
-    return MatmulPlan(FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True)
+    block = fma_block(
+        result_layout(matmul.shape, log2(target.resources.warp_size), log2(matmul.warps)), matmul
+    )
+    return MatmulPlan(
+        FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True
+    )
 
 
 def fma_block(c: LinearLayout, matmul: Matmul) -> FmaBlock:
@@ -69,7 +73,9 @@ def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> Lin
         return (*(1 << bit for bit in bits), *(0,) * (count - len(bits)))
 
     lanes, warps = order[:lane_bits], order[lane_bits:]
-    return LinearLayout(shape, images(registers, len(registers)), images(lanes, lane_bits), images(warps, warp_bits))
+    return LinearLayout(
+        shape, images(registers, len(registers)), images(lanes, lane_bits), images(warps, warp_bits)
+    )
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,14 @@ class FmaBlock:
         """
         m, n, k = self.c.shape[-2], self.c.shape[-1], 1 << self.k_bits
         shape = (*self.c.shape[:-2], m, k) if operand == 0 else (*self.c.shape[:-2], k, n)
-        own = [image for image in (self._image(image, operand) for image in self.c.registers) if image]
+        own = [
+            image for image in (self._image(image, operand) for image in self.c.registers) if image
+        ]
         along_k = [1 << (bit if operand == 0 else bit + log2(n)) for bit in range(self.k_bits)]
-        lanes, warps = (tuple([self._image(image, operand) for image in images]) for images in (self.c.lanes, self.c.warps))
+        lanes, warps = (
+            tuple([self._image(image, operand) for image in images])
+            for images in (self.c.lanes, self.c.warps)
+        )
         return LinearLayout(shape, (*own, *along_k), lanes, warps)
 
     def registers(self, operand: int) -> list[int]:

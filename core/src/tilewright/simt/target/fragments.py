@@ -13,15 +13,26 @@ from tilewright.simt.target.matmul_plan import MatmulPlan
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def fragment(plan: MatmulPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
+def fragment(
+    plan: MatmulPlan, position: int, element: Type, num_warps: int, target: SimtTarget
+) -> tuple[TileType, LinearLayout]:
     """Return the type and the layout of a ``simt.fragment`` of an operand."""
     layout, axis = plan.operand(position), k_axis(plan, position)
     word, count = target.matrix.fragment_word(element)
-    registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.resources.warp_size, num_warps
+    registers, lanes, warps = (
+        len(step_registers(layout, axis, 0, plan.k_step)) // count,
+        target.resources.warp_size,
+        num_warps,
+    )
     shape = (registers * lanes * warps,)
     bits = [1 << bit for bit in range(log2(shape[0]))]
     threads = log2(lanes), log2(lanes * warps)
-    return TileType(shape, word), LinearLayout(shape, tuple(bits[threads[1] :]), tuple(bits[: threads[0]]), tuple(bits[threads[0] : threads[1]]))
+    return TileType(shape, word), LinearLayout(
+        shape,
+        tuple(bits[threads[1] :]),
+        tuple(bits[: threads[0]]),
+        tuple(bits[threads[0] : threads[1]]),
+    )
 
 
 def k_axis(plan: MatmulPlan, position: int) -> int:
@@ -37,4 +48,8 @@ def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Se
     """
     if not step:
         return range(layout.register_count)
-    return [register for register, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -step == first]
+    return [
+        register
+        for register, element in enumerate(layout.register_elements())
+        if coordinates(element, layout.shape)[axis] & -step == first
+    ]

@@ -24,7 +24,11 @@ def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_th
     allowed = [1 << bit for bit in range(most.bit_length())]
     warps = options.get("num_warps", 4)
     if type(warps) is int and warps > most and warps.bit_count() == 1:
-        raise OutOfResources(warp_size * warps, max_threads, f"threads of kernel {name} ({configuration_text(options)})")
+        raise OutOfResources(
+            warp_size * warps,
+            max_threads,
+            f"threads of kernel {name} ({configuration_text(options)})",
+        )
     if isinstance(warps, bool) or not isinstance(warps, int) or warps not in allowed:
         raise LoweringError(f"kernel {name}: num_warps must be {_listed(allowed)}, not {warps!r}")
     blocks = options.get("num_ctas", 1)
@@ -52,4 +56,6 @@ def refuse_externs(module: Module) -> None:
     for operation in module.walk():
         if isinstance(operation, Extern):
             symbol = operation.symbol
-            raise LoweringError(f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language")
+            raise LoweringError(
+                f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language"
+            )

@@ -208,7 +208,9 @@ def matmul_of(operation: linear.Dot | Multiplication | Step) -> Matmul:
     rounding = operation.precision, operation.max_imprecise, warps_of(operation)
     if isinstance(operation, Step):
         assert isinstance(operation.c, FloatType | IntType)
-        return Matmul(operation.shape, operation.k, operation.a, operation.b, operation.c, *rounding)
+        return Matmul(
+            operation.shape, operation.k, operation.a, operation.b, operation.c, *rounding
+        )
     assert isinstance(operation, linear.Dot | TileMatmul | DotInto)
     sums = operation.accumulator if isinstance(operation, DotInto) else operation.c
     a, b, c = operation.a.type, operation.b.type, sums.type

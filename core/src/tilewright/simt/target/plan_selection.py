@@ -13,7 +13,9 @@ from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan, matmul_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: The plans of matmuls that were looked up, for each target.
-_KNOWN: Final[WeakKeyDictionary[SimtTarget, dict[Matmul, Sequence[MatmulPlan]]]] = WeakKeyDictionary()
+_KNOWN: Final[WeakKeyDictionary[SimtTarget, dict[Matmul, Sequence[MatmulPlan]]]] = (
+    WeakKeyDictionary()
+)
 
 
 def plans(matmul: Matmul, target: SimtTarget) -> Sequence[MatmulPlan]:

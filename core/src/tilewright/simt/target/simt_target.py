@@ -99,7 +99,9 @@ class Resources:
 
     def resident_memory(self, programs: int) -> int:
         """Return the bytes of shared memory of a program if ``programs`` of them share an SM."""
-        return (self.shared_memory + self.reserved_shared_memory) // programs - self.reserved_shared_memory
+        return (
+            self.shared_memory + self.reserved_shared_memory
+        ) // programs - self.reserved_shared_memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +184,14 @@ class SimtTarget(ABC):
         return None
 
     @abstractmethod
-    def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
+    def begin(
+        self,
+        module: ModuleWriter,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        num_warps: int,
+        options: Mapping[str, Any],
+    ) -> FunctionWriter:
         """Begin the kernel's LLVM function and return its writer.
 
         The function takes ``parameters`` (LLVM type, name) and has the attributes of a kernel of

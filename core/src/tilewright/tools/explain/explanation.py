@@ -32,7 +32,15 @@ from tilewright.tools.explain.source_lines import (
     places_of,
     sections,
 )
-from tilewright.tools.inspect import as_launched, device_of, find_kernel, parse_assignments, place, specialize, with_listing
+from tilewright.tools.inspect import (
+    as_launched,
+    device_of,
+    find_kernel,
+    parse_assignments,
+    place,
+    specialize,
+    with_listing,
+)
 from tilewright.tools.launch_arguments import evaluated
 from tilewright.tools.printing import print_json
 from tilewright.tools.usage import UsageError
@@ -97,10 +105,17 @@ class Explanation:
 
     def __str__(self) -> str:
         width = max(map(len, self.facts), default=0)
-        lines = [f"{self.kernel} for {self.target}", *(f"  {name:<{width}}  {value}" for name, value in self.facts.items())]
+        lines = [
+            f"{self.kernel} for {self.target}",
+            *(f"  {name:<{width}}  {value}" for name, value in self.facts.items()),
+        ]
         for kind in line_findings.KINDS:
             found = [finding for finding in self.findings if finding.kind == kind]
-            lines += [f"{kind}:", *(f"  {_line_text(finding.place)}{finding.text}" for finding in found)] if found else []
+            lines += (
+                [f"{kind}:", *(f"  {_line_text(finding.place)}{finding.text}" for finding in found)]
+                if found
+                else []
+            )
         return "\n".join([*lines, "roofline:", *(f"  {line}" for line in self.roofline.lines())])
 
     def record(self) -> dict[str, Any]:
@@ -110,9 +125,17 @@ class Explanation:
             "target": self.target,
             "facts": dict(self.facts),
             "counts": dict(self.counts),
-            "options": {name: value if isinstance(value, bool | int | float | str | None) else str(value) for name, value in self.options.items()},
+            "options": {
+                name: value if isinstance(value, bool | int | float | str | None) else str(value)
+                for name, value in self.options.items()
+            },
             "findings": [
-                {"kind": found.kind, "file": found.place and found.place.file, "line": found.place and found.place.line, "text": found.text}
+                {
+                    "kind": found.kind,
+                    "file": found.place and found.place.file,
+                    "line": found.place and found.place.line,
+                    "text": found.text,
+                }
                 for found in self.findings
             ],
             "roofline": self.roofline.record(),
@@ -123,7 +146,14 @@ def _line_text(place: SourceLine | None) -> str:
     return "" if place is None else f"line {place.line}: "
 
 
-def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = None, arch: str | None = None, **keywords: Any) -> Explanation:
+def explain(
+    kernel: Any,
+    *args: Any,
+    grid: Any = None,
+    backend: str | None = None,
+    arch: str | None = None,
+    **keywords: Any,
+) -> Explanation:
     """Compile a kernel and explain the compiler's decisions.
 
     The explanation has each line of the source beside its code, missed optimizations, the resources
@@ -153,16 +183,22 @@ def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = Non
         constants = {name: value for name, value in keywords.items() if name in kernel.arg_names}
         options = {name: value for name, value in keywords.items() if name not in constants}
         specialization = as_launched(specialize(kernel, args[0], constants, chosen, options))
-        return explain_specialization(specialization, chosen, target, Launch.of_grid(grid, constants), device_of(chosen, arch))
+        return explain_specialization(
+            specialization, chosen, target, Launch.of_grid(grid, constants), device_of(chosen, arch)
+        )
     if arch is not None:
         chosen, target = place(backend, arch)
         bound, specialization = bound_to(kernel, args, keywords, chosen)
-        return explain_specialization(specialization, chosen, target, Launch.of_arguments(kernel, bound, grid))
+        return explain_specialization(
+            specialization, chosen, target, Launch.of_arguments(kernel, bound, grid)
+        )
     with chosen_backend(backend) if backend is not None else nullcontext():
         selected = kernel.selected(args, keywords)
         bound, _, _ = kernel.bind(*args, **keywords)
     launch = Launch.of_arguments(kernel, bound, grid)
-    return explain_specialization(selected.specialization, selected.backend, selected.target, launch, selected.device)
+    return explain_specialization(
+        selected.specialization, selected.backend, selected.target, launch, selected.device
+    )
 
 
 def explain_command(options: argparse.Namespace) -> int:
@@ -174,19 +210,36 @@ def explain_command(options: argparse.Namespace) -> int:
     constants, given = parse_assignments(options.constants), parse_assignments(options.option)
     if options.arguments:
         arguments = stand_ins(options.arguments)
-        names = {**constants, **{name: value for name, value in arguments.items() if isinstance(value, int | float)}}
-        found = explain(kernel, grid=_grid(options.grid, names), backend=options.backend, arch=options.arch, **constants, **arguments, **given)
+        names = {
+            **constants,
+            **{name: value for name, value in arguments.items() if isinstance(value, int | float)},
+        }
+        found = explain(
+            kernel,
+            grid=_grid(options.grid, names),
+            backend=options.backend,
+            arch=options.arch,
+            **constants,
+            **arguments,
+            **given,
+        )
     else:
         chosen, target = place(options.backend, options.arch)
         launch = Launch.of_grid(_grid(options.grid, constants), constants)
-        specialization = as_launched(specialize(kernel, options.signature, constants, chosen, given))
-        found = explain_specialization(specialization, chosen, target, launch, device_of(chosen, options.arch))
+        specialization = as_launched(
+            specialize(kernel, options.signature, constants, chosen, given)
+        )
+        found = explain_specialization(
+            specialization, chosen, target, launch, device_of(chosen, options.arch)
+        )
     path = options.output or Path(f"{found.kernel}.html")
     try:
         found.save(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    print_json({**found.record(), "page": str(path)}) if options.json else print(f"{found}\n\npage: {path}")
+    print_json({**found.record(), "page": str(path)}) if options.json else print(
+        f"{found}\n\npage: {path}"
+    )
     return 0
 
 
@@ -195,7 +248,13 @@ def _grid(text: str | None, names: Mapping[str, Any]) -> Any:
     return None if text is None else evaluated(f"({text},)", names, "--grid")
 
 
-def explain_specialization(kernel: Specialization, backend: Backend, target: Target, launch: Launch = UNKNOWN, device: Device | None = None) -> Explanation:
+def explain_specialization(
+    kernel: Specialization,
+    backend: Backend,
+    target: Target,
+    launch: Launch = UNKNOWN,
+    device: Device | None = None,
+) -> Explanation:
     """Compile a kernel for a target, with the lines that its code comes from, and explain it.
 
     The roofline is that of ``device``, or of the usual device of the target.
@@ -206,9 +265,18 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
 
     def prepare(module: Module) -> None:
         flatten(module)
-        kept.append((str(module), places_of(module.kernel), launch.traffic(module), line_findings.scattered(module)))
+        kept.append(
+            (
+                str(module),
+                places_of(module.kernel),
+                launch.traffic(module),
+                line_findings.scattered(module),
+            )
+        )
 
-    compiled = compile_kernel(kernel, backend, target, keep_stages=True, preparation=Preparation("own lines", prepare))
+    compiled = compile_kernel(
+        kernel, backend, target, keep_stages=True, preparation=Preparation("own lines", prepare)
+    )
     artifact = with_listing(compiled, backend, target)
     ((tile_ir, places, traffic, scattered),) = kept
     panes = {"Tile IR": tuple(lines_of(tile_ir)), **_panes(artifact)}
@@ -220,7 +288,10 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
     return Explanation(
         kernel=artifact.code.name,
         target=f"{backend.name} {target.arch}",
-        facts={**{name: str(value) for name, value in resources.items()}, "code": f"{len(artifact.code.binary)} bytes"},
+        facts={
+            **{name: str(value) for name, value in resources.items()},
+            "code": f"{len(artifact.code.binary)} bytes",
+        },
         options=dict(kernel.options),
         sections=tuple(sections(places)),
         panes=panes,
@@ -228,8 +299,14 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
         layouts=tuple(layouts),
         instructions=line_findings.instructions(panes[machine[-1]]) if machine else Counter(),
         times=dict(artifact.timings),
-        counts={name: value.record() for name, value in resources.items() if hasattr(value, "record")},
-        roofline=Roofline(traffic, ceilings_of(backend, target, device), "CTA" if "simt" in artifact.code.stages else "program"),
+        counts={
+            name: value.record() for name, value in resources.items() if hasattr(value, "record")
+        },
+        roofline=Roofline(
+            traffic,
+            ceilings_of(backend, target, device),
+            "CTA" if "simt" in artifact.code.stages else "program",
+        ),
     )
 
 
@@ -248,10 +325,16 @@ def _panes(artifact: Artifact) -> dict[str, tuple[Line, ...]]:
     return found
 
 
-def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[line_findings.Remark], list[dict[str, Any]]]:
+def _toolkit(
+    artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]
+) -> tuple[list[line_findings.Remark], list[dict[str, Any]]]:
     """Return the findings and layouts of the GPU toolkit, or nothing of backends without it."""
     stage = artifact.code.stages.get("simt")
-    machine = backend.call("tilewright_simt_target", target=target, options=options) if stage is not None else None
+    machine = (
+        backend.call("tilewright_simt_target", target=target, options=options)
+        if stage is not None
+        else None
+    )
     if machine is None:
         return [], []
     own = [spec for spec in backend.manifest.ops if spec.name not in machine.dialect.table]

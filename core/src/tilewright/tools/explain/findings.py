@@ -20,7 +20,12 @@ from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.tools.explain.source_lines import Line, SourceLine, is_instruction
 
 #: Kinds of findings, in the order in which people want them.
-SLOW, CONVERSION, DECISION, ACCESS = KINDS = ("left the fast path", "conversion", "decision", "access")
+SLOW, CONVERSION, DECISION, ACCESS = KINDS = (
+    "left the fast path",
+    "conversion",
+    "decision",
+    "access",
+)
 
 
 class Remark(NamedTuple):
@@ -31,7 +36,9 @@ class Remark(NamedTuple):
     text: str
 
 
-def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]) -> list[Remark]:
+def of_toolkit(
+    function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]
+) -> list[Remark]:
     """Return the GPU toolkit's findings about a kernel, whose layouts are named by number.
 
     Layouts alone are no findings: they are in the stage, and have pictures.
@@ -44,14 +51,26 @@ def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearL
         if news and isinstance(operation, Convert):
             (source,), (result,) = operation.operands, operation.results
             what = f"{source.type} from {report.layout(source)} to {report.layout(result)}"
-            found.append(Remark(CONVERSION, _place(operation), f"{what}: {'; '.join(fact for fact in news if not fact.startswith('from L'))}"))
+            found.append(
+                Remark(
+                    CONVERSION,
+                    _place(operation),
+                    f"{what}: {'; '.join(fact for fact in news if not fact.startswith('from L'))}",
+                )
+            )
         elif news:
-            found.append(Remark(DECISION, _place(operation), f"{operation.name}: {'; '.join(news)}"))
+            found.append(
+                Remark(DECISION, _place(operation), f"{operation.name}: {'; '.join(news)}")
+            )
     return found
 
 
 def _place(operation: Operation) -> SourceLine | None:
-    return SourceLine(operation.location.file, operation.location.line) if operation.location is not None else None
+    return (
+        SourceLine(operation.location.file, operation.location.line)
+        if operation.location is not None
+        else None
+    )
 
 
 _VECTOR = r"<(\d+) x (\w+)>"
@@ -65,9 +84,18 @@ _ACCESSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"^\s+store (?:volatile )?{_VECTOR} ", "writes {} at once"),
         (rf"call void @llvm\.masked\.store[\w.]*\({_VECTOR} ", "writes {} at once under a mask"),
         (rf"call void @llvm\.masked\.scatter[\w.]*\({_VECTOR} ", "scatters {}, one address each"),
-        (r"= load (?:volatile |atomic )?()(half|bfloat|float|double|i8|i16|i32|i64), ", "reads one {}"),
-        (r"^\s+store (?:volatile |atomic )?()(half|bfloat|float|double|i8|i16|i32|i64) ", "writes one {}"),
-        (r"= (?:atomicrmw \w+ ptr [^,]+, ()(\w+)|cmpxchg ptr [^,]+, ()(\w+))", "updates one {} atomically"),
+        (
+            r"= load (?:volatile |atomic )?()(half|bfloat|float|double|i8|i16|i32|i64), ",
+            "reads one {}",
+        ),
+        (
+            r"^\s+store (?:volatile |atomic )?()(half|bfloat|float|double|i8|i16|i32|i64) ",
+            "writes one {}",
+        ),
+        (
+            r"= (?:atomicrmw \w+ ptr [^,]+, ()(\w+)|cmpxchg ptr [^,]+, ()(\w+))",
+            "updates one {} atomically",
+        ),
     )
 )
 
@@ -86,10 +114,19 @@ def of_llvm(lines: Iterable[Line]) -> list[Remark]:
             if hit:
                 lanes, element = [group for group in hit.groups() if group is not None][:2]
                 kind = SLOW if verb.endswith("one address each") else ACCESS
-                counts.setdefault((kind, line.place), Counter())[verb.format(f"{lanes} {element}" if lanes else element)] += 1
+                counts.setdefault((kind, line.place), Counter())[
+                    verb.format(f"{lanes} {element}" if lanes else element)
+                ] += 1
                 break
     return [
-        Remark(kind, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
+        Remark(
+            kind,
+            place,
+            "; ".join(
+                f"{what} ({count} instruction{'s' if count > 1 else ''})"
+                for what, count in counter.most_common()
+            ),
+        )
         for (kind, place), counter in counts.items()
     ]
 
@@ -103,22 +140,41 @@ def scattered(module: Module) -> list[Remark]:
     axes = axis_info(function)
     causes, found = AccessCauses(function, axes), []
     for operation in function.walk():
-        if not isinstance(operation, Load | Store) or not isinstance(operation.pointer.type, TileType):
+        if not isinstance(operation, Load | Store) or not isinstance(
+            operation.pointer.type, TileType
+        ):
             continue
         shape, info = operation.pointer.type.shape, axes[operation.pointer]
-        axis = max(range(len(shape)), key=lambda i: (shape[i] > 1, info.contiguity[i], info.constancy[i], i))
+        axis = max(
+            range(len(shape)),
+            key=lambda i: (shape[i] > 1, info.contiguity[i], info.constancy[i], i),
+        )
         if shape[axis] > 1 and info.contiguity[axis] == info.constancy[axis] == 1:
             why = causes.stride_note(operation.pointer, axis, 2)
-            found.append(Remark(SLOW, _place(operation), f"{operation.name}: no two addresses are known to be consecutive{why}"))
+            found.append(
+                Remark(
+                    SLOW,
+                    _place(operation),
+                    f"{operation.name}: no two addresses are known to be consecutive{why}",
+                )
+            )
     return found
 
 
 def instructions(lines: Iterable[Line]) -> Counter[SourceLine]:
     """Count the machine instructions of each line of the source."""
-    return Counter(line.place for line in lines if line.place is not None and is_instruction(line.text))
+    return Counter(
+        line.place for line in lines if line.place is not None and is_instruction(line.text)
+    )
 
 
 def ordered(findings: Sequence[Remark], places: Sequence[SourceLine]) -> list[Remark]:
     """Sort by kind, then in the order of the source, without repetitions for a line."""
     rank = {place: number for number, place in enumerate(sorted(places))}
-    return sorted(dict.fromkeys(findings), key=lambda found: (KINDS.index(found.kind), rank.get(found.place, -1) if found.place is not None else -1))
+    return sorted(
+        dict.fromkeys(findings),
+        key=lambda found: (
+            KINDS.index(found.kind),
+            rank.get(found.place, -1) if found.place is not None else -1,
+        ),
+    )

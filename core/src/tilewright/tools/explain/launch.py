@@ -58,14 +58,24 @@ def _entries(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, TensorDescriptor):
         return {name: DescriptorTensor(tuple(value.shape), tuple(value.strides))}
     if isinstance(value, tuple):
-        return {inner: entry for position, item in enumerate(value) for inner, entry in _entries(f"{name}.{position}", item).items()}
+        return {
+            inner: entry
+            for position, item in enumerate(value)
+            for inner, entry in _entries(f"{name}.{position}", item).items()
+        }
     number = getattr(value, "item", None)
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and callable(number):
+    if (
+        type(value).__module__ == "numpy"
+        and getattr(value, "shape", None) == ()
+        and callable(number)
+    ):
         value = number()
     return {name: value} if isinstance(value, int | float) else {}
 
 
-def bound_to(kernel: JITFunction, args: tuple[Any, ...], keywords: dict[str, Any], backend: Backend) -> tuple[Sequence[Any], Specialization]:
+def bound_to(
+    kernel: JITFunction, args: tuple[Any, ...], keywords: dict[str, Any], backend: Backend
+) -> tuple[Sequence[Any], Specialization]:
     """Return a launch's bound parameters, and its specialization for a target.
 
     The backend need not have a device.
@@ -76,7 +86,9 @@ def bound_to(kernel: JITFunction, args: tuple[Any, ...], keywords: dict[str, Any
     bound, kinds, options = kernel.bind(*args, **keywords)
     signature = Signature.of(kernel.params, kinds, bound)
     resolved = resolve(backend, kernel.__name__, options, {}, kernel.arg_names)
-    return bound, Specialization(kernel, signature.types, signature.constants, signature.attributes, resolved)
+    return bound, Specialization(
+        kernel, signature.types, signature.constants, signature.attributes, resolved
+    )
 
 
 def stand_ins(text: str) -> dict[str, Any]:
@@ -87,7 +99,10 @@ def stand_ins(text: str) -> dict[str, Any]:
     Raises:
         UsageError: an entry is no argument.
     """
-    return {name: MockTensor(*value) if isinstance(value, tuple) else value for name, value in parsed(text).items()}
+    return {
+        name: MockTensor(*value) if isinstance(value, tuple) else value
+        for name, value in parsed(text).items()
+    }
 
 
 __all__ = ["UNKNOWN", "Launch", "bound_to", "stand_ins"]

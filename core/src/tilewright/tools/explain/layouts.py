@@ -14,7 +14,10 @@ from tilewright.simt.report import describe
 
 def numbered(stage: str) -> dict[LinearLayout, int]:
     """Return the layouts in a stage's header with their numbers: that of ``#L3`` is 3."""
-    return {LinearLayout.parse(text): int(number) for number, text in re.findall(r"^#L(\d+) = layout<(.*)>$", stage, re.M)}
+    return {
+        LinearLayout.parse(text): int(number)
+        for number, text in re.findall(r"^#L(\d+) = layout<(.*)>$", stage, re.M)
+    }
 
 
 def pictures(function: Function, numbers: Mapping[LinearLayout, int]) -> list[dict[str, Any]]:
@@ -44,6 +47,8 @@ def _tiles(function: Function) -> dict[LinearLayout, list[str]]:
     for operation in function.walk():
         for result in operation.results:
             if isinstance(result.type, TileType) and isinstance(result.layout, LinearLayout):
-                line = f" (line {operation.location.line})" if operation.location is not None else ""
+                line = (
+                    f" (line {operation.location.line})" if operation.location is not None else ""
+                )
                 found.setdefault(result.layout, {})[f"{result.name or operation.name}{line}"] = None
     return {layout: list(tiles) for layout, tiles in found.items()}

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 def page(explanation: Explanation) -> str:
     """The page."""
     frame = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    parts = {"title": escape(f"{explanation.kernel} for {explanation.target}"), "data": _script(_data(explanation))}
+    parts = {
+        "title": escape(f"{explanation.kernel} for {explanation.target}"),
+        "data": _script(_data(explanation)),
+    }
     # the frame alone is looked through: sources have braces, too
     head, *rest = frame.split("{{")
-    return head + "".join(parts[name] + after for name, _, after in (piece.partition("}}") for piece in rest))
+    return head + "".join(
+        parts[name] + after for name, _, after in (piece.partition("}}") for piece in rest)
+    )
 
 
 def _data(explanation: Explanation) -> dict[str, Any]:
@@ -38,22 +43,32 @@ def _data(explanation: Explanation) -> dict[str, Any]:
         {
             "file": section.file,
             "first": section.first,
-            "lines": [[text, number(SourceLine(section.file, section.first + offset))] for offset, text in enumerate(section.lines)],
+            "lines": [
+                [text, number(SourceLine(section.file, section.first + offset))]
+                for offset, text in enumerate(section.lines)
+            ],
         }
         for section in explanation.sections
     ]
     panes = [pane(name, lines) for name, lines in explanation.panes.items()]
-    findings = [{"kind": found.kind, "place": number(found.place), "text": found.text} for found in explanation.findings]
+    findings = [
+        {"kind": found.kind, "place": number(found.place), "text": found.text}
+        for found in explanation.findings
+    ]
     return {
         "facts": explanation.facts,
-        "options": {name: str(value) for name, value in explanation.options.items() if name != "line_info"},
+        "options": {
+            name: str(value) for name, value in explanation.options.items() if name != "line_info"
+        },
         "times": explanation.times,
         "sections": sections,
         "panes": panes,
         "findings": findings,
         "roofline": explanation.roofline.lines(),
         "layouts": list(explanation.layouts),
-        "instructions": [[number(place), count] for place, count in explanation.instructions.items()],
+        "instructions": [
+            [number(place), count] for place, count in explanation.instructions.items()
+        ],
         "lines": [place.line for place in numbers],
     }
 

@@ -38,7 +38,11 @@ class Roofline:
     @property
     def intensity(self) -> float | None:
         """Return operations for each byte that must move; None if unknown or without compute."""
-        return self.operations / self.traffic.minimum if self.traffic.whole and self.operations and self.traffic.minimum else None
+        return (
+            self.operations / self.traffic.minimum
+            if self.traffic.whole and self.operations and self.traffic.minimum
+            else None
+        )
 
     def times(self) -> dict[str, float]:
         """Return ceiling -> the minimum seconds of the launch; empty where the launch is not known.
@@ -50,7 +54,9 @@ class Roofline:
             return {}
         # programs that are fewer than the processors leave some of these without work
         part = min(1.0, traffic.programs / ceilings.processors) if ceilings.processors else 1.0
-        found = {name: count / (rate * part) for name, count, rate in self._compute() if rate and count}
+        found = {
+            name: count / (rate * part) for name, count, rate in self._compute() if rate and count
+        }
         if ceilings.bandwidth and traffic.minimum:
             found[MEMORY] = traffic.minimum / ceilings.bandwidth
         return found
@@ -69,14 +75,22 @@ class Roofline:
 
     def lines(self) -> list[str]:
         """The roofline in sentences."""
-        return [*self._ceiling_lines(), *(self._launch_lines() if self.traffic.whole else self._lacking_lines()), *self._step_lines()]
+        return [
+            *self._ceiling_lines(),
+            *(self._launch_lines() if self.traffic.whole else self._lacking_lines()),
+            *self._step_lines(),
+        ]
 
     def _ceiling_lines(self) -> Iterator[str]:
         found = self.ceilings
         if found is None:
             yield "The backend names no ceilings of this target: times and bounds are omitted."
             return
-        rates = [f"{_si(rate, _unit(name) + '/s')} of {name}" for name, _, rate in self._kinds_of_all() if rate]
+        rates = [
+            f"{_si(rate, _unit(name) + '/s')} of {name}"
+            for name, _, rate in self._kinds_of_all()
+            if rate
+        ]
         rates += [f"{_si(found.bandwidth, 'B/s')} of memory"] if found.bandwidth else []
         yield f"Ceilings of {found.source}: {', '.join(rates) or 'none that this kernel meets'}."
         unknown = [name for name, _, rate in self._kinds_of_all() if not rate]
@@ -92,14 +106,20 @@ class Roofline:
     def _launch_lines(self) -> Iterator[str]:
         traffic, times = self.traffic, self.times()
         yield f"The launch has {traffic.programs} {self.program}{'s' if traffic.programs != 1 else ''}{self._idle()}."
-        kinds = [f"{_si(count, _unit(name))} of {name}" for name, count, _ in self._compute() if count]
+        kinds = [
+            f"{_si(count, _unit(name))} of {name}" for name, count, _ in self._compute() if count
+        ]
         yield f"It computes {' and '.join(kinds) or 'nothing on floats'}."
         yield from self._traffic_lines()
         if self.intensity is not None:
             yield f"Arithmetic intensity: {_ratio(self.intensity)} OP/B{self._balance()}."
         if times:
             bound = self.bound
-            others = [f"{_seconds(time)} for {name}" for name, time in sorted(times.items(), key=lambda item: -item[1]) if name != bound]
+            others = [
+                f"{_seconds(time)} for {name}"
+                for name, time in sorted(times.items(), key=lambda item: -item[1])
+                if name != bound
+            ]
             beside = f"; it needs {', '.join(others)}" if others else ""
             yield f"The kernel is bound by {bound}: {self._reason(bound)}{beside}."
             yield f"Predicted floor: {_seconds(times[bound])}."
@@ -117,7 +137,11 @@ class Roofline:
         known = f"At least {_si(traffic.minimum, 'B')} must move, each distinct element once"
         yield f"{known}{'; ' + ' and '.join(dict.fromkeys(map(_named, apart))) + ' not counted' if apart else ''}."
         if traffic.minimum:
-            often = f", {_ratio(traffic.asked / traffic.minimum)} times as much" if not apart and traffic.asked > traffic.minimum else ""
+            often = (
+                f", {_ratio(traffic.asked / traffic.minimum)} times as much"
+                if not apart and traffic.asked > traffic.minimum
+                else ""
+            )
             most = "" if all(moved.exact for _, moved in _all(traffic)) else "at most "
             yield f"Loads and stores access {most}{_si(traffic.asked, 'B')}{often}{'; caches serve what is read again' if often else ''}."
         for verb, table in (("reads", traffic.reads), ("writes", traffic.writes)):
@@ -140,14 +164,21 @@ class Roofline:
             return f"it must move {_si(self.traffic.minimum, 'B')}, {_seconds(times[bound])} at {_si(self.ceilings.bandwidth, 'B/s')}"
         count, rate = next((count, rate) for name, count, rate in self._compute() if name == bound)
         assert rate is not None
-        part = min(1.0, (self.traffic.programs or 0) / self.ceilings.processors) if self.ceilings.processors else 1.0
+        part = (
+            min(1.0, (self.traffic.programs or 0) / self.ceilings.processors)
+            if self.ceilings.processors
+            else 1.0
+        )
         where = f" of the {self.ceilings.unit}s that have work" if part < 1 else ""
         return f"{_si(count, _unit(bound))} take {_seconds(times[bound])} at {_si(rate * part, _unit(bound) + '/s')}{where}"
 
     def _lacking_lines(self) -> Iterator[str]:
         lacking, unknown = self.traffic.lacking, self.traffic.unknown
         names = [f"`{name}`" for name in lacking if name != "grid"]
-        wanted = " and ".join(([f"the arguments {', '.join(names)}"] if names else []) + (["the grid"] if "grid" in lacking else []))
+        wanted = " and ".join(
+            ([f"the arguments {', '.join(names)}"] if names else [])
+            + (["the grid"] if "grid" in lacking else [])
+        )
         if wanted:
             yield f"The totals of a launch need {wanted}: give the launch."
         if unknown:
@@ -161,13 +192,26 @@ class Roofline:
 
     def _step_text(self, step: LoopTraffic) -> str:
         """Describe the work of one run of the kernel or of a loop's body."""
-        kinds = [f"{_si(count, _unit(name))} of {name}" for name, count, _ in _kinds(step.matmuls, step.arithmetic, self.ceilings) if count]
-        bytes_ = [f"{verb} {_si(count, 'B')}" for verb, count in (("loads", step.loaded), ("stores", step.stored)) if count]
+        kinds = [
+            f"{_si(count, _unit(name))} of {name}"
+            for name, count, _ in _kinds(step.matmuls, step.arithmetic, self.ceilings)
+            if count
+        ]
+        bytes_ = [
+            f"{verb} {_si(count, 'B')}"
+            for verb, count in (("loads", step.loaded), ("stores", step.stored))
+            if count
+        ]
         if not kinds and not bytes_:
             return ""
         inside = " outside its loops" if not step.innermost else ""
-        name = f"An iteration of the loop at line {step.line}" if step.depth else f"A {self.program}"
-        does = " and ".join(([f"computes {', '.join(kinds)}"] if kinds else []) + ([" and ".join(bytes_)] if bytes_ else []))
+        name = (
+            f"An iteration of the loop at line {step.line}" if step.depth else f"A {self.program}"
+        )
+        does = " and ".join(
+            ([f"computes {', '.join(kinds)}"] if kinds else [])
+            + ([" and ".join(bytes_)] if bytes_ else [])
+        )
         return f"{name}{inside} {does}{self._intensity_of(step)}."
 
     def _intensity_of(self, step: LoopTraffic) -> str:
@@ -191,19 +235,32 @@ class Roofline:
         """As JSON has it."""
         ceilings, traffic = self.ceilings, self.traffic
         return {
-            "ceilings": None if ceilings is None else {**asdict(ceilings), "matmuls": dict(ceilings.matmuls), "arithmetic": dict(ceilings.arithmetic)},
+            "ceilings": None
+            if ceilings is None
+            else {
+                **asdict(ceilings),
+                "matmuls": dict(ceilings.matmuls),
+                "arithmetic": dict(ceilings.arithmetic),
+            },
             "programs": traffic.programs,
             "matmuls": dict(traffic.matmuls) if traffic.whole else None,
             "arithmetic": dict(traffic.arithmetic) if traffic.whole else None,
             "accessed_bytes": traffic.asked if traffic.whole else None,
             "minimum_bytes": traffic.minimum if traffic.whole else None,
-            "reads": {name: asdict(moved) for name, moved in traffic.reads.items()} if traffic.whole else None,
-            "writes": {name: asdict(moved) for name, moved in traffic.writes.items()} if traffic.whole else None,
+            "reads": {name: asdict(moved) for name, moved in traffic.reads.items()}
+            if traffic.whole
+            else None,
+            "writes": {name: asdict(moved) for name, moved in traffic.writes.items()}
+            if traffic.whole
+            else None,
             "intensity": self.intensity,
             "times": self.times(),
             "bound": self.bound,
             "floor_seconds": max(self.times().values(), default=None),
-            "steps": [{**asdict(step), "matmuls": dict(step.matmuls), "arithmetic": dict(step.arithmetic)} for step in traffic.steps],
+            "steps": [
+                {**asdict(step), "matmuls": dict(step.matmuls), "arithmetic": dict(step.arithmetic)}
+                for step in traffic.steps
+            ],
             "lacking": list(traffic.lacking),
             "unknown": list(traffic.unknown),
         }
@@ -215,14 +272,24 @@ def ceilings_of(backend: Backend, target: Target, device: Device | None) -> Ceil
     return found
 
 
-def _kinds(matmuls: Mapping[str, int], arithmetic: Mapping[str, int], ceilings: Ceilings | None) -> Iterator[tuple[str, int, float | None]]:
+def _kinds(
+    matmuls: Mapping[str, int], arithmetic: Mapping[str, int], ceilings: Ceilings | None
+) -> Iterator[tuple[str, int, float | None]]:
     for of, table in (("matmul", matmuls), ("arithmetic", arithmetic)):
         for name, count in table.items():
-            rates = None if ceilings is None else ceilings.matmuls if of == "matmul" else ceilings.arithmetic
+            rates = (
+                None
+                if ceilings is None
+                else ceilings.matmuls
+                if of == "matmul"
+                else ceilings.arithmetic
+            )
             yield f"{name} {of}", count, None if rates is None else rates.get(name)
 
 
-def _slowest(kinds: Iterable[tuple[str, int, float | None]], ceilings: Ceilings | None) -> tuple[str, float]:
+def _slowest(
+    kinds: Iterable[tuple[str, int, float | None]], ceilings: Ceilings | None
+) -> tuple[str, float]:
     """Return the slowest kind of compute, and its ridge point in operations a byte.
 
     At the ridge it takes as long as memory; 0 where that is not known.
@@ -255,7 +322,11 @@ def _moved_text(moved: ArgumentTraffic) -> str:
     accessed = f"{'' if moved.exact else 'at most '}{_si(moved.asked, 'B')}"
     if moved.minimum is None:
         return f"{accessed}; its distinct elements are not known: {moved.why}"
-    often = f", accessed {_ratio(moved.asked / moved.minimum)} times" if moved.minimum and moved.asked > moved.minimum else ""
+    often = (
+        f", accessed {_ratio(moved.asked / moved.minimum)} times"
+        if moved.minimum and moved.asked > moved.minimum
+        else ""
+    )
     return f"{_si(moved.minimum, 'B')}{often}"
 
 
@@ -276,7 +347,13 @@ def _seconds(time: float) -> str:
 
 def _three(number: float) -> str:
     """Three digits, and no exponent."""
-    return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+    return (
+        f"{number:.0f}"
+        if number >= 99.95
+        else f"{number:.1f}"
+        if number >= 9.995
+        else f"{number:.2f}"
+    )
 
 
 __all__ = ["MEMORY", "Roofline", "ceilings_of"]

@@ -64,7 +64,9 @@ def own_place(location: Location, libraries: Sequence[str]) -> Location:
     Where all are, it is the outermost.
     """
     chain = location.chain()
-    found = next((frame for frame in chain if not frame.file.startswith(tuple(libraries))), chain[-1])
+    found = next(
+        (frame for frame in chain if not frame.file.startswith(tuple(libraries))), chain[-1]
+    )
     return Location(found.file, found.line, found.column, found.function)
 
 
@@ -80,7 +82,13 @@ def _libraries() -> list[str]:
 def places_of(function: Function) -> list[SourceLine]:
     """The places of a kernel and its operations, in order."""
     locations = (function.location, *(operation.location for operation in function.walk()))
-    return list(dict.fromkeys(SourceLine(location.file, location.line) for location in locations if location is not None))
+    return list(
+        dict.fromkeys(
+            SourceLine(location.file, location.line)
+            for location in locations
+            if location is not None
+        )
+    )
 
 
 # ---- the source
@@ -94,14 +102,20 @@ def sections(places: Iterable[SourceLine]) -> list[Section]:
     found: dict[tuple[str, int], Section] = {}
     trees: dict[str, ast.Module | None] = {}
     for place in places:
-        if any(section.file == place.file and section.first <= place.line < section.first + len(section.lines) for section in found.values()):
+        if any(
+            section.file == place.file
+            and section.first <= place.line < section.first + len(section.lines)
+            for section in found.values()
+        ):
             continue
         lines = linecache.getlines(place.file)
         if place.file not in trees:
             trees[place.file] = _tree(lines)
         first, last = _function_around(trees[place.file], place.line)
         if first <= len(lines):
-            found[place.file, first] = Section(place.file, first, tuple(line.rstrip() for line in lines[first - 1 : last]))
+            found[place.file, first] = Section(
+                place.file, first, tuple(line.rstrip() for line in lines[first - 1 : last])
+            )
     return list(found.values())
 
 
@@ -131,13 +145,17 @@ def _function_around(tree: ast.Module | None, line: int) -> tuple[int, int]:
 
 _IR_PLACE = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):\d+.*\)$')
 _DEBUG = re.compile(r",? !dbg !(\d+)")
-_NODE = re.compile(r"^!(\d+) = (?:distinct )?!(DILocation|DISubprogram|DILexicalBlockFile|DIFile)\((.*)\)$")
+_NODE = re.compile(
+    r"^!(\d+) = (?:distinct )?!(DILocation|DISubprogram|DILexicalBlockFile|DIFile)\((.*)\)$"
+)
 _FIELD = re.compile(r'(\w+): (?:!(\d+)|"((?:[^"\\]|\\.)*)"|(-?\d+))')
 _ASM_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 _ASM_PLACE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 #: Lines of assembly that say nothing of the code: debug information, its labels, and how frames of
 #: the stack are unwound.
-_ASM_NOISE = re.compile(r"^\s*(\.(loc|file|cfi_\w+|addrsig\w*|ident)\b|(\$L__|\.L)(tmp|func_begin|func_end)\w*:|//\s*((begin|end) inline asm)?\s*$|$)")
+_ASM_NOISE = re.compile(
+    r"^\s*(\.(loc|file|cfi_\w+|addrsig\w*|ident)\b|(\$L__|\.L)(tmp|func_begin|func_end)\w*:|//\s*((begin|end) inline asm)?\s*$|$)"
+)
 _ASM_DEBUG_SECTION = re.compile(r"^\s*\.section\s+[\"']?\.(debug_|note|[A-Z]\w*\.|llvm)")
 _ASM_SECTION = re.compile(r"^\s*\.(section\s+[\"']?\.(text|rodata)|text\b|data\b)")
 
@@ -175,7 +193,13 @@ def _of_llvm(text: str) -> list[Line]:
     for line in text.splitlines():
         node = _NODE.match(line)
         if node:
-            nodes[node[1]] = node[2], {name: number or quoted or plain for name, number, quoted, plain in _FIELD.findall(node[3])}
+            nodes[node[1]] = (
+                node[2],
+                {
+                    name: number or quoted or plain
+                    for name, number, quoted, plain in _FIELD.findall(node[3])
+                },
+            )
 
     def place(number: str) -> SourceLine | None:
         _, fields = nodes.get(number, ("", {}))
@@ -223,7 +247,12 @@ def _of_assembly(text: str) -> list[Line]:
 def is_instruction(line: str) -> bool:
     """Return whether a line of assembly is an instruction, and no label, directive or comment."""
     body = line.strip()
-    return bool(body) and line[:1].isspace() and not body.startswith((".", "//", "#", ";", "{", "}", ")", "(")) and not body.endswith(":")
+    return (
+        bool(body)
+        and line[:1].isspace()
+        and not body.startswith((".", "//", "#", ";", "{", "}", ")", "("))
+        and not body.endswith(":")
+    )
 
 
 def _unquoted(text: str) -> str:

@@ -27,13 +27,30 @@ Array = NDArray[Any]
 
 M, N, K, TRIPS = 16, 16, 64, 2
 POINTERS = {"e2m1": "*u8", "e4m3": "*fp8e4nv", "e5m2": "*fp8e5", "bf16": "*bf16", "fp16": "*fp16"}
-NUMBERS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
+NUMBERS = {
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "bf16": ml_dtypes.bfloat16,
+    "fp16": np.float16,
+}
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
 @tw.jit
 def product(
-    a, sa, b, sb, out, trips, A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, HAS: tl.constexpr, FORM: tl.constexpr
+    a,
+    sa,
+    b,
+    sb,
+    out,
+    trips,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    HAS: tl.constexpr,
+    FORM: tl.constexpr,
 ):
     """The sum of products of pieces along K, the greatest of them and 0 (FORM 1), or their sum with stores in between (FORM 2)."""
     i, j, g = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K // 32)
@@ -61,7 +78,14 @@ def product(
 @functools.cache
 def module(formats: tuple[str, str], has: tuple[bool, bool], form: int) -> Module:
     constants = {"A": formats[0], "B": formats[1], "M": M, "N": N, "K": K, "HAS": has, "FORM": form}
-    types = {"a": POINTERS[formats[0]], "sa": "*u8", "b": POINTERS[formats[1]], "sb": "*u8", "out": "*fp32", "trips": "i32"}
+    types = {
+        "a": POINTERS[formats[0]],
+        "sa": "*u8",
+        "b": POINTERS[formats[1]],
+        "sb": "*u8",
+        "out": "*fp32",
+        "trips": "i32",
+    }
     made = compile_function(product, {**types, **dict.fromkeys(constants, "constexpr")}, constants)
     pipeline.run(made)
     return made
@@ -89,14 +113,26 @@ def drawn(rng: np.random.Generator, format_: str, rows: int, power: int = 0) -> 
     return numbers, numbers.astype(np.float64)
 
 
-def check(formats: tuple[str, str], codes: tuple[int | None, int | None], form: int = 0, power: int = 0, *, threads: bool = False, seed: int = 0) -> None:
+def check(
+    formats: tuple[str, str],
+    codes: tuple[int | None, int | None],
+    form: int = 0,
+    power: int = 0,
+    *,
+    threads: bool = False,
+    seed: int = 0,
+) -> None:
     rng = np.random.default_rng(seed)
     given, scaled = [], []
     for format_, code, rows in zip(formats, codes, (M, N), strict=True):
         elements, values = drawn(rng, format_, rows, power)
-        scale = np.clip((code or 0) + rng.integers(-1, 2, (TRIPS, rows, K // 32)), 0, 254).astype(np.uint8)
+        scale = np.clip((code or 0) + rng.integers(-1, 2, (TRIPS, rows, K // 32)), 0, 254).astype(
+            np.uint8
+        )
         given += [elements, scale]
-        scaled.append(values if code is None else values * np.repeat(np.exp2(scale - 127.0), 32, -1))
+        scaled.append(
+            values if code is None else values * np.repeat(np.exp2(scale - 127.0), 32, -1)
+        )
     pieces = scaled[0] @ scaled[1].swapaxes(1, 2)
     exact = np.maximum(pieces.max(0), 0) if form == 1 else pieces.sum(0)
     magnitude = (np.abs(scaled[0]) @ np.abs(scaled[1]).swapaxes(1, 2)).sum(0)
@@ -113,7 +149,18 @@ PAIRS = [(254, 1), (0, 254), (253, 30), (20, 235), (0, 127), (0, 0), (110, 140)]
 
 
 @pytest.mark.parametrize("form", [0, 1, 2])
-@pytest.mark.parametrize("formats", [("e4m3", "e4m3"), ("e2m1", "e5m2"), ("bf16", "e4m3"), ("e5m2", "bf16"), ("fp16", "e2m1"), ("bf16", "fp16")], ids="-".join)
+@pytest.mark.parametrize(
+    "formats",
+    [
+        ("e4m3", "e4m3"),
+        ("e2m1", "e5m2"),
+        ("bf16", "e4m3"),
+        ("e5m2", "bf16"),
+        ("fp16", "e2m1"),
+        ("bf16", "fp16"),
+    ],
+    ids="-".join,
+)
 def test_scales_of_any_size_give_what_they_stand_for(formats: tuple[str, str], form: int) -> None:
     for seed, codes in enumerate(PAIRS):
         check(formats, codes, form, seed=seed)
@@ -131,14 +178,21 @@ def test_scales_of_any_size_give_what_they_stand_for(formats: tuple[str, str], f
         (("e2m1", "e4m3"), (None, 0), 0),
     ],
 )
-def test_scales_of_one_side(formats: tuple[str, str], codes: tuple[int | None, int | None], power: int) -> None:
+def test_scales_of_one_side(
+    formats: tuple[str, str], codes: tuple[int | None, int | None], power: int
+) -> None:
     for form in (0, 2):
         check(formats, codes, form, power)
 
 
-@pytest.mark.parametrize(("formats", "codes"), [(("e4m3", "e4m3"), (254, 1)), (("fp16", "e4m3"), (None, 160)), (("bf16", "e2m1"), (1, 250))])
+@pytest.mark.parametrize(
+    ("formats", "codes"),
+    [(("e4m3", "e4m3"), (254, 1)), (("fp16", "e4m3"), (None, 160)), (("bf16", "e2m1"), (1, 250))],
+)
 @pytest.mark.parametrize("form", [0, 1])
-def test_threads_compute_them(formats: tuple[str, str], codes: tuple[int | None, int | None], form: int) -> None:
+def test_threads_compute_them(
+    formats: tuple[str, str], codes: tuple[int | None, int | None], form: int
+) -> None:
     check(formats, codes, form, threads=True)
 
 
@@ -146,7 +200,11 @@ def test_threads_compute_them(formats: tuple[str, str], codes: tuple[int | None,
 @pytest.mark.parametrize("end", [0, 1])
 def test_the_ends_of_safe_codes_keep_all_bits(format_: str, end: int) -> None:
     """Times a scale within, every element is itself in bf16, and normal, and in f16; one step further one is not."""
-    values = E2M1 if format_ == "e2m1" else np.arange(256, dtype=np.uint8).view(NUMBERS[format_]).astype(np.float64)
+    values = (
+        E2M1
+        if format_ == "e2m1"
+        else np.arange(256, dtype=np.uint8).view(NUMBERS[format_]).astype(np.float64)
+    )
     values = values[np.isfinite(values)]
     for type_, dtype, least in ((BF16, ml_dtypes.bfloat16, 2.0**-126), (F16, np.float16, 0.0)):
         code, outwards = safe_codes(format_, type_)[end], (-1, 1)[end]
@@ -161,23 +219,34 @@ def test_the_ends_of_safe_codes_keep_all_bits(format_: str, end: int) -> None:
 
 
 def test_without_scales_nothing_is_tested() -> None:
-    names = {operation.name for operation in expanded(("e4m3", "bf16"), (False, False), 0).kernel.walk()}
+    names = {
+        operation.name for operation in expanded(("e4m3", "bf16"), (False, False), 0).kernel.walk()
+    }
     assert "dot" in names and "if" not in names and "reduce" not in names
 
 
 @pytest.mark.parametrize(("special", "where"), [(np.inf, 0), (np.nan, 0), (-np.inf, 1)])
 def test_what_is_not_finite_beside_such_scales(special: float, where: int) -> None:
     """An infinite element, or one that is NaN, spoils its row or column alone, beside elements of other windows of exponents; so does a scale."""
-    a, b = np.full((TRIPS, M, K), 1024, ml_dtypes.float8_e5m2), np.full((TRIPS, N, K), 1, ml_dtypes.float8_e5m2)
+    a, b = (
+        np.full((TRIPS, M, K), 1024, ml_dtypes.float8_e5m2),
+        np.full((TRIPS, N, K), 1, ml_dtypes.float8_e5m2),
+    )
     sa, sb = np.full((TRIPS, M, K // 32), 250, np.uint8), np.full((TRIPS, N, K // 32), 1, np.uint8)
     sa[:, ::2], sb[0, ::3] = 10, 100
     (a, b)[where][0, 5, 3] = special
     sa[1, 7, 1] = 255
     out = np.zeros((M, N), np.float32)
-    given = [array.view(np.uint8) if array.dtype == ml_dtypes.float8_e5m2 else array for array in (a, sa, b, sb)]
+    given = [
+        array.view(np.uint8) if array.dtype == ml_dtypes.float8_e5m2 else array
+        for array in (a, sa, b, sb)
+    ]
     run_reference(expanded(("e5m2", "e5m2"), (True, True), 0), [*given, out, TRIPS], (1, 1, 1))
     factors = [np.where(scale == 255, np.nan, np.exp2(scale - 127.0)) for scale in (sa, sb)]
-    left, right = (array.astype(np.float64) * np.repeat(factor, 32, -1) for array, factor in zip((a, b), factors, strict=True))
+    left, right = (
+        array.astype(np.float64) * np.repeat(factor, 32, -1)
+        for array, factor in zip((a, b), factors, strict=True)
+    )
     exact = (left @ right.swapaxes(1, 2)).sum(0).astype(np.float32)
     np.testing.assert_allclose(out, exact, rtol=1e-6)
     assert np.isfinite(exact).any()

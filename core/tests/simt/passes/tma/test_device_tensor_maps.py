@@ -37,10 +37,14 @@ def names_in(module: Module) -> list[str]:
 
 
 def addresses_of(*tensors: list[np.ndarray]) -> np.ndarray:
-    return np.array([[tensor.ctypes.data for tensor in row] for row in zip(*tensors, strict=True)], np.int64)
+    return np.array(
+        [[tensor.ctypes.data for tensor in row] for row in zip(*tensors, strict=True)], np.int64
+    )
 
 
-def run_grouped(sizes: list[tuple[int, int, int]], target: BulkTarget, seed: int = 0, stages: int = 3) -> Module:
+def run_grouped(
+    sizes: list[tuple[int, int, int]], target: BulkTarget, seed: int = 0, stages: int = 3
+) -> Module:
     """Run products of groups, and check them."""
     rng = np.random.default_rng(seed)
     lefts = [rng.integers(-3, 4, (m, k)).astype(np.float32) for m, _, k in sizes]
@@ -71,7 +75,10 @@ def test_products_of_groups_whose_tensors_are_loaded(completion: str, stages: in
 def test_products_of_groups_in_any_order_of_events() -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        sizes = [(int(rng.integers(1, 40)), 4 * int(rng.integers(1, 9)), 4 * int(rng.integers(0, 9))) for _ in range(3)]
+        sizes = [
+            (int(rng.integers(1, 40)), 4 * int(rng.integers(1, 9)), 4 * int(rng.integers(0, 9)))
+            for _ in range(3)
+        ]
         run_grouped(sizes, BulkTarget(8, completion="random", seed=seed), seed)
 
 
@@ -85,13 +92,23 @@ def test_tensors_of_every_rank(rank: int, completion: str) -> None:
     numbers = np.array([[*shape[::-1], *[1] * (5 - rank), 8] for shape in shapes], np.int32)
     constants = {"TYPE": tl.float32, "RANK": rank, "B": 2, "LAST": 4}
     module = compiled(copied, {"addresses": "*i64", "numbers": "*i32", "count": "i32"}, constants)
-    emulator.run(module, [addresses_of(sources, results), numbers, 3], (2, 1, 1), target=BulkTarget(8, completion=completion), num_warps=1)
+    emulator.run(
+        module,
+        [addresses_of(sources, results), numbers, 3],
+        (2, 1, 1),
+        target=BulkTarget(8, completion=completion),
+        num_warps=1,
+    )
     for source, result, shape in zip(sources, results, shapes, strict=True):
         expected = np.full_like(result, 7)
         expected[..., : shape[-1]] = source[..., : shape[-1]]
         np.testing.assert_array_equal(result, expected)
     names = names_in(module)
-    assert names.count("simt.make_descriptor") == 2 and "simt.block_load_start" in names and "simt.block_store_start" in names
+    assert (
+        names.count("simt.make_descriptor") == 2
+        and "simt.block_load_start" in names
+        and "simt.block_store_start" in names
+    )
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
@@ -100,8 +117,17 @@ def test_what_is_outside_of_a_tensor(padding: str) -> None:
     sources = [np.arange(80, dtype=np.float32).reshape(10, 8) + 100 * number for number in range(4)]
     y = np.full((16, 8), 7, np.float32)
     constants = {"TYPE": tl.float32, "PADDING": padding, "B": 4, "LAST": 8}
-    module = compiled(surrounded, {"addresses": "*i64", "numbers": "*i32", "count": "i32", "y": "*fp32"}, constants)
-    emulator.run(module, [addresses_of(sources), np.array(shapes, np.int32), 4, y], target=BulkTarget(8), num_warps=1)
+    module = compiled(
+        surrounded,
+        {"addresses": "*i64", "numbers": "*i32", "count": "i32", "y": "*fp32"},
+        constants,
+    )
+    emulator.run(
+        module,
+        [addresses_of(sources), np.array(shapes, np.int32), 4, y],
+        target=BulkTarget(8),
+        num_warps=1,
+    )
     expected = np.full((4, 4, 8), np.nan if padding == "nan" else 0, np.float32)
     for block, source, (rows, columns) in zip(expected, sources, shapes, strict=True):
         block[1 : 1 + rows, :columns] = source[: min(3, rows), :columns]
@@ -109,16 +135,25 @@ def test_what_is_outside_of_a_tensor(padding: str) -> None:
     assert "simt.make_descriptor" in names_in(module)
 
 
-BATCHED = dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "*fp32") | dict.fromkeys(("batches", "m", "n", "k"), "i32")
+BATCHED = dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "*fp32") | dict.fromkeys(
+    ("batches", "m", "n", "k"), "i32"
+)
 
 
-def run_batched(specialize: bool, target: BulkTarget, sizes: tuple[int, int, int, int] = (3, 20, 24, 36)) -> Module:
+def run_batched(
+    specialize: bool, target: BulkTarget, sizes: tuple[int, int, int, int] = (3, 20, 24, 36)
+) -> Module:
     """Run products of batches, whose numbers of rows are not the same, and check them."""
     batches, m, n, k = sizes
     rng = np.random.default_rng(k)
-    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((batches, m, k), (batches, n, k)))
+    a, b = (
+        rng.integers(-3, 4, shape).astype(np.float32)
+        for shape in ((batches, m, k), (batches, n, k))
+    )
     c = np.full((batches, m, n), 7, np.float32)
-    module = compiled(batched, BATCHED, {"TYPE": tl.float32, "M": 16, "N": 16, "K": 16, "SPECIALIZE": specialize})
+    module = compiled(
+        batched, BATCHED, {"TYPE": tl.float32, "M": 16, "N": 16, "K": 16, "SPECIALIZE": specialize}
+    )
     emulator.run(module, [a, b, c, *sizes], target=target, num_warps=2, num_stages=3)
     expected = a @ b.transpose(0, 2, 1)
     for batch in range(batches):
@@ -135,16 +170,31 @@ def test_descriptors_made_anew_for_each_batch(specialize: bool, completion: str)
         names = names_in(module)
         assert names.count("simt.part") == 2 * specialize
         # each part that copies makes its own
-        assert names.count("simt.make_descriptor") == 3 and names.count("simt.descriptors") == 1 + specialize
+        assert (
+            names.count("simt.make_descriptor") == 3
+            and names.count("simt.descriptors") == 1 + specialize
+        )
 
 
 @pytest.mark.parametrize("completion", ["late", "random"])
 def test_what_was_stored_by_one_descriptor_is_read_by_another(completion: str) -> None:
-    sources = [np.random.default_rng(number).integers(-9, 9, (6, 8)).astype(np.float32) for number in range(5)]
+    sources = [
+        np.random.default_rng(number).integers(-9, 9, (6, 8)).astype(np.float32)
+        for number in range(5)
+    ]
     c = np.zeros((5, 8), np.float32)
-    module = compiled(kept, {"addresses": "*i64", "numbers": "*i32", "count": "i32", "c_ptr": "*fp32"}, {"B": 4, "LAST": 8})
+    module = compiled(
+        kept,
+        {"addresses": "*i64", "numbers": "*i32", "count": "i32", "c_ptr": "*fp32"},
+        {"B": 4, "LAST": 8},
+    )
     rows = [1, 4, 6, 2, 3]
-    emulator.run(module, [addresses_of(sources), np.array(rows, np.int32), 5, c], target=BulkTarget(8, completion=completion), num_warps=2)
+    emulator.run(
+        module,
+        [addresses_of(sources), np.array(rows, np.int32), 5, c],
+        target=BulkTarget(8, completion=completion),
+        num_warps=2,
+    )
     expected = np.zeros((5, 8), np.float32)
     for number, (source, count) in enumerate(zip(sources, rows, strict=True)):
         first = number % 2
@@ -154,46 +204,89 @@ def test_what_was_stored_by_one_descriptor_is_read_by_another(completion: str) -
 
 
 @device_function
-def of_heads(q_ptr, k_ptr, v_ptr, out, heads, n, causal, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):
+def of_heads(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out,
+    heads,
+    n,
+    causal,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    HEAD: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     """Attention of one block of queries of each head, of whose tensors descriptors are made anew."""
     rows, dims = tl.arange(0, BM), tl.arange(0, HEAD)
     for head in range(heads):
         size = n + head * BN
         q = tl.make_tensor_descriptor(q_ptr + head * BM * HEAD, [BM, HEAD], [HEAD, 1], [BM, HEAD])
-        k = tl.make_tensor_descriptor(k_ptr + head * head * BN * HEAD, [size, HEAD], [HEAD, 1], [BN, HEAD])
-        v = tl.make_tensor_descriptor(v_ptr + head * head * BN * HEAD, [size, HEAD], [HEAD, 1], [BN, HEAD])
-        highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+        k = tl.make_tensor_descriptor(
+            k_ptr + head * head * BN * HEAD, [size, HEAD], [HEAD, 1], [BN, HEAD]
+        )
+        v = tl.make_tensor_descriptor(
+            v_ptr + head * head * BN * HEAD, [size, HEAD], [HEAD, 1], [BN, HEAD]
+        )
+        highest, total = (
+            tl.full([BM], -float("inf"), dtype=tl.float32),
+            tl.zeros([BM], dtype=tl.float32),
+        )
         acc = tl.zeros([BM, HEAD], dtype=tl.float32)
         queries = q.load([0, 0])
         if CAUSAL:
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, causal, BN, BN, False)
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, causal, size, BN, BN, True)
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, 0, causal, BN, BN, False
+            )
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, causal, size, BN, BN, True
+            )
         else:
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, size, BN, BN, False)
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, 0, size, BN, BN, False
+            )
         tl.store(out + (head * BM + rows[:, None]) * HEAD + dims[None, :], acc / total[:, None])
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("masked", [False, True])
-def test_chains_of_products_by_descriptors_that_are_made_anew(masked: bool, completion: str) -> None:
+def test_chains_of_products_by_descriptors_that_are_made_anew(
+    masked: bool, completion: str
+) -> None:
     heads, n, causal, block, step, width = 4, 16, 8, 16, 8, 8
     rng = np.random.default_rng(masked)
     q = rng.standard_normal((heads, block, width)).astype(np.float32)
     k, v = rng.standard_normal((2, heads * heads * step + n, width)).astype(np.float32)
     out = np.full_like(q, np.nan)
-    signature = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out"), "*fp32") | dict.fromkeys(("heads", "n", "causal"), "i32")
-    module = compile_function(of_heads, signature, {"BM": block, "BN": step, "HEAD": width, "CAUSAL": masked})
+    signature = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out"), "*fp32") | dict.fromkeys(
+        ("heads", "n", "causal"), "i32"
+    )
+    module = compile_function(
+        of_heads, signature, {"BM": block, "BN": step, "HEAD": width, "CAUSAL": masked}
+    )
     run_passes(module)
-    emulator.run(module, [q, k, v, out, heads, n, causal], target=BulkTarget(8, rows=True, completion=completion), num_warps=2, num_stages=3)
+    emulator.run(
+        module,
+        [q, k, v, out, heads, n, causal],
+        target=BulkTarget(8, rows=True, completion=completion),
+        num_warps=2,
+        num_stages=3,
+    )
     for head in range(heads):
         first, size = head * head * step, n + head * step
         keys, values = (x[first : first + size].astype(np.float64) for x in (k, v))
         scores = q[head].astype(np.float64) @ keys.T
         if masked:
             column = np.arange(size)
-            scores = np.where((column[None, :] < causal) | (np.arange(block)[:, None] >= column[None, :]), scores, -1e6)
+            scores = np.where(
+                (column[None, :] < causal) | (np.arange(block)[:, None] >= column[None, :]),
+                scores,
+                -1e6,
+            )
         weights = np.exp2(scores - scores.max(axis=1, keepdims=True))
-        np.testing.assert_allclose(out[head], weights @ values / weights.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            out[head], weights @ values / weights.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5
+        )
     names = names_in(module)
     assert names.count("simt.part") == 2 and names.count("simt.dot_start") == 4 * (1 + masked)
     assert names.count("simt.make_descriptor") == 3 and names.count("simt.descriptors") == 2
@@ -212,7 +305,9 @@ class _Without(BulkTarget):
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         def run(module: Module, target: Any, options: Any) -> None:
-            for operation in [operation for operation in kernel_of(module).walk() if self.gone(operation)]:
+            for operation in [
+                operation for operation in kernel_of(module).walk() if self.gone(operation)
+            ]:
                 operation.erase()
                 self.count += 1
 
@@ -222,7 +317,12 @@ class _Without(BulkTarget):
 
 def _waits_for_loads(operation: Operation) -> bool:
     """The waits of the part that starts copies for what it started."""
-    return operation.name == "simt.await" and operation.attribute("alone") and len(operation.operands[0].uses) > 3 and _is_full(operation)
+    return (
+        operation.name == "simt.await"
+        and operation.attribute("alone")
+        and len(operation.operands[0].uses) > 3
+        and _is_full(operation)
+    )
 
 
 def _is_full(operation: Operation) -> bool:
@@ -230,19 +330,33 @@ def _is_full(operation: Operation) -> bool:
 
 
 def test_the_stages_are_those_of_the_toolkit() -> None:
-    assert [stage.name for stage in _Without(lambda operation: False).stages(STAGES) if stage.name != "gone"] == [stage.name for stage in STAGES]
+    assert [
+        stage.name
+        for stage in _Without(lambda operation: False).stages(STAGES)
+        if stage.name != "gone"
+    ] == [stage.name for stage in STAGES]
 
 
 def test_a_descriptor_is_not_made_anew_while_loads_by_it_are_in_flight() -> None:
     target = _Without(_waits_for_loads)
-    with pytest.raises(KernelError, match=r"a descriptor is (made anew|given back) while \d+ copies that read it are in flight"):
+    with pytest.raises(
+        KernelError,
+        match=r"a descriptor is (made anew|given back) while \d+ copies that read it are in flight",
+    ):
         run_batched(True, target)
     assert target.count
 
 
 def test_a_descriptor_is_not_made_anew_while_stores_by_it_are_in_flight() -> None:
-    target = _Without(lambda operation: operation.name == "simt.wait" and not operation.results and not _writes_slot(operation))
-    with pytest.raises(KernelError, match=r"a descriptor is (made anew|given back) while \d+ copies that read it are in flight"):
+    target = _Without(
+        lambda operation: (
+            operation.name == "simt.wait" and not operation.results and not _writes_slot(operation)
+        )
+    )
+    with pytest.raises(
+        KernelError,
+        match=r"a descriptor is (made anew|given back) while \d+ copies that read it are in flight",
+    ):
         run_batched(False, target, (3, 20, 24, 0))
     assert target.count
 
@@ -253,13 +367,22 @@ def _writes_slot(wait: Operation) -> bool:
 
 
 def test_a_copy_reads_no_descriptor_that_was_not_shown() -> None:
-    with pytest.raises(KernelError, match=re.escape("a copy of a block reads a descriptor that was not shown to it")):
-        run_grouped([(20, 24, 40)], _Without(lambda operation: operation.name == "simt.show_descriptor"))
+    with pytest.raises(
+        KernelError,
+        match=re.escape("a copy of a block reads a descriptor that was not shown to it"),
+    ):
+        run_grouped(
+            [(20, 24, 40)], _Without(lambda operation: operation.name == "simt.show_descriptor")
+        )
 
 
 def test_memory_for_descriptors_is_given_back() -> None:
-    with pytest.raises(KernelError, match="a program ends that has not given back its memory for descriptors"):
-        run_grouped([(20, 24, 40)], _Without(lambda operation: operation.name == "simt.free_descriptors"))
+    with pytest.raises(
+        KernelError, match="a program ends that has not given back its memory for descriptors"
+    ):
+        run_grouped(
+            [(20, 24, 40)], _Without(lambda operation: operation.name == "simt.free_descriptors")
+        )
 
 
 # ---- what is not the machine's
@@ -283,8 +406,12 @@ def _carried(addresses: Any, n: Any) -> None:
 
 def _by_a_number(number: Any, y: Any, n: Any) -> None:
     for i in range(n):
-        source = tl.make_tensor_descriptor(number.to(tl.pointer_type(tl.float32)), [4, 8], [8, 1], [4, 8])
-        tl.store(y + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :], source.load([0, 0]) + i)
+        source = tl.make_tensor_descriptor(
+            number.to(tl.pointer_type(tl.float32)), [4, 8], [8, 1], [4, 8]
+        )
+        tl.store(
+            y + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :], source.load([0, 0]) + i
+        )
 
 
 def test_a_number_may_be_the_address_of_what_is_written() -> None:
@@ -306,7 +433,12 @@ def assert_published(names: list[str]) -> None:
 def test_what_threads_store_is_published_for_loads_that_come_after(completion: str) -> None:
     module = compiled(_stored_to_by_threads, {"addresses": "*i64", "n": "i32"}, {})
     array = np.zeros((4, 8), np.float32)
-    emulator.run(module, [addresses_of([array] * 5), 5], target=BulkTarget(8, completion=completion), num_warps=2)
+    emulator.run(
+        module,
+        [addresses_of([array] * 5), 5],
+        target=BulkTarget(8, completion=completion),
+        num_warps=2,
+    )
     np.testing.assert_array_equal(array, np.full((4, 8), 5))
     assert_published(names_in(module))
 
@@ -328,7 +460,12 @@ def test_updates_by_atomics_are_of_threads_where_the_machine_has_none() -> None:
     x = np.ones((8, 8), np.int32)
     signature = {"addresses": "*i64", "numbers": "*i32", "x": "*i32", "count": "i32"}
     module = compiled(updated, signature, {"TYPE": tl.int32, "KIND": "add", "B": 4, "LAST": 8})
-    emulator.run(module, [addresses_of(arrays), np.array([[4, 8], [2, 5]], np.int32), x, 2], target=BulkTarget(8), num_warps=1)
+    emulator.run(
+        module,
+        [addresses_of(arrays), np.array([[4, 8], [2, 5]], np.int32), x, 2],
+        target=BulkTarget(8),
+        num_warps=1,
+    )
     np.testing.assert_array_equal(arrays[0], np.full((4, 8), 3))
     expected = np.ones((4, 8))
     expected[:2, :5] += 3

@@ -32,7 +32,9 @@ def moved(d, e, step, column):
 def test_rows_over_all_edges(step: int, column: int, completion: str) -> None:
     arrays = [small(np.random.default_rng(step), 9, 14), np.full((30, 11), 7, np.float32)]
     blocks = {"d": (1, 8), "e": (1, 8)}
-    found = differ(moved, blocks, arrays, [step, column], BulkTarget(8, completion=completion), num_warps=2)
+    found = differ(
+        moved, blocks, arrays, [step, column], BulkTarget(8, completion=completion), num_warps=2
+    )
     assert found.count("simt.rows_load_start") == found.count("simt.rows_store_start") == 1
     assert not {"load", "store", "descriptor_gather", "descriptor_scatter"} & set(found)
 
@@ -51,7 +53,14 @@ def in_loops(d, e, n):
 def test_the_numbers_change_while_copies_go_on(completion: str) -> None:
     """Each iteration writes to rows of the one before."""
     arrays = [small(np.random.default_rng(1), 10, 12), np.zeros((9, 8), np.float32)]
-    differ(in_loops, {"d": (1, 8), "e": (1, 8)}, arrays, [5], BulkTarget(8, completion=completion), num_warps=4)
+    differ(
+        in_loops,
+        {"d": (1, 8), "e": (1, 8)},
+        arrays,
+        [5],
+        BulkTarget(8, completion=completion),
+        num_warps=4,
+    )
 
 
 @device_function
@@ -64,7 +73,14 @@ def beside_blocks(e, f, n):
 @pytest.mark.parametrize("completion", COMPLETIONS)
 def test_rows_that_are_written_and_read_again_beside_blocks(completion: str) -> None:
     arrays = [small(np.random.default_rng(2), 6, 8), np.zeros((9, 8), np.float32)]
-    differ(beside_blocks, {"e": (1, 8), "f": (4, 8)}, arrays, [3], BulkTarget(8, completion=completion), num_warps=2)
+    differ(
+        beside_blocks,
+        {"e": (1, 8), "f": (4, 8)},
+        arrays,
+        [3],
+        BulkTarget(8, completion=completion),
+        num_warps=2,
+    )
 
 
 @device_function
@@ -76,7 +92,9 @@ def product(a, b, c):
 def test_products_read_the_rows_where_they_are() -> None:
     rng = np.random.default_rng(4)
     arrays = [small(rng, 40, 16), small(rng, 40, 16), small(rng, 16, 16)]
-    found = differ(product, {"a": (1, 16), "b": (1, 16), "c": (16, 16)}, arrays, [], BulkTarget(8), num_warps=4)
+    found = differ(
+        product, {"a": (1, 16), "b": (1, 16), "c": (16, 16)}, arrays, [], BulkTarget(8), num_warps=4
+    )
     assert "simt.dot_start" in found and "simt.load" not in found
 
 
@@ -87,7 +105,14 @@ def stored_in_turns(e, n):
 
 
 def test_numbers_are_not_written_before_those_before_were_read() -> None:
-    found = differ(stored_in_turns, {"e": (1, 8)}, [np.zeros((11, 8), np.float32)], [3], BulkTarget(8), num_warps=4)
+    found = differ(
+        stored_in_turns,
+        {"e": (1, 8)},
+        [np.zeros((11, 8), np.float32)],
+        [3],
+        BulkTarget(8),
+        num_warps=4,
+    )
     body = found[found.index("for") :]
     assert body.index("barrier") < body.index("simt.store") < body.index("simt.rows_store_start")
 
@@ -108,7 +133,9 @@ def test_rows_are_written_after_blocks_of_the_same_memory(completion: str) -> No
     run_passes(module)
     found = np.zeros((16, 8), np.float32)
     emulator.run(module, [found, 3], target=BulkTarget(8, completion=completion), num_warps=2)
-    assert {"simt.block_store_start", "simt.rows_store_start"} <= {operation.name for operation in kernel_of(module).walk()}
+    assert {"simt.block_store_start", "simt.rows_store_start"} <= {
+        operation.name for operation in kernel_of(module).walk()
+    }
     expected = np.zeros((16, 8), np.float32)
     for i in range(3):
         expected[i : i + 8] = i
@@ -133,14 +160,27 @@ def test_until_when_stores_of_rows_are_waited_for(kernel: Any, written: list[boo
     modules: list[Module] = []
     arrays = [small(np.random.default_rng(5), 9, 8), np.zeros((8, 8), np.float32)]
     differ(kernel, {"d": (1, 8), "e": (1, 8)}, arrays, [], BulkTarget(8), modules, num_warps=2)
-    waits = [operation.attribute("written") for operation in kernel_of(modules[0]).walk() if operation.name == "simt.wait"]
+    waits = [
+        operation.attribute("written")
+        for operation in kernel_of(modules[0]).walk()
+        if operation.name == "simt.wait"
+    ]
     assert waits == written
 
 
 def test_threads_store_rows_where_the_machine_stores_no_blocks() -> None:
     """And load them: of one descriptor all accesses are of one kind where one writes."""
     arrays = [small(np.random.default_rng(6), 9, 8), np.zeros((8, 8), np.float32)]
-    found = differ(once, {"d": (1, 8), "e": (1, 8)}, arrays, [], BulkTarget(8, stores=False), num_warps=2)
+    found = differ(
+        once, {"d": (1, 8), "e": (1, 8)}, arrays, [], BulkTarget(8, stores=False), num_warps=2
+    )
     assert "simt.rows_load_start" in found and "store" in found
-    found = differ(beside_blocks, {"e": (1, 8), "f": (4, 8)}, [arrays[0], np.zeros((9, 8), np.float32)], [2], BulkTarget(8, stores=False), num_warps=2)
+    found = differ(
+        beside_blocks,
+        {"e": (1, 8), "f": (4, 8)},
+        [arrays[0], np.zeros((9, 8), np.float32)],
+        [2],
+        BulkTarget(8, stores=False),
+        num_warps=2,
+    )
     assert "simt.rows_load_start" not in found

@@ -30,14 +30,25 @@ def _never(*arguments: Any) -> None:
 class Blocks(EmulatedTarget):
     """A machine that copies blocks, of which nothing is run."""
 
-    def __init__(self, *, fills: Callable[..., bool] | None = None, store: Any = _never, copy_widths: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        fills: Callable[..., bool] | None = None,
+        store: Any = _never,
+        copy_widths: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(8, copy_widths=copy_widths)
-        self.async_copy.mechanisms = (CopyMechanism("blocks", BARRIER, fills=fills, start=_never, store=store, alignment=128), *self.async_copy.mechanisms)
+        self.async_copy.mechanisms = (
+            CopyMechanism("blocks", BARRIER, fills=fills, start=_never, store=store, alignment=128),
+            *self.async_copy.mechanisms,
+        )
         self.tma = EmulatedTma(self.record, lambda operation, divisors, width: True)
         self.mbarriers.bytes = 16
 
 
-def written(body: str, *, target: EmulatedTarget | None = None, stages: list[str] = WRITTEN) -> Module:
+def written(
+    body: str, *, target: EmulatedTarget | None = None, stages: list[str] = WRITTEN
+) -> Module:
     module = parse_module(f"{HEAD}{body}  return\n}}\n", SIMT_TABLE)
     run_stages(module, target or Blocks(), OPTIONS, stages)
     assert print_module(parse_module(print_module(module), SIMT_TABLE)) == print_module(module)
@@ -107,8 +118,16 @@ def test_each_load_has_a_barrier_object_of_its_own() -> None:
     load = "  %x{0} = descriptor_load %d, offsets=[%i, %0] : tile<4x8xf32>\n  descriptor_store %d, offsets=[%0, %0], %x{0}\n"
     module = written(load.format(1) + load.format(2))
     assert sum("barriers<2>" in line for line in lines(module)) == 1
-    expected = [operation.operand("index") for operation in module.kernel.walk() if operation.name == "simt.expect"]
-    assert [index.definition.attributes["value"] for index in expected if index is not None and index.definition is not None] == [0, 1]
+    expected = [
+        operation.operand("index")
+        for operation in module.kernel.walk()
+        if operation.name == "simt.expect"
+    ]
+    assert [
+        index.definition.attributes["value"]
+        for index in expected
+        if index is not None and index.definition is not None
+    ] == [0, 1]
 
 
 def test_products_read_what_was_copied_from_where_it_is() -> None:
@@ -122,7 +141,10 @@ def test_products_read_what_was_copied_from_where_it_is() -> None:
   store %q, %y
 """
     module = written(body, stages=[*WRITTEN, "stage", "allocate", "barriers"])
-    assert not {"simt.store", "simt.load", "simt.convert", "permute"} & set(names(module)) and names(module).count("simt.view") == 1
+    assert (
+        not {"simt.store", "simt.load", "simt.convert", "permute"} & set(names(module))
+        and names(module).count("simt.view") == 1
+    )
 
 
 def test_barriers_are_between_readers_of_a_slot_and_the_next_copy_to_it() -> None:
@@ -150,21 +172,45 @@ def test_what_was_stored_through_a_descriptor_is_there_for_its_pointer() -> None
   descriptor_store %d, offsets=[%0, %i], %y
 """
     module = written(body.replace("{0}", "%p"), stages=[*WRITTEN, "allocate", "barriers"])
-    order = [name for name in names(module) if name in ("barrier", "load", "simt.block_store_start")]
-    assert order == ["barrier", "simt.block_store_start", "barrier", "load", "barrier", "simt.block_store_start"]
+    order = [
+        name for name in names(module) if name in ("barrier", "load", "simt.block_store_start")
+    ]
+    assert order == [
+        "barrier",
+        "simt.block_store_start",
+        "barrier",
+        "load",
+        "barrier",
+        "simt.block_store_start",
+    ]
 
 
 @pytest.mark.parametrize(
     ("target", "operation", "message"),
     [
-        (Blocks(store=None), "descriptor_store %d, offsets=[%i, %0], %x", "descriptor_store at .* keeps the descriptor, and has no TMA copies"),
-        (Blocks(fills=lambda *_: False), "descriptor_store %d, offsets=[%i, %0], %x", "blocks of emulator copies no block of desc<4x8xf32>"),
-        (Blocks(fills=lambda *_: False), "%y = descriptor_load %d, offsets=[%i, %0] : tile<4x8xf32>\n  store %q, %y", "copies no block of desc<4x8xf32>"),
+        (
+            Blocks(store=None),
+            "descriptor_store %d, offsets=[%i, %0], %x",
+            "descriptor_store at .* keeps the descriptor, and has no TMA copies",
+        ),
+        (
+            Blocks(fills=lambda *_: False),
+            "descriptor_store %d, offsets=[%i, %0], %x",
+            "blocks of emulator copies no block of desc<4x8xf32>",
+        ),
+        (
+            Blocks(fills=lambda *_: False),
+            "%y = descriptor_load %d, offsets=[%i, %0] : tile<4x8xf32>\n  store %q, %y",
+            "copies no block of desc<4x8xf32>",
+        ),
     ],
 )
 def test_what_a_target_cannot_copy_is_said(target: Blocks, operation: str, message: str) -> None:
     with pytest.raises(LoweringError, match=message):
-        written(f"  %f = constant 1.0 : f32\n  %x = splat %f : tile<4x8xf32>\n  %q = splat %p : tile<4x8xptr<f32>>\n  {operation}\n", target=target)
+        written(
+            f"  %f = constant 1.0 : f32\n  %x = splat %f : tile<4x8xf32>\n  %q = splat %p : tile<4x8xptr<f32>>\n  {operation}\n",
+            target=target,
+        )
 
 
 MIXED = """  %f = constant 0.0 : f32
@@ -186,13 +232,27 @@ MIXED = """  %f = constant 0.0 : f32
 """
 
 
-@pytest.mark.parametrize(("widths", "form", "by"), [((), "registers", "registers"), ((4, 8, 16), "groups", "queue")])
-def test_of_loads_that_are_copied_in_different_ways_those_of_most_bytes_are_pipelined(widths: tuple[int, ...], form: str, by: str) -> None:
-    module = written(MIXED, target=Blocks(copy_widths=widths), stages=["layouts", "select", "schedule"])
+@pytest.mark.parametrize(
+    ("widths", "form", "by"), [((), "registers", "registers"), ((4, 8, 16), "groups", "queue")]
+)
+def test_of_loads_that_are_copied_in_different_ways_those_of_most_bytes_are_pipelined(
+    widths: tuple[int, ...], form: str, by: str
+) -> None:
+    module = written(
+        MIXED, target=Blocks(copy_widths=widths), stages=["layouts", "select", "schedule"]
+    )
     (loop,) = (operation for operation in module.kernel.walk() if operation.name == "for")
-    loads = [operation for operation in loop.regions[0] if operation.name in ("load", "descriptor_load")]
-    assert [load.attributes.get("simt.by") for load in loads] == [None, by, by] and loop.attributes["simt.form"] == form
+    loads = [
+        operation for operation in loop.regions[0] if operation.name in ("load", "descriptor_load")
+    ]
+    assert [load.attributes.get("simt.by") for load in loads] == [None, by, by] and loop.attributes[
+        "simt.form"
+    ] == form
     told = [text for operation, text in notes_of(module.kernel) if operation is loads[0]]
-    assert told == ["descriptor_load is not pipelined: most of what the loop loads is copied in another way than by 'blocks'"]
+    assert told == [
+        "descriptor_load is not pipelined: most of what the loop loads is copied in another way than by 'blocks'"
+    ]
     module = written(MIXED, target=Blocks(copy_widths=widths))
-    assert names(module).count("simt.block_load_start") == 1 and "descriptor_load" not in names(module)
+    assert names(module).count("simt.block_load_start") == 1 and "descriptor_load" not in names(
+        module
+    )

@@ -40,7 +40,14 @@ def everywhere(d, e, n):
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_in_all_control_flow_and_over_the_edge(n: int, completion: str) -> None:
     arrays = [small(np.random.default_rng(n), 9, 13), np.full((9, 9), 7, np.float32)]
-    found = differ(everywhere, {"d": (4, 8), "e": (4, 8)}, arrays, [n], BulkTarget(8, completion=completion), num_warps=2)
+    found = differ(
+        everywhere,
+        {"d": (4, 8), "e": (4, 8)},
+        arrays,
+        [n],
+        BulkTarget(8, completion=completion),
+        num_warps=2,
+    )
     assert found.count("simt.block_load_start") == 3 and found.count("simt.block_store_start") == 2
 
 
@@ -51,7 +58,14 @@ def in_place(d, n):
 
 
 def test_what_one_iteration_stores_the_next_one_loads() -> None:
-    found = differ(in_place, {"d": (4, 8)}, [small(np.random.default_rng(3), 12, 8)], [6], BulkTarget(8), num_warps=4)
+    found = differ(
+        in_place,
+        {"d": (4, 8)},
+        [small(np.random.default_rng(3), 12, 8)],
+        [6],
+        BulkTarget(8),
+        num_warps=4,
+    )
     assert "simt.block_load_start" in found
 
 
@@ -69,7 +83,15 @@ def test_products_of_blocks(stages: int, completion: str) -> None:
     rng = np.random.default_rng(stages)
     arrays = [small(rng, 48, 16), small(rng, 16, 16), small(rng, 48, 16)]
     blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
-    found = differ(product, blocks, arrays, [3], BulkTarget(8, completion=completion), num_warps=4, num_stages=stages)
+    found = differ(
+        product,
+        blocks,
+        arrays,
+        [3],
+        BulkTarget(8, completion=completion),
+        num_warps=4,
+        num_stages=stages,
+    )
     assert "simt.dot_start" in found or "simt.dot" in found
 
 
@@ -88,7 +110,9 @@ def test_blocks_beside_a_loop_that_is_divided_among_warps(steps: int, completion
     rng = np.random.default_rng(steps)
     arrays = [small(rng, 48, 80), small(rng, 16, 80), small(rng, 48, 16)]
     blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
-    found = differ(persistent, blocks, arrays, [3, steps], BulkTarget(8, completion=completion), num_warps=4)
+    found = differ(
+        persistent, blocks, arrays, [3, steps], BulkTarget(8, completion=completion), num_warps=4
+    )
     assert "simt.partition" in found and found.count("simt.block_store_start") == 1
 
 
@@ -102,12 +126,23 @@ def doubled(a, b, c, steps, DIVIDED: tl.constexpr):
 
 @pytest.mark.parametrize("completion", ["late", "random", "early"])
 @pytest.mark.parametrize("divided", [False, True])
-def test_products_of_what_threads_put_into_shared_memory_in_each_iteration(divided: bool, completion: str) -> None:
+def test_products_of_what_threads_put_into_shared_memory_in_each_iteration(
+    divided: bool, completion: str
+) -> None:
     rng = np.random.default_rng(divided)
     arrays = [small(rng, 16, 80), small(rng, 80, 16), small(rng, 16, 16)]
     blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
     target = BulkTarget(8, completion=completion)
-    found = differ(doubled, blocks, arrays, [5], target, constants={"DIVIDED": divided}, num_warps=4, num_stages=3)
+    found = differ(
+        doubled,
+        blocks,
+        arrays,
+        [5],
+        target,
+        constants={"DIVIDED": divided},
+        num_warps=4,
+        num_stages=3,
+    )
     assert "simt.dot_start" in found and ("simt.partition" in found) == divided
 
 
@@ -127,26 +162,44 @@ def scaled_and_read(a, c, n):
 
 
 #: Bytes of shared memory -> (pieces, slots) of a tile of 8 x 128 f32 that is stored twice in a loop, beside one that is loaded.
-ROOM = {64 * 1024: (1, 2), 4096 + 4096 + 64: (1, 1), 4096 + 2048 + 64: (2, 1), 4096 + 1024 + 64: (4, 1)}
+ROOM = {
+    64 * 1024: (1, 2),
+    4096 + 4096 + 64: (1, 1),
+    4096 + 2048 + 64: (2, 1),
+    4096 + 1024 + 64: (4, 1),
+}
 
 
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
 @pytest.mark.parametrize("room", ROOM)
-def test_stores_in_a_loop_run_on_in_as_many_pieces_as_there_is_room_for(room: int, completion: str) -> None:
+def test_stores_in_a_loop_run_on_in_as_many_pieces_as_there_is_room_for(
+    room: int, completion: str
+) -> None:
     target = BulkTarget(8, completion=completion)
     target.resources = replace(target.resources, shared_memory=room)
     arrays = [small(np.random.default_rng(1), 40, 130), np.full((78, 125), 7, np.float32)]
     compiled: list[Module] = []
-    found = differ(scaled, {"a": (8, 128), "c": (8, 128)}, arrays, [5], target, num_warps=1, compiled=compiled)
+    found = differ(
+        scaled, {"a": (8, 128), "c": (8, 128)}, arrays, [5], target, num_warps=1, compiled=compiled
+    )
     pieces, slots = ROOM[room]
     assert found.count("simt.block_store_start") == 2 * pieces
-    buffers = [operation.results[0].type for operation in kernel_of(compiled[0]).walk() if operation.name == "simt.buffer"]
-    assert any(isinstance(type_, BufferType) and (type_.count, type_.shape) == (slots, (8, 128 // pieces)) for type_ in buffers)
+    buffers = [
+        operation.results[0].type
+        for operation in kernel_of(compiled[0]).walk()
+        if operation.name == "simt.buffer"
+    ]
+    assert any(
+        isinstance(type_, BufferType) and (type_.count, type_.shape) == (slots, (8, 128 // pieces))
+        for type_ in buffers
+    )
 
 
 def test_a_store_that_runs_on_is_waited_for_before_its_slot_is_written_again() -> None:
     """The machine shows it: without the waits in the loop the last tile is stored twice."""
-    module = compile_function(scaled, dict.fromkeys("ac", "tensordesc<fp32[8,128]>") | {"n": "i32"}, {})
+    module = compile_function(
+        scaled, dict.fromkeys("ac", "tensordesc<fp32[8,128]>") | {"n": "i32"}, {}
+    )
     run_passes(module)
     target, options = BulkTarget(8), {"num_warps": 1, "num_stages": 2, "enable_fp_fusion": False}
     given = [argument.type for argument in kernel_of(module).arguments]
@@ -161,7 +214,9 @@ def test_a_store_that_runs_on_is_waited_for_before_its_slot_is_written_again() -
     a, c = small(np.random.default_rng(1), 40, 128), np.zeros((80, 128), np.float32)
     types = [argument.type for argument in function.arguments]
     text = lower_function(function, target, options)
-    passed = emulator.expanded_arguments(given, types, [emulator.EmulatedDescriptor(a), emulator.EmulatedDescriptor(c), 5])
+    passed = emulator.expanded_arguments(
+        given, types, [emulator.EmulatedDescriptor(a), emulator.EmulatedDescriptor(c), 5]
+    )
     emulator.run_text(text, target, types, passed, (1, 1, 1), 1)
     assert not np.array_equal(c[:8], 2 * a[:8])
 
@@ -169,7 +224,14 @@ def test_a_store_that_runs_on_is_waited_for_before_its_slot_is_written_again() -
 @pytest.mark.parametrize("completion", ["late", "random"])
 def test_what_the_kernel_reads_back_is_waited_for_where_it_is_stored(completion: str) -> None:
     arrays = [small(np.random.default_rng(2), 40, 128), np.ones((8, 128), np.float32)]
-    found = differ(scaled_and_read, {"a": (8, 128), "c": (8, 128)}, arrays, [5], BulkTarget(8, completion=completion), num_warps=1)
+    found = differ(
+        scaled_and_read,
+        {"a": (8, 128), "c": (8, 128)},
+        arrays,
+        [5],
+        BulkTarget(8, completion=completion),
+        num_warps=1,
+    )
     start = found.index("simt.block_store_start")
     assert found[start + 1 : start + 3] == ["simt.commit", "simt.wait"]
 
@@ -184,10 +246,27 @@ def persistent_product(a, b, c, tiles, depth):
 
 
 @pytest.mark.parametrize("completion", ["late", "early", "crossed", "random"])
-@pytest.mark.parametrize(("tiles", "depth"), [(0, 16), (1, 0), (1, 5), (3, 16), (4, 41), (2, 97), (5, 129)])
-def test_a_persistent_product_whose_stores_run_on_beside_the_loads_of_what_follows(tiles: int, depth: int, completion: str) -> None:
+@pytest.mark.parametrize(
+    ("tiles", "depth"), [(0, 16), (1, 0), (1, 5), (3, 16), (4, 41), (2, 97), (5, 129)]
+)
+def test_a_persistent_product_whose_stores_run_on_beside_the_loads_of_what_follows(
+    tiles: int, depth: int, completion: str
+) -> None:
     rng = np.random.default_rng(depth)
-    arrays = [small(rng, 16 * 5 - 3, max(1, depth)), small(rng, 13, max(1, depth)), np.full((16 * 5 - 3, 13), 7, np.float32)]
+    arrays = [
+        small(rng, 16 * 5 - 3, max(1, depth)),
+        small(rng, 13, max(1, depth)),
+        np.full((16 * 5 - 3, 13), 7, np.float32),
+    ]
     blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
-    found = differ(persistent_product, blocks, arrays, [tiles, depth], BulkTarget(8, completion=completion, seed=depth), num_warps=2)
-    assert found.count("simt.part") == 2, "loads have warps of their own, since the loops are to be one"
+    found = differ(
+        persistent_product,
+        blocks,
+        arrays,
+        [tiles, depth],
+        BulkTarget(8, completion=completion, seed=depth),
+        num_warps=2,
+    )
+    assert found.count("simt.part") == 2, (
+        "loads have warps of their own, since the loops are to be one"
+    )

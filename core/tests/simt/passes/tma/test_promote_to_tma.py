@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pointer_kernels import KERNELS, attention, batched, dot_module, kernel_module, matrix, part_of_the_sum, switched
+from pointer_kernels import (
+    KERNELS,
+    attention,
+    batched,
+    dot_module,
+    kernel_module,
+    matrix,
+    part_of_the_sum,
+    switched,
+)
 
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
@@ -17,7 +26,11 @@ MODES = ("late", "early", "random")
 
 
 def product(
-    name: str, shape: tuple[int, int, int], turned: tuple[bool, bool] = (False, False), block: tuple[int, int, int] = (16, 8, 8), **options: Any
+    name: str,
+    shape: tuple[int, int, int],
+    turned: tuple[bool, bool] = (False, False),
+    block: tuple[int, int, int] = (16, 8, 8),
+    **options: Any,
 ) -> list[str]:
     """Run a kernel on matrices of small whole numbers amid NaNs; the operations of what was compiled."""
     m, n, k = shape
@@ -27,9 +40,21 @@ def product(
     c = np.full((m + 3, n + 5), 77, np.float32)
     module = dot_module(KERNELS[name], "fp16", "fp32", block, turned=turned)
     programs = 2 if name == "persistent" else -(-m // block[0]) * -(-n // block[1])
-    strides = [step // 2 for turns, array in zip(turned, (x, y), strict=True) for step in (array.strides[1:] if turns else array.strides[:1])]
-    target = BulkTarget(8, raises=16, **{key: options.pop(key) for key in ("completion", "seed") if key in options})
-    emulator.run(module, [x, y, c, m, n, k, *strides, c.shape[1]], (programs, 1, 1), target=target, **{"num_warps": 2, "num_stages": 3, **options})
+    strides = [
+        step // 2
+        for turns, array in zip(turned, (x, y), strict=True)
+        for step in (array.strides[1:] if turns else array.strides[:1])
+    ]
+    target = BulkTarget(
+        8, raises=16, **{key: options.pop(key) for key in ("completion", "seed") if key in options}
+    )
+    emulator.run(
+        module,
+        [x, y, c, m, n, k, *strides, c.shape[1]],
+        (programs, 1, 1),
+        target=target,
+        **{"num_warps": 2, "num_stages": 3, **options},
+    )
     expected = np.full_like(c, 77)
     expected[:m, :n] = a.astype(np.float32) @ b.astype(np.float32)
     np.testing.assert_array_equal(c, expected)
@@ -41,7 +66,12 @@ def product(
 @pytest.mark.parametrize("shape", [(16, 8, 8), (33, 23, 19), (5, 3, 40)], ids=str)
 def test_products_by_pointers(name: str, shape: tuple[int, int, int], completion: str) -> None:
     found = product(name, shape, completion=completion, seed=3)
-    assert "simt.block_load_start" in found and found.count("simt.tensor") == 2 and "load" not in found and "simt.copy_start" not in found
+    assert (
+        "simt.block_load_start" in found
+        and found.count("simt.tensor") == 2
+        and "load" not in found
+        and "simt.copy_start" not in found
+    )
 
 
 @pytest.mark.parametrize("turned", [(True, False), (False, True), (True, True)], ids=str)
@@ -64,18 +94,34 @@ def test_divided_among_warps() -> None:
 def test_an_axis_that_tiles_have_not(completion: str) -> None:
     m, n, k, batches = 19, 13, 21, 3
     rng = np.random.default_rng(5)
-    a, b = (rng.integers(-3, 4, (batches, *extents)).astype(np.float16) for extents in ((m, k), (k, n)))
+    a, b = (
+        rng.integers(-3, 4, (batches, *extents)).astype(np.float16) for extents in ((m, k), (k, n))
+    )
     x, y = (np.full((batches, values.shape[1] + 1, 32), np.nan, np.float16) for values in (a, b))
     for stored, values in ((x, a), (y, b)):
         stored[:, : values.shape[1], : values.shape[2]] = values
     c = np.full((batches, m, n), 77, np.float32)
     module = kernel_module(
-        batched, {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, {"BM": 16, "BN": 8, "BK": 8}, ("a", "b", "a_batch", "a_row", "b_batch", "b_row")
+        batched,
+        {"a": "*fp16", "b": "*fp16", "c": "*fp32"},
+        {"BM": 16, "BN": 8, "BK": 8},
+        ("a", "b", "a_batch", "a_row", "b_batch", "b_row"),
     )
     arguments = [x, y, c, m, n, k, x.shape[1] * 32, 32, y.shape[1] * 32, 32, m * n, n]
-    emulator.run(module, arguments, (4, batches, 1), target=BulkTarget(8, raises=16, completion=completion), num_warps=2, num_stages=3)
+    emulator.run(
+        module,
+        arguments,
+        (4, batches, 1),
+        target=BulkTarget(8, raises=16, completion=completion),
+        num_warps=2,
+        num_stages=3,
+    )
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
-    blocks = [str(operation.results[0].type) for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
+    blocks = [
+        str(operation.results[0].type)
+        for operation in kernel_of(module).walk()
+        if operation.name == "simt.tensor"
+    ]
     assert blocks == ["desc<1x16x8xf16>", "desc<1x8x8xf16>"]
 
 
@@ -85,7 +131,9 @@ def test_masks_that_switch_a_load_off(allowed: int) -> None:
     rng = np.random.default_rng(allowed)
     a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((2, s, n), (2, n, s)))
     c = np.full((3, s, s), 77, np.float32)
-    module = kernel_module(switched, {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, {"S": s, "BK": 16}, ("a", "b", "n"))
+    module = kernel_module(
+        switched, {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, {"S": s, "BK": 16}, ("a", "b", "n")
+    )
     emulator.run(
         module,
         [np.append(a, np.float16("nan")), np.append(b, np.float16("nan")), c, n, 2, allowed],
@@ -111,7 +159,9 @@ def test_from_before_the_matrix_and_from_the_middle_of_the_sum(first: int) -> No
     types, aligned = {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, ("a", "b", "a_row", "b_row")
     module = kernel_module(part_of_the_sum, types, {"BM": 16, "BN": 8, "BK": 8}, aligned)
     arguments = [x, y, c, m, n, k, x.strides[0] // 2, y.strides[0] // 2, n, first]
-    emulator.run(module, arguments, (6, 1, 1), target=BulkTarget(8, raises=16), num_warps=2, num_stages=2)
+    emulator.run(
+        module, arguments, (6, 1, 1), target=BulkTarget(8, raises=16), num_warps=2, num_stages=2
+    )
     expected = np.zeros((m, n))
     expected[8:] = a[:-8, 16 * first :].astype(np.float64) @ b[16 * first :].astype(np.float64)
     np.testing.assert_array_equal(c, expected)
@@ -130,9 +180,18 @@ def test_attention(n: int, completion: str) -> None:
     for stored, given in ((queries, q), (keys, k), (values, v)):
         stored[:, :n] = given
     types = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32", "scale": "fp32"}
-    module = kernel_module(attention, types, {"BM": 16, "BN": 8, "HEAD": head}, ("q", "k", "v", "q_head", "k_head"))
+    module = kernel_module(
+        attention, types, {"BM": 16, "BN": 8, "HEAD": head}, ("q", "k", "v", "q_head", "k_head")
+    )
     arguments = [queries, keys, values, out, n, (n + 1) * head, (n + 1) * head, 0.25]
-    emulator.run(module, arguments, (-(-n // 16), heads, 1), target=BulkTarget(8, raises=16, completion=completion), num_warps=2, num_stages=2)
+    emulator.run(
+        module,
+        arguments,
+        (-(-n // 16), heads, 1),
+        target=BulkTarget(8, raises=16, completion=completion),
+        num_warps=2,
+        num_stages=2,
+    )
     scores = np.exp2(0.25 * q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2))
     expected = scores / scores.sum(axis=2, keepdims=True) @ v.astype(np.float64)
     np.testing.assert_allclose(out[:, :n], expected, atol=2e-3)

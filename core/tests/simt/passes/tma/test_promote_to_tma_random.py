@@ -45,7 +45,11 @@ def anyhow(
     total = tl.zeros((8, 8), dtype=tl.float32)
     z = tl.program_id(1)
     base = a + z * batch if ABOVE != "late batch" else a
-    at = base + offsets[:, None] * step + lanes[None, :] if not TURNED else base + offsets[:, None] + lanes[None, :] * step
+    at = (
+        base + offsets[:, None] * step + lanes[None, :]
+        if not TURNED
+        else base + offsets[:, None] + lanes[None, :] * step
+    )
     at += 8 * first * (step if TURNED else 1)
     if ABOVE == "late batch":
         at += z * batch
@@ -53,7 +57,11 @@ def anyhow(
     for k in range(8 * first, K, 8):
         here = at
         if not CARRIED:
-            here = base + offsets[:, None] * step + (k + lanes)[None, :] if not TURNED else base + offsets[:, None] + (k + lanes)[None, :] * step
+            here = (
+                base + offsets[:, None] * step + (k + lanes)[None, :]
+                if not TURNED
+                else base + offsets[:, None] + (k + lanes)[None, :] * step
+            )
             if ABOVE == "late batch":
                 here += z * batch
         inside = (lanes >= 0)[None, :]
@@ -124,7 +132,9 @@ def module_of(choice: dict[str, Any]) -> Module:
 def test_random_addresses(seed: int) -> None:
     rng = np.random.default_rng(seed)
     choice = chosen(rng)
-    m, k, first, ahead = (int(rng.integers(low, high)) for low, high in ((1, 21), (1, 30), (0, 2), (0, 2)))
+    m, k, first, ahead = (
+        int(rng.integers(low, high)) for low, high in ((1, 21), (1, 30), (0, 2), (0, 2))
+    )
     programs = 2 if choice["ROWS"] == "plain" and choice["ABOVE"] in ("none", "late batch") else 3
     step, batch = 48, 48 * 48
     a, b, c = rng.integers(-3, 4, 4 * batch), rng.integers(-3, 4, (64, SIDE)), np.full(4096, 77)
@@ -132,8 +142,17 @@ def test_random_addresses(seed: int) -> None:
     numbers = [m, k, step, batch, first, ahead]
     run_reference(module_of(choice), [*expected, *numbers], (programs, 3, 1))
     module = module_of(choice)
-    target = BulkTarget(8, raises=16, completion=str(rng.choice(["late", "early", "random"])), seed=seed)
-    emulator.run(module, [*found, *numbers], (programs, 3, 1), target=target, num_warps=2, num_stages=int(rng.integers(2, 4)))
+    target = BulkTarget(
+        8, raises=16, completion=str(rng.choice(["late", "early", "random"])), seed=seed
+    )
+    emulator.run(
+        module,
+        [*found, *numbers],
+        (programs, 3, 1),
+        target=target,
+        num_warps=2,
+        num_stages=int(rng.integers(2, 4)),
+    )
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(other, one)
 
@@ -142,6 +161,11 @@ def test_many_are_raised() -> None:
     texts = []
     for seed in range(60):
         module = module_of(chosen(np.random.default_rng(seed)))
-        run_stages(module, BulkTarget(8, raises=16), {"num_warps": 2, "num_stages": 2}, ["prepare", "raise"])
+        run_stages(
+            module,
+            BulkTarget(8, raises=16),
+            {"num_warps": 2, "num_stages": 2},
+            ["prepare", "raise"],
+        )
         texts.append("simt.tensor" in str(module))
     assert 40 <= sum(texts) <= 56

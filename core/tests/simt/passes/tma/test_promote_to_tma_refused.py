@@ -27,7 +27,11 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
     for k in range(0, n, 16):
         columns = k + inner
         if CASE == "sound":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=(rows[:, None] < m) & (columns[None, :] < n), other=0.0)
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :],
+                mask=(rows[:, None] < m) & (columns[None, :] < n),
+                other=0.0,
+            )
         elif CASE == "address from memory":
             x = tl.load(base + rows[:, None] * step + columns[None, :])
         elif CASE == "no rows":
@@ -37,43 +41,106 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
         elif CASE == "strided":
             x = tl.load(a + rows[:, None] * step + 2 * columns[None, :])
         elif CASE == "other":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=1.0)
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=1.0
+            )
         elif CASE == "ragged":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=rows[:, None] + columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :],
+                mask=rows[:, None] + columns[None, :] < n,
+                other=0.0,
+            )
         elif CASE == "switched":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=(columns[None, :] < n) & (tl.program_id(0) < m), other=0.0)
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :],
+                mask=(columns[None, :] < n) & (tl.program_id(0) < m),
+                other=0.0,
+            )
         elif CASE == "end by program":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=(columns[None, :] < n) & (columns[None, :] < tl.program_id(0) + 3), other=0.0)
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :],
+                mask=(columns[None, :] < n) & (columns[None, :] < tl.program_id(0) + 3),
+                other=0.0,
+            )
         elif CASE == "before":
-            x = tl.load(a + (lower + inner)[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + (lower + inner)[:, None] * step + columns[None, :],
+                mask=columns[None, :] < n,
+                other=0.0,
+            )
         elif CASE == "argument before":
-            x = tl.load(a + (rows + m)[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + (rows + m)[:, None] * step + columns[None, :],
+                mask=columns[None, :] < n,
+                other=0.0,
+            )
         elif CASE == "from three on":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=(columns[None, :] >= 3) & (columns[None, :] >= k) & (columns[None, :] < n))
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :],
+                mask=(columns[None, :] >= 3) & (columns[None, :] >= k) & (columns[None, :] < n),
+            )
         elif CASE == "backwards":
-            x = tl.load(a + (1600 - 16 * rows)[:, None] + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + (1600 - 16 * rows)[:, None] + columns[None, :],
+                mask=columns[None, :] < n,
+                other=0.0,
+            )
         elif CASE == "stride by program":
-            x = tl.load(a + rows[:, None] * (16 * tl.program_id(1)) + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + rows[:, None] * (16 * tl.program_id(1)) + columns[None, :],
+                mask=columns[None, :] < n,
+                other=0.0,
+            )
         elif CASE == "odd place":
-            x = tl.load(a + rows[:, None] * step + (columns + tl.program_id(1))[None, :], mask=rows[:, None] < m, other=0.0)
+            x = tl.load(
+                a + rows[:, None] * step + (columns + tl.program_id(1))[None, :],
+                mask=rows[:, None] < m,
+                other=0.0,
+            )
         elif CASE == "odd places":
-            x = tl.load(a + rows[:, None] * step + (columns + tl.program_id(1) + 4 * tl.program_id(2))[None, :], mask=rows[:, None] < m, other=0.0)
+            x = tl.load(
+                a
+                + rows[:, None] * step
+                + (columns + tl.program_id(1) + 4 * tl.program_id(2))[None, :],
+                mask=rows[:, None] < m,
+                other=0.0,
+            )
         elif CASE == "constant stride":
-            x = tl.load(a + rows[:, None] * 100 + columns[None, :], mask=rows[:, None] < m, other=0.0)
+            x = tl.load(
+                a + rows[:, None] * 100 + columns[None, :], mask=rows[:, None] < m, other=0.0
+            )
         elif CASE == "product of strides":
-            x = tl.load(a + rows[:, None] * (4 * n) + columns[None, :], mask=rows[:, None] < m, other=0.0)
+            x = tl.load(
+                a + rows[:, None] * (4 * n) + columns[None, :], mask=rows[:, None] < m, other=0.0
+            )
         elif CASE == "written":
-            x = tl.load(c + rows[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                c + rows[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0
+            )
         elif CASE == "taken where more holds":
             place = tl.where((rows < m) & (rows >= 3), rows, 0)
-            x = tl.load(a + place[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + place[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0
+            )
         elif CASE == "shifted before":
             above = (lower + inner)[:, None]
-            x = tl.load(a + (above + 2) * step + columns[None, :], mask=(above >= 0) & (above < m) & (columns[None, :] < n), other=0.0)
+            x = tl.load(
+                a + (above + 2) * step + columns[None, :],
+                mask=(above >= 0) & (above < m) & (columns[None, :] < n),
+                other=0.0,
+            )
         elif CASE == "from nowhere":
-            x = tl.load(a + rows[:, None] * step + columns[None, :] - 48 * tl.program_id(1), mask=(rows[:, None] < m) & (columns[None, :] < n), other=0.0)
+            x = tl.load(
+                a + rows[:, None] * step + columns[None, :] - 48 * tl.program_id(1),
+                mask=(rows[:, None] < m) & (columns[None, :] < n),
+                other=0.0,
+            )
         else:
-            x = tl.load(a + (rows % m)[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
+            x = tl.load(
+                a + (rows % m)[:, None] * step + columns[None, :],
+                mask=columns[None, :] < n,
+                other=0.0,
+            )
         ones = tl.full((16, 16), 1, dtype=tl.float16)
         total = tl.dot(ones, x, total) if CASE == "rows are summed" else tl.dot(x, ones, total)
     at = c + rows[:, None] * 16 + inner[None, :]
@@ -84,7 +151,9 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
     elif CASE == "rows are reduced":
         tl.store(c + inner, tl.sum(total, axis=0).to(tl.float16))
     elif CASE == "flag":
-        tl.store(at, total.to(tl.float16), mask=(rows[:, None] < m) & (tl.atomic_add(c + 300, 1.0) > 3.0))
+        tl.store(
+            at, total.to(tl.float16), mask=(rows[:, None] < m) & (tl.atomic_add(c + 300, 1.0) > 3.0)
+        )
     elif CASE == "rows are printed":
         tl.device_print("total", total)
     else:
@@ -123,15 +192,33 @@ REASONS = {
 
 
 def built(case: str, divisibility: int = 16, fn: Any = squares) -> Module:
-    signature = {"a": "*fp16", "c": "*fp16", "m": "i32", "n": "i32", "step": "i32", "table": "**fp16", "CASE": "constexpr"}
-    module = compile_function(fn, signature, {"CASE": case}, {name: {"divisibility": divisibility} for name in ("a", "c", "step")})
+    signature = {
+        "a": "*fp16",
+        "c": "*fp16",
+        "m": "i32",
+        "n": "i32",
+        "step": "i32",
+        "table": "**fp16",
+        "CASE": "constexpr",
+    }
+    module = compile_function(
+        fn,
+        signature,
+        {"CASE": case},
+        {name: {"divisibility": divisibility} for name in ("a", "c", "step")},
+    )
     run_passes(module)
     return module
 
 
 def raised(module: Module, raises: int = 16) -> tuple[str, list[str]]:
     """The text of a module after the stage, without notes, and the notes."""
-    run_stages(module, BulkTarget(8, raises=raises), {"num_warps": 2, "num_stages": 2}, ["prepare", "raise"])
+    run_stages(
+        module,
+        BulkTarget(8, raises=raises),
+        {"num_warps": 2, "num_stages": 2},
+        ["prepare", "raise"],
+    )
     notes = [told for _, told in notes_of(kernel_of(module))]
     for operation in module.walk():
         operation.attributes.pop(NOTES, None)
@@ -147,5 +234,9 @@ def test_the_cases_that_are_raised(case: str) -> None:
 @pytest.mark.parametrize("case", REASONS)
 def test_a_load_that_is_not_raised(case: str) -> None:
     text, notes = raised(built(case))
-    assert len(notes) == 1 and notes[0].startswith("loads are not raised to TMA copies, for that at ") and REASONS[case] in notes[0]
+    assert (
+        len(notes) == 1
+        and notes[0].startswith("loads are not raised to TMA copies, for that at ")
+        and REASONS[case] in notes[0]
+    )
     assert text == raised(built(case), 0)[0]

@@ -12,7 +12,17 @@ _ENCODINGS = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
 #: instructions whose operand is a notation of its own
 _RAW = ("s_waitcnt", "s_wait_", "s_delay_alu", "s_sendmsg")
 _LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*|\"[^\"]+\"):\s*")
-_SIZES = {".byte": 1, ".short": 2, ".2byte": 2, ".hword": 2, ".long": 4, ".4byte": 4, ".word": 4, ".quad": 8, ".8byte": 8}
+_SIZES = {
+    ".byte": 1,
+    ".short": 2,
+    ".2byte": 2,
+    ".hword": 2,
+    ".long": 4,
+    ".4byte": 4,
+    ".word": 4,
+    ".quad": 8,
+    ".8byte": 8,
+}
 _FILLS = (".zero", ".skip", ".space", ".ascii", ".asciz", ".fill")
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "b": 8, "f": 12}
 
@@ -72,9 +82,16 @@ def _string(text: str) -> bytes:
 def _datum(directive: str, rest: str, line: int) -> bytes:
     if directive in _SIZES:
         try:
-            return b"".join((_number(n) & ((1 << 8 * _SIZES[directive]) - 1)).to_bytes(_SIZES[directive], "little") for n in rest.split(","))
+            return b"".join(
+                (_number(n) & ((1 << 8 * _SIZES[directive]) - 1)).to_bytes(
+                    _SIZES[directive], "little"
+                )
+                for n in rest.split(",")
+            )
         except ValueError:
-            raise WaveError("data that refer to symbols are not supported", line, f"{directive} {rest}") from None
+            raise WaveError(
+                "data that refer to symbols are not supported", line, f"{directive} {rest}"
+            ) from None
     if directive in (".zero", ".skip", ".space"):
         return bytes(_number(rest.split(",")[0]))
     if directive in (".ascii", ".asciz"):
@@ -128,10 +145,14 @@ def load(text: str) -> Program:
         elif directive.startswith(".amdhsa_") and descriptor:
             if re.match(r"^-?(0x)?[0-9a-fA-F]+$", rest.strip()):
                 descriptors[descriptor][directive.removeprefix(".amdhsa_")] = _number(rest)
-        elif not section.startswith((".text", ".AMDGPU", ".note")) and (directive in _SIZES or directive in _FILLS):
+        elif not section.startswith((".text", ".AMDGPU", ".note")) and (
+            directive in _SIZES or directive in _FILLS
+        ):
             data.setdefault(symbol, bytearray()).extend(_datum(directive, rest, line))
     if not re.match(r"^gfx(9|11|12)[0-9a-f]{2}$", target):
-        raise WaveError(f"the text is for {target or 'no target'}; it must have a directive .amdgcn_target of gfx9, gfx11 or gfx12")
+        raise WaveError(
+            f"the text is for {target or 'no target'}; it must have a directive .amdgcn_target of gfx9, gfx11 or gfx12"
+        )
     size = 64 if target.startswith("gfx9") else 32
     kernels = {}
     for name, directives in descriptors.items():
@@ -140,4 +161,11 @@ def load(text: str) -> Program:
         if size == 32 and directives.get("wavefront_size32", 1) == 0:
             size = 64
         kernels[name] = Kernel(name, labels[name], directives)
-    return Program(target, size, instructions, labels, kernels, {name: bytes(value) for name, value in data.items()})
+    return Program(
+        target,
+        size,
+        instructions,
+        labels,
+        kernels,
+        {name: bytes(value) for name, value in data.items()},
+    )

@@ -21,7 +21,16 @@ from tilewright_amd_emulator.errors import WaveError
 
 _TRIPLE = b"amdgcn-amd-amdhsa"
 #: the low byte of e_flags -> processor
-_MACHINES = {0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x43: "gfx1150", 0x4A: "gfx1151"}
+_MACHINES = {
+    0x3F: "gfx90a",
+    0x4C: "gfx942",
+    0x4F: "gfx950",
+    0x41: "gfx1100",
+    0x46: "gfx1101",
+    0x47: "gfx1102",
+    0x43: "gfx1150",
+    0x4A: "gfx1151",
+}
 _MACHINES |= {0x44: "gfx1103", 0x55: "gfx1152", 0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201"}
 #: directive -> word of the descriptor (offset in bytes), first bit, bits
 _FIELDS = {
@@ -72,20 +81,34 @@ class _Image:
             raise WaveError("the bytes are not a 64-bit ELF file for AMD's GPUs")
         machine = struct.unpack_from("<I", data, 48)[0] & 0xFF
         if machine not in _MACHINES:
-            raise WaveError(f"code for machine {machine:#x} is not supported; it is for {', '.join(sorted(_MACHINES.values()))}")
+            raise WaveError(
+                f"code for machine {machine:#x} is not supported; it is for {', '.join(sorted(_MACHINES.values()))}"
+            )
         self.target = _MACHINES[machine]
         relocatable = struct.unpack_from("<H", data, 16)[0] == 1
-        start, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
+        start, size, count = (
+            struct.unpack_from("<Q", data, 40)[0],
+            *struct.unpack_from("<HH", data, 58),
+        )
         headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
         self.sections: dict[int, _Section] = {}
         place = 0
         for number, (_, kind, flags, address, offset, length, *_) in enumerate(headers):
-            if kind == 1 and flags & 2:  # sections of a relocatable file have no addresses yet: one behind the other
+            if (
+                kind == 1 and flags & 2
+            ):  # sections of a relocatable file have no addresses yet: one behind the other
                 at = place if relocatable else address
-                self.sections[number] = _Section(at, data[offset : offset + length], bool(flags & 4))
+                self.sections[number] = _Section(
+                    at, data[offset : offset + length], bool(flags & 4)
+                )
                 place = -(-(at + length) // 4096) * 4096
         for _, kind, _, _, _, length, _, patched, *_ in headers:
-            if kind == 4 and length and patched in self.sections and self.sections[patched].executable:
+            if (
+                kind == 4
+                and length
+                and patched in self.sections
+                and self.sections[patched].executable
+            ):
                 raise WaveError("the code has relocations; link it first")
         self.symbols: dict[str, int] = {}
         for _, kind, _, _, offset, length, link, *_ in headers:
@@ -96,7 +119,9 @@ class _Image:
                 name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", data, entry)
                 text = data[names + name : data.index(b"\0", names + name)].decode()
                 if text and section in self.sections:
-                    self.symbols[text] = value + (self.sections[section].address if relocatable else 0)
+                    self.symbols[text] = value + (
+                        self.sections[section].address if relocatable else 0
+                    )
 
     def section(self, address: int) -> _Section:
         for section in self.sections.values():
@@ -108,10 +133,16 @@ class _Image:
 @functools.cache
 def _library() -> ctypes.CDLL:
     """AMD's LLVM of the wheel."""
-    spec = importlib.util.find_spec("rocm.bindings.llvm") if importlib.util.find_spec("rocm") and importlib.util.find_spec("rocm.bindings") else None
+    spec = (
+        importlib.util.find_spec("rocm.bindings.llvm")
+        if importlib.util.find_spec("rocm") and importlib.util.find_spec("rocm.bindings")
+        else None
+    )
     folder = next(iter(spec.submodule_search_locations or []), None) if spec is not None else None
     if folder is None or not (Path(folder) / "libLLVM.so").exists():
-        raise WaveError("disassembling needs the package rocm-bindings-compiler; install it, or run the assembly text instead")
+        raise WaveError(
+            "disassembling needs the package rocm-bindings-compiler; install it, or run the assembly text instead"
+        )
     path = str(Path(folder) / "libLLVM.so")
     try:
         library = ctypes.CDLL(path)
@@ -121,9 +152,21 @@ def _library() -> ctypes.CDLL:
     for part in ("TargetInfo", "TargetMC", "Disassembler"):
         getattr(library, f"LLVMInitializeAMDGPU{part}")()
     library.LLVMCreateDisasmCPUFeatures.restype = ctypes.c_void_p
-    library.LLVMCreateDisasmCPUFeatures.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    library.LLVMCreateDisasmCPUFeatures.argtypes = [ctypes.c_char_p] * 3 + [
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     library.LLVMDisasmInstruction.restype = ctypes.c_size_t
-    library.LLVMDisasmInstruction.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_size_t]
+    library.LLVMDisasmInstruction.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_uint64,
+        ctypes.c_uint64,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     library.LLVMDisasmDispose.argtypes = [ctypes.c_void_p]
     return library
 
@@ -143,26 +186,52 @@ def _stand_in(message: str) -> None:
     """Without ROCm, the library's dependencies for compression are not there; the disassembler does not call them, so empty ones do."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if "librocm_sysdeps" not in message or compiler is None:
-        raise WaveError(f"AMD's LLVM cannot be loaded: {message}; install ROCm's system dependencies, or a C compiler to make stand-ins")
+        raise WaveError(
+            f"AMD's LLVM cannot be loaded: {message}; install ROCm's system dependencies, or a C compiler to make stand-ins"
+        )
     with tempfile.TemporaryDirectory() as folder:
         for name in ("librocm_sysdeps_z.so.1", "librocm_sysdeps_zstd.so.1"):
             path = f"{folder}/{name}"
-            subprocess.run([compiler, "-shared", "-nostdlib", "-x", "c", "/dev/null", f"-Wl,-soname,{name}", "-o", path], check=True)
+            subprocess.run(
+                [
+                    compiler,
+                    "-shared",
+                    "-nostdlib",
+                    "-x",
+                    "c",
+                    "/dev/null",
+                    f"-Wl,-soname,{name}",
+                    "-o",
+                    path,
+                ],
+                check=True,
+            )
             ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 
 
 def _instructions(target: str, code: bytes, address: int) -> list[tuple[int, int, str]]:
     """(address, bytes, text) of the instructions of a section."""
     library = _library()
-    context = library.LLVMCreateDisasmCPUFeatures(_TRIPLE, target.encode(), b"", None, 0, None, None)
+    context = library.LLVMCreateDisasmCPUFeatures(
+        _TRIPLE, target.encode(), b"", None, 0, None, None
+    )
     if not context:
         raise WaveError(f"AMD's LLVM has no disassembler for {target}")
     out, place, text = [], 0, ctypes.create_string_buffer(512)
     try:
         while place < len(code):
-            size = library.LLVMDisasmInstruction(context, code[place : place + 32], min(32, len(code) - place), address + place, text, len(text))
+            size = library.LLVMDisasmInstruction(
+                context,
+                code[place : place + 32],
+                min(32, len(code) - place),
+                address + place,
+                text,
+                len(text),
+            )
             if not size:
-                raise WaveError(f"the bytes at {address + place:#x} ({code[place : place + 8].hex()}) are no instruction of {target}")
+                raise WaveError(
+                    f"the bytes at {address + place:#x} ({code[place : place + 8].hex()}) are no instruction of {target}"
+                )
             out.append((address + place, size, text.value.decode().strip()))
             place += size
     finally:
@@ -176,9 +245,16 @@ _BRANCH = re.compile(r"^(s_c?branch\w*) (-?\d+|0x[0-9a-f]+)$")
 def disassembled(code_object: bytes) -> str:
     """The text of a code object (or of a relocatable object without relocations in its code), for :func:`load`."""
     image = _Image(code_object)
-    kernels = {name.removesuffix(".kd"): address for name, address in image.symbols.items() if name.endswith(".kd")}
+    kernels = {
+        name.removesuffix(".kd"): address
+        for name, address in image.symbols.items()
+        if name.endswith(".kd")
+    }
     entries = {image.symbols[name]: name for name in kernels if name in image.symbols}
-    lines, constants = [f'.amdgcn_target "amdgcn-amd-amdhsa--{image.target}"', ".text"], dict[int, bytes]()
+    lines, constants = (
+        [f'.amdgcn_target "amdgcn-amd-amdhsa--{image.target}"', ".text"],
+        dict[int, bytes](),
+    )
     for section in image.sections.values():
         if section.executable:
             body = _trimmed(_instructions(image.target, section.data, section.address))
@@ -191,7 +267,9 @@ def disassembled(code_object: bytes) -> str:
         words = descriptor.data[address - descriptor.address :][:64]
         lines.append(f".amdhsa_kernel {name}")
         for directive, (offset, first, bits) in _FIELDS.items():
-            lines.append(f".amdhsa_{directive} {struct.unpack_from('<I', words, offset)[0] >> first & ((1 << bits) - 1)}")
+            lines.append(
+                f".amdhsa_{directive} {struct.unpack_from('<I', words, offset)[0] >> first & ((1 << bits) - 1)}"
+            )
         registers = ((struct.unpack_from("<I", words, 48)[0] & 63) + 1) * 8
         lines += [f".amdhsa_next_free_vgpr {registers}", ".end_amdhsa_kernel"]
     return "\n".join(lines) + "\n"
@@ -199,11 +277,23 @@ def disassembled(code_object: bytes) -> str:
 
 def _trimmed(body: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Without what fills the section behind the last instruction that nothing follows: a program's end, or a branch back into it."""
-    last = max((i for i, (_, _, text) in enumerate(body) if text.startswith(("s_endpgm", "s_branch", "s_setpc"))), default=len(body) - 1)
+    last = max(
+        (
+            i
+            for i, (_, _, text) in enumerate(body)
+            if text.startswith(("s_endpgm", "s_branch", "s_setpc"))
+        ),
+        default=len(body) - 1,
+    )
     return body[: last + 1]
 
 
-def _labelled(body: list[tuple[int, int, str]], entries: dict[int, str], image: _Image, constants: dict[int, bytes]) -> list[str]:
+def _labelled(
+    body: list[tuple[int, int, str]],
+    entries: dict[int, str],
+    image: _Image,
+    constants: dict[int, bytes],
+) -> list[str]:
     """Lines with labels for entries and the targets of branches, and with symbols where code computes the address of a constant."""
     texts = [text for _, _, text in body]
     targets = set()
@@ -225,20 +315,31 @@ def _labelled(body: list[tuple[int, int, str]], entries: dict[int, str], image: 
     return out
 
 
-def _name_constant(texts: list[str], start: int, register: int, base: int, image: _Image, constants: dict[int, bytes]) -> None:
+def _name_constant(
+    texts: list[str],
+    start: int,
+    register: int,
+    base: int,
+    image: _Image,
+    constants: dict[int, bytes],
+) -> None:
     """The sum behind s_getpc is the address of a constant: both its halves become those of a symbol."""
     places: list[tuple[int, str]] = []
     words: list[int] = []
     for i in range(start + 1, min(start + 10, len(texts))):
         which = register + len(places)
-        match = re.match(rf"^(s_add\w* s{which}, s{which}), (?:lit\()?(-?\d+|0x[0-9a-f]+)\)?$", texts[i])
+        match = re.match(
+            rf"^(s_add\w* s{which}, s{which}), (?:lit\()?(-?\d+|0x[0-9a-f]+)\)?$", texts[i]
+        )
         if match:
             places.append((i, match.group(1)))
             words.append(int(match.group(2), 0) & 0xFFFFFFFF)
         if len(places) == 2:
             break
     if len(places) < 2:
-        raise WaveError(f"what the code does with its own address is not understood: {texts[start]}")
+        raise WaveError(
+            f"what the code does with its own address is not understood: {texts[start]}"
+        )
     address = (base + (words[0] | words[1] << 32)) & 0xFFFFFFFFFFFFFFFF
     section = image.section(address)
     constants[address] = section.data[address - section.address :]

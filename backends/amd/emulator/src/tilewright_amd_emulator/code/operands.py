@@ -86,10 +86,22 @@ def operand(text: str) -> Operand:
     common = {"negated": negated, "absolute": absolute, "signed": signed}
     if m := _REGISTER.match(text):
         kind, number, half = m.groups()
-        return Operand("v" if kind in "va" else "s", whole, _BASE[kind] + int(number), half=None if half is None else int(half == "h"), **common)
+        return Operand(
+            "v" if kind in "va" else "s",
+            whole,
+            _BASE[kind] + int(number),
+            half=None if half is None else int(half == "h"),
+            **common,
+        )
     if m := _TUPLE.match(text):
         kind, first, last = m.groups()
-        return Operand("v" if kind in "va" else "s", whole, _BASE[kind] + int(first), int(last or first) - int(first) + 1, **common)
+        return Operand(
+            "v" if kind in "va" else "s",
+            whole,
+            _BASE[kind] + int(first),
+            int(last or first) - int(first) + 1,
+            **common,
+        )
     if text in _NAMED:
         index, count = _NAMED[text]
         return Operand("s", whole, index, count, **common)

@@ -81,7 +81,9 @@ class Program:
     #: constants of the program: bytes of each symbol
     data: dict[str, bytes] = field(default_factory=dict)
     #: kernels that have been decoded, by name and addresses of constants
-    decoded: dict[tuple[str, tuple[tuple[str, int], ...]], list[Decoded]] = field(default_factory=dict, repr=False)
+    decoded: dict[tuple[str, tuple[tuple[str, int], ...]], list[Decoded]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def generation(self) -> int:
@@ -90,5 +92,7 @@ class Program:
 
     def kernel(self, name: str) -> Kernel:
         if name not in self.kernels:
-            raise WaveError(f"there is no kernel {name!r} in the text; it has {', '.join(sorted(self.kernels)) or 'none'}")
+            raise WaveError(
+                f"there is no kernel {name!r} in the text; it has {', '.join(sorted(self.kernels)) or 'none'}"
+            )
         return self.kernels[name]

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright_amd_emulator.code.operand_types import KINDS, Kind, constant, flushed, halves, join, modified
+from tilewright_amd_emulator.code.operand_types import (
+    KINDS,
+    Kind,
+    constant,
+    flushed,
+    halves,
+    join,
+    modified,
+)
 from tilewright_amd_emulator.code.operands import M0, VCC
 from tilewright_amd_emulator.code.program import Decoded, Step
 from tilewright_amd_emulator.decode.dpp import Lanes
@@ -26,16 +34,44 @@ Writer = Callable[["Machine", Array], None]
 CODE_BASE = 0x0000_1A00_0000_0000
 
 _VALU_MODIFIERS = {"clamp", "mul", "div", "op_sel", "op_sel_hi", "neg_lo", "neg_hi"}
-_DPP = {"quad_perm", "row_shl", "row_shr", "row_ror", "row_bcast", "wave_shr", "wave_shl", "wave_rol", "wave_ror", "row_mirror", "row_half_mirror"}
-_DPP |= {"row_newbcast", "row_share", "row_xmask", "dpp8", "row_mask", "bank_mask", "bound_ctrl", "fi"}
+_DPP = {
+    "quad_perm",
+    "row_shl",
+    "row_shr",
+    "row_ror",
+    "row_bcast",
+    "wave_shr",
+    "wave_shl",
+    "wave_rol",
+    "wave_ror",
+    "row_mirror",
+    "row_half_mirror",
+}
+_DPP |= {
+    "row_newbcast",
+    "row_share",
+    "row_xmask",
+    "dpp8",
+    "row_mask",
+    "bank_mask",
+    "bound_ctrl",
+    "fi",
+}
 _SDWA = {"dst_sel", "dst_unused", "src0_sel", "src1_sel"}
 
 
 class Decoder:
     """Reads the operands of one instruction for the builder of its step."""
 
-    def __init__(self, instruction: Instruction, program: Program, modes: Modes, symbols: dict[str, int]) -> None:
-        self.instruction, self.program, self.modes, self.symbols = instruction, program, modes, symbols
+    def __init__(
+        self, instruction: Instruction, program: Program, modes: Modes, symbols: dict[str, int]
+    ) -> None:
+        self.instruction, self.program, self.modes, self.symbols = (
+            instruction,
+            program,
+            modes,
+            symbols,
+        )
         self.generation, self.lanes = program.generation, program.wave_size
         self.reads: set[int] = set()
         self.writes: set[int] = set()
@@ -70,7 +106,13 @@ class Decoder:
     def allow_vector(self) -> None:
         """The modifiers of vector instructions, by encoding."""
         encoding = self.instruction.encoding
-        self.allow(*(_VALU_MODIFIERS | (_DPP if "dpp" in encoding else set()) | (_SDWA if encoding == "sdwa" else set())))
+        self.allow(
+            *(
+                _VALU_MODIFIERS
+                | (_DPP if "dpp" in encoding else set())
+                | (_SDWA if encoding == "sdwa" else set())
+            )
+        )
 
     def note_read(self, operand: Operand, count: int | None = None) -> None:
         for i in range(operand.count if count is None else count):
@@ -183,7 +225,11 @@ class Decoder:
             return lambda m: m.vector(register)
         if self.instruction.encoding == "sdwa" and operand.kind == "s":
             return self._selected(operand, kind, index)
-        read = self.uniform_operand(operand, {16: "b32", 32: "b32", 64: "b64"}[kind.width]) if operand.kind in ("s", "special") else None
+        read = (
+            self.uniform_operand(operand, {16: "b32", 32: "b32", 64: "b64"}[kind.width])
+            if operand.kind in ("s", "special")
+            else None
+        )
         if read is not None:
             uniform = read
             if kind.width == 16:
@@ -214,10 +260,18 @@ class Decoder:
             word = read(m)
             if what.startswith("BYTE"):
                 word = (word >> np.uint32(8 * int(what[-1]))) & np.uint32(0xFF)
-                word = word.astype(np.uint8).view(np.int8).astype(np.int32).view(np.uint32) if signed else word
+                word = (
+                    word.astype(np.uint8).view(np.int8).astype(np.int32).view(np.uint32)
+                    if signed
+                    else word
+                )
             elif what.startswith("WORD"):
                 word = (word >> np.uint32(16 * int(what[-1]))) & np.uint32(0xFFFF)
-                word = word.astype(np.uint16).view(np.int16).astype(np.int32).view(np.uint32) if signed else word
+                word = (
+                    word.astype(np.uint16).view(np.int16).astype(np.int32).view(np.uint32)
+                    if signed
+                    else word
+                )
             return word.astype(kind.unsigned)
 
         return selected
@@ -289,14 +343,18 @@ class Decoder:
         if self.generation == 9 and half == 0:  # the upper half becomes 0
             return lambda m, value: m.set_vector(register, value.view(np.uint16).astype(np.uint32))
         shift, kept = np.uint32(16 * half), np.uint32(0xFFFF if half else 0xFFFF0000)
-        return lambda m, value: m.set_vector(register, (m.vector(register) & kept) | value.view(np.uint16).astype(np.uint32) << shift)
+        return lambda m, value: m.set_vector(
+            register, (m.vector(register) & kept) | value.view(np.uint16).astype(np.uint32) << shift
+        )
 
     def _placed(self, register: int, kind: Kind) -> Writer:
         """A byte or a half of the result (SDWA)."""
         what = self.instruction.modifiers.get("dst_sel", "DWORD")
         unused = self.instruction.modifiers.get("dst_unused", "UNUSED_PAD")
         if what == "DWORD":
-            return lambda m, value: m.set_vector(register, value.view(kind.unsigned).astype(np.uint32))
+            return lambda m, value: m.set_vector(
+                register, value.view(kind.unsigned).astype(np.uint32)
+            )
         width = 8 if what.startswith("BYTE") else 16
         shift = np.uint32(width * int(what[-1]))
         ones = np.uint32((1 << width) - 1)
@@ -339,7 +397,9 @@ class Decoder:
         reads, writes = frozenset(self.reads), frozenset(self.writes)
         if self.dpp is not None:
             step = self.dpp.around(step)
-        return Decoded(self.instruction, step, reads, writes, reads | writes, self.counter, self.role)
+        return Decoded(
+            self.instruction, step, reads, writes, reads | writes, self.counter, self.role
+        )
 
 
 Builder = Callable[[Decoder], Step]

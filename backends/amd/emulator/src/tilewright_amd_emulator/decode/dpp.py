@@ -47,7 +47,9 @@ def lane_map(instruction: Instruction, lanes: int) -> tuple[Array, Array]:
     if "row_xmask" in modifiers:
         return row + (place ^ distance("row_xmask")), valid
     if "row_bcast" in modifiers:
-        width = distance("row_bcast") + 1  # 15: the last lane of a row to the next row; 31: lane 31 to rows 2 and 3
+        width = (
+            distance("row_bcast") + 1
+        )  # 15: the last lane of a row to the next row; 31: lane 31 to rows 2 and 3
         there = lane // width * width - 1
         return np.where(there >= 0, there, lane), there >= 0
     if "wave_shr" in modifiers:

@@ -15,4 +15,7 @@ class Coverage(Counter[str]):
 
     def report(self) -> str:
         """One line a mnemonic, the most frequent first."""
-        return "\n".join(f"{count:12} {name}" for name, count in sorted(self.items(), key=lambda item: (-item[1], item[0])))
+        return "\n".join(
+            f"{count:12} {name}"
+            for name, count in sorted(self.items(), key=lambda item: (-item[1], item[0]))
+        )

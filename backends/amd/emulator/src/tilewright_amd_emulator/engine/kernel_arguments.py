@@ -10,7 +10,12 @@ from tilewright_amd_emulator.errors import WaveError
 
 def sizes_of_arguments(listing: str) -> list[int]:
     """Bytes of each argument that a launch gives, in order; those that the runtime adds are left out."""
-    return [int(size) for size in re.findall(r"\.size: +(\d+)\n +\.value_kind: +(?:by_value|global_buffer)", _metadata(listing))]
+    return [
+        int(size)
+        for size in re.findall(
+            r"\.size: +(\d+)\n +\.value_kind: +(?:by_value|global_buffer)", _metadata(listing)
+        )
+    ]
 
 
 def packed(listing: str, values: Sequence[bytes | int], grid: tuple[int, int, int]) -> bytes:
@@ -27,7 +32,9 @@ def packed(listing: str, values: Sequence[bytes | int], grid: tuple[int, int, in
     block = bytearray(size)
     given = list(values)
     hidden = {f"hidden_block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
-    for offset, width, kind in re.findall(r"\.offset: +(\d+)\n +\.size: +(\d+)\n +\.value_kind: +(\w+)", _metadata(listing)):
+    for offset, width, kind in re.findall(
+        r"\.offset: +(\d+)\n +\.size: +(\d+)\n +\.value_kind: +(\w+)", _metadata(listing)
+    ):
         if kind in hidden:
             value: bytes | int = hidden[kind]
         elif kind.startswith("hidden"):
@@ -35,10 +42,18 @@ def packed(listing: str, values: Sequence[bytes | int], grid: tuple[int, int, in
         elif given:
             value = given.pop(0)
         else:
-            raise WaveError(f"the kernel takes more arguments than the {len(values)} that are given")
-        written = value if isinstance(value, bytes) else (value & ((1 << 8 * int(width)) - 1)).to_bytes(int(width), "little")
+            raise WaveError(
+                f"the kernel takes more arguments than the {len(values)} that are given"
+            )
+        written = (
+            value
+            if isinstance(value, bytes)
+            else (value & ((1 << 8 * int(width)) - 1)).to_bytes(int(width), "little")
+        )
         if len(written) != int(width):
-            raise WaveError(f"the kernel takes {width} bytes at {offset}, and the argument has {len(written)}")
+            raise WaveError(
+                f"the kernel takes {width} bytes at {offset}, and the argument has {len(written)}"
+            )
         block[int(offset) : int(offset) + int(width)] = written
     if given:
         raise WaveError(f"the kernel takes fewer arguments than the {len(values)} that are given")

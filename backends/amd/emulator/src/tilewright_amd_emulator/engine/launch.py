@@ -54,13 +54,19 @@ def run(
     if schedule not in ("lockstep", "random"):
         raise WaveError(f"there is no schedule {schedule!r}; choose lockstep or random")
     if min(grid) < 1 or not 1 <= threads <= 1024:
-        raise WaveError(f"a grid of {grid} workgroups of {threads} work-items cannot be run; each must be at least 1, and work-items at most 1024")
+        raise WaveError(
+            f"a grid of {grid} workgroups of {threads} work-items cannot be run; each must be at least 1, and work-items at most 1024"
+        )
     wanted = sizes.get("kernarg_size", 0)
     if len(arguments) < wanted:
-        raise WaveError(f"the kernel has {wanted} bytes of arguments, but only {len(arguments)} are given")
+        raise WaveError(
+            f"the kernel has {wanted} bytes of arguments, but only {len(arguments)} are given"
+        )
     lds_bytes = sizes.get("group_segment_fixed_size", 0) + dynamic_lds
     if lds_bytes > lds_limit(program.target):
-        raise WaveError(f"{lds_bytes} bytes of local memory are more than {program.target} has: {lds_limit(program.target)}")
+        raise WaveError(
+            f"{lds_bytes} bytes of local memory are more than {program.target} has: {lds_limit(program.target)}"
+        )
     padded = arguments + bytes(-len(arguments) % 64)
     temporary = [arena.put(np.frombuffer(padded or bytes(64), np.uint8))]
     symbols = {}
@@ -71,11 +77,17 @@ def run(
     try:
         with np.errstate(all="ignore"):
             code = decoded_kernel(program, entry, symbols)
-            groups = np.array([(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])], np.uint32)
+            groups = np.array(
+                [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])],
+                np.uint32,
+            )
             per_group = -(-threads // program.wave_size)
             batch = len(groups) if together else max(1, WAVES_AT_ONCE // per_group)
             vectors = max((r for item in code for r in item.touches if r >= 0), default=0) + 1
-            if any("movrel" in item.instruction.name or "gpr_idx" in item.instruction.name for item in code):
+            if any(
+                "movrel" in item.instruction.name or "gpr_idx" in item.instruction.name
+                for item in code
+            ):
                 vectors = max(vectors, sizes.get("next_free_vgpr", 0))
             for first in range(0, len(groups), batch):
                 some = groups[first : first + batch]
@@ -90,7 +102,9 @@ def run(
                     vectors,
                     seed + first,
                 )
-                m.pending = Pending(m, program.generation == 9 or not sizes.get("workgroup_processor_mode", 1))
+                m.pending = Pending(
+                    m, program.generation == 9 or not sizes.get("workgroup_processor_mode", 1)
+                )
                 _enter(m, entry, some, grid, threads, temporary[0], arena, temporary)
                 Schedule(m, code, entry.entry, schedule, limit).run(covered)
     finally:
@@ -113,7 +127,9 @@ def decoded_kernel(program: Program, kernel: Kernel, symbols: dict[str, int]) ->
     for place in range(end):
         item = program.instructions[place]
         if place < kernel.entry:
-            code.append(Decoded(item, _unreachable, frozenset(), frozenset(), frozenset(), None, "end"))
+            code.append(
+                Decoded(item, _unreachable, frozenset(), frozenset(), frozenset(), None, "end")
+            )
             continue
         if place == kernel.entry:
             modes.denormals32, modes.denormals16 = initial
@@ -138,7 +154,9 @@ def _follow_modes(name: str, text: str, modes: Modes) -> None:
     value = None
     if name == "s_denorm_mode":
         value = int(text.split()[-1], 0)
-    elif name == "s_setreg_imm32_b32" and (found := re.search(r"MODE,\s*(\d+),\s*(\d+)\),\s*(\S+)", text)):
+    elif name == "s_setreg_imm32_b32" and (
+        found := re.search(r"MODE,\s*(\d+),\s*(\d+)\),\s*(\S+)", text)
+    ):
         offset, width, bits = (int(g, 0) for g in found.groups())
         if offset == 4:
             value = bits | (modes.denormals16 << 2 if width < 4 else 0)
@@ -146,7 +164,16 @@ def _follow_modes(name: str, text: str, modes: Modes) -> None:
         modes.denormals32, modes.denormals16 = value & 3, value >> 2 & 3
 
 
-def _enter(m: Machine, kernel: Kernel, groups: Array, grid: tuple[int, int, int], threads: int, kernarg: int, arena: Arena, temporary: list[int]) -> None:
+def _enter(
+    m: Machine,
+    kernel: Kernel,
+    groups: Array,
+    grid: tuple[int, int, int],
+    threads: int,
+    kernarg: int,
+    arena: Arena,
+    temporary: list[int],
+) -> None:
     """Registers at entry: user registers, numbers of workgroups, numbers of work-items."""
     sizes, scalars = kernel.directives, m.scalars
     place = 0
@@ -195,7 +222,9 @@ def _enter(m: Machine, kernel: Kernel, groups: Array, grid: tuple[int, int, int]
                 put(ids[i])
         if sizes.get("system_sgpr_workgroup_info"):
             put(0)
-        if m.generation == 9 and sizes.get("enable_private_segment", sizes.get("system_sgpr_private_segment_wavefront_offset", 0)):
+        if m.generation == 9 and sizes.get(
+            "enable_private_segment", sizes.get("system_sgpr_private_segment_wavefront_offset", 0)
+        ):
             put(0)
     item = (wave[:, None] * m.lanes + np.arange(m.lanes)[None]).astype(np.uint32)
     if len(m.vectors):

@@ -25,7 +25,9 @@ FAIR = 64
 class Schedule:
     """Runs the waves of a machine to their end."""
 
-    def __init__(self, machine: Machine, code: list[Decoded], entry: int, how: str, limit: int) -> None:
+    def __init__(
+        self, machine: Machine, code: list[Decoded], entry: int, how: str, limit: int
+    ) -> None:
         m = self.machine = machine
         self.code, self.limit = code, limit
         self.random = how == "random"
@@ -46,7 +48,9 @@ class Schedule:
         """To the end of all waves; what was executed is added to ``covered``."""
         while True:
             eligible = self._eligible()
-            if not eligible.size:  # who waits has come to a barrier, and the last one to come opens it: all have ended
+            if (
+                not eligible.size
+            ):  # who waits has come to a barrier, and the last one to come opens it: all have ended
                 break
             self.choices += 1
             places = self.machine.pc[eligible]
@@ -58,7 +62,9 @@ class Schedule:
             others = places[places > place]
             self.last_run[chosen] = self.choices
             self.machine.select(slice(None) if len(chosen) == self.machine.waves else chosen)
-            self._execute(place, int(others.min()) if others.size else -1, len(chosen) < len(eligible))
+            self._execute(
+                place, int(others.min()) if others.size else -1, len(chosen) < len(eligible)
+            )
         for item, count in zip(self.code, self.counts, strict=True):
             if count:
                 covered[item.instruction.name] += count
@@ -74,8 +80,12 @@ class Schedule:
         for group in range(m.groups):
             wave = self.current[group]
             if wave < 0 or not running[wave]:
-                candidates = np.flatnonzero(running[group * m.per_group : (group + 1) * m.per_group])
-                self.current[group] = group * m.per_group + m.random.choice(candidates) if candidates.size else -1
+                candidates = np.flatnonzero(
+                    running[group * m.per_group : (group + 1) * m.per_group]
+                )
+                self.current[group] = (
+                    group * m.per_group + m.random.choice(candidates) if candidates.size else -1
+                )
         return self.current[self.current >= 0]
 
     def _execute(self, place: int, meeting: int, others: bool) -> None:
@@ -121,7 +131,9 @@ class Schedule:
         self.steps += (QUANTUM - budget) * number
         if self.steps > self.limit:
             item = code[min(place, len(code) - 1)]
-            raise item.instruction.error(f"the waves have executed {self.steps} instructions; the kernel seems not to end (see limit)")
+            raise item.instruction.error(
+                f"the waves have executed {self.steps} instructions; the kernel seems not to end (see limit)"
+            )
         if budget <= 0:
             self._rotate()
 

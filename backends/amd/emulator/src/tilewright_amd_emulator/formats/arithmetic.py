@@ -41,7 +41,9 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
     total = np.atleast_1d(product + addend)
     rounded = total.astype(np.float32)
     # twice rounded differs only where f64 lies on a midpoint of f32, or the result is a denormal
-    suspicious = ((total.view(np.int64) & 0x1FFFFFFF) == 0x10000000) | ((np.abs(total) < 1.2e-38) & (total != 0))
+    suspicious = ((total.view(np.int64) & 0x1FFFFFFF) == 0x10000000) | (
+        (np.abs(total) < 1.2e-38) & (total != 0)
+    )
     if suspicious.any():
         _, rest = _two_sum(product, addend)
         rounded = _odd(total, np.broadcast_to(rest, total.shape)).astype(np.float32)
@@ -62,10 +64,18 @@ def fma64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
     result = np.ldexp(rounded, exponent)
     # a denormal result is rounded when the exponent comes back, and on its midpoints what is below decides
     off = rounded - np.ldexp(result, -exponent)
-    tie = (np.frexp(rounded)[1] + exponent < -1021) & (np.abs(off) == np.ldexp(0.5, -1074 - exponent)) & (off * below > 0)
+    tie = (
+        (np.frexp(rounded)[1] + exponent < -1021)
+        & (np.abs(off) == np.ldexp(0.5, -1074 - exponent))
+        & (off * below > 0)
+    )
     result = np.where(tie, np.nextafter(result, np.copysign(np.inf, below)), result)
     result = np.where(np.isfinite(c) & ~np.isfinite(addend), np.ldexp(c, power), result)
-    return np.where(np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0), result, np.ldexp(a * b + c, power))
+    return np.where(
+        np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0),
+        result,
+        np.ldexp(a * b + c, power),
+    )
 
 
 def fma16(a: Array, b: Array, c: Array) -> Array:
@@ -105,7 +115,11 @@ def median(a: Array, b: Array, c: Array) -> Array:
     if a.dtype.kind == "f":
         low, high = minimum_number(minimum_number(a, b), c), maximum_number(maximum_number(a, b), c)
         nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
-        middle = np.where(a == high, maximum_number(b, c), np.where(b == high, maximum_number(a, c), maximum_number(a, b)))
+        middle = np.where(
+            a == high,
+            maximum_number(b, c),
+            np.where(b == high, maximum_number(a, c), maximum_number(a, b)),
+        )
         return np.where(nan, low, middle)
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
@@ -143,7 +157,9 @@ def first_high(value: Array) -> Array:
     while step < width:
         spread |= spread >> value.dtype.type(step)
         step *= 2
-    return np.where(value == 0, np.uint32(0xFFFFFFFF), np.uint32(width) - np.bitwise_count(spread)).astype(np.uint32)
+    return np.where(
+        value == 0, np.uint32(0xFFFFFFFF), np.uint32(width) - np.bitwise_count(spread)
+    ).astype(np.uint32)
 
 
 def first_high_signed(value: Array) -> Array:
@@ -155,19 +171,28 @@ def first_high_signed(value: Array) -> Array:
 def first_low(value: Array) -> Array:
     """The lowest bit set, -1 where there is none: uint32 of uint32 or uint64."""
     lowest = value & (value.dtype.type(0) - value)
-    return np.where(value == 0, np.uint32(0xFFFFFFFF), np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32)).astype(np.uint32)
+    return np.where(
+        value == 0,
+        np.uint32(0xFFFFFFFF),
+        np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32),
+    ).astype(np.uint32)
 
 
 def reversed_bits(value: Array) -> Array:
     """uint32 with its bits in the other order."""
     for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
-        value = (value >> np.uint32(shift)) & np.uint32(mask) | (value & np.uint32(mask)) << np.uint32(shift)
+        value = (value >> np.uint32(shift)) & np.uint32(mask) | (
+            value & np.uint32(mask)
+        ) << np.uint32(shift)
     return value >> np.uint32(16) | value << np.uint32(16)
 
 
 def field(value: Array, offset: Array, width: Array) -> Array:
     """Bits [offset, offset + width) of an integer, by 32-bit rules: extended by its sign where it is signed."""
-    shift, length = offset.astype(np.uint32) & np.uint32(31), width.astype(np.uint32) & np.uint32(31)
+    shift, length = (
+        offset.astype(np.uint32) & np.uint32(31),
+        width.astype(np.uint32) & np.uint32(31),
+    )
     left = np.maximum(32 - shift.astype(np.int64) - length, 0).astype(np.uint32)
     moved = (value.view(np.uint32) << left).view(value.dtype)
     taken = moved >> np.minimum(shift + left, np.uint32(31)).astype(value.dtype)
@@ -180,8 +205,12 @@ def permuted_bytes(high: Array, low: Array, selector: Array) -> Array:
     out = np.zeros(np.broadcast_shapes(joined.shape, selector.shape), np.uint32)
     for place in range(4):
         code = (selector >> np.uint32(8 * place)) & np.uint32(0xFF)
-        byte = (joined >> (np.minimum(code, np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(0xFF)
-        sign = (joined >> ((code.astype(np.uint64) & np.uint64(3)) * np.uint64(16) + np.uint64(15))) & np.uint64(1)
+        byte = (
+            joined >> (np.minimum(code, np.uint32(7)).astype(np.uint64) * np.uint64(8))
+        ) & np.uint64(0xFF)
+        sign = (
+            joined >> ((code.astype(np.uint64) & np.uint64(3)) * np.uint64(16) + np.uint64(15))
+        ) & np.uint64(1)
         byte = np.where((code >= 8) & (code <= 11), sign * np.uint64(0xFF), byte)
         byte = np.where(code == 12, np.uint64(0), byte)
         byte = np.where(code >= 13, np.uint64(0xFF), byte)
@@ -212,7 +241,9 @@ def bfloat_bits(value: Array) -> Array:
     """f32 to bf16 bits (uint16), to nearest, ties to even; NaN stays a NaN."""
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(value), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
+    return np.where(np.isnan(value), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(
+        np.uint16
+    )
 
 
 def bfloat_value(bits: Array) -> Array:

@@ -76,13 +76,26 @@ def build(folder: Path) -> Path:
     library = folder / "lib" / "libamdhip64.so"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
-        command = ["cc", "-shared", "-pthread", "-fPIC", "-O1", "-o", str(made), str(Path(__file__).with_suffix(".c"))]
+        command = [
+            "cc",
+            "-shared",
+            "-pthread",
+            "-fPIC",
+            "-O1",
+            "-o",
+            str(made),
+            str(Path(__file__).with_suffix(".c")),
+        ]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except FileNotFoundError:
-            raise WaveError("the stand-in of the HIP runtime is made by a C compiler, and there is no cc on this machine") from None
+            raise WaveError(
+                "the stand-in of the HIP runtime is made by a C compiler, and there is no cc on this machine"
+            ) from None
         except subprocess.CalledProcessError as error:
-            raise WaveError(f"the stand-in of the HIP runtime cannot be compiled: {error.stderr}") from None
+            raise WaveError(
+                f"the stand-in of the HIP runtime cannot be compiled: {error.stderr}"
+            ) from None
         os.replace(made, library)
     return folder
 
@@ -104,9 +117,21 @@ class EmulatedDevice:
     """
 
     def __init__(
-        self, target: str, listings: Path, schedule: Literal["lockstep", "random"] = "random", seed: int = 0, shared: bool = False, limit: int = 1 << 28
+        self,
+        target: str,
+        listings: Path,
+        schedule: Literal["lockstep", "random"] = "random",
+        seed: int = 0,
+        shared: bool = False,
+        limit: int = 1 << 28,
     ) -> None:
-        self.target, self.listings, self.schedule, self.seed, self.limit = target, listings, schedule, seed, limit
+        self.target, self.listings, self.schedule, self.seed, self.limit = (
+            target,
+            listings,
+            schedule,
+            seed,
+            limit,
+        )
         self.lanes = 64 if target in _WIDE else 32
         self.covered = Coverage()
         # the runtime of AMD has its devices access words at any address
@@ -117,7 +142,12 @@ class EmulatedDevice:
         self._text = ctypes.create_string_buffer(b"what the runtime says")
         self._modules: dict[int, tuple[str, Program]] = {}
         self._functions: list[tuple[int, str]] = []
-        self._callbacks = _Callbacks(**{name: ctypes.CFUNCTYPE(*types)(getattr(self, f"_{name}")) for name, types in _CALLBACKS.items()})
+        self._callbacks = _Callbacks(
+            **{
+                name: ctypes.CFUNCTYPE(*types)(getattr(self, f"_{name}"))
+                for name, types in _CALLBACKS.items()
+            }
+        )
         library = ctypes.CDLL(str(Path(os.environ["ROCM_PATH"]) / "lib" / "libamdhip64.so"))
         self._library = library
         library.stand_in(ctypes.byref(self._callbacks))
@@ -152,7 +182,9 @@ class EmulatedDevice:
             "MultiprocessorCount": 4,
             "MaxThreadsPerMultiProcessor": 2048,
         }
-        return values.get(hip.hipDeviceAttribute_t(number).name.removeprefix("hipDeviceAttribute"), 1 << 16)
+        return values.get(
+            hip.hipDeviceAttribute_t(number).name.removeprefix("hipDeviceAttribute"), 1 << 16
+        )
 
     def _properties(self, place: int, device: int) -> None:
         name = f"{self.target}:sramecc+:xnack-".encode()
@@ -188,7 +220,9 @@ class EmulatedDevice:
     def _function_attribute(self, number: int, function: int) -> int:
         from rocm.bindings import hip
 
-        return 1024 if hip.hipFunction_attribute(number).name.endswith("MAX_THREADS_PER_BLOCK") else 0
+        return (
+            1024 if hip.hipFunction_attribute(number).name.endswith("MAX_THREADS_PER_BLOCK") else 0
+        )
 
     def _allocate(self, size: int) -> int:
         # atomics of two bytes are of the word that they lie in, which an allocation has
@@ -200,16 +234,45 @@ class EmulatedDevice:
     def _release(self, address: int) -> None:
         self.arena.release(address)
 
-    def _launch(self, function: int, grid: Any, threads: int, shared: int, stream: int, arguments: Any, cooperative: int) -> int:
+    def _launch(
+        self,
+        function: int,
+        grid: Any,
+        threads: int,
+        shared: int,
+        stream: int,
+        arguments: Any,
+        cooperative: int,
+    ) -> int:
         with self._lock:
-            return self._run(function, (grid[0], grid[1], grid[2]), threads, shared, stream, arguments, bool(cooperative))
+            return self._run(
+                function,
+                (grid[0], grid[1], grid[2]),
+                threads,
+                shared,
+                stream,
+                arguments,
+                bool(cooperative),
+            )
 
-    def _run(self, function: int, groups: tuple[int, int, int], threads: int, shared: int, stream: int, arguments: Any, cooperative: bool) -> int:
+    def _run(
+        self,
+        function: int,
+        groups: tuple[int, int, int],
+        threads: int,
+        shared: int,
+        stream: int,
+        arguments: Any,
+        cooperative: bool,
+    ) -> int:
         module, symbol = self._functions[function - 1]
         listing, program = self._modules[module]
         self.launches.append((symbol, groups, threads, shared, stream))
         try:
-            values: list[bytes | int] = [ctypes.string_at(arguments[i], size) for i, size in enumerate(sizes_of_arguments(listing))]
+            values: list[bytes | int] = [
+                ctypes.string_at(arguments[i], size)
+                for i, size in enumerate(sizes_of_arguments(listing))
+            ]
             self.covered += run(
                 program, symbol, grid=groups, threads=threads, arguments=packed(listing, values, groups), dynamic_lds=shared, arena=self.arena,
                 schedule=self.schedule, seed=self.seed + len(self.launches), limit=self.limit, together=cooperative,
@@ -236,5 +299,7 @@ def _place_of_name() -> int:
     """
     from rocm.bindings import hip
 
-    words = ctypes.create_string_buffer("".join(f"{place:04d}" for place in range(1000)).encode() + bytes(4000))
+    words = ctypes.create_string_buffer(
+        "".join(f"{place:04d}" for place in range(1000)).encode() + bytes(4000)
+    )
     return 4 * int(hip.hipDeviceProp_t.fromObj(ctypes.addressof(words)).gcnArchName[:4])

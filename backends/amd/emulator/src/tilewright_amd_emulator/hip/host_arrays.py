@@ -43,14 +43,22 @@ def host_arrays(device: EmulatedDevice) -> Iterator[None]:
         describers.update(before)
 
 
-def _describer(describe: Callable[[Any], ArrayKind], extent: Callable[[Any], tuple[int, int]], share: Callable[[int, int], None]) -> Callable[[Any], ArrayKind]:
+def _describer(
+    describe: Callable[[Any], ArrayKind],
+    extent: Callable[[Any], tuple[int, int]],
+    share: Callable[[int, int], None],
+) -> Callable[[Any], ArrayKind]:
     """``describe``, with the device in the host's place."""
 
     @functools.cache
     def view(dtype: str) -> Callable[[Any], ArrayView]:
         def shared(value: Any) -> ArrayView:
             share(*extent(value))
-            strides = tuple(step // value.itemsize for step in value.strides) if isinstance(value, np.ndarray) else tuple(value.stride())
+            strides = (
+                tuple(step // value.itemsize for step in value.strides)
+                if isinstance(value, np.ndarray)
+                else tuple(value.stride())
+            )
             pointer = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
             readonly = isinstance(value, np.ndarray) and not value.flags.writeable
             return ArrayView(value, pointer, dtype, tuple(value.shape), strides, _PLACE, readonly)

@@ -73,7 +73,11 @@ class Lanes:
 
     def at(self, rows: Array | slice) -> Lanes:
         """Those of some of the waves."""
-        return self if isinstance(rows, slice) else Lanes(self.space, self.offsets[rows], self.mask[rows])
+        return (
+            self
+            if isinstance(rows, slice)
+            else Lanes(self.space, self.offsets[rows], self.mask[rows])
+        )
 
     def load(self, size: int) -> Array:
         """uint32 [words, waves, lanes]; what is masked out is anything."""
@@ -91,12 +95,18 @@ class Lanes:
         return (int(inside.min()), int(inside.max()) + size - 1) if inside.size else (1, 0)
 
 
-def deposit(m: Machine, register: int, waves: Array, value: Array, mask: Array, half: int | None = None) -> None:
+def deposit(
+    m: Machine, register: int, waves: Array, value: Array, mask: Array, half: int | None = None
+) -> None:
     """Write ``value`` [waves, lanes] into a register of ``waves`` (or one half of it) where ``mask``."""
     everything = len(waves) == m.waves
     old = m.vectors[register] if everything else m.vectors[register, waves]
     if half is not None:
-        value = (old & np.uint32(0xFFFF0000)) | (value & np.uint32(0xFFFF)) if half == 0 else (old & np.uint32(0xFFFF)) | value << np.uint32(16)
+        value = (
+            (old & np.uint32(0xFFFF0000)) | (value & np.uint32(0xFFFF))
+            if half == 0
+            else (old & np.uint32(0xFFFF)) | value << np.uint32(16)
+        )
     if everything:
         np.copyto(old, value, where=mask)
     elif mask.all():

@@ -12,7 +12,14 @@ from tilewright_amd_emulator.code.program import Step
 from tilewright_amd_emulator.decode.decoder import TABLE, Decoder
 from tilewright_amd_emulator.formats import arithmetic as a
 from tilewright_amd_emulator.instructions.accesses import Form, Lanes, deposit, stored_words
-from tilewright_amd_emulator.instructions.global_memory import CACHE_MODIFIERS, Addressing, buffer_addressing, flat_addressing, global_addressing, start
+from tilewright_amd_emulator.instructions.global_memory import (
+    CACHE_MODIFIERS,
+    Addressing,
+    buffer_addressing,
+    flat_addressing,
+    global_addressing,
+    start,
+)
 from tilewright_amd_emulator.instructions.lds import local_address, local_lanes
 
 if TYPE_CHECKING:
@@ -45,14 +52,18 @@ def _brain_sum(old: Array, data: Array, _: Array) -> Array:
     """Two bf16 of a word."""
     out = np.zeros(old.shape, np.uint32)
     for shift in (np.uint32(0), np.uint32(16)):
-        total = a.bfloat_value((old >> shift).astype(np.uint16)) + a.bfloat_value((data >> shift).astype(np.uint16))
+        total = a.bfloat_value((old >> shift).astype(np.uint16)) + a.bfloat_value(
+            (data >> shift).astype(np.uint16)
+        )
         out |= a.bfloat_bits(total).astype(np.uint32) << shift
     return out
 
 
 def _half_sum(old: Array, data: Array, _: Array) -> Array:
     """Two f16 of a word."""
-    return (np.ascontiguousarray(old).view(np.float16) + np.ascontiguousarray(data).view(np.float16)).view(np.uint32)
+    return (
+        np.ascontiguousarray(old).view(np.float16) + np.ascontiguousarray(data).view(np.float16)
+    ).view(np.uint32)
 
 
 _UPDATES: dict[str, Update] = {
@@ -73,7 +84,16 @@ _UPDATES: dict[str, Update] = {
     "cond_sub": lambda old, data, _: np.where(old >= data, old - data, old),
     "cmpswap": lambda old, data, compared: np.where(old == compared, data, old),
 }
-_TYPES = {"i32": np.int32, "u32": np.uint32, "b32": np.uint32, "f32": np.float32, "i64": np.int64, "u64": np.uint64, "b64": np.uint64, "f64": np.float64}
+_TYPES = {
+    "i32": np.int32,
+    "u32": np.uint32,
+    "b32": np.uint32,
+    "f32": np.float32,
+    "i64": np.int64,
+    "u64": np.uint64,
+    "b64": np.uint64,
+    "f64": np.float64,
+}
 
 
 def _kinds() -> dict[str, Kind]:
@@ -84,7 +104,9 @@ def _kinds() -> dict[str, Kind]:
     }
 
     def put(name: str, update: str, kind: str) -> None:
-        out[name] = Kind(_UPDATES[update], _TYPES[kind], 2 if kind.endswith("64") else 1, update == "cmpswap")
+        out[name] = Kind(
+            _UPDATES[update], _TYPES[kind], 2 if kind.endswith("64") else 1, update == "cmpswap"
+        )
 
     for old, new, update, kind in (
         ("add", "add", "add", "u"), ("sub", "sub", "sub", "u"), ("smin", "min", "min", "i"), ("umin", "min", "min", "u"), ("smax", "max", "max", "i"),
@@ -164,7 +186,9 @@ def _global(way: str, kind: Kind) -> Callable[[Decoder], Step]:
         else:
             shift = int(returns)
             result, data = operands[0], operands[1 + shift]
-            addressing = ways[way](d, operands[shift], operands[2 + shift] if len(operands) > 2 + shift else None)
+            addressing = ways[way](
+                d, operands[shift], operands[2 + shift] if len(operands) > 2 + shift else None
+            )
         read = stored_words(d, data, Form(4 * width))
         if returns:
             d.note_write(result, kind.words)
@@ -201,7 +225,9 @@ def _local(kind: Kind, returns: bool, new_first: bool) -> Callable[[Decoder], St
         shift = int(returns)
         d.expect(2 + shift + int(kind.compares))
         address = local_address(d, d.operands[shift], d.instruction.number("offset"))
-        reads = [stored_words(d, operand, Form(4 * kind.words)) for operand in d.operands[1 + shift :]]
+        reads = [
+            stored_words(d, operand, Form(4 * kind.words)) for operand in d.operands[1 + shift :]
+        ]
         if returns:
             d.note_write(d.operands[0], kind.words)
         register, size = d.operands[0].index, 4 * kind.words
@@ -218,7 +244,12 @@ def _local(kind: Kind, returns: bool, new_first: bool) -> Callable[[Decoder], St
                     for i in range(kind.words):
                         deposit(m, register + i, waves[rows], old[i], lanes.at(rows).mask)
 
-            m.pending.start("ds", d.instruction, perform, tuple(range(register, register + kind.words)) if returns else ())
+            m.pending.start(
+                "ds",
+                d.instruction,
+                perform,
+                tuple(range(register, register + kind.words)) if returns else (),
+            )
 
         return step
 
@@ -245,14 +276,34 @@ _LOCAL = [
         ("dec", "u"),
     )
 ]
-_LOCAL += ["add_f32", "add_f64", "min_f32", "max_f32", "min_f64", "max_f64", "min_num_f32", "max_num_f32", "pk_add_f16", "pk_add_bf16", "cond_sub_u32"]
+_LOCAL += [
+    "add_f32",
+    "add_f64",
+    "min_f32",
+    "max_f32",
+    "min_f64",
+    "max_f64",
+    "min_num_f32",
+    "max_num_f32",
+    "pk_add_f16",
+    "pk_add_bf16",
+    "cond_sub_u32",
+]
 for _name in _LOCAL:
     _first, _, _type = _name.rpartition("_")
     TABLE[f"ds_{_name}"] = _local(KINDS[_name], False, False)
     TABLE[f"ds_{_first}_rtn_{_type}"] = _local(KINDS[_name], True, False)
 for _width in ("32", "64"):
-    TABLE[f"ds_rsub_u{_width}"] = _local(Kind(_UPDATES["rsub"], _TYPES[f"u{_width}"], int(_width) // 32), False, False)
-    TABLE[f"ds_wrxchg_rtn_b{_width}"] = TABLE[f"ds_storexchg_rtn_b{_width}"] = _local(KINDS[f"swap_b{_width}"], True, False)
+    TABLE[f"ds_rsub_u{_width}"] = _local(
+        Kind(_UPDATES["rsub"], _TYPES[f"u{_width}"], int(_width) // 32), False, False
+    )
+    TABLE[f"ds_wrxchg_rtn_b{_width}"] = TABLE[f"ds_storexchg_rtn_b{_width}"] = _local(
+        KINDS[f"swap_b{_width}"], True, False
+    )
     for _returning, _suffix in ((False, ""), (True, "_rtn")):
-        TABLE[f"ds_cmpst{_suffix}_b{_width}"] = _local(KINDS[f"cmpswap_b{_width}"], _returning, False)
-        TABLE[f"ds_cmpstore{_suffix}_b{_width}"] = _local(KINDS[f"cmpswap_b{_width}"], _returning, True)
+        TABLE[f"ds_cmpst{_suffix}_b{_width}"] = _local(
+            KINDS[f"cmpswap_b{_width}"], _returning, False
+        )
+        TABLE[f"ds_cmpstore{_suffix}_b{_width}"] = _local(
+            KINDS[f"cmpswap_b{_width}"], _returning, True
+        )

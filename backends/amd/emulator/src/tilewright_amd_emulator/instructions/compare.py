@@ -47,7 +47,9 @@ _FLOAT: dict[str, Callable[[Array, Array], Array]] = _INTEGER | {
 del _FLOAT["ne"], _FLOAT["t"]
 
 
-def _comparison(kind: str, second: str, compare: Callable[[Array, Array], Array], to_exec: bool) -> Callable[[Decoder], Step]:
+def _comparison(
+    kind: str, second: str, compare: Callable[[Array, Array], Array], to_exec: bool
+) -> Callable[[Decoder], Step]:
     def build(d: Decoder) -> Step:
         d.allow_vector()
         with_result = len(d.operands) == 3
@@ -59,7 +61,9 @@ def _comparison(kind: str, second: str, compare: Callable[[Array, Array], Array]
             raise d.fail("a comparison has a result and two sources")
         x, y = d.source(first, kind, 0), d.source(first + 1, second, 1)
         if to_exec:
-            writers.append(lambda m, mask: m.set_mask(EXEC, np.broadcast_to(mask, (m.count, m.lanes))))
+            writers.append(
+                lambda m, mask: m.set_mask(EXEC, np.broadcast_to(mask, (m.count, m.lanes)))
+            )
 
         def step(m: Machine) -> None:
             mask = compare(x(m), y(m))

@@ -35,12 +35,21 @@ def _nothing(d: Decoder) -> Step:
 def _modes(d: Decoder) -> Step:
     """Modes of denormals were taken over when the text was read; what else may be set does not change results, except rounding."""
     if d.instruction.name != "s_denorm_mode":
-        place = re.match(r"hwreg\((?:HW_REG_)?(WAVE_|SHADER_)?(SCHED_)?MODE,\s*(\d+),\s*(\d+)\)", d.operands[0].text)
+        place = re.match(
+            r"hwreg\((?:HW_REG_)?(WAVE_|SHADER_)?(SCHED_)?MODE,\s*(\d+),\s*(\d+)\)",
+            d.operands[0].text,
+        )
         offset, width = (int(place.group(3)), int(place.group(4))) if place is not None else (0, 4)
-        if d.instruction.name == "s_setreg_imm32_b32" and offset + width <= 4 and int(d.operands[1].text, 0) == 0:
+        if (
+            d.instruction.name == "s_setreg_imm32_b32"
+            and offset + width <= 4
+            and int(d.operands[1].text, 0) == 0
+        ):
             return lambda m: None  # rounding to nearest, as it is
         if place is None or offset < 4:
-            raise d.fail("only the modes of denormals, and modes that have no effect on results, may be set")
+            raise d.fail(
+                "only the modes of denormals, and modes that have no effect on results, may be set"
+            )
         if d.instruction.name == "s_setreg_imm32_b32" and 4 < int(place.group(3)) < 8:
             raise d.fail("modes of denormals must be set from the first of their bits on")
         if d.instruction.name == "s_setreg_b32" and int(place.group(3)) < 8:
@@ -100,7 +109,9 @@ def _wait(d: Decoder) -> Step:
 @builds("s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_lgkmcnt", "s_waitcnt_expcnt")
 def _wait_one(d: Decoder) -> Step:
     """``null, n``."""
-    counter = {"vscnt": "store", "vmcnt": "load", "lgkmcnt": "ds", "expcnt": ""}[d.instruction.name.removeprefix("s_waitcnt_")]
+    counter = {"vscnt": "store", "vmcnt": "load", "lgkmcnt": "ds", "expcnt": ""}[
+        d.instruction.name.removeprefix("s_waitcnt_")
+    ]
     outstanding = int(d.operands[0].text.split(",")[1], 0)
     return (lambda m: m.pending.wait(counter, outstanding)) if counter else (lambda m: None)
 
@@ -120,7 +131,11 @@ _GFX12 = {
 @builds(*_GFX12)
 def _wait_gfx12(d: Decoder) -> Step:
     number, counters = int(d.operands[0].text, 0), _GFX12[d.instruction.name]
-    counts = [(counters[0], number)] if len(counters) == 1 else list(zip(counters, (number >> 8 & 63, number & 63), strict=False))
+    counts = (
+        [(counters[0], number)]
+        if len(counters) == 1
+        else list(zip(counters, (number >> 8 & 63, number & 63), strict=False))
+    )
 
     def step(m: Machine) -> None:
         for counter, outstanding in counts:
@@ -153,7 +168,9 @@ def _end(d: Decoder) -> Step:
 @builds("s_trap")
 def _trap(d: Decoder) -> Step:
     def step(m: Machine) -> None:
-        raise d.fail("the kernel traps: an assertion of it failed, or what it takes for unreachable was reached")
+        raise d.fail(
+            "the kernel traps: an assertion of it failed, or what it takes for unreachable was reached"
+        )
 
     return step
 

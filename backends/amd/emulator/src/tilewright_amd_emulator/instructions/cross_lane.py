@@ -68,7 +68,9 @@ def _permute_rows(d: Decoder) -> Step:
     low, high = d.uniform(2), d.uniform(3)
     lane = np.arange(d.lanes)
     shift = ((lane & 7) * 4).astype(np.uint32)
-    return _within_rows(d, lambda m: np.where((lane & 15) < 8, low(m)[:, None], high(m)[:, None]) >> shift)
+    return _within_rows(
+        d, lambda m: np.where((lane & 15) < 8, low(m)[:, None], high(m)[:, None]) >> shift
+    )
 
 
 @builds("v_permlane16_var_b32", "v_permlanex16_var_b32")
@@ -89,10 +91,16 @@ def _within_rows(d: Decoder, chosen: Callable[[Machine], Array]) -> Step:
     row = (np.arange(d.lanes) & ~15) ^ cross
 
     def step(m: Machine) -> None:
-        there = np.broadcast_to(row + (chosen(m) & np.uint32(15)).astype(np.int64), (m.count, m.lanes))
+        there = np.broadcast_to(
+            row + (chosen(m) & np.uint32(15)).astype(np.int64), (m.count, m.lanes)
+        )
         value = np.take_along_axis(np.broadcast_to(read(m), there.shape), there, axis=1)
         if not inactive and not m.full:
-            value = np.where(np.take_along_axis(m.mask, there, axis=1), value, np.uint32(0) if zero else m.vector(old))
+            value = np.where(
+                np.take_along_axis(m.mask, there, axis=1),
+                value,
+                np.uint32(0) if zero else m.vector(old),
+            )
         write(m, value)
 
     return step
@@ -158,7 +166,9 @@ def build_indexed(d: Decoder) -> Step:
         raise d.fail("only a move with an index of its source or its result is supported")
     if d.instruction.name == "v_movrels_b32" or d.indexed == {"SRC0"}:
         base, write = d.operands[1].index, d.result(0, "b32")
-        return lambda m: write(m, m.vectors[np.minimum(base + m.m0().astype(np.int64), len(m.vectors) - 1), m.numbers])
+        return lambda m: write(
+            m, m.vectors[np.minimum(base + m.m0().astype(np.int64), len(m.vectors) - 1), m.numbers]
+        )
     target, read = d.operands[0].index, d.source(1, "b32", 0)
     d.note_write(d.operands[0], 1)
 

@@ -36,7 +36,10 @@ def _division_scale(d: Decoder) -> Step:
         e_top, e_bottom = np.frexp(top)[1], np.frexp(bottom)[1]
         denormal_bottom = np.abs(bottom) < np.finfo(value.dtype).tiny
         exponent = e_top - e_bottom
-        small_inverse, small_quotient = _below(np.ones_like(top), bottom, smallest), _below(top, bottom, smallest)
+        small_inverse, small_quotient = (
+            _below(np.ones_like(top), bottom, smallest),
+            _below(top, bottom, smallest),
+        )
         scaled, marked = value, np.zeros(value.shape, np.bool_)
         is_bottom = value == bottom
         nothing = (top == 0) | (bottom == 0)
@@ -61,7 +64,9 @@ def _division_scale(d: Decoder) -> Step:
 def _below(top: Array, bottom: Array, exponent: int) -> Array:
     """Where the magnitude of top / bottom, before it is rounded, is less than 2**exponent."""
     (m_top, e_top), (m_bottom, e_bottom) = np.frexp(top), np.frexp(bottom)
-    return (e_top - e_bottom < exponent) | ((e_top - e_bottom == exponent) & (np.abs(m_top) < np.abs(m_bottom)))
+    return (e_top - e_bottom < exponent) | (
+        (e_top - e_bottom == exponent) & (np.abs(m_top) < np.abs(m_bottom))
+    )
 
 
 @builds("v_div_fmas_f32", "v_div_fmas_f64")
@@ -100,7 +105,11 @@ def _division_end(d: Decoder) -> Step:
         special = ~np.isfinite(top) | ~np.isfinite(bottom) | (top == 0) | (bottom == 0)
         exponent = np.frexp(top)[1] - np.frexp(bottom)[1]
         low, high = {2: (-1000, 1000), 4: (-150, 128), 8: (-1075, 1024)}[quotient.dtype.itemsize]
-        out = np.where(exponent < low, sign * quotient.dtype.type(0), np.where(exponent > high, sign * np.inf, np.abs(quotient) * sign))
+        out = np.where(
+            exponent < low,
+            sign * quotient.dtype.type(0),
+            np.where(exponent > high, sign * np.inf, np.abs(quotient) * sign),
+        )
         return np.where(special, plain, out).astype(quotient.dtype)
 
     return formula_step(d, kind, [kind] * 3, formula)

@@ -11,7 +11,15 @@ from tilewright_amd_emulator.code.operands import PRIVATE_APERTURE, SHARED_APERT
 from tilewright_amd_emulator.code.program import Step
 from tilewright_amd_emulator.decode.decoder import TABLE, Decoder, Reader
 from tilewright_amd_emulator.errors import WaveError
-from tilewright_amd_emulator.instructions.accesses import Form, Lanes, Space, deposit, form, result_register, stored_words
+from tilewright_amd_emulator.instructions.accesses import (
+    Form,
+    Lanes,
+    Space,
+    deposit,
+    form,
+    result_register,
+    stored_words,
+)
 from tilewright_amd_emulator.instructions.lds import lds_limit, local_lanes
 
 if TYPE_CHECKING:
@@ -31,7 +39,9 @@ def _offset(d: Decoder) -> int:
     return d.instruction.number("offset")
 
 
-def vector_address(d: Decoder, address: Operand, base: Operand | None) -> Callable[[Machine], Array]:
+def vector_address(
+    d: Decoder, address: Operand, base: Operand | None
+) -> Callable[[Machine], Array]:
     """uint64 [waves, lanes]: a pair of vector registers, or a scalar base and a vector offset."""
     offset = np.uint64(_offset(d) & 0xFFFFFFFFFFFFFFFF)
     if address.kind != "v":
@@ -39,7 +49,10 @@ def vector_address(d: Decoder, address: Operand, base: Operand | None) -> Callab
     if base is None or base.kind in ("off", "null"):
         d.note_read(address, 2)
         register = address.index
-        return lambda m: (m.vector(register) | m.vector(register + 1).astype(np.uint64) << np.uint64(32)) + offset
+        return lambda m: (
+            (m.vector(register) | m.vector(register + 1).astype(np.uint64) << np.uint64(32))
+            + offset
+        )
     d.note_read(address, 1)
     scalar, register = d.uniform_operand(base, "b64"), address.index
     return lambda m: scalar(m)[:, None] + m.vector(register).astype(np.uint64) + offset
@@ -95,7 +108,9 @@ def flat_addressing(d: Decoder, address: Operand, base: Operand | None) -> Addre
         if shared.any():
             offsets = np.where(shared, local_lanes(m, low, size, shared).offsets | 1 << 48, offsets)
         if private.any():
-            offsets = np.where(private, private_lanes(m, low, size, private, what).offsets | 2 << 48, offsets)
+            offsets = np.where(
+                private, private_lanes(m, low, size, private, what).offsets | 2 << 48, offsets
+            )
         return Lanes(_Generic(m), offsets, mask)
 
     return lanes
@@ -107,7 +122,9 @@ def private_lanes(m: Machine, offsets: Array, size: int, mask: Array, what: str)
     inside = (offsets >= 0) & (offsets + size <= m.private_bytes)
     if not (inside | ~mask).all():
         where = np.argwhere(mask & ~inside)[0]
-        raise WaveError(f"{what} of {size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) is outside of the {m.private_bytes} bytes of scratch")
+        raise WaveError(
+            f"{what} of {size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) is outside of the {m.private_bytes} bytes of scratch"
+        )
     if (mask & ((offsets & (min(size, 4) - 1)) != 0)).any():
         raise WaveError(f"{what} of {size} bytes of scratch is not aligned to {min(size, 4)} bytes")
     first = (m.numbers[:, None] * m.lanes + np.arange(m.lanes)[None]) * m.private_stride
@@ -168,12 +185,16 @@ def buffer_addressing(d: Decoder, address: Operand, resource: Operand, base: Ope
         mask = m.mask.copy()
         zero: Array = np.zeros((1, 1), np.int64)
         index = m.vector(register).astype(np.int64) if indexed else zero
-        inside = (m.vector(register + int(indexed)).astype(np.int64) if offsets_given else zero) + offset
+        inside = (
+            m.vector(register + int(indexed)).astype(np.int64) if offsets_given else zero
+        ) + offset
         extra = scalar(m).astype(np.int64)[:, None]
         second, last = m.scalar(words + 1), m.scalar(words + 3)
         if (last & np.uint32(ADD_THREAD)).any():
             return private_lanes(m, inside + extra, size, mask, what)
-        start = (m.scalar(words) | (second & np.uint32(0xFFFF)).astype(np.uint64) << np.uint64(32)).astype(np.int64)[:, None]
+        start = (
+            m.scalar(words) | (second & np.uint32(0xFFFF)).astype(np.uint64) << np.uint64(32)
+        ).astype(np.int64)[:, None]
         stride = ((second >> np.uint32(16)) & np.uint32(0x3FFF)).astype(np.int64)[:, None]
         records = m.scalar(words + 2).astype(np.int64)[:, None]
         if indexed:
@@ -194,7 +215,15 @@ def _counter(d: Decoder, writes: bool) -> tuple[str, ...]:
     return (*counters, "ds") if d.instruction.name.startswith("flat_") else counters
 
 
-def _start_load(m: Machine, d: Decoder, lanes: Lanes, data: Form, register: int, half: int | None, counters: tuple[str, ...]) -> None:
+def _start_load(
+    m: Machine,
+    d: Decoder,
+    lanes: Lanes,
+    data: Form,
+    register: int,
+    half: int | None,
+    counters: tuple[str, ...],
+) -> None:
     waves = m.numbers
 
     def perform(rows: Array | slice) -> None:
@@ -208,7 +237,13 @@ def _start_load(m: Machine, d: Decoder, lanes: Lanes, data: Form, register: int,
 
 
 def start(
-    m: Machine, d: Decoder, perform: Callable[[Array | slice], None], registers: tuple[int, ...], span: tuple[int, int], writes: bool, counters: tuple[str, ...]
+    m: Machine,
+    d: Decoder,
+    perform: Callable[[Array | slice], None],
+    registers: tuple[int, ...],
+    span: tuple[int, int],
+    writes: bool,
+    counters: tuple[str, ...],
 ) -> None:
     """An effect of global memory; with a second counter (flat), its registers are free when both have been waited for."""
     for extra in counters[1:]:
@@ -287,7 +322,11 @@ def _build_buffer(which: str, data: Form) -> Callable[[Decoder], Step]:
             return copy_step(d, data, buffer_addressing(d, *operands))
         d.expect(4)
         addressing = buffer_addressing(d, *operands[1:])
-        return load_step(d, data, addressing) if which == "load" else store_step(d, data, operands[0], addressing)
+        return (
+            load_step(d, data, addressing)
+            if which == "load"
+            else store_step(d, data, operands[0], addressing)
+        )
 
     return build
 
@@ -312,7 +351,16 @@ _LOADS: tuple[str, ...] = (
 )
 _LOADS += ("ubyte_d16", "ubyte_d16_hi", "sbyte_d16", "sbyte_d16_hi", "short_d16", "short_d16_hi")
 _LOADS += ("d16_u8", "d16_i8", "d16_b16", "d16_hi_u8", "d16_hi_i8", "d16_hi_b16")
-_STORES: tuple[str, ...] = ("byte", "short", "dword", "dwordx2", "dwordx3", "dwordx4", "byte_d16_hi", "short_d16_hi")
+_STORES: tuple[str, ...] = (
+    "byte",
+    "short",
+    "dword",
+    "dwordx2",
+    "dwordx3",
+    "dwordx4",
+    "byte_d16_hi",
+    "short_d16_hi",
+)
 _STORES += ("b8", "b16", "b32", "b64", "b96", "b128", "d16_hi_b8", "d16_hi_b16")
 
 for _suffixes, _which in ((_LOADS, "load"), (_STORES, "store")):

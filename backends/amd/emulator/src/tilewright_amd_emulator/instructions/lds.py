@@ -10,7 +10,14 @@ import numpy as np
 from tilewright_amd_emulator.code.program import Step
 from tilewright_amd_emulator.decode.decoder import TABLE, Decoder, builds
 from tilewright_amd_emulator.errors import WaveError
-from tilewright_amd_emulator.instructions.accesses import Form, Lanes, deposit, form, result_register, stored_words
+from tilewright_amd_emulator.instructions.accesses import (
+    Form,
+    Lanes,
+    deposit,
+    form,
+    result_register,
+    stored_words,
+)
 
 if TYPE_CHECKING:
     from tilewright_amd_emulator.code.operands import Operand
@@ -34,8 +41,12 @@ def local_lanes(m: Machine, offsets: Array, size: int, mask: Array) -> Lanes:
             f"{size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) are outside of the workgroup's {m.lds_bytes} bytes of local memory"
         )
     if not m.lds.unaligned and (mask & ((offsets & (min(size, 4) - 1)) != 0)).any():
-        raise WaveError(f"an access of {size} bytes of local memory is not aligned to {min(size, 4)} bytes")
-    return Lanes(m.lds, np.where(mask, offsets + (m.group[m.selected] * m.lds_stride)[:, None], 0), mask)
+        raise WaveError(
+            f"an access of {size} bytes of local memory is not aligned to {min(size, 4)} bytes"
+        )
+    return Lanes(
+        m.lds, np.where(mask, offsets + (m.group[m.selected] * m.lds_stride)[:, None], 0), mask
+    )
 
 
 def local_address(d: Decoder, operand: Operand, offset: int) -> Callable[[Machine], Array]:
@@ -43,7 +54,10 @@ def local_address(d: Decoder, operand: Operand, offset: int) -> Callable[[Machin
     if operand.kind != "v":
         raise d.fail(f"the address {operand.text!r} must be a vector register")
     d.note_read(operand, 1)
-    register, shift = operand.index, np.uint32(offset)  # modulo 2**32: LLVM gives offsets to addresses below 0
+    register, shift = (
+        operand.index,
+        np.uint32(offset),
+    )  # modulo 2**32: LLVM gives offsets to addresses below 0
     return lambda m: (m.vector(register) + shift).astype(np.int64)
 
 
@@ -83,7 +97,9 @@ def _store(data: Form) -> Callable[[Decoder], Step]:
             lanes, values = local_lanes(m, address(m), data.size, m.mask.copy()), read(m)
 
             def perform(rows: Array | slice) -> None:
-                lanes.at(rows).store(data.size, values if isinstance(rows, slice) else values[:, rows])
+                lanes.at(rows).store(
+                    data.size, values if isinstance(rows, slice) else values[:, rows]
+                )
 
             m.pending.start("ds", d.instruction, perform)
 
@@ -98,7 +114,10 @@ def _two_loads(size: int, stride: int) -> Callable[[Decoder], Step]:
         d.expect(2)
         words = size // 4
         register, _ = result_register(d, d.operands[0], Form(2 * size))
-        reads = [local_address(d, d.operands[1], d.instruction.number(f"offset{i}") * size * stride) for i in range(2)]
+        reads = [
+            local_address(d, d.operands[1], d.instruction.number(f"offset{i}") * size * stride)
+            for i in range(2)
+        ]
         registers = tuple(range(register, register + 2 * words))
         d.counter = "ds"
 
@@ -124,16 +143,24 @@ def _two_stores(size: int, stride: int) -> Callable[[Decoder], Step]:
     def build(d: Decoder) -> Step:
         d.allow("offset0", "offset1")
         d.expect(3)
-        reads = [local_address(d, d.operands[0], d.instruction.number(f"offset{i}") * size * stride) for i in range(2)]
+        reads = [
+            local_address(d, d.operands[0], d.instruction.number(f"offset{i}") * size * stride)
+            for i in range(2)
+        ]
         values_of = [stored_words(d, d.operands[1 + i], Form(size)) for i in range(2)]
 
         def step(m: Machine) -> None:
             mask = m.mask.copy()
-            both = [(local_lanes(m, read(m), size, mask), values(m)) for read, values in zip(reads, values_of, strict=True)]
+            both = [
+                (local_lanes(m, read(m), size, mask), values(m))
+                for read, values in zip(reads, values_of, strict=True)
+            ]
 
             def perform(rows: Array | slice) -> None:
                 for lanes, values in both:
-                    lanes.at(rows).store(size, values if isinstance(rows, slice) else values[:, rows])
+                    lanes.at(rows).store(
+                        size, values if isinstance(rows, slice) else values[:, rows]
+                    )
 
             m.pending.start("ds", d.instruction, perform)
 
@@ -155,9 +182,13 @@ for _old in ("b8", "b16", "b32", "b64", "b96", "b128", "b8_d16_hi", "b16_d16_hi"
     TABLE[f"ds_write_{_old}"] = TABLE[f"ds_store_{_old}"] = _store(_data)
 for _size, _suffix in ((4, "b32"), (8, "b64")):
     TABLE[f"ds_read2_{_suffix}"] = TABLE[f"ds_load_2addr_{_suffix}"] = _two_loads(_size, 1)
-    TABLE[f"ds_read2st64_{_suffix}"] = TABLE[f"ds_load_2addr_stride64_{_suffix}"] = _two_loads(_size, 64)
+    TABLE[f"ds_read2st64_{_suffix}"] = TABLE[f"ds_load_2addr_stride64_{_suffix}"] = _two_loads(
+        _size, 64
+    )
     TABLE[f"ds_write2_{_suffix}"] = TABLE[f"ds_store_2addr_{_suffix}"] = _two_stores(_size, 1)
-    TABLE[f"ds_write2st64_{_suffix}"] = TABLE[f"ds_store_2addr_stride64_{_suffix}"] = _two_stores(_size, 64)
+    TABLE[f"ds_write2st64_{_suffix}"] = TABLE[f"ds_store_2addr_stride64_{_suffix}"] = _two_stores(
+        _size, 64
+    )
 
 
 def _transposed_loads(width: int) -> Callable[[Decoder], Step]:
@@ -201,7 +232,12 @@ TABLE["ds_read_b64_tr_b8"] = _transposed_loads(1)
 def exchanged(m: Machine, d: Decoder, register: int, value: Array) -> None:
     """Complete a cross-lane exchange when its counter is waited for."""
     waves, mask = m.numbers, m.mask.copy()
-    m.pending.start("ds", d.instruction, lambda rows: deposit(m, register, waves[rows], value[rows], mask[rows]), (register,))
+    m.pending.start(
+        "ds",
+        d.instruction,
+        lambda rows: deposit(m, register, waves[rows], value[rows], mask[rows]),
+        (register,),
+    )
 
 
 def _exchange(d: Decoder) -> tuple[int, Callable[[Machine], Array], Callable[[Machine], Array]]:
@@ -211,7 +247,11 @@ def _exchange(d: Decoder) -> tuple[int, Callable[[Machine], Array], Callable[[Ma
     register, _ = result_register(d, d.operands[0], Form(4))
     address = local_address(d, d.operands[1], d.instruction.number("offset"))
     d.counter = "ds"
-    return register, lambda m: (address(m) >> 2) & (m.lanes - 1), stored_words(d, d.operands[2], Form(4))
+    return (
+        register,
+        lambda m: (address(m) >> 2) & (m.lanes - 1),
+        stored_words(d, d.operands[2], Form(4)),
+    )
 
 
 @builds("ds_bpermute_b32", "ds_bpermute_fi_b32")
@@ -262,7 +302,9 @@ def _swizzle(d: Decoder) -> Step:
             there = lane & ~31
             for place, what in enumerate(reversed(pattern)):
                 bit = (lane >> place) & 1
-                there = there | {"0": 0 * bit, "1": 0 * bit + 1, "p": bit, "i": 1 - bit}[what] << place
+                there = (
+                    there | {"0": 0 * bit, "1": 0 * bit + 1, "p": bit, "i": 1 - bit}[what] << place
+                )
         elif how == "SWAP":
             there = lane ^ int(numbers[0])
         elif how == "REVERSE":
@@ -276,7 +318,9 @@ def _swizzle(d: Decoder) -> Step:
         if code & 0x8000:
             there = (lane & ~3) + ((code >> (2 * (lane & 3))) & 3)
         else:
-            there = (lane & ~31) | (((lane & 31 & (code & 31)) | ((code >> 5) & 31)) ^ ((code >> 10) & 31))
+            there = (lane & ~31) | (
+                ((lane & 31 & (code & 31)) | ((code >> 5) & 31)) ^ ((code >> 10) & 31)
+            )
     register, _ = result_register(d, d.operands[0], Form(4))
     read = stored_words(d, d.operands[1], Form(4))
     d.counter = "ds"

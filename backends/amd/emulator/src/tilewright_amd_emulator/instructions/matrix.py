@@ -156,7 +156,11 @@ def result_bits(total: Array, kind: str) -> Array:
 
 def all_lanes(m: Machine, d: Decoder) -> None:
     if not m.full:
-        raise WaveError("a matrix instruction with lanes that EXEC excludes", d.instruction.line, d.instruction.text)
+        raise WaveError(
+            "a matrix instruction with lanes that EXEC excludes",
+            d.instruction.line,
+            d.instruction.text,
+        )
 
 
 def addend(d: Decoder, operand: Operand, kind: str, count: int) -> Callable[[Machine], Array]:
@@ -164,7 +168,11 @@ def addend(d: Decoder, operand: Operand, kind: str, count: int) -> Callable[[Mac
     if operand.kind == "v":
         read = words_read(d, operand, count)
         return lambda m: elements(read(m), kind, False)
-    value = np.array([constant(operand, KINDS[kind])], KINDS[kind].unsigned).view(KINDS[kind].dtype).astype(np.float64)
+    value = (
+        np.array([constant(operand, KINDS[kind])], KINDS[kind].unsigned)
+        .view(KINDS[kind].dtype)
+        .astype(np.float64)
+    )
     return lambda m: value
 
 
@@ -191,7 +199,11 @@ def build_mfma(d: Decoder) -> Step:
     match = _MFMA.match(d.instruction.name)
     if match is None or d.lanes != 64:
         raise d.fail(f"the matrix instruction {d.instruction.name} is not known to the emulator")
-    scaled, result, rows, columns, depth = match.group(1), match.group(2), *(int(n) for n in match.groups()[2:5])
+    scaled, result, rows, columns, depth = (
+        match.group(1),
+        match.group(2),
+        *(int(n) for n in match.groups()[2:5]),
+    )
     small = match.group(7) == "f8f6f4"
     d.allow(*(("cbsz", "blgp", "op_sel", "op_sel_hi") if small else ()))
     d.expect(6 if scaled else 4)
@@ -199,22 +211,40 @@ def build_mfma(d: Decoder) -> Step:
     counts = [o.count for o in d.operands]
     per_lane = counts[1] * 32 // WIDTHS[kinds[0]]
     blocks = 64 * per_lane // (rows * depth)
-    if blocks < 1 or 64 * per_lane != blocks * rows * depth or (match.group(6) and int(match.group(6)) != blocks):
+    if (
+        blocks < 1
+        or 64 * per_lane != blocks * rows * depth
+        or (match.group(6) and int(match.group(6)) != blocks)
+    ):
         raise d.fail(f"{counts[1]} registers do not fit a matrix of {rows} by {depth}")
-    layouts = [mfma_operand(outer, blocks, per_lane, small and WIDTHS[kind] == 8) for outer, kind in zip((rows, columns), kinds, strict=True)]
+    layouts = [
+        mfma_operand(outer, blocks, per_lane, small and WIDTHS[kind] == 8)
+        for outer, kind in zip((rows, columns), kinds, strict=True)
+    ]
     outcome = mfma_result(rows, columns, blocks, 1 if result == "f64" else 4).flat(rows, columns)
     unsigned_zero = narrow_floats.fnuz(d.program.target)
     reads = [words_read(d, d.operands[1 + i], per_lane * WIDTHS[kinds[i]] // 32) for i in range(2)]
     words = rows * columns * blocks // 64 * (2 if result == "f64" else 1)
     c = addend(d, d.operands[3], result, words)
-    scales = [_scales(d, 4 + i, i, outer, depth) for i, outer in enumerate((rows, columns))] if scaled else []
+    scales = (
+        [_scales(d, 4 + i, i, outer, depth) for i, outer in enumerate((rows, columns))]
+        if scaled
+        else []
+    )
     d.note_write(d.operands[0], words)
     first = d.operands[0].index
-    places = [layout.flat(outer, depth) for layout, outer in zip(layouts, (rows, columns), strict=True)]
+    places = [
+        layout.flat(outer, depth) for layout, outer in zip(layouts, (rows, columns), strict=True)
+    ]
 
     def step(m: Machine) -> None:
         all_lanes(m, d)
-        left, right = (gathered(elements(reads[i](m), kinds[i], unsigned_zero), places[i], (blocks, outer, depth)) for i, outer in enumerate((rows, columns)))
+        left, right = (
+            gathered(
+                elements(reads[i](m), kinds[i], unsigned_zero), places[i], (blocks, outer, depth)
+            )
+            for i, outer in enumerate((rows, columns))
+        )
         if scales:
             left, right = left * scales[0](m), right * scales[1](m)
         product = (left @ right.swapaxes(-1, -2)).reshape(len(left), -1)[:, outcome]
@@ -226,9 +256,14 @@ def build_mfma(d: Decoder) -> Step:
     return step
 
 
-def _scales(d: Decoder, place: int, index: int, outer: int, depth: int) -> Callable[[Machine], Array]:
+def _scales(
+    d: Decoder, place: int, index: int, outer: int, depth: int
+) -> Callable[[Machine], Array]:
     """f64 [waves, 1, outer, depth]: a byte of each lane scales 32 elements along K of the row or column of the lane."""
-    low, high = d.instruction.numbers("op_sel") or (0, 0), d.instruction.numbers("op_sel_hi") or (0, 0)
+    low, high = (
+        d.instruction.numbers("op_sel") or (0, 0),
+        d.instruction.numbers("op_sel_hi") or (0, 0),
+    )
     shift = np.uint32(8 * (low[index] + 2 * high[index]))
     read = d.source(place, "b32", -1)
     lane = np.arange(outer)[:, None] + np.arange(depth)[None] // 32 * outer
@@ -273,7 +308,12 @@ def build_wmma(d: Decoder) -> Step:
         d.note_read(target, words)
     c_read = words_read(d, c_operand, words) if c_operand.kind == "v" else None
     c_plain = (
-        None if c_read is not None else np.array([constant(c_operand, KINDS["f16" if not wide else result])], KINDS["f16" if not wide else result].unsigned)
+        None
+        if c_read is not None
+        else np.array(
+            [constant(c_operand, KINDS["f16" if not wide else result])],
+            KINDS["f16" if not wide else result].unsigned,
+        )
     )
     first = target.index
     clamped = "clamp" in d.instruction.modifiers
@@ -289,8 +329,13 @@ def build_wmma(d: Decoder) -> Step:
         all_lanes(m, d)
         operands = [read(m) for read in reads]
         if d.generation == 11 and any((o[:, :16] != o[:, 16:]).any() for o in operands):
-            raise WaveError("the lanes of the upper half of the wave must hold the operands of the lower half again")
-        left, right = (gathered(elements(o, kind, False), layout, (1, 16, depth)) for o, kind in zip(operands, kinds, strict=True))
+            raise WaveError(
+                "the lanes of the upper half of the wave must hold the operands of the lower half again"
+            )
+        left, right = (
+            gathered(elements(o, kind, False), layout, (1, 16, depth))
+            for o, kind in zip(operands, kinds, strict=True)
+        )
         left, right = (-x if negated[i] else x for i, x in enumerate((left, right)))
         product = (left @ right.swapaxes(-1, -2)).reshape(len(left), -1)[:, outcome]
         third = c(m)
@@ -302,7 +347,9 @@ def build_wmma(d: Decoder) -> Step:
         if wide:
             m.vectors[first : first + 8, m.selected] = np.moveaxis(bits, -1, 0)
         elif d.generation == 12:
-            m.vectors[first : first + 4, m.selected] = np.moveaxis(np.ascontiguousarray(bits).view(np.uint32), -1, 0)
+            m.vectors[first : first + 4, m.selected] = np.moveaxis(
+                np.ascontiguousarray(bits).view(np.uint32), -1, 0
+            )
         else:
             old = m.vectors[first : first + 8, m.selected]
             half = np.moveaxis(bits.astype(np.uint32), -1, 0)

@@ -62,7 +62,9 @@ def scale(codes: Array) -> Array:
 
 def stochastic(value: Array, random: Array, name: str, unsigned_zero: bool) -> Array:
     """Codes of f32, rounded up with the probability of what would be cut off, by 32 random bits."""
-    mantissa, smallest = (3, -7 if unsigned_zero else -6) if name == "fp8" else (2, -15 if unsigned_zero else -14)
+    mantissa, smallest = (
+        (3, -7 if unsigned_zero else -6) if name == "fp8" else (2, -15 if unsigned_zero else -14)
+    )
     wide = value.astype(np.float64)
     exponent = np.maximum(np.frexp(np.where(np.isfinite(wide), wide, 0))[1] - 1, smallest)
     quantum = np.ldexp(1.0, exponent - mantissa)
@@ -80,13 +82,20 @@ def _half_written(d: Decoder, sources: int) -> Callable[[Machine, Array], None]:
     d.note_write(operand, 1)
     d.note_read(operand, 1)
     chosen = d.instruction.numbers("op_sel")
-    high = operand.half == 1 or (chosen is not None and len(chosen) > sources and chosen[sources] == 1)
+    high = operand.half == 1 or (
+        chosen is not None and len(chosen) > sources and chosen[sources] == 1
+    )
     register = operand.index
 
     def write(m: Machine, value: Array) -> None:
         old = m.vector(register)
         wide = value.astype(np.uint32)
-        m.set_vector(register, old & np.uint32(0xFFFF) | wide << np.uint32(16) if high else old & np.uint32(0xFFFF0000) | wide)
+        m.set_vector(
+            register,
+            old & np.uint32(0xFFFF) | wide << np.uint32(16)
+            if high
+            else old & np.uint32(0xFFFF0000) | wide,
+        )
 
     return write
 
@@ -99,7 +108,11 @@ def _two_to_narrow(d: Decoder) -> Step:
     x, y, write = d.source(1, "f32", 0), d.source(2, "f32", 1), _half_written(d, 2)
 
     def step(m: Machine) -> None:
-        write(m, encoded(x(m), name, unsigned_zero) | encoded(y(m), name, unsigned_zero).astype(np.uint16) << np.uint16(8))
+        write(
+            m,
+            encoded(x(m), name, unsigned_zero)
+            | encoded(y(m), name, unsigned_zero).astype(np.uint16) << np.uint16(8),
+        )
 
     return step
 
@@ -111,7 +124,10 @@ def _stochastic_to_narrow(d: Decoder) -> Step:
     d.expect(3)
     name, unsigned_zero = d.instruction.name[9:12], fnuz(d.program.target)
     chosen = d.instruction.numbers("op_sel") or (0, 0, 0, 0)
-    place = d.instruction.number("byte_sel", (chosen[2] if len(chosen) > 2 else 0) + 2 * (chosen[3] if len(chosen) > 3 else 0))
+    place = d.instruction.number(
+        "byte_sel",
+        (chosen[2] if len(chosen) > 2 else 0) + 2 * (chosen[3] if len(chosen) > 3 else 0),
+    )
     x, random = d.source(1, "f32", -1), d.source(2, "u32", -1)
     register = d.operands[0].index
     d.note_write(d.operands[0], 1)
@@ -132,10 +148,19 @@ def _narrow_to_one(d: Decoder) -> Step:
     d.expect(2)
     name, unsigned_zero = d.instruction.name[-3:], fnuz(d.program.target)
     selection = d.instruction.modifiers.get("src0_sel", "BYTE_0")
-    place = d.instruction.number("byte_sel", int(selection[-1]) if selection.startswith("BYTE") else 0)
+    place = d.instruction.number(
+        "byte_sel", int(selection[-1]) if selection.startswith("BYTE") else 0
+    )
     if chosen := d.instruction.numbers("op_sel"):
-        place = chosen[0] * 2 + (chosen[1] if len(chosen) > 1 else 0) if d.generation >= 12 else chosen[0]
-    read, write = d.whole(1), d.result(0, "f32", 1) if d.instruction.encoding != "sdwa" else _plain_result(d)
+        place = (
+            chosen[0] * 2 + (chosen[1] if len(chosen) > 1 else 0)
+            if d.generation >= 12
+            else chosen[0]
+        )
+    read, write = (
+        d.whole(1),
+        d.result(0, "f32", 1) if d.instruction.encoding != "sdwa" else _plain_result(d),
+    )
     shift = np.uint32(8 * place)
     return lambda m: write(m, decoded((read(m) >> shift) & np.uint32(255), name, unsigned_zero))
 
@@ -148,7 +173,11 @@ def _narrow_to_two(d: Decoder) -> Step:
     name, unsigned_zero = d.instruction.name[-3:], fnuz(d.program.target)
     chosen = d.instruction.numbers("op_sel")
     operand = d.operands[1]
-    high = d.instruction.modifiers.get("src0_sel") == "WORD_1" or bool(chosen and chosen[0]) or operand.half == 1
+    high = (
+        d.instruction.modifiers.get("src0_sel") == "WORD_1"
+        or bool(chosen and chosen[0])
+        or operand.half == 1
+    )
     read = d.whole(1)
     d.note_write(d.operands[0], 2)
     register, shift = d.operands[0].index, np.uint32(16 if high else 0)
@@ -156,7 +185,10 @@ def _narrow_to_two(d: Decoder) -> Step:
     def step(m: Machine) -> None:
         word = read(m) >> shift
         m.set_vector(register, decoded(word & np.uint32(255), name, unsigned_zero).view(np.uint32))
-        m.set_vector(register + 1, decoded((word >> np.uint32(8)) & np.uint32(255), name, unsigned_zero).view(np.uint32))
+        m.set_vector(
+            register + 1,
+            decoded((word >> np.uint32(8)) & np.uint32(255), name, unsigned_zero).view(np.uint32),
+        )
 
     return step
 
@@ -169,7 +201,10 @@ def _plain_result(d: Decoder) -> Callable[[Machine, Array], None]:
 
 
 _WIDE: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
-    "f16": (lambda bits: bits.astype(np.uint16).view(np.float16).astype(np.float32), lambda x: x.astype(np.float16).view(np.uint16)),
+    "f16": (
+        lambda bits: bits.astype(np.uint16).view(np.float16).astype(np.float32),
+        lambda x: x.astype(np.float16).view(np.uint16),
+    ),
     "bf16": (lambda bits: a.bfloat_value(bits.astype(np.uint16)), a.bfloat_bits),
 }
 
@@ -189,14 +224,23 @@ def _scaled_from(name: str, wide: str) -> Callable[[Decoder], Step]:
         ones = np.uint32((1 << width) - 1)
 
         def step(m: Machine) -> None:
-            word, by = read(m), scale((factor(m) >> np.uint32(23)) & np.uint32(255)).astype(np.float32)
-            low, high = (decoded((word >> np.uint32(first + i * width)) & ones, name, False) * by for i in range(2))
+            word, by = (
+                read(m),
+                scale((factor(m) >> np.uint32(23)) & np.uint32(255)).astype(np.float32),
+            )
+            low, high = (
+                decoded((word >> np.uint32(first + i * width)) & ones, name, False) * by
+                for i in range(2)
+            )
             if wide == "f32":
                 m.set_vector(register, low.view(np.uint32))
                 m.set_vector(register + 1, high.view(np.uint32))
             else:
                 pack = _WIDE[wide][1]
-                m.set_vector(register, pack(low).astype(np.uint32) | pack(high).astype(np.uint32) << np.uint32(16))
+                m.set_vector(
+                    register,
+                    pack(low).astype(np.uint32) | pack(high).astype(np.uint32) << np.uint32(16),
+                )
 
         return step
 
@@ -216,7 +260,10 @@ def _scaled_to(name: str, wide: str) -> Callable[[Decoder], Step]:
         first = 16 * chosen[place] if width == 8 else 8 * (chosen[2] + 2 * chosen[3])
         if packed:
             word, unpack = d.whole(1), _WIDE[wide][0]
-            sources: list[Reader] = [lambda m: unpack(word(m) & np.uint32(0xFFFF)), lambda m: unpack(word(m) >> np.uint32(16))]
+            sources: list[Reader] = [
+                lambda m: unpack(word(m) & np.uint32(0xFFFF)),
+                lambda m: unpack(word(m) >> np.uint32(16)),
+            ]
         else:
             sources = [d.source(1, "f32", -1), d.source(2, "f32", -1)]
         factor = d.source(place, "b32", -1)
@@ -229,8 +276,12 @@ def _scaled_to(name: str, wide: str) -> Callable[[Decoder], Step]:
             by = scale((factor(m) >> np.uint32(23)) & np.uint32(255))
             bits: Array = np.zeros((1, 1), np.uint32)
             for i, source in enumerate(sources):
-                value = np.clip(source(m).astype(np.float64) / by, -largest, largest).astype(np.float32)
-                bits = bits | encoded(value, name, False).astype(np.uint32) << np.uint32(first + i * width)
+                value = np.clip(source(m).astype(np.float64) / by, -largest, largest).astype(
+                    np.float32
+                )
+                bits = bits | encoded(value, name, False).astype(np.uint32) << np.uint32(
+                    first + i * width
+                )
             kept = np.uint32(~(((1 << 2 * width) - 1) << first) & 0xFFFFFFFF)
             m.set_vector(register, m.vector(register) & kept | bits)
 

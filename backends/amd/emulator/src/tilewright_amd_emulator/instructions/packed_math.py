@@ -23,7 +23,11 @@ _MODIFIERS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "clamp")
 
 def _flags(d: Decoder, name: str, count: int, default: int) -> tuple[int, ...]:
     numbers = d.instruction.numbers(name)
-    return tuple(numbers[:count]) + (default,) * (count - len(numbers)) if numbers is not None else (default,) * count
+    return (
+        tuple(numbers[:count]) + (default,) * (count - len(numbers))
+        if numbers is not None
+        else (default,) * count
+    )
 
 
 def raw(d: Decoder, place: int) -> Reader:
@@ -39,7 +43,9 @@ def _half(word: Array, which: int, dtype: Any) -> Array:
     return (word >> np.uint32(16) if which else word).astype(np.uint16).view(dtype)
 
 
-def _packed16(kind: str, formula: Formula, count: int, accumulates: bool = False) -> Callable[[Decoder], Step]:
+def _packed16(
+    kind: str, formula: Formula, count: int, accumulates: bool = False
+) -> Callable[[Decoder], Step]:
     dtype = KINDS[kind].dtype
 
     def build(d: Decoder) -> Step:
@@ -59,19 +65,27 @@ def _packed16(kind: str, formula: Formula, count: int, accumulates: bool = False
             if info is not None:
                 if not clamped:
                     return formula(*values).astype(dtype).view(np.uint16)
-                return np.clip(formula(*[v.astype(np.int64) for v in values]), info.min, info.max).astype(dtype).view(np.uint16)
+                return (
+                    np.clip(formula(*[v.astype(np.int64) for v in values]), info.min, info.max)
+                    .astype(dtype)
+                    .view(np.uint16)
+                )
             values = [-value if sign else value for value, sign in zip(values, signs, strict=True)]
             values = [flushed(value) for value in values] if flush else values
             result = formula(*values)
             result = flushed(result) if flush else result
             if clamped:
-                result = np.where(np.isnan(result), np.float16(0), np.clip(result, np.float16(0), np.float16(1)))
+                result = np.where(
+                    np.isnan(result), np.float16(0), np.clip(result, np.float16(0), np.float16(1))
+                )
             return result.astype(np.float16).view(np.uint16)
 
         def step(m: Machine) -> None:
             words = [read(m) for read in reads]
             lower, upper = side(words, low, negated[0]), side(words, high, negated[1])
-            m.set_vector(register, lower.astype(np.uint32) | upper.astype(np.uint32) << np.uint32(16))
+            m.set_vector(
+                register, lower.astype(np.uint32) | upper.astype(np.uint32) << np.uint32(16)
+            )
 
         return step
 
@@ -91,7 +105,10 @@ def _packed32(formula: Formula, count: int) -> Callable[[Decoder], Step]:
 
         def side(m: Machine, chosen: tuple[int, ...], signs: tuple[int, ...]) -> Array:
             words = [pair(m, which) for pair, which in zip(pairs, chosen, strict=True)]
-            values = [-word.view(np.float32) if sign else word.view(np.float32) for word, sign in zip(words, signs, strict=True)]
+            values = [
+                -word.view(np.float32) if sign else word.view(np.float32)
+                for word, sign in zip(words, signs, strict=True)
+            ]
             values = [flushed(value) for value in values] if flush else values
             result = formula(*values)
             return (flushed(result) if flush else result).view(np.uint32)
@@ -154,8 +171,12 @@ for _name, _formula in _two.items():
     TABLE[f"v_pk_{_name}_f16"] = _packed16("f16", _formula, 2)
 TABLE["v_pk_fma_f16"] = _packed16("f16", a.fma16, 3)
 TABLE["v_pk_fmac_f16"] = _packed16("f16", a.fma16, 3, True)
-TABLE["v_pk_minimum3_f16"] = _packed16("f16", lambda x, y, z: a.minimum_nan(a.minimum_nan(x, y), z), 3)
-TABLE["v_pk_maximum3_f16"] = _packed16("f16", lambda x, y, z: a.maximum_nan(a.maximum_nan(x, y), z), 3)
+TABLE["v_pk_minimum3_f16"] = _packed16(
+    "f16", lambda x, y, z: a.minimum_nan(a.minimum_nan(x, y), z), 3
+)
+TABLE["v_pk_maximum3_f16"] = _packed16(
+    "f16", lambda x, y, z: a.maximum_nan(a.maximum_nan(x, y), z), 3
+)
 for _kind in ("i16", "u16"):
     TABLE[f"v_pk_add_{_kind}"] = _packed16(_kind, lambda x, y: x + y, 2)
     TABLE[f"v_pk_sub_{_kind}"] = _packed16(_kind, lambda x, y: x - y, 2)
@@ -186,12 +207,22 @@ def _mixed(where: str) -> Callable[[Decoder], Step]:
             value = a.fma32(*[read(m) for read in reads])
             value = flushed(value) if flush else value
             if clamped:
-                value = np.where(np.isnan(value), np.float32(0), np.clip(value, np.float32(0), np.float32(1)))
+                value = np.where(
+                    np.isnan(value), np.float32(0), np.clip(value, np.float32(0), np.float32(1))
+                )
             if where == "f32":
                 m.set_vector(register, value.view(np.uint32))
                 return
-            half, old = value.astype(np.float16).view(np.uint16).astype(np.uint32), m.vector(register)
-            m.set_vector(register, old & np.uint32(0xFFFF0000) | half if where == "lo" else old & np.uint32(0xFFFF) | half << np.uint32(16))
+            half, old = (
+                value.astype(np.float16).view(np.uint16).astype(np.uint32),
+                m.vector(register),
+            )
+            m.set_vector(
+                register,
+                old & np.uint32(0xFFFF0000) | half
+                if where == "lo"
+                else old & np.uint32(0xFFFF) | half << np.uint32(16),
+            )
 
         return step
 
@@ -213,7 +244,11 @@ def _mixed_source(d: Decoder, place: int, half: int, narrow: int, index: int) ->
     return value
 
 
-for _name, _where in (("v_fma_mix_f32", "f32"), ("v_fma_mixlo_f16", "lo"), ("v_fma_mixhi_f16", "hi")):
+for _name, _where in (
+    ("v_fma_mix_f32", "f32"),
+    ("v_fma_mixlo_f16", "lo"),
+    ("v_fma_mixhi_f16", "hi"),
+):
     TABLE[_name] = _mixed(_where)
     TABLE[_name.replace("fma", "mad")] = _mixed(_where)
 
@@ -227,11 +262,16 @@ def _parts(word: Array, width: int, signed: bool) -> list[Array]:
     return out
 
 
-def _integer_dot(width: int, signed: bool | None, accumulates: bool = False) -> Callable[[Decoder], Step]:
+def _integer_dot(
+    width: int, signed: bool | None, accumulates: bool = False
+) -> Callable[[Decoder], Step]:
     """32 bits of integers of ``width`` bits; neg_lo says which source is signed where ``signed`` is None."""
 
     def build(d: Decoder) -> Step:
-        d.allow(*_MODIFIERS, *(("quad_perm", "row_mask", "bank_mask", "bound_ctrl", "dpp8", "fi") if d.dpp else ()))
+        d.allow(
+            *_MODIFIERS,
+            *(("quad_perm", "row_mask", "bank_mask", "bound_ctrl", "dpp8", "fi") if d.dpp else ()),
+        )
         signs = _flags(d, "neg_lo", 2, 0) if signed is None else (int(signed),) * 2
         x, y = d.source(1, "b32", 0), d.source(2, "b32", 1)
         any_signed = any(signs)
@@ -241,10 +281,18 @@ def _integer_dot(width: int, signed: bool | None, accumulates: bool = False) -> 
 
         def step(m: Machine) -> None:
             value = total(m).astype(np.int64)
-            for p, q in zip(_parts(x(m), width, bool(signs[0])), _parts(y(m), width, bool(signs[1])), strict=True):
+            for p, q in zip(
+                _parts(x(m), width, bool(signs[0])),
+                _parts(y(m), width, bool(signs[1])),
+                strict=True,
+            ):
                 value = value + p * q
             if clamped:
-                value = np.clip(value, -(1 << 31), (1 << 31) - 1) if any_signed else np.clip(value, 0, (1 << 32) - 1)
+                value = (
+                    np.clip(value, -(1 << 31), (1 << 31) - 1)
+                    if any_signed
+                    else np.clip(value, 0, (1 << 32) - 1)
+                )
             m.set_vector(register, value.astype(np.uint32))
 
         return step
@@ -252,9 +300,20 @@ def _integer_dot(width: int, signed: bool | None, accumulates: bool = False) -> 
     return build
 
 
-TABLE["v_dot4_i32_i8"], TABLE["v_dot4_u32_u8"], TABLE["v_dot4_i32_iu8"] = _integer_dot(8, True), _integer_dot(8, False), _integer_dot(8, None)
-TABLE["v_dot8_i32_i4"], TABLE["v_dot8_u32_u4"], TABLE["v_dot8_i32_iu4"] = _integer_dot(4, True), _integer_dot(4, False), _integer_dot(4, None)
-TABLE["v_dot4c_i32_i8"], TABLE["v_dot8c_i32_i4"] = _integer_dot(8, True, True), _integer_dot(4, True, True)
+TABLE["v_dot4_i32_i8"], TABLE["v_dot4_u32_u8"], TABLE["v_dot4_i32_iu8"] = (
+    _integer_dot(8, True),
+    _integer_dot(8, False),
+    _integer_dot(8, None),
+)
+TABLE["v_dot8_i32_i4"], TABLE["v_dot8_u32_u4"], TABLE["v_dot8_i32_iu4"] = (
+    _integer_dot(4, True),
+    _integer_dot(4, False),
+    _integer_dot(4, None),
+)
+TABLE["v_dot4c_i32_i8"], TABLE["v_dot8c_i32_i4"] = (
+    _integer_dot(8, True, True),
+    _integer_dot(4, True, True),
+)
 TABLE["v_dot2_i32_i16"], TABLE["v_dot2_u32_u16"] = _integer_dot(16, True), _integer_dot(16, False)
 
 
@@ -262,9 +321,16 @@ def _float_dot(brain: bool, accumulates: bool, narrow: bool = False) -> Callable
     """The sum of two products of 16-bit floats and an f32, rounded once; where ``narrow``, the addend and the result have 16 bits: it is rounded twice."""
 
     def build(d: Decoder) -> Step:
-        d.allow(*_MODIFIERS, *(("quad_perm", "row_mask", "bank_mask", "bound_ctrl", "dpp8", "fi") if d.dpp else ()))
+        d.allow(
+            *_MODIFIERS,
+            *(("quad_perm", "row_mask", "bank_mask", "bound_ctrl", "dpp8", "fi") if d.dpp else ()),
+        )
         # a narrow one has op_sel for the halves of what is added, and of the result
-        low, high = ((0, 0), (1, 1)) if narrow else (_flags(d, "op_sel", 2, 0), _flags(d, "op_sel_hi", 2, 1))
+        low, high = (
+            ((0, 0), (1, 1))
+            if narrow
+            else (_flags(d, "op_sel", 2, 0), _flags(d, "op_sel_hi", 2, 1))
+        )
         negated = _flags(d, "neg_lo", 3, 0), _flags(d, "neg_hi", 3, 0)
         kind = "u16" if narrow else "f32"
         x, y, total = raw(d, 1), raw(d, 2), d.source(0 if accumulates else 3, kind, 2)
@@ -273,7 +339,11 @@ def _float_dot(brain: bool, accumulates: bool, narrow: bool = False) -> Callable
         def halves(word: Array, index: int) -> list[Array]:
             out = []
             for which, sign in ((low[index], negated[0][index]), (high[index], negated[1][index])):
-                value = a.bfloat_value(_half(word, which, np.uint16)) if brain else _half(word, which, np.float16)
+                value = (
+                    a.bfloat_value(_half(word, which, np.uint16))
+                    if brain
+                    else _half(word, which, np.float16)
+                )
                 out.append(-value.astype(np.float64) if sign else value.astype(np.float64))
             return out
 

@@ -34,13 +34,17 @@ def _extract(x: Array, control: Array) -> Array:
     left = x.dtype.type(bits) - end.astype(x.dtype)
     unsigned = np.uint32 if bits == 32 else _U64
     moved = (x.view(unsigned) << left.astype(unsigned)).view(x.dtype)
-    right = np.minimum(bits - width.astype(_I64) + np.maximum(offset.astype(_I64) + width - bits, 0), bits - 1)
+    right = np.minimum(
+        bits - width.astype(_I64) + np.maximum(offset.astype(_I64) + width - bits, 0), bits - 1
+    )
     return np.where(width == 0, x.dtype.type(0), moved >> right.astype(x.dtype))
 
 
 def _mask_bits(width: Array, offset: Array, dtype: Any, bits: int) -> Array:
     one = dtype(1)
-    return ((one << (width & np.uint32(bits - 1)).astype(dtype)) - one) << (offset & np.uint32(bits - 1)).astype(dtype)
+    return ((one << (width & np.uint32(bits - 1)).astype(dtype)) - one) << (
+        offset & np.uint32(bits - 1)
+    ).astype(dtype)
 
 
 def _absolute_difference(x: Array, y: Array) -> Array:
@@ -63,7 +67,10 @@ def _quads(x: Array) -> Array:
 
 
 def _packed(low: int, high: int) -> Formula:
-    return lambda x, y: ((x >> np.uint32(16 * low)) & np.uint32(0xFFFF)) | ((y >> np.uint32(16 * high)) & np.uint32(0xFFFF)) << np.uint32(16)
+    return lambda x, y: (
+        ((x >> np.uint32(16 * low)) & np.uint32(0xFFFF))
+        | ((y >> np.uint32(16 * high)) & np.uint32(0xFFFF)) << np.uint32(16)
+    )
 
 
 #: name -> result, sources, formula, what SCC becomes (of the result), None where it is left alone
@@ -72,11 +79,31 @@ _ROWS: dict[str, tuple[str, str, Formula, Formula | None]] = {
     "s_mov_b64": ("b64", "b64", lambda x: x, None),
     "s_brev_b32": ("b32", "b32", a.reversed_bits, None),
     "s_abs_i32": ("i32", "i32", np.abs, _nonzero),
-    "s_sext_i32_i8": ("i32", "b32", lambda x: x.astype(np.uint8).view(np.int8).astype(np.int32), None),
-    "s_sext_i32_i16": ("i32", "b32", lambda x: x.astype(np.uint16).view(np.int16).astype(np.int32), None),
+    "s_sext_i32_i8": (
+        "i32",
+        "b32",
+        lambda x: x.astype(np.uint8).view(np.int8).astype(np.int32),
+        None,
+    ),
+    "s_sext_i32_i16": (
+        "i32",
+        "b32",
+        lambda x: x.astype(np.uint16).view(np.int16).astype(np.int32),
+        None,
+    ),
     "s_mul_i32": ("u32", "u32 u32", lambda x, y: x * y, None),
-    "s_mul_hi_u32": ("u32", "u32 u32", lambda x, y: ((x.astype(_U64) * y.astype(_U64)) >> _U64(32)).astype(np.uint32), None),
-    "s_mul_hi_i32": ("i32", "i32 i32", lambda x, y: ((x.astype(_I64) * y.astype(_I64)) >> 32).astype(np.int32), None),
+    "s_mul_hi_u32": (
+        "u32",
+        "u32 u32",
+        lambda x, y: ((x.astype(_U64) * y.astype(_U64)) >> _U64(32)).astype(np.uint32),
+        None,
+    ),
+    "s_mul_hi_i32": (
+        "i32",
+        "i32 i32",
+        lambda x, y: ((x.astype(_I64) * y.astype(_I64)) >> 32).astype(np.int32),
+        None,
+    ),
     "s_mul_u64": ("u64", "u64 u64", lambda x, y: x * y, None),
     "s_add_nc_u64": ("u64", "u64 u64", lambda x, y: x + y, None),
     "s_sub_nc_u64": ("u64", "u64 u64", lambda x, y: x - y, None),
@@ -108,9 +135,19 @@ _ROWS: dict[str, tuple[str, str, Formula, Formula | None]] = {
     "s_cvt_f32_u32": ("f32", "u32", lambda x: x.astype(np.float32), None),
     "s_cvt_i32_f32": ("i32", "f32", lambda x: a.to_integer(x, np.int32), None),
     "s_cvt_u32_f32": ("u32", "f32", lambda x: a.to_integer(x, np.uint32), None),
-    "s_cvt_f16_f32": ("b32", "f32", lambda x: x.astype(np.float16).view(np.uint16).astype(np.uint32), None),
+    "s_cvt_f16_f32": (
+        "b32",
+        "f32",
+        lambda x: x.astype(np.float16).view(np.uint16).astype(np.uint32),
+        None,
+    ),
     "s_cvt_f32_f16": ("f32", "f16", lambda x: x.astype(np.float32), None),
-    "s_cvt_hi_f32_f16": ("f32", "b32", lambda x: (x >> np.uint32(16)).astype(np.uint16).view(np.float16).astype(np.float32), None),
+    "s_cvt_hi_f32_f16": (
+        "f32",
+        "b32",
+        lambda x: (x >> np.uint32(16)).astype(np.uint16).view(np.float16).astype(np.float32),
+        None,
+    ),
     "s_add_f32": ("f32", "f32 f32", lambda x, y: x + y, None),
     "s_sub_f32": ("f32", "f32 f32", lambda x, y: x - y, None),
     "s_mul_f32": ("f32", "f32 f32", lambda x, y: x * y, None),
@@ -156,7 +193,12 @@ for _b in ("b32", "b64"):
         f"s_wqm_{_b}": (_b, _b, _quads, _nonzero),
         f"s_bcnt0_i32_{_b}": ("u32", _b, lambda x: a.ones(~x), _nonzero),
         f"s_bcnt1_i32_{_b}": ("u32", _b, a.ones, _nonzero),
-        f"s_ashr_{_b.replace('b', 'i')}": (_b.replace("b", "i"), f"{_b.replace('b', 'i')} b32", lambda x, y: a.shift_right(y, x), _nonzero),
+        f"s_ashr_{_b.replace('b', 'i')}": (
+            _b.replace("b", "i"),
+            f"{_b.replace('b', 'i')} b32",
+            lambda x, y: a.shift_right(y, x),
+            _nonzero,
+        ),
     }
 
 
@@ -185,7 +227,9 @@ for _name in _ROWS:
     TABLE[_name] = _row(_name)
 
 
-def _sum(kind: str, formula: Formula, overflow: Formula, carries: bool = False) -> Callable[[Decoder], Step]:
+def _sum(
+    kind: str, formula: Formula, overflow: Formula, carries: bool = False
+) -> Callable[[Decoder], Step]:
     """A sum in int64, and what SCC becomes of it."""
     dtype = KINDS[kind].dtype
 
@@ -196,7 +240,11 @@ def _sum(kind: str, formula: Formula, overflow: Formula, carries: bool = False) 
 
         def step(m: Machine) -> None:
             left, right = x(m).astype(_I64), y(m).astype(_I64)
-            total = formula(left, right, m.scc[m.selected].astype(_I64)) if carries else formula(left, right)
+            total = (
+                formula(left, right, m.scc[m.selected].astype(_I64))
+                if carries
+                else formula(left, right)
+            )
             m.scc[m.selected] = overflow(total)
             write(m, total.astype(dtype))
 
@@ -373,7 +421,12 @@ def _short_literal(d: Decoder) -> Step:
 @builds("s_fmac_f32", "s_fmac_f16")
 def _multiply_add(d: Decoder) -> Step:
     kind = d.instruction.name[-3:]
-    x, y, total, write = d.uniform(1, kind), d.uniform(2, kind), d.uniform(0, kind), d.uniform_result(0, kind)
+    x, y, total, write = (
+        d.uniform(1, kind),
+        d.uniform(2, kind),
+        d.uniform(0, kind),
+        d.uniform_result(0, kind),
+    )
     return lambda m: write(m, a.fma(x(m), y(m), total(m)))
 
 
@@ -394,7 +447,11 @@ def _conditional_move(d: Decoder) -> Step:
 
 @builds("s_cmovk_i32")
 def _conditional_short_literal(d: Decoder) -> Step:
-    value, old, write = np.array([_short(d)], np.int32), d.uniform(0, "i32"), d.uniform_result(0, "i32")
+    value, old, write = (
+        np.array([_short(d)], np.int32),
+        d.uniform(0, "i32"),
+        d.uniform_result(0, "i32"),
+    )
     return lambda m: write(m, np.where(m.scc[m.selected], value, old(m)))
 
 
@@ -460,7 +517,9 @@ def _relative(d: Decoder, from_scalar: bool) -> Step:
         def step(m: Machine) -> None:
             index = np.minimum(base + m.m0().astype(_I64), SCALARS - 2)
             low = m.scalars[index, m.numbers]
-            write(m, low | m.scalars[index + 1, m.numbers].astype(_U64) << _U64(32) if wide else low)
+            write(
+                m, low | m.scalars[index + 1, m.numbers].astype(_U64) << _U64(32) if wide else low
+            )
 
         return step
     read = d.uniform(1, "b64" if wide else "b32")

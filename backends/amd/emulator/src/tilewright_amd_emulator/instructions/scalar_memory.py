@@ -32,7 +32,13 @@ def _deliver(m: Machine, d: Decoder, register: int, values: Array) -> None:
         for i in range(len(values)):
             m.scalars[register + i, waves[rows]] = values[i][rows]
 
-    m.pending.start(scalar_counter(d), d.instruction, perform, tuple(-(register + i) - 1 for i in range(len(values))), unordered=True)
+    m.pending.start(
+        scalar_counter(d),
+        d.instruction,
+        perform,
+        tuple(-(register + i) - 1 for i in range(len(values))),
+        unordered=True,
+    )
 
 
 def _load(data: Form, words: int, buffer: bool) -> Callable[[Decoder], Step]:
@@ -44,7 +50,11 @@ def _load(data: Form, words: int, buffer: bool) -> Callable[[Decoder], Step]:
         d.note_write(result, words)
         d.note_read(base)
         d.counter = scalar_counter(d)
-        extra = [d.uniform_operand(o, "i64") if o.kind == "number" else d.uniform_operand(o, "u32") for o in rest if o.kind not in ("null", "off")]
+        extra = [
+            d.uniform_operand(o, "i64") if o.kind == "number" else d.uniform_operand(o, "u32")
+            for o in rest
+            if o.kind not in ("null", "off")
+        ]
         register, start, constant = result.index, base.index, d.instruction.number("offset")
 
         def step(m: Machine) -> None:
@@ -52,7 +62,10 @@ def _load(data: Form, words: int, buffer: bool) -> Callable[[Decoder], Step]:
             for part in extra:
                 offset = offset + part(m).astype(np.int64)
             if buffer:
-                first = (m.scalar(start) | (m.scalar(start + 1) & np.uint32(0xFFFF)).astype(np.uint64) << np.uint64(32)).astype(np.int64)
+                first = (
+                    m.scalar(start)
+                    | (m.scalar(start + 1) & np.uint32(0xFFFF)).astype(np.uint64) << np.uint64(32)
+                ).astype(np.int64)
                 records = m.scalar(start + 2).astype(np.int64)
             else:
                 first, records = m.scalar64(start).astype(np.int64), np.full(1, 1 << 62)
@@ -70,8 +83,12 @@ def _load(data: Form, words: int, buffer: bool) -> Callable[[Decoder], Step]:
 def _word(m: Machine, d: Decoder, address: Array, data: Form, inside: Array, place: int) -> Array:
     """One word of each wave. The machine loads aligned words: one of which a byte is allocated may be read, and so may what is behind the first."""
     if data.size < 4:
-        offsets = m.arena.offsets(address.astype(np.uint64)[:, None], data.size, inside[:, None], d.instruction.name)
-        return np.where(inside, data.loaded(m.arena.gather(offsets, data.size))[0, :, 0], np.uint32(0))
+        offsets = m.arena.offsets(
+            address.astype(np.uint64)[:, None], data.size, inside[:, None], d.instruction.name
+        )
+        return np.where(
+            inside, data.loaded(m.arena.gather(offsets, data.size))[0, :, 0], np.uint32(0)
+        )
     aligned = address & ~np.int64(3)
     offsets = np.where(inside, aligned - m.arena.base, 0)
     known = m.arena.touched(offsets)
@@ -92,7 +109,12 @@ for _count, _old, _new in (
     for _name in (_old, _new):
         TABLE[f"s_load_{_name}"] = _load(Form(4), _count, False)
         TABLE[f"s_buffer_load_{_name}"] = _load(Form(4), _count, True)
-for _name, _size, _signed in (("u8", 1, False), ("i8", 1, True), ("u16", 2, False), ("i16", 2, True)):
+for _name, _size, _signed in (
+    ("u8", 1, False),
+    ("i8", 1, True),
+    ("u16", 2, False),
+    ("i16", 2, True),
+):
     TABLE[f"s_load_{_name}"] = _load(Form(_size, _signed), 1, False)
     TABLE[f"s_buffer_load_{_name}"] = _load(Form(_size, _signed), 1, True)
 

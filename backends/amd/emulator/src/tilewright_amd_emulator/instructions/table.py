@@ -25,7 +25,20 @@ from tilewright_amd_emulator.instructions import (
 if TYPE_CHECKING:
     from tilewright_amd_emulator.state.machine import Machine
 
-GROUPS = (atomics, compare, control, cross_lane, division, global_memory, lds, narrow_floats, packed_math, scalar, scalar_memory, vector)
+GROUPS = (
+    atomics,
+    compare,
+    control,
+    cross_lane,
+    division,
+    global_memory,
+    lds,
+    narrow_floats,
+    packed_math,
+    scalar,
+    scalar_memory,
+    vector,
+)
 
 
 def known() -> frozenset[str]:
@@ -60,7 +73,14 @@ def _decode_pair(d: Decoder) -> Decoded:
         build = TABLE.get(name)
         if build is None or not one.name.startswith("v_dual_"):
             raise d.fail(f"the instruction {one.name} is not known to the emulator")
-        own = Decoder(type(one)(one.line, first.text, one.mnemonic, name, one.encoding, one.operands, one.modifiers), d.program, d.modes, d.symbols)
+        own = Decoder(
+            type(one)(
+                one.line, first.text, one.mnemonic, name, one.encoding, one.operands, one.modifiers
+            ),
+            d.program,
+            d.modes,
+            d.symbols,
+        )
         parts.append((build(own), own))
     (one_step, one_part), (two_step, two_part) = parts
     results = sorted(one_part.writes)

@@ -52,7 +52,11 @@ def _legacy_product(x: Array, y: Array) -> Array:
 
 def _exp2(x: Array) -> Array:
     result = np.exp2(x.astype(_F64)).astype(x.dtype)
-    return np.where(np.abs(result) < np.float32(1.17549435e-38), np.float32(0), result) if x.dtype == np.float32 else result
+    return (
+        np.where(np.abs(result) < np.float32(1.17549435e-38), np.float32(0), result)
+        if x.dtype == np.float32
+        else result
+    )
 
 
 def _log2(x: Array) -> Array:
@@ -64,7 +68,9 @@ def _log2(x: Array) -> Array:
 def _turns(function: Callable[[Array], Array]) -> Formula:
     def formula(x: Array) -> Array:
         turns = x.astype(_F64)
-        return np.where(np.isfinite(turns), function((turns - np.floor(turns)) * (2 * np.pi)), np.nan).astype(x.dtype)
+        return np.where(
+            np.isfinite(turns), function((turns - np.floor(turns)) * (2 * np.pi)), np.nan
+        ).astype(x.dtype)
 
     return formula
 
@@ -103,14 +109,18 @@ def _byte(place: int) -> Formula:
 
 
 def _pack(low: Array, high: Array) -> Array:
-    return low.view(np.uint16).astype(np.uint32) | high.view(np.uint16).astype(np.uint32) << np.uint32(16)
+    return low.view(np.uint16).astype(np.uint32) | high.view(np.uint16).astype(
+        np.uint32
+    ) << np.uint32(16)
 
 
 def _toward_zero16(x: Array) -> Array:
     """f32 to f16 towards zero."""
     near = x.astype(np.float16)
     further = np.abs(near.astype(np.float32)) > np.abs(x)
-    return np.where(further & ~np.isnan(x), np.where(np.isinf(x), near, np.nextafter(near, np.float16(0))), near).astype(np.float16)
+    return np.where(
+        further & ~np.isnan(x), np.where(np.isinf(x), near, np.nextafter(near, np.float16(0))), near
+    ).astype(np.float16)
 
 
 def _norm16(x: Array, low: int, high: int, dtype: Any) -> Array:
@@ -120,7 +130,9 @@ def _norm16(x: Array, low: int, high: int, dtype: Any) -> Array:
 
 def _saturated(x: Array, dtype: Any) -> Array:
     info = np.iinfo(dtype)
-    return np.clip(x, x.dtype.type(max(info.min, np.iinfo(x.dtype).min)), x.dtype.type(info.max)).astype(dtype)
+    return np.clip(
+        x, x.dtype.type(max(info.min, np.iinfo(x.dtype).min)), x.dtype.type(info.max)
+    ).astype(dtype)
 
 
 def _convert(dtype: Any) -> Formula:
@@ -148,7 +160,11 @@ def _of_three(kind: str, extrema: dict[str, Formula], form: str = "") -> dict[st
     def row(first: Formula, then: Formula) -> _Row:
         return kind, f"{kind} {kind} {kind}", lambda x, y, z: then(first(x, y), z)
 
-    return {f"v_{first}{3 if first == then else then}_{form}{kind}": row(extrema[first], extrema[then]) for first in extrema for then in extrema}
+    return {
+        f"v_{first}{3 if first == then else then}_{form}{kind}": row(extrema[first], extrema[then])
+        for first in extrema
+        for then in extrema
+    }
 
 
 #: name -> kind of the result, kinds of the sources, formula
@@ -362,7 +378,9 @@ def _sum(name: str) -> Callable[[Decoder], Step]:
             return formula_step(d, kind, [kind, kind], formula)
 
         def saturating(x: Array, y: Array) -> Array:
-            return np.clip(formula(x.astype(_I64), y.astype(_I64)), info.min, info.max).astype(info.dtype)
+            return np.clip(formula(x.astype(_I64), y.astype(_I64)), info.min, info.max).astype(
+                info.dtype
+            )
 
         return formula_step(d, kind, [kind, kind], saturating)
 
@@ -436,7 +454,9 @@ def _multiply_then_accumulate(d: Decoder) -> Step:
 def _legacy_fma(d: Decoder) -> Step:
     d.allow_vector()
     d.expect(4)
-    return formula_step(d, "f32", ["f32"] * 3, lambda x, y, z: np.where((x == 0) | (y == 0), z, a.fma32(x, y, z)))
+    return formula_step(
+        d, "f32", ["f32"] * 3, lambda x, y, z: np.where((x == 0) | (y == 0), z, a.fma32(x, y, z))
+    )
 
 
 @builds("v_cndmask_b32", "v_cndmask_b16")
@@ -483,7 +503,9 @@ def _with_carry(formula: Callable[[Array, Array, Array], Array]) -> Callable[[De
         d.allow_vector()
         write, carry = d.result(0, "u32"), d.mask_result(1)
         x, y = d.source(2, "u32", 0), d.source(3, "u32", 1)
-        carried: Reader = d.lane_mask(4) if len(d.operands) == 5 else lambda m: np.zeros((1, 1), np.bool_)
+        carried: Reader = (
+            d.lane_mask(4) if len(d.operands) == 5 else lambda m: np.zeros((1, 1), np.bool_)
+        )
 
         def step(m: Machine) -> None:
             total = formula(x(m).astype(_I64), y(m).astype(_I64), carried(m).astype(_I64))
@@ -550,7 +572,9 @@ def _of_a_scalar(kind: str, formula: Formula) -> Callable[[Decoder], Step]:
         read, write, operand = d.uniform(1, kind), d.uniform_result(0, kind), d.operands[1]
 
         def step(m: Machine) -> None:
-            bits = modified(read(m).view(KINDS[kind].unsigned), width, operand.negated, operand.absolute)
+            bits = modified(
+                read(m).view(KINDS[kind].unsigned), width, operand.negated, operand.absolute
+            )
             write(m, formula(bits.view(KINDS[kind].dtype)))
 
         return step
@@ -559,5 +583,11 @@ def _of_a_scalar(kind: str, formula: Formula) -> Callable[[Decoder], Step]:
 
 
 for _kind in ("f16", "f32"):
-    for _name, _formula in (("exp", _exp2), ("log", _log2), ("rcp", _reciprocal), ("rsq", _inverse_root), ("sqrt", _root)):
+    for _name, _formula in (
+        ("exp", _exp2),
+        ("log", _log2),
+        ("rcp", _reciprocal),
+        ("rsq", _inverse_root),
+        ("sqrt", _root),
+    ):
         TABLE[f"v_s_{_name}_{_kind}"] = _of_a_scalar(_kind, _formula)

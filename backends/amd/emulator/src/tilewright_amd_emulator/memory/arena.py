@@ -30,9 +30,17 @@ class Memory:
         self.unaligned = unaligned
         words = -(-size // 8)
         #: words of 8 bytes decide the block's alignment
-        self.words: dict[int, Array] = {8: np.full(words, 0xFFFFFFFFFFFFFFFF, np.uint64) if filled else np.zeros(words, np.uint64)}
+        self.words: dict[int, Array] = {
+            8: np.full(words, 0xFFFFFFFFFFFFFFFF, np.uint64)
+            if filled
+            else np.zeros(words, np.uint64)
+        }
         self.bytes = self.words[8].view(np.uint8)
-        self.words[4], self.words[2], self.words[1] = self.words[8].view(np.uint32), self.words[8].view(np.uint16), self.bytes
+        self.words[4], self.words[2], self.words[1] = (
+            self.words[8].view(np.uint32),
+            self.words[8].view(np.uint16),
+            self.bytes,
+        )
 
     def gather(self, offsets: Array, size: int) -> Array:
         """uint32 [count, ...]: ``size`` bytes at each of ``offsets``, as words; 1 and 2 bytes are extended by zeros. By bytes where one is unaligned."""
@@ -55,7 +63,9 @@ class Memory:
         step = min(size, 4)
         if self.unaligned and (offsets & (step - 1)).any():
             for place in range(size):
-                self.bytes[offsets + place] = (values[place // 4] >> np.uint32(8 * (place % 4))).astype(np.uint8)
+                self.bytes[offsets + place] = (
+                    values[place // 4] >> np.uint32(8 * (place % 4))
+                ).astype(np.uint8)
             return
         if size <= 2:
             self.words[size][offsets >> (size - 1)] = values[0].astype(self.words[size].dtype)
@@ -90,7 +100,9 @@ class Arena:
         else:
             offset = self._next + (-(self.base + self._next)) % 256
             if offset + taken > self.size:
-                raise WaveError(f"the arena of {self.size} bytes has no room for {size} more; make it with a larger size")
+                raise WaveError(
+                    f"the arena of {self.size} bytes has no room for {size} more; make it with a larger size"
+                )
             self._next = offset + taken
         self._parts[offset] = (size, taken)
         self._allocated[offset : offset + size] = True
@@ -102,7 +114,9 @@ class Arena:
         data = np.ascontiguousarray(array)
         address = self.allocate(data.nbytes)
         if data.nbytes:
-            self.memory.bytes[address - self.base :][: data.nbytes] = data.reshape(-1).view(np.uint8)
+            self.memory.bytes[address - self.base :][: data.nbytes] = data.reshape(-1).view(
+                np.uint8
+            )
         return address
 
     def get(self, address: int, dtype: DTypeLike, shape: tuple[int, ...] | int) -> Array:
@@ -110,20 +124,28 @@ class Arena:
         wanted = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
         offset = address - self.base
-        if size and not (offset >= 0 and offset + size <= self.size and self._holds_all(offset, size)):
-            raise WaveError(f"{size} bytes at {address:#x} are not all allocated; {self._nearest(offset)}")
+        if size and not (
+            offset >= 0 and offset + size <= self.size and self._holds_all(offset, size)
+        ):
+            raise WaveError(
+                f"{size} bytes at {address:#x} are not all allocated; {self._nearest(offset)}"
+            )
         return self.memory.bytes[offset : offset + size].copy().view(wanted).reshape(shape)
 
     def release(self, address: int) -> None:
         """Give the part at ``address`` back; accesses to it are errors from now on."""
         part = self._parts.pop(address - self.base, None)
         if part is None:
-            raise WaveError(f"{address:#x} is not the address of a part of the arena; release what allocate or put gave, once")
+            raise WaveError(
+                f"{address:#x} is not the address of a part of the arena; release what allocate or put gave, once"
+            )
         offset, (size, taken) = address - self.base, part
         self._allocated[offset : offset + size] = False
         self._free.setdefault(taken, []).append(offset)
 
-    def offsets(self, addresses: Array, size: int, mask: Array | None = None, what: str = "access") -> Array:
+    def offsets(
+        self, addresses: Array, size: int, mask: Array | None = None, what: str = "access"
+    ) -> Array:
         """Offsets (int64) of accesses of ``size`` bytes at ``addresses`` (uint64); those where ``mask`` is False are not looked at and are 0."""
         offsets = addresses.astype(np.int64) - self.base
         if mask is not None:
@@ -135,21 +157,30 @@ class Arena:
         if not fine.all():
             where = np.argwhere(~fine)[0]
             address = int(addresses[tuple(where)])
-            raise WaveError(f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is out of bounds: {self._nearest(address - self.base)}")
+            raise WaveError(
+                f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is out of bounds: {self._nearest(address - self.base)}"
+            )
         misaligned = offsets & (min(size, 4) - 1)
         if mask is not None:
             misaligned = np.where(mask, misaligned, 0)
         if not self.unaligned and misaligned.any():
             where = np.argwhere(misaligned)[0]
             address = int(addresses[tuple(where)])
-            raise WaveError(f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is not aligned to {min(size, 4)} bytes")
+            raise WaveError(
+                f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is not aligned to {min(size, 4)} bytes"
+            )
         return offsets
 
     def touched(self, offsets: Array) -> Array:
         """bool: whether any of the four bytes at each offset is allocated."""
         inside = (offsets >= 0) & (offsets <= self.size - 4)
         safe = np.where(inside, offsets, 0)
-        return inside & (self._holds(safe, 1) | self._holds(safe + 1, 1) | self._holds(safe + 2, 1) | self._holds(safe + 3, 1))
+        return inside & (
+            self._holds(safe, 1)
+            | self._holds(safe + 1, 1)
+            | self._holds(safe + 2, 1)
+            | self._holds(safe + 3, 1)
+        )
 
     def _holds(self, offsets: Array, size: int) -> Array:
         """bool: whether ``size`` bytes, fewer than a red zone has, at each offset of the block are allocated."""
@@ -170,7 +201,14 @@ class Arena:
     def _nearest(self, offset: int) -> str:
         if not self._parts:
             return "the arena has no parts"
-        start = min(self._parts, key=lambda p: 0 if p <= offset < p + self._parts[p][0] else min(abs(offset - p), abs(offset - p - self._parts[p][0] + 1)))
+        start = min(
+            self._parts,
+            key=lambda p: (
+                0
+                if p <= offset < p + self._parts[p][0]
+                else min(abs(offset - p), abs(offset - p - self._parts[p][0] + 1))
+            ),
+        )
         size = self._parts[start][0]
         if offset >= start:
             return f"the nearest part has {size} bytes at {self.base + start:#x}, and the address is {offset - start} bytes from its start"

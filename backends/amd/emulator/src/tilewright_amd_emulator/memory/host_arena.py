@@ -26,7 +26,12 @@ class _AddressSpace(Memory):
     def __init__(self, unaligned: bool) -> None:
         super().__init__(8, unaligned=unaligned)
         for size in self.words:
-            interface = {"version": 3, "data": (_BASE, False), "shape": (_SIZE // size,), "typestr": f"<u{size}"}
+            interface = {
+                "version": 3,
+                "data": (_BASE, False),
+                "shape": (_SIZE // size,),
+                "typestr": f"<u{size}",
+            }
             self.words[size] = np.asarray(SimpleNamespace(__array_interface__=interface))
         self.bytes = self.words[1]
 
@@ -61,7 +66,9 @@ class HostArena(Arena):
     def release(self, address: int) -> None:
         offset = address - self.base
         if offset not in self._owned:
-            raise WaveError(f"{address:#x} is not the address of a part of the arena; release what allocate or put gave, once")
+            raise WaveError(
+                f"{address:#x} is not the address of a part of the arena; release what allocate or put gave, once"
+            )
         del self._owned[offset]
         self._drop(offset)
 
@@ -88,7 +95,10 @@ class HostArena(Arena):
     def _holds(self, offsets: Array, size: int) -> Array:
         if self._bounds is None:
             starts = np.array([0, *self._starts], np.int64)
-            self._bounds = starts, np.array([0, *(start + self._parts[start][0] for start in self._starts)], np.int64)
+            self._bounds = (
+                starts,
+                np.array([0, *(start + self._parts[start][0] for start in self._starts)], np.int64),
+            )
         starts, ends = self._bounds
         held: Array = offsets + size <= ends[np.searchsorted(starts, offsets, "right") - 1]
         return held

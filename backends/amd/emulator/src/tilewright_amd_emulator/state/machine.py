@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_GARBAGE = 0x7FC0BAD1  # what a register holds that was never written: a NaN as f32, an improbable integer
+_GARBAGE = (
+    0x7FC0BAD1  # what a register holds that was never written: a NaN as f32, an improbable integer
+)
 
 
 class Modes:
@@ -34,7 +36,9 @@ class Modes:
         self.clamp_nan = bool(directives.get("dx10_clamp", 1))
         self.directives, self.generation = directives, generation
         if directives.get("float_round_mode_32", 0) or directives.get("float_round_mode_16_64", 0):
-            raise WaveError("only rounding to nearest, ties to even, is emulated; leave the rounding modes of the kernel alone")
+            raise WaveError(
+                "only rounding to nearest, ties to even, is emulated; leave the rounding modes of the kernel alone"
+            )
 
     def copy(self) -> Modes:
         """The same modes as they are now."""
@@ -47,7 +51,16 @@ class Machine:
     """Waves of ``groups`` workgroups that run together."""
 
     def __init__(
-        self, program: Program, modes: Modes, arena: Arena, groups: int, threads: int, lds_bytes: int, private_bytes: int, vectors: int, seed: int
+        self,
+        program: Program,
+        modes: Modes,
+        arena: Arena,
+        groups: int,
+        threads: int,
+        lds_bytes: int,
+        private_bytes: int,
+        vectors: int,
+        seed: int,
     ) -> None:
         lanes = program.wave_size
         self.program, self.modes, self.arena = program, modes, arena
@@ -64,7 +77,10 @@ class Machine:
         self.execute = np.zeros((waves, lanes), np.bool_)
         self.lds_bytes, self.lds_stride = lds_bytes, -(-max(lds_bytes, 8) // 16) * 16
         self.lds = Memory(self.lds_stride * groups, unaligned=arena.unaligned)
-        self.private_bytes, self.private_stride = private_bytes, -(-max(private_bytes, 8) // 16) * 16
+        self.private_bytes, self.private_stride = (
+            private_bytes,
+            -(-max(private_bytes, 8) // 16) * 16,
+        )
         self.private = Memory(self.private_stride * waves * lanes)
         self.pending: Pending
         self.clock = 0
@@ -114,7 +130,11 @@ class Machine:
     def scalar(self, register: int) -> Array:
         """uint32 [waves]."""
         if register in (EXEC, EXEC + 1):
-            return self.mask_words(self.mask)[min(register - EXEC, self.lanes // 32 - 1)] if register == EXEC or self.lanes == 64 else self._zeros()
+            return (
+                self.mask_words(self.mask)[min(register - EXEC, self.lanes // 32 - 1)]
+                if register == EXEC or self.lanes == 64
+                else self._zeros()
+            )
         return self.scalars[register, self.selected]
 
     def scalar64(self, register: int) -> Array:
@@ -135,7 +155,10 @@ class Machine:
 
     def set_scalar64(self, register: int, value: Array) -> None:
         """Write uint64 [waves] or [1] into two registers."""
-        low, high = (value & np.uint64(0xFFFFFFFF)).astype(np.uint32), (value >> np.uint64(32)).astype(np.uint32)
+        low, high = (
+            (value & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+            (value >> np.uint64(32)).astype(np.uint32),
+        )
         if register == EXEC:
             words = [np.broadcast_to(w, (self.count,)) for w in (low, high)]
             self.execute[self.selected] = self.lane_mask(words[: self.lanes // 32])
@@ -196,5 +219,11 @@ def register_name(number: int) -> str:
     """The name of a register in :attr:`Decoded.reads`: scalar registers are below 0."""
     if number < 0:
         scalar = -number - 1
-        return {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0", EXEC: "exec_lo", EXEC + 1: "exec_hi"}.get(scalar, f"s{scalar}")
+        return {
+            VCC: "vcc_lo",
+            VCC + 1: "vcc_hi",
+            M0: "m0",
+            EXEC: "exec_lo",
+            EXEC + 1: "exec_hi",
+        }.get(scalar, f"s{scalar}")
     return f"v{number}" if number < ACCUMULATION else f"a{number - ACCUMULATION}"

@@ -54,7 +54,16 @@ class Effect:
         def perform(rows: Array | slice) -> None:
             whole(kept[rows])
 
-        part = Effect(self.counter, self.waves[kept], self.tickets[kept], self.instruction, perform, self.registers, self.span, self.writes)
+        part = Effect(
+            self.counter,
+            self.waves[kept],
+            self.tickets[kept],
+            self.instruction,
+            perform,
+            self.registers,
+            self.span,
+            self.writes,
+        )
         part.done = self.done[kept]
         return part
 
@@ -96,7 +105,10 @@ class Pending:
         for register in registers:
             self.poisoned.setdefault(register, []).append(effect)
         if len(self.effects) > COUNTERS[counter]:
-            self._complete(counter, np.maximum(self.completed[counter][m.selected], tickets - COUNTERS[counter]))
+            self._complete(
+                counter,
+                np.maximum(self.completed[counter][m.selected], tickets - COUNTERS[counter]),
+            )
 
     def wait(self, counter: str, outstanding: int) -> None:
         """The selected waves go on when at most ``outstanding`` of their effects of the counter are under way."""
@@ -150,7 +162,12 @@ class Pending:
             for older in self.effects:
                 if older is effect:
                     break
-                if older.span is None or not (older.writes or effect.writes) or older.span[0] > effect.span[1] or effect.span[0] > older.span[1]:
+                if (
+                    older.span is None
+                    or not (older.writes or effect.writes)
+                    or older.span[0] > effect.span[1]
+                    or effect.span[0] > older.span[1]
+                ):
                     continue
                 self._perform(older, np.isin(unit[older.waves], unit[effect.waves[todo]]))
         effect.done = effect.done | todo
@@ -159,7 +176,13 @@ class Pending:
         except WaveError as error:
             raise error.at(effect.instruction.line, effect.instruction.text) from None
 
-    def check(self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], counter: str | None) -> None:
+    def check(
+        self,
+        instruction: Instruction,
+        reads: frozenset[int],
+        writes: frozenset[int],
+        counter: str | None,
+    ) -> None:
         """An error where the selected waves touch a register that something under way will write.
 
         Loads of one counter may follow each other into one register: they come back in order.

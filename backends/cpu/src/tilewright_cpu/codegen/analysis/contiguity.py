@@ -26,7 +26,12 @@ def is_hinted(operation: Operation) -> bool:
     if not isinstance(operation, Hint):
         return False
     type_ = operation.results[0].type
-    if not isinstance(type_, TileType) or type_.rank != 1 or type_.shape[0] == 1 or not _countable(type_):
+    if (
+        not isinstance(type_, TileType)
+        or type_.rank != 1
+        or type_.shape[0] == 1
+        or not _countable(type_)
+    ):
         return False
     contiguity = operation.contiguity
     return bool(contiguity) and contiguity[0] >= type_.shape[0]
@@ -34,7 +39,9 @@ def is_hinted(operation: Operation) -> bool:
 
 def _countable(type_: TileType) -> bool:
     element = type_.element
-    return isinstance(element, IntType) and element.signed and element is not I1 and element.bits >= 32
+    return (
+        isinstance(element, IntType) and element.signed and element is not I1 and element.bits >= 32
+    )
 
 
 def emit_contiguity_check(context: Context, operation: Operation) -> None:
@@ -43,8 +50,16 @@ def emit_contiguity_check(context: Context, operation: Operation) -> None:
     type_ = value.type
     assert isinstance(type_, TileType)
     wraps = False
-    if isinstance(operation, Rem) and value in context.buffers and type_.rank == 1 and _countable(type_):
-        wraps = stride_along(context, operation.a, 0) == 1 and stride_along(context, operation.b, 0) == 0
+    if (
+        isinstance(operation, Rem)
+        and value in context.buffers
+        and type_.rank == 1
+        and _countable(type_)
+    ):
+        wraps = (
+            stride_along(context, operation.a, 0) == 1
+            and stride_along(context, operation.b, 0) == 0
+        )
     if not wraps and not (is_hinted(operation) and stride_along(context, value, 0) is None):
         return
     buffer = context.materialize(value)

@@ -43,11 +43,19 @@ def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Ax
         operation = value.definition
         if operation is None or value in context.buffers:
             found.append((value, here))
-        elif operation.name == "and" or isinstance(operation, ExpandDims | Broadcast | Permute | Hint):
-            stack.extend((operand, operand_axes(value, here, number)) for number, operand in enumerate(operation.operands))
+        elif operation.name == "and" or isinstance(
+            operation, ExpandDims | Broadcast | Permute | Hint
+        ):
+            stack.extend(
+                (operand, operand_axes(value, here, number))
+                for number, operand in enumerate(operation.operands)
+            )
         elif isinstance(operation, Splat):
             found.append((value, here))
-        elif isinstance(operation, Reshape) and unit_reshape(shape_of(operation.x.type), shape_of(value.type)) is not None:
+        elif (
+            isinstance(operation, Reshape)
+            and unit_reshape(shape_of(operation.x.type), shape_of(value.type)) is not None
+        ):
             stack.append((operation.x, operand_axes(value, here, 0)))
         else:
             found.append((value, here))
@@ -70,8 +78,25 @@ class Bound:
 
     __slots__ = ("axes", "axis", "leaf", "moving", "step", "still", "strict")
 
-    def __init__(self, leaf: Value, axes: Axes, axis: int, moving: Value, still: Value, step: int, strict: bool) -> None:
-        self.leaf, self.axes, self.axis, self.moving, self.still, self.step, self.strict = leaf, axes, axis, moving, still, step, strict
+    def __init__(
+        self,
+        leaf: Value,
+        axes: Axes,
+        axis: int,
+        moving: Value,
+        still: Value,
+        step: int,
+        strict: bool,
+    ) -> None:
+        self.leaf, self.axes, self.axis, self.moving, self.still, self.step, self.strict = (
+            leaf,
+            axes,
+            axis,
+            moving,
+            still,
+            step,
+            strict,
+        )
 
 
 def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | None:
@@ -85,7 +110,11 @@ def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | No
         return None
     a, b = operation.a, operation.b
     element = element_type(a.type)
-    if not isinstance(element, IntType) or element is I1 or (element.bits == 64 and not element.signed):
+    if (
+        not isinstance(element, IntType)
+        or element is I1
+        or (element.bits == 64 and not element.signed)
+    ):
         return None
     step, other = stride_along(context, a, axis), stride_along(context, b, axis)
     if step == 0 and other != 0:

@@ -78,7 +78,10 @@ class MaskedOffLanes:
             return self.fold(operands[0], ())
         if isinstance(operation, Broadcast | ExpandDims | Permute | Hint):
             return inner(0)
-        if isinstance(operation, Reshape) and unit_reshape(shape_of(operands[0].type), shape_of(value.type)) is not None:
+        if (
+            isinstance(operation, Reshape)
+            and unit_reshape(shape_of(operands[0].type), shape_of(value.type)) is not None
+        ):
             return inner(0)
         if isinstance(operation, Load):
             if len(operands) < 2 or inner(1) is not False:
@@ -105,7 +108,9 @@ class MaskedOffLanes:
             return self._arithmetic(name, value, axes, numbers)
         return None
 
-    def _arithmetic(self, name: str, value: Value, axes: Axes, numbers: list[int | float | bool | None]) -> float | None:
+    def _arithmetic(
+        self, name: str, value: Value, axes: Axes, numbers: list[int | float | bool | None]
+    ) -> float | None:
         operation = value.definition
         assert operation is not None
         a, b = numbers
@@ -149,7 +154,9 @@ class MaskedOffLanes:
     def _uniform(self, value: Value, axes: Axes) -> bool:
         if not isinstance(value.type, TileType):
             return True
-        return self.lane not in axes or stride_along(self.context, value, axes.index(self.lane)) == 0
+        return (
+            self.lane not in axes or stride_along(self.context, value, axes.index(self.lane)) == 0
+        )
 
     def emit_conditions(self, index: Index) -> str | None:
         """All conditions in the row ``index`` as one i1; None where there are none."""
@@ -158,15 +165,22 @@ class MaskedOffLanes:
         result: str | None = None
         for condition in self.conditions:
             element = element_type(condition.value.type)
-            own: Index = tuple(ZERO if axis is None or axis == self.lane else index[axis] for axis in condition.axes)
+            own: Index = tuple(
+                ZERO if axis is None or axis == self.lane else index[axis]
+                for axis in condition.axes
+            )
             text = context.evaluate(condition.value, own)
             if element not in _COMPARABLE:
                 text, element = emit_cast(context, text, element, F32, 0), F32
             type_ = context.llvm_type(element)
             if condition.predicate == "finite":
                 size = writer.intrinsic("llvm.fabs", type_, [(type_, text)])
-                check = writer.emit(f"fcmp olt {type_} {size}, {context.constant(element, math.inf)}")
+                check = writer.emit(
+                    f"fcmp olt {type_} {size}, {context.constant(element, math.inf)}"
+                )
             else:
-                check = writer.emit(f"fcmp {condition.predicate} {type_} {text}, {context.constant(element, condition.number)}")
+                check = writer.emit(
+                    f"fcmp {condition.predicate} {type_} {text}, {context.constant(element, condition.number)}"
+                )
             result = check if result is None else writer.emit(f"and i1 {result}, {check}")
         return result

@@ -56,9 +56,16 @@ def _axis_strides(context: Context, value: Value, type_: TileType) -> AxisStride
     elif value in context.consecutive and value in context.assumed:
         found = (1,)
     elif operation is not None and (operation.name in _STRIDES.rules or operation.spec.elementwise):
-        operands = [_axis_strides(context, operand, operand.type) if isinstance(operand.type, TileType) else () for operand in operation.operands]
+        operands = [
+            _axis_strides(context, operand, operand.type)
+            if isinstance(operand.type, TileType)
+            else ()
+            for operand in operation.operands
+        ]
         found = _STRIDES.transfer(operation, operands)
-    found = tuple([0 if extent == 1 else step for step, extent in zip(found, type_.shape, strict=True)])
+    found = tuple(
+        [0 if extent == 1 else step for step, extent in zip(found, type_.shape, strict=True)]
+    )
     context.axis_strides[value] = found
     return found
 
@@ -69,37 +76,71 @@ class _Strides(Domain[AxisStrides]):
             return super().transfer(operation, facts)
         equal = self.opaque(operation, facts)
         element = element_type(operation.result.type)
-        if not any(step is None for step in equal) or not isinstance(element, IntType | PointerType) or element is I1:
+        if (
+            not any(step is None for step in equal)
+            or not isinstance(element, IntType | PointerType)
+            or element is I1
+        ):
             return equal
-        return tuple([0 if same == 0 else step for same, step in zip(equal, super().transfer(operation, facts), strict=True)])
+        return tuple(
+            [
+                0 if same == 0 else step
+                for same, step in zip(equal, super().transfer(operation, facts), strict=True)
+            ]
+        )
 
     def opaque(self, operation: Operation, facts: Sequence[AxisStrides]) -> AxisStrides:
         """Equal operands give equal results."""
-        return tuple([0 if all(step == 0 for step in steps) else None for steps in zip(*facts, strict=True)])
+        return tuple(
+            [0 if all(step == 0 for step in steps) else None for steps in zip(*facts, strict=True)]
+        )
 
     def arange(self, operation: Arange) -> AxisStrides:
         return (1,)
 
-    def sum(self, operation: Binary | Addptr, a: AxisStrides, b: AxisStrides, sign: int) -> AxisStrides:
+    def sum(
+        self, operation: Binary | Addptr, a: AxisStrides, b: AxisStrides, sign: int
+    ) -> AxisStrides:
         if not isinstance(operation, Addptr):
             return tuple([_plus(left, right, sign) for left, right in zip(a, b, strict=True)])
         kind, pointer = (element_type(operation.offset.type), element_type(operation.result.type))
         assert isinstance(kind, IntType) and isinstance(pointer, PointerType)
         size, wraps = storage_size(pointer.pointee), not kind.signed and kind.bits < 64
-        return tuple([_plus(left, None if wraps and right != 0 else _times(right, size), 1) for left, right in zip(a, b, strict=True)])
+        return tuple(
+            [
+                _plus(left, None if wraps and right != 0 else _times(right, size), 1)
+                for left, right in zip(a, b, strict=True)
+            ]
+        )
 
     def multiple(self, operation: Operation, x: AxisStrides, factor: int) -> AxisStrides:
         return tuple([_times(step, factor) for step in x])
 
     def product(self, operation: Binary, a: AxisStrides, b: AxisStrides) -> AxisStrides:
         factors = [constant_of(operand) for operand in (operation.a, operation.b)]
-        return tuple([_times(left, factors[1]) if right == 0 else _times(right, factors[0]) if left == 0 else None for left, right in zip(a, b, strict=True)])
+        return tuple(
+            [
+                _times(left, factors[1])
+                if right == 0
+                else _times(right, factors[0])
+                if left == 0
+                else None
+                for left, right in zip(a, b, strict=True)
+            ]
+        )
 
     def shift(self, operation: Binary, x: AxisStrides, amount: AxisStrides) -> AxisStrides:
-        return tuple([_times(step, None) if by == 0 else None for step, by in zip(x, amount, strict=True)])
+        return tuple(
+            [_times(step, None) if by == 0 else None for step, by in zip(x, amount, strict=True)]
+        )
 
-    def choice(self, operation: Select, condition: AxisStrides, a: AxisStrides, b: AxisStrides) -> AxisStrides:
-        known = [same == 0 and isinstance(left, int) and left == right for same, left, right in zip(condition, a, b, strict=True)]
+    def choice(
+        self, operation: Select, condition: AxisStrides, a: AxisStrides, b: AxisStrides
+    ) -> AxisStrides:
+        known = [
+            same == 0 and isinstance(left, int) and left == right
+            for same, left, right in zip(condition, a, b, strict=True)
+        ]
         return tuple([step if one else None for step, one in zip(a, known, strict=True)])
 
     def cast(self, operation: Cast, x: AxisStrides) -> AxisStrides:
@@ -109,7 +150,11 @@ class _Strides(Domain[AxisStrides]):
         return x if source.signed or source.bits == element.bits else self.opaque(operation, (x,))
 
     def bitcast(self, operation: Bitcast, x: AxisStrides) -> AxisStrides:
-        return x if isinstance(element_type(operation.x.type), PointerType | IntType) else self.opaque(operation, (x,))
+        return (
+            x
+            if isinstance(element_type(operation.x.type), PointerType | IntType)
+            else self.opaque(operation, (x,))
+        )
 
     def moved(self, operation: Moved, x: AxisStrides) -> AxisStrides:
         type_ = operation.result.type
@@ -134,7 +179,10 @@ class _Strides(Domain[AxisStrides]):
         found = self.opaque(operation, facts)
         return (None,) * len(found) if operation.volatile else found
 
-    rules: ClassVar[Mapping[str, Rule]] = {**TRANSFER, "load": lambda strides, operation, facts: strides.load(operation, facts)}
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **TRANSFER,
+        "load": lambda strides, operation, facts: strides.load(operation, facts),
+    }
 
 
 _STRIDES: Final = _Strides()

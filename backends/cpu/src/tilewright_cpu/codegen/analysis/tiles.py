@@ -26,7 +26,15 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.table import Effect
-from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, bit_width, element_type
+from tilewright.ir.types import (
+    I64,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    bit_width,
+    element_type,
+)
 from tilewright.passes.analysis.transfer_functions import MOVES
 
 
@@ -113,7 +121,12 @@ class Analysis:
                 self._find_carried(operation)
         self._cut_chains()
         for operation in self.start:
-            if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]) or self.is_deep(operation.results[0]):
+            if (
+                not is_lazy(operation)
+                or not operation.results
+                or not is_tile(operation.results[0])
+                or self.is_deep(operation.results[0])
+            ):
                 self._read(operation)
         for value, kept in self.kept.items():
             if not kept.at_once:
@@ -214,7 +227,9 @@ class Analysis:
     def _find_carried(self, loop: For) -> None:
         last = loop.body.terminator
         assert isinstance(last, Yield)
-        for number, (argument, value, first, result) in enumerate(zip(loop.body.arguments[1:], last.values, loop.inits, loop.results, strict=True)):
+        for number, (argument, value, first, result) in enumerate(
+            zip(loop.body.arguments[1:], last.values, loop.inits, loop.results, strict=True)
+        ):
             if not is_tile(argument):
                 continue
             if value is argument:
@@ -235,7 +250,9 @@ class Analysis:
                 return self._step(argument, hint.x)
             case Addptr() as moved if moved.pointer is argument and self.is_uniform(moved.offset):
                 return moved.offset, False
-            case Binary(name="add" | "sub" as name) as sum_ if isinstance(element_type(argument.type), IntType):
+            case Binary(name="add" | "sub" as name) as sum_ if isinstance(
+                element_type(argument.type), IntType
+            ):
                 if sum_.a is argument and self.is_uniform(sum_.b):
                     return sum_.b, name == "sub"
                 if sum_.b is argument and name == "add" and self.is_uniform(sum_.a):
@@ -244,7 +261,9 @@ class Analysis:
 
     def _note_uniform(self, operation: Operation) -> None:
         moves = operation.spec.elementwise or operation.name in _LAZY_SHAPE
-        if isinstance(operation, Splat) or (moves and all(self.is_uniform(operand) for operand in operation.operands)):
+        if isinstance(operation, Splat) or (
+            moves and all(self.is_uniform(operand) for operand in operation.operands)
+        ):
             self._uniform.update(operation.results)
 
     def is_uniform(self, value: Value) -> bool:
@@ -253,30 +272,53 @@ class Analysis:
 
     def _induction(self, loop: For, number: int, step: tuple[Value, bool]) -> None:
         body = loop.body
-        first, argument, result = loop.inits[number], body.arguments[1 + number], loop.results[number]
+        first, argument, result = (
+            loop.inits[number],
+            body.arguments[1 + number],
+            loop.results[number],
+        )
         element = element_type(argument.type)
         counter = I64 if isinstance(element, PointerType) else element
         inside, after = Value(counter, body), Value(counter, loop)
         for scalar, old in ((inside, argument), (after, result)):
             assert isinstance(old.type, TileType)
-            offset = Operation(TABLE["splat"], [scalar], (1,), {}, [TileType(old.type.shape, counter)])
+            offset = Operation(
+                TABLE["splat"], [scalar], (1,), {}, [TileType(old.type.shape, counter)]
+            )
             name = "addptr" if counter is I64 and isinstance(element, PointerType) else "add"
             moved = Operation(TABLE[name], [first, offset.results[0]], (1, 1), {}, [old.type])
             offset.parent = moved.parent = body if scalar is inside else loop.parent
             self._synthetic += (offset, moved)
             self.replaced[old] = moved.results[0]
-        self.inductions.setdefault(loop, {})[number] = Induction(first, inside, after, step[0], step[1])
+        self.inductions.setdefault(loop, {})[number] = Induction(
+            first, inside, after, step[0], step[1]
+        )
 
-    def _accumulated(self, argument: Value, value: Value, first: Value, result: Value) -> PartialSum | None:
+    def _accumulated(
+        self, argument: Value, value: Value, first: Value, result: Value
+    ) -> PartialSum | None:
         """Return whether a loop only adds to a carried rank-1 tile, which is only summed after it."""
         assert isinstance(argument.type, TileType)
         element = argument.type.element
         operation = value.definition
-        if argument.type.rank != 1 or not isinstance(element, FloatType) or element.bits < 32 or not isinstance(operation, Binary) or operation.name != "add":
+        if (
+            argument.type.rank != 1
+            or not isinstance(element, FloatType)
+            or element.bits < 32
+            or not isinstance(operation, Binary)
+            or operation.name != "add"
+        ):
             return None
-        if len(argument.uses) != 1 or operation not in argument.uses or argument.uses[operation] != 1 or len(value.uses) != 1:
+        if (
+            len(argument.uses) != 1
+            or operation not in argument.uses
+            or argument.uses[operation] != 1
+            or len(value.uses) != 1
+        ):
             return None
-        if operation.parent is not argument.owner or argument.type.numel % (PARTIAL_SUM_GROUPS * self.vector_bytes // (element.bits // 8)):
+        if operation.parent is not argument.owner or argument.type.numel % (
+            PARTIAL_SUM_GROUPS * self.vector_bytes // (element.bits // 8)
+        ):
             return None
         start = first.definition
         zero = start.x.definition if isinstance(start, Splat) else None
@@ -303,14 +345,21 @@ class Analysis:
                 if not is_lazy(operation):
                     self.cost(value)
                     continue
-                depth = 1 + max((depths.get(self._resolved(operand), 0) for operand in operation.operands), default=0)
+                depth = 1 + max(
+                    (depths.get(self._resolved(operand), 0) for operand in operation.operands),
+                    default=0,
+                )
                 pointers = isinstance(element_type(value.type), PointerType)
                 limit = MAX_DEPTH if operation.spec.elementwise and not pointers else 2 * MAX_DEPTH
                 if depth >= limit:
                     self.kept[value] = Kept(at_once=True, deep=True)
                     depth = 0
                 depths[value] = depth
-                if self.cost(value) >= EXPENSIVE * 4 and _pays_to_keep(operation) and len(value.uses) > 1:
+                if (
+                    self.cost(value) >= EXPENSIVE * 4
+                    and _pays_to_keep(operation)
+                    and len(value.uses) > 1
+                ):
                     self._cut.add(value)
 
     def cost(self, value: Value) -> int:
@@ -334,7 +383,11 @@ class Analysis:
             match operation:
                 case Load():
                     # affine addresses cost nothing a lane; what is expensive in them is kept on its own account
-                    operands = [operand for operand in (operation.mask, operation.other) if operand is not None]
+                    operands = [
+                        operand
+                        for operand in (operation.mask, operation.other)
+                        if operand is not None
+                    ]
                 case Splat():
                     operands = []
                 case _:
@@ -401,7 +454,9 @@ class Analysis:
             keeps = operation.spec.elementwise or isinstance(operation, _SAME_INDEX)
             if isinstance(operation, Broadcast):
                 keeps = operation.x.type is value.type
-            stack.extend((self._resolved(operand), same and keeps) for operand in operation.operands)
+            stack.extend(
+                (self._resolved(operand), same and keeps) for operand in operation.operands
+            )
 
     def _narrow(self, value: Value) -> Value | None:
         """The cast of a kept tile to a narrower type that all readers but the first read, or None.
@@ -416,7 +471,13 @@ class Analysis:
         if bit_width(element_type(cast.result.type)) >= bit_width(element_type(value.type)):
             return None
         first, later = self._readers_of(other), self._readers_of(cast)
-        return cast.result if len(first) == 1 and later and all(self.start[first[0]] < self.start[reader] for reader in later) else None
+        return (
+            cast.result
+            if len(first) == 1
+            and later
+            and all(self.start[first[0]] < self.start[reader] for reader in later)
+            else None
+        )
 
     def _readers_of(self, operation: Operation) -> list[Operation]:
         """The readers that evaluate an operation's result, or the operation itself where it is one."""
@@ -442,7 +503,10 @@ class Analysis:
             return True
         # a long chain of cheap operations
         operands = (self._resolved(operand) for operand in operation.operands)
-        return all(operand in self._cut or self.cost(operand) < EXPENSIVE * 4 for operand in operands) and self.cost(operation.results[0]) >= EXPENSIVE * 4
+        return (
+            all(operand in self._cut or self.cost(operand) < EXPENSIVE * 4 for operand in operands)
+            and self.cost(operation.results[0]) >= EXPENSIVE * 4
+        )
 
     def reaches(self, value: Value, target: Value) -> bool:
         """Return whether evaluating ``value`` reads ``target``."""
@@ -469,8 +533,16 @@ class Induction:
 
     __slots__ = ("after", "first", "inside", "step", "subtract")
 
-    def __init__(self, first: Value, inside: Value, after: Value, step: Value, subtract: bool) -> None:
-        self.first, self.inside, self.after, self.step, self.subtract = first, inside, after, step, subtract
+    def __init__(
+        self, first: Value, inside: Value, after: Value, step: Value, subtract: bool
+    ) -> None:
+        self.first, self.inside, self.after, self.step, self.subtract = (
+            first,
+            inside,
+            after,
+            step,
+            subtract,
+        )
 
 
 class PartialSum:
@@ -486,7 +558,12 @@ def combine_kind(operation: Reduce) -> Operation | None:
     """The operation of a combine region that is ``op(left, right)`` of one tile, else None."""
     region = operation.combine
     first = region.first
-    if len(operation.inputs) != 1 or first is None or first.next is not region.last or region.last is None:
+    if (
+        len(operation.inputs) != 1
+        or first is None
+        or first.next is not region.last
+        or region.last is None
+    ):
         return None
     if list(region.last.operands) != list(first.results):
         return None

@@ -21,16 +21,27 @@ from tilewright_cpu.codegen.control.scalar_operands import bind_parts, part_type
 def callee_symbol(name: str) -> str:
     """The LLVM name of a function of the module, in quotes where it needs them."""
     plain = f"tw.{name}"
-    return plain if all(c.isalnum() or c in "._-$" for c in plain) else '"' + "".join(c if c.isprintable() and c not in '"\\' else "_" for c in plain) + '"'
+    return (
+        plain
+        if all(c.isalnum() or c in "._-$" for c in plain)
+        else '"' + "".join(c if c.isprintable() and c not in '"\\' else "_" for c in plain) + '"'
+    )
 
 
 def lower_call(context: Context, operation: Call) -> None:
     """``call``."""
     writer = context.writer
     symbol = _symbol(context.state, operation.callee)
-    operands: list[tuple[str, str]] = [("ptr", "%args"), *(("i32", name) for name in context.program_ids)]
+    operands: list[tuple[str, str]] = [
+        ("ptr", "%args"),
+        *(("i32", name) for name in context.program_ids),
+    ]
     for value in operation.arguments:
-        operands.extend([("ptr", context.materialize(value).pointer)] if isinstance(value.type, TileType) else typed_parts(context, value))
+        operands.extend(
+            [("ptr", context.materialize(value).pointer)]
+            if isinstance(value.type, TileType)
+            else typed_parts(context, value)
+        )
     buffers: dict[Value, Buffer] = {}
     places: dict[Value, list[str]] = {}
     for result in operation.results:
@@ -47,7 +58,10 @@ def lower_call(context: Context, operation: Call) -> None:
         if result in buffers:
             context.bind_buffer(result, buffers[result])
             continue
-        loaded = [writer.load(type_, place, 8) for type_, place in zip(part_types(result.type), places[result], strict=True)]
+        loaded = [
+            writer.load(type_, place, 8)
+            for type_, place in zip(part_types(result.type), places[result], strict=True)
+        ]
         bind_parts(context, result, iter(loaded))
 
 
@@ -69,7 +83,10 @@ def _write(state: KernelState, function: Function, symbol: str) -> None:
         types = ["ptr"] if is_tile else part_types(argument.type)
         names.append([f"%in.{len(parameters) + at}" for at in range(len(types))])
         parameters += [(type_, name[1:]) for type_, name in zip(types, names[-1], strict=True)]
-    results = [["ptr"] if isinstance(type_, TileType) else part_types(type_) for type_ in function.result_types]
+    results = [
+        ["ptr"] if isinstance(type_, TileType) else part_types(type_)
+        for type_ in function.result_types
+    ]
     places: list[list[str]] = []
     for types in results:
         places.append([f"%out.{len(parameters) + at}" for at in range(len(types))])
@@ -81,7 +98,9 @@ def _write(state: KernelState, function: Function, symbol: str) -> None:
     load_grid(context)
     for argument, own in zip(function.arguments, names, strict=True):
         if isinstance(argument.type, TileType):
-            context.bind_buffer(argument, context.adopt(own[0], argument.type.shape, argument.type.element))
+            context.bind_buffer(
+                argument, context.adopt(own[0], argument.type.shape, argument.type.element)
+            )
         else:
             bind_parts(context, argument, iter(own))
 

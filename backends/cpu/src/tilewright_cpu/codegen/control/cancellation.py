@@ -56,20 +56,28 @@ class CancellationCheck:
         function = writer.load("ptr", context.state.poll, 8)
         writer.branch_if(writer.emit(f"icmp eq ptr {function}, null"), go_on, call)
         writer.place(call)
-        given = writer.emit(f"call i64 {function}(ptr %args, ptr {context.heeded}, ptr {self._loop})")
+        given = writer.emit(
+            f"call i64 {function}(ptr %args, ptr {context.heeded}, ptr {self._loop})"
+        )
         assert context.stop_block is not None
-        writer.branch_if(writer.emit(f"icmp eq i64 {given}, 0"), context.stop_block, go_on, likely=False)
+        writer.branch_if(
+            writer.emit(f"icmp eq i64 {given}, 0"), context.stop_block, go_on, likely=False
+        )
         writer.place(go_on)
         self._next = writer.phi("i64", [(left, turn), (left, due), (given, call)])
 
     def count(self, entry: BasicBlock, latch: BasicBlock) -> None:
         """Write the count's phi, once the loop's last block is known."""
-        self._header.lines[self._line] = f"  {self._count} = phi i64 [ {self._first}, %{entry.label} ], [ {self._next}, %{latch.label} ]"
+        self._header.lines[self._line] = (
+            f"  {self._count} = phi i64 [ {self._first}, %{entry.label} ], [ {self._next}, %{latch.label} ]"
+        )
 
 
 def _of_scalars(loop: Operation) -> bool:
     """Return whether an iteration of a loop is a few instructions: no tiles, no loops and no calls."""
     inner = (operation for region in loop.regions for operation in region.walk())
     return not any(
-        isinstance(operation, For | While | Call | Extern | Print) or any(map(is_tile, (*operation.operands, *operation.results))) for operation in inner
+        isinstance(operation, For | While | Call | Extern | Print)
+        or any(map(is_tile, (*operation.operands, *operation.results)))
+        for operation in inner
     )

@@ -19,7 +19,13 @@ from tilewright_cpu.codegen.analysis.tiles import PARTIAL_SUM_GROUPS, Induction,
 from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.codegen.control.cancellation import CancellationCheck
 from tilewright_cpu.codegen.control.region import lower_region
-from tilewright_cpu.codegen.control.scalar_operands import bind_parts, part_types, parts, rename, typed_parts
+from tilewright_cpu.codegen.control.scalar_operands import (
+    bind_parts,
+    part_types,
+    parts,
+    rename,
+    typed_parts,
+)
 from tilewright_cpu.codegen.gemm.remainder import accumulator_ends
 from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate
 from tilewright_cpu.codegen.loops.inner_loop import InnerLoop
@@ -51,7 +57,14 @@ def first_buffer(context: Context, operation: Operation, init: Value, argument: 
             buffer = reusable_buffer(context, init, type_)
         if buffer is None:
             buffer = context.new_buffer(type_.shape, type_.element)
-        materialize_into(context, init, buffer, accumulator_ends(context, operation, argument) if isinstance(operation, For) else NO_ENDS)
+        materialize_into(
+            context,
+            init,
+            buffer,
+            accumulator_ends(context, operation, argument)
+            if isinstance(operation, For)
+            else NO_ENDS,
+        )
     context.reserve(buffer, context.analysis.end[operation])
     context.bind_buffer(argument, buffer)
     return buffer
@@ -61,7 +74,9 @@ def _reads(context: Context, value: Value) -> dict[str, bool]:
     """The memory that evaluating a tile reads: buffer -> only at its own coordinates."""
     found: dict[str, bool] = {}
     for _, buffer, same in buffers_read(context, value):
-        size_fits = isinstance(value.type, TileType) and storage_size(value.type.element) == storage_size(buffer.element)
+        size_fits = isinstance(value.type, TileType) and storage_size(
+            value.type.element
+        ) == storage_size(buffer.element)
         found[buffer.pointer] = found.get(buffer.pointer, True) and same and size_fits
     return found
 
@@ -82,7 +97,9 @@ def assign(context: Context, pairs: Sequence[tuple[Value, Buffer]]) -> None:
             _put(context, ready[0], ready[1])
             continue
         # something must be moved aside: not what is there already, which others may still hold up
-        position = next(position for position, item in enumerate(waiting) if not isinstance(item[0], Buffer))
+        position = next(
+            position for position, item in enumerate(waiting) if not isinstance(item[0], Buffer)
+        )
         blocked, buffer, _ = waiting[position]
         aside = context.new_buffer(buffer.shape, buffer.element)
         _put(context, blocked, aside)
@@ -99,7 +116,9 @@ def _can_overwrite(item: _Assignment, waiting: Sequence[_Assignment]) -> bool:
     coordinates.
     """
     target = item[1].pointer
-    return item[2].get(target, True) and not any(target in other[2] for other in waiting if other is not item)
+    return item[2].get(target, True) and not any(
+        target in other[2] for other in waiting if other is not item
+    )
 
 
 def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
@@ -112,14 +131,20 @@ def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
 # ---- for
 
 
-def _add_to_partial_sums(context: Context, partial_sum: PartialSum, groups: list[str], width: int) -> list[str]:
+def _add_to_partial_sums(
+    context: Context, partial_sum: PartialSum, groups: list[str], width: int
+) -> list[str]:
     """Add a tile to partial sums in vector registers."""
     type_ = partial_sum.term.type
     assert isinstance(type_, TileType)
     plan = NestPlan(context, type_.shape, [(partial_sum.term, identity(1))], lane=0)
     plan.width = width
     combination = Known(context, partial_sum.addition, type_.element)
-    skip = None if plan.fresh or plan.row_conditions else skippable(plan, partial_sum.term, combination)
+    skip = (
+        None
+        if plan.fresh or plan.row_conditions
+        else skippable(plan, partial_sum.term, combination)
+    )
     if skip is not None and skip[1].conditions:
         skip = None
     plan.row_conditions = []
@@ -151,7 +176,9 @@ def lower_for(context: Context, operation: For) -> None:
     assert isinstance(counter, IntType)
     inits = operation.inits
     arguments = body.arguments[1:]
-    lower, upper, step = (_widened(context, value) for value in (operation.lower, operation.upper, operation.step))
+    lower, upper, step = (
+        _widened(context, value) for value in (operation.lower, operation.upper, operation.step)
+    )
     inductions = analysis.inductions.get(operation, {})
     sums = analysis.partial_sums.get(operation, {})
     carried: list[tuple[str, str]] = []
@@ -168,17 +195,23 @@ def lower_for(context: Context, operation: For) -> None:
             width = _partial_sum_width(context, argument)
             element = element_type(argument.type)
             groups[number] = len(carried)
-            carried.extend([(vector_type(element, width), constant(element, 0.0, width))] * PARTIAL_SUM_GROUPS)
+            carried.extend(
+                [(vector_type(element, width), constant(element, 0.0, width))] * PARTIAL_SUM_GROUPS
+            )
         else:
             buffers[number] = first_buffer(context, operation, init, argument)
     if counter.bits == 64 and step != "1":
         # the step after the last one could pass the end of 64 bits: count the iterations
-        loop = writer.begin_loop("0", _trip_count(context, lower, upper, step, counter.signed), 1, carried, signed=False)
+        loop = writer.begin_loop(
+            "0", _trip_count(context, lower, upper, step, counter.signed), 1, carried, signed=False
+        )
         index = writer.emit(f"add i64 {lower}, {writer.emit(f'mul i64 {loop.index}, {step}')}")
     else:
         loop = writer.begin_loop(lower, upper, step, carried, signed=counter.signed)
         index = loop.index
-    index = index if counter.bits == 64 else writer.emit(f"trunc i64 {loop.index} to i{counter.bits}")
+    index = (
+        index if counter.bits == 64 else writer.emit(f"trunc i64 {loop.index} to i{counter.bits}")
+    )
     context.bind_scalar(body.arguments[0], index)
     context.loops[operation] = loop
     names = iter(loop.values)
@@ -207,7 +240,14 @@ def lower_for(context: Context, operation: For) -> None:
             elif number in sums:
                 start = groups[number]
                 width = _partial_sum_width(context, arguments[number])
-                following.extend(_add_to_partial_sums(context, sums[number], loop.values[start : start + PARTIAL_SUM_GROUPS], width))
+                following.extend(
+                    _add_to_partial_sums(
+                        context,
+                        sums[number],
+                        loop.values[start : start + PARTIAL_SUM_GROUPS],
+                        width,
+                    )
+                )
             else:
                 pairs.append((value, buffers[number]))
         assign(context, pairs)
@@ -222,7 +262,11 @@ def lower_for(context: Context, operation: For) -> None:
         elif not is_tile(result):
             bind_parts(context, result, results)
         elif number in sums:
-            state = PartialSumState(element_type(result.type), _partial_sum_width(context, result), [next(results) for _ in range(PARTIAL_SUM_GROUPS)])
+            state = PartialSumState(
+                element_type(result.type),
+                _partial_sum_width(context, result),
+                [next(results) for _ in range(PARTIAL_SUM_GROUPS)],
+            )
             context.partial_sums[result] = state
         else:
             context.bind_buffer(result, buffers[number])
@@ -237,15 +281,21 @@ def _widened(context: Context, value: Value) -> str:
     text, type_ = context.scalar(value), value.type
     assert isinstance(type_, IntType)
     if type_.bits == 64 or not text.startswith("%"):
-        return text if type_.signed or not text.startswith("-") else str(int(text) % (1 << type_.bits))
-    return context.writer.emit(f"{'sext' if type_.signed else 'zext'} {context.llvm_type(type_)} {text} to i64")
+        return (
+            text if type_.signed or not text.startswith("-") else str(int(text) % (1 << type_.bits))
+        )
+    return context.writer.emit(
+        f"{'sext' if type_.signed else 'zext'} {context.llvm_type(type_)} {text} to i64"
+    )
 
 
 def _trip_count(context: Context, lower: str, upper: str, step: str, signed: bool) -> str:
     """Trip count of a loop with i64 bounds, as an unsigned number."""
     writer = context.writer
     distance = writer.emit(f"sub i64 {upper}, {lower}")
-    steps = writer.emit(f"udiv i64 {writer.emit(f'sub i64 {distance}, 1')}, {writer.intrinsic('llvm.umax', 'i64', [('i64', step), ('i64', '1')])}")
+    steps = writer.emit(
+        f"udiv i64 {writer.emit(f'sub i64 {distance}, 1')}, {writer.intrinsic('llvm.umax', 'i64', [('i64', step), ('i64', '1')])}"
+    )
     runs = writer.emit(f"icmp {'slt' if signed else 'ult'} i64 {lower}, {upper}")
     return writer.emit(f"select i1 {runs}, i64 {writer.emit(f'add i64 {steps}, 1')}, i64 0")
 
@@ -264,7 +314,9 @@ def _moved(context: Context, induction: Induction) -> str:
     target, source = induction.inside.type, element_type(step.type)
     if target is I64 and source is not I64:
         text = context.convert(text, source, I64)
-    return writer.emit(f"{'sub' if induction.subtract else 'add'} {register_type(target)} {context.scalar(induction.inside)}, {text}")
+    return writer.emit(
+        f"{'sub' if induction.subtract else 'add'} {register_type(target)} {context.scalar(induction.inside)}, {text}"
+    )
 
 
 # ---- while
@@ -274,13 +326,22 @@ def lower_while(context: Context, operation: While) -> None:
     """``while``."""
     writer = context.writer
     before, after = operation.before, operation.after
-    firsts = [pair for init in operation.operands if not is_tile(init) for pair in typed_parts(context, init)]
+    firsts = [
+        pair
+        for init in operation.operands
+        if not is_tile(init)
+        for pair in typed_parts(context, init)
+    ]
     buffers: dict[Value, Buffer] = {}
     for init, argument in zip(operation.operands, before.arguments, strict=True):
         if is_tile(argument):
             buffers[argument] = first_buffer(context, operation, init, argument)
     entry = writer.current
-    header, body, leave = writer.new_block("while"), writer.new_block("do"), writer.new_block("done")
+    header, body, leave = (
+        writer.new_block("while"),
+        writer.new_block("do"),
+        writer.new_block("done"),
+    )
     polls = CancellationCheck(context, operation)
     writer.branch(header)
     writer.place(header)
@@ -328,7 +389,14 @@ def lower_while(context: Context, operation: While) -> None:
         for value in terminator.operands:
             if not is_tile(value):
                 following.extend(parts(context, value))
-        assign(context, [(value, buffers[argument]) for value, argument in zip(terminator.operands, before.arguments, strict=True) if is_tile(value)])
+        assign(
+            context,
+            [
+                (value, buffers[argument])
+                for value, argument in zip(terminator.operands, before.arguments, strict=True)
+                if is_tile(value)
+            ],
+        )
 
     lower_region(context, after, finish)
     polls.ask(context)
@@ -336,7 +404,9 @@ def lower_while(context: Context, operation: While) -> None:
     writer.branch(header)
     polls.count(entry, latch)
     for number, ((type_, first), name) in enumerate(zip(firsts, phis, strict=True)):
-        header.lines[number] = f"  {name} = phi {type_} [ {first}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
+        header.lines[number] = (
+            f"  {name} = phi {type_} [ {first}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
+        )
     writer.place(leave)
     for result, buffer in zip(operation.results, forwarded, strict=True):
         if buffer is not None:
@@ -371,14 +441,27 @@ def lower_if(context: Context, operation: If) -> None:
             for value in terminator.operands:
                 if not is_tile(value):
                     scalars.extend(parts(context, value))
-            assign(context, [(terminator.operands[number], buffer) for number, buffer in buffers.items()])
+            assign(
+                context,
+                [(terminator.operands[number], buffer) for number, buffer in buffers.items()],
+            )
 
         lower_region(context, region, finish)
         incoming.append((scalars, writer.current))
         writer.branch(join)
     writer.place(join)
-    types = [type_ for result in operation.results if not is_tile(result) for type_ in part_types(result.type)]
-    joined = iter([writer.phi(type_, [(names[number], block) for names, block in incoming]) for number, type_ in enumerate(types)])
+    types = [
+        type_
+        for result in operation.results
+        if not is_tile(result)
+        for type_ in part_types(result.type)
+    ]
+    joined = iter(
+        [
+            writer.phi(type_, [(names[number], block) for names, block in incoming])
+            for number, type_ in enumerate(types)
+        ]
+    )
     for number, result in enumerate(operation.results):
         if number in buffers:
             context.bind_buffer(result, buffers[number])
@@ -395,7 +478,16 @@ def lower_scalar(context: Context, operation: Operation) -> None:
         assert isinstance(operation, Select)
         condition, w = context.scalar(operation.condition), context.writer
         pairs = zip(typed_parts(context, operation.a), parts(context, operation.b), strict=True)
-        bind_parts(context, operation.result, iter([w.emit(f"select i1 {condition}, {type_} {a}, {type_} {b}") for (type_, a), b in pairs]))
+        bind_parts(
+            context,
+            operation.result,
+            iter(
+                [
+                    w.emit(f"select i1 {condition}, {type_} {a}, {type_} {b}")
+                    for (type_, a), b in pairs
+                ]
+            ),
+        )
         return
     texts = [context.scalar(value) for value in operation.operands]
     context.bind_scalar(operation.results[0], emit_operation(context, operation, texts, 0))

@@ -48,7 +48,10 @@ def end_function(frame: Frame, result: str, stopped: str, *, memory: str | None 
     writer = context.writer
     cleared = context.cleared_bytes
     size = cleared + context.arena_bytes
-    parts = [*context.cleared_parts, *((name, cleared + offset) for name, offset in context.arena_parts)]
+    parts = [
+        *context.cleared_parts,
+        *((name, cleared + offset) for name, offset in context.arena_parts),
+    ]
     assert context.stop_block is not None and (memory or not cleared)
     allocates = size and memory is None
 
@@ -81,7 +84,9 @@ def end_function(frame: Frame, result: str, stopped: str, *, memory: str | None 
         ]
         fail.terminator = f"  ret {stopped}"
         writer.blocks.append(fail)
-    entry.lines += [f"  {name} = getelementptr i8, ptr {memory}, i64 {offset}" for name, offset in parts]
+    entry.lines += [
+        f"  {name} = getelementptr i8, ptr {memory}, i64 {offset}" for name, offset in parts
+    ]
     cut_function(writer, context.stop_block)
     context.state.arena_bytes += size
     context.analysis.detach()

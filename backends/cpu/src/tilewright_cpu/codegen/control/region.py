@@ -18,17 +18,31 @@ from tilewright_cpu.codegen.ops.memory import before_write
 from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
 
 
-def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
+def lower_region(
+    context: Context, region: Region, finish: Callable[[Operation], None] | None = None
+) -> Operation:
     """Lower a region's operations, then call ``finish`` with its terminator; the terminator.
 
     ``finish`` may still read tiles of the region. A region of scalars that an operation runs on
     elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
     """
     analysis = context.analysis
-    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.partial_sums, context.consecutive
+    saved = (
+        context.operation,
+        context.position,
+        context.buffers,
+        context.pending,
+        context.partial,
+        context.partial_sums,
+        context.consecutive,
+    )
     # what is put into memory in this region is in memory in this region only
     context.buffers, context.pending = dict(context.buffers), dict(context.pending)
-    context.partial, context.partial_sums, context.consecutive = dict(context.partial), dict(context.partial_sums), dict(context.consecutive)
+    context.partial, context.partial_sums, context.consecutive = (
+        dict(context.partial),
+        dict(context.partial_sums),
+        dict(context.consecutive),
+    )
     passed = context.checks.passed
     terminator: Operation | None = None
     lines, mark = context.lines, context.writer.mark
@@ -47,13 +61,28 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
             _lower(context, operation)
         except TilewrightError:
             raise
-        except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        except (
+            AssertionError,
+            KeyError,
+            ValueError,
+            TypeError,
+            IndexError,
+            AttributeError,
+        ) as error:
             message = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
             raise LoweringError(message) from error
         if not context.in_elements:
             stop_on_violation(context)
             context.release()
-    context.operation, context.position, context.buffers, context.pending, context.partial, context.partial_sums, context.consecutive = saved
+    (
+        context.operation,
+        context.position,
+        context.buffers,
+        context.pending,
+        context.partial,
+        context.partial_sums,
+        context.consecutive,
+    ) = saved
     context.writer.mark, context.checks.passed = mark, passed
     assert terminator is not None
     return terminator
@@ -77,4 +106,6 @@ def _lower(context: Context, operation: Operation) -> None:
     elif operation.spec.elementwise:
         methods.scalar(context, operation)
     else:
-        raise LoweringError(f"the CPU backend does not lower {operation.name}, at {operation.location}")
+        raise LoweringError(
+            f"the CPU backend does not lower {operation.name}, at {operation.location}"
+        )

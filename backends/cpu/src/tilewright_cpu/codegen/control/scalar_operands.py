@@ -45,7 +45,9 @@ def bind_parts(context: Context, value: Value, names: Iterator[str]) -> None:
 
     rank = value.type.rank
     base, *numbers, pads_nan = islice(names, 2 + 2 * rank)
-    context.descriptors[value] = Descriptor(base, tuple(numbers[:rank]), tuple(numbers[rank:]), pads_nan)
+    context.descriptors[value] = Descriptor(
+        base, tuple(numbers[:rank]), tuple(numbers[rank:]), pads_nan
+    )
 
 
 def rename(context: Context, value: Value, source: Value) -> None:

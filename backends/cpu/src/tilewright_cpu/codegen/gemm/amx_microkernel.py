@@ -57,7 +57,11 @@ def write_tile_block(
     split = kernel.scheme.split
     products, parts = ((0, 0),) if split is None else split.products, kernel.scheme.parts
     corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
-    places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address)
+    places = {
+        (i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j)))
+        for i in down
+        for j in across
+    }  # (tile, address)
     stride = c.row_stride * _K_GROUP_BYTES
     for tile, place in places.values():
         if c.zero:
@@ -67,14 +71,24 @@ def write_tile_block(
 
     def add_up(a: KGroupsA, b: KGroupsB, steps: Extent, infinite: bool) -> None:
         """``infinite``: infinities of a first part are 0 in products with another part."""
-        a_stride, b_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]), panel.columns * _K_GROUP_BYTES
-        a_row = [w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride)) for i in down]
+        a_stride, b_stride = (
+            scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]),
+            panel.columns * _K_GROUP_BYTES,
+        )
+        a_row = [
+            w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride))
+            for i in down
+        ]
         b_column = w.gep("i32", b.pointer, scaled(w, column, b.k_groups))
         a_part, b_part = scaled(w, TILE, a.k_stride), TILE * panel.columns
         pointers = [("ptr", pointer) for pointer in (*a_row, b_column)]
-        with w.loop("0", str(_tiles(w, steps)), 1, pointers, nonempty=isinstance(steps, int)) as loop:
+        with w.loop(
+            "0", str(_tiles(w, steps)), 1, pointers, nonempty=isinstance(steps, int)
+        ) as loop:
             *a_here, b_here = loop.values
-            held = dict[int, tuple[int, bool]]()  # tile -> the part that it holds, and whether infinities are 0 there
+            held = dict[
+                int, tuple[int, bool]
+            ]()  # tile -> the part that it holds, and whether infinities are 0 there
 
             def hold(tile: int, part: int, other: int, pointer: str, stride: Extent) -> None:
                 cleared = infinite and part == 0 and other != 0
@@ -85,11 +99,20 @@ def write_tile_block(
                     held[tile] = part, cleared
 
             for (of_a, of_b), i, j in product(products, down, across):
-                hold(_A + i, of_a, of_b, w.gep(a.element, a_here[i], scaled(w, of_a, a_part)), a_stride)
+                hold(
+                    _A + i,
+                    of_a,
+                    of_b,
+                    w.gep(a.element, a_here[i], scaled(w, of_a, a_part)),
+                    a_stride,
+                )
                 hold(_B + j, of_b, of_a, w.gep("i32", b_here, of_b * b_part + j * TILE), b_stride)
                 amx.multiply_add(w, how, places[i, j][0], _A + i, _B + j)
             a_step = scaled(w, parts, a_part)
-            loop.next_values = [*(w.gep(a.element, pointer, a_step) for pointer in a_here), w.gep("i32", b_here, parts * b_part)]
+            loop.next_values = [
+                *(w.gep(a.element, pointer, a_step) for pointer in a_here),
+                w.gep("i32", b_here, parts * b_part),
+            ]
 
     def add_up_either(a: KGroupsA, b: KGroupsB, steps: Extent) -> None:
         if a.infinite == b.infinite == 0:
@@ -120,10 +143,14 @@ def _without_infinities(w: FunctionWriter, pointer: str, stride: Extent) -> str:
     with w.loop("0", str(TILE), 1, nonempty=True) as rows:
         value = w.load(words, w.gep("i8", pointer, scaled(w, rows.index, stride)))
         magnitude = w.emit(f"and {words} {value}, {splat_constant('i16', '32767', lanes)}")
-        infinite = w.emit(f"icmp eq {words} {magnitude}, {splat_constant('i16', str(_INFINITY), lanes)}")
+        infinite = w.emit(
+            f"icmp eq {words} {magnitude}, {splat_constant('i16', str(_INFINITY), lanes)}"
+        )
         w.store(
             words,
-            w.emit(f"select {vector('i1', lanes)} {infinite}, {words} zeroinitializer, {words} {value}"),
+            w.emit(
+                f"select {vector('i1', lanes)} {infinite}, {words} zeroinitializer, {words} {value}"
+            ),
             w.gep("i8", copy, scaled(w, rows.index, amx.ROW_BYTES)),
         )
     return copy
@@ -134,11 +161,25 @@ def is_a_resident(kernel: Kernel, queued: QueuedIterations | None) -> bool:
 
     See :func:`write_resident_rows`.
     """
-    return kernel.scheme.tiled and kernel.scheme.split is None and queued is None and isinstance(kernel.steps, int) and kernel.steps <= _RESIDENT * TILE
+    return (
+        kernel.scheme.tiled
+        and kernel.scheme.split is None
+        and queued is None
+        and isinstance(kernel.steps, int)
+        and kernel.steps <= _RESIDENT * TILE
+    )
 
 
 def write_resident_rows(
-    w: FunctionWriter, kernel: Kernel, elements: tuple[Type, Type], a: KGroupsA, b: KGroupsB, c: Accumulator, row: Extent, rows: int, panels: PanelLoops
+    w: FunctionWriter,
+    kernel: Kernel,
+    elements: tuple[Type, Type],
+    a: KGroupsA,
+    b: KGroupsB,
+    c: Accumulator,
+    row: Extent,
+    rows: int,
+    panels: PanelLoops,
 ) -> None:
     """Write ``rows`` (16 or 32) rows from ``row`` on and all columns, with operand A resident.
 
@@ -150,12 +191,19 @@ def write_resident_rows(
     a_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element])
     for i, k in product(down, along):
         corner = w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride))
-        amx.load(w, _A + _RESIDENT * i + k, w.gep(a.element, corner, scaled(w, k * TILE, a.k_stride)), a_stride)
+        amx.load(
+            w,
+            _A + _RESIDENT * i + k,
+            w.gep(a.element, corner, scaled(w, k * TILE, a.k_stride)),
+            a_stride,
+        )
     first = _A - len(along)  # of the tiles of operand B's
     for panel, column in panels():
         panel_b = w.gep("i32", b.pointer, scaled(w, column, b.k_groups))
         for j in range(panel.columns // TILE):
-            corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), plus(w, column, j * TILE)))
+            corner = w.gep(
+                "i32", c.pointer, plus(w, scaled(w, row, c.row_stride), plus(w, column, j * TILE))
+            )
             places = [w.gep("i32", corner, TILE * i * c.row_stride) for i in down]
             for i, place in enumerate(places):
                 if c.zero:
@@ -163,7 +211,12 @@ def write_resident_rows(
                 else:
                     amx.load(w, i, place, c.row_stride * _K_GROUP_BYTES)
             for k in along:
-                amx.load(w, first + k, w.gep("i32", panel_b, (k * panel.columns + j) * TILE), panel.columns * _K_GROUP_BYTES)
+                amx.load(
+                    w,
+                    first + k,
+                    w.gep("i32", panel_b, (k * panel.columns + j) * TILE),
+                    panel.columns * _K_GROUP_BYTES,
+                )
                 for i in down:
                     amx.multiply_add(w, how, i, _A + _RESIDENT * i + k, first + k)
             for i, place in enumerate(places):
@@ -180,23 +233,45 @@ def _tiles(w: FunctionWriter, steps: Extent) -> Extent:
 def _instruction(elements: tuple[Type, Type]) -> str:
     if not isinstance(elements[0], IntType):
         return "dpbf16ps"
-    signs = "".join("s" if isinstance(element, IntType) and element.signed else "u" for element in elements)
+    signs = "".join(
+        "s" if isinstance(element, IntType) and element.signed else "u" for element in elements
+    )
     return f"dpb{signs}d"
 
 
-def transpose_panels(w: FunctionWriter, scheme: Scheme, panels: str, count: int, columns: int, k_groups: int, target: str) -> None:
+def transpose_panels(
+    w: FunctionWriter,
+    scheme: Scheme,
+    panels: str,
+    count: int,
+    columns: int,
+    k_groups: int,
+    target: str,
+) -> None:
     """Transpose ``count`` packed panels of ``columns`` columns into rows of K-groups.
 
     K-group (column, k) goes to ``target`` + column * k_groups + k.
     """
     type_ = vector(scheme.k_group, _TRANSPOSED)
-    with w.loop("0", str(count), 1, nonempty=True) as each, w.loop("0", str(columns), _TRANSPOSED, nonempty=True) as across:
-        panel = w.gep(scheme.k_group, w.gep(scheme.k_group, panels, scaled(w, each.index, k_groups * columns)), across.index)
+    with (
+        w.loop("0", str(count), 1, nonempty=True) as each,
+        w.loop("0", str(columns), _TRANSPOSED, nonempty=True) as across,
+    ):
+        panel = w.gep(
+            scheme.k_group,
+            w.gep(scheme.k_group, panels, scaled(w, each.index, k_groups * columns)),
+            across.index,
+        )
         column = plus(w, scaled(w, each.index, columns), across.index)
         rows = w.gep(scheme.k_group, target, scaled(w, column, k_groups))
         with w.loop("0", str(k_groups), _TRANSPOSED, nonempty=True) as along:
             corner = w.gep(scheme.k_group, panel, scaled(w, along.index, columns))
-            found = [w.load(type_, w.gep(scheme.k_group, corner, i * columns), scheme.k_group_bytes) for i in range(_TRANSPOSED)]
+            found = [
+                w.load(type_, w.gep(scheme.k_group, corner, i * columns), scheme.k_group_bytes)
+                for i in range(_TRANSPOSED)
+            ]
             place = w.gep(scheme.k_group, rows, along.index)
             for i, value in enumerate(transpose(w, scheme.k_group, found)):
-                w.store(type_, value, w.gep(scheme.k_group, place, i * k_groups), scheme.k_group_bytes)
+                w.store(
+                    type_, value, w.gep(scheme.k_group, place, i * k_groups), scheme.k_group_bytes
+                )

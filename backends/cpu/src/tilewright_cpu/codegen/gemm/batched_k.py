@@ -75,7 +75,11 @@ def can_be_batched(analysis: Analysis, dot: Dot) -> bool:
     number = body.arguments.index(accumulator) - 1
     if number < 0 or terminator.operands[number] is not result:
         return False
-    inside = (operation for operation, position in analysis.start.items() if analysis.start[loop] < position <= analysis.end[loop])
+    inside = (
+        operation
+        for operation, position in analysis.start.items()
+        if analysis.start[loop] < position <= analysis.end[loop]
+    )
     return all(not operation.spec.effects & ~_HARMLESS for operation in inside)
 
 
@@ -93,7 +97,11 @@ class IterationQueue:
     def room(self, count: int, element: Type) -> str:
         """Address of memory for a number of elements, for as long as this iteration is queued."""
         size = (count * storage_size(element) + 63) & ~63
-        return self._w.gep("i8", self._batching.room(self._depth * size), self._w.emit(f"mul nuw nsw i64 {self._number}, {size}"))
+        return self._w.gep(
+            "i8",
+            self._batching.room(self._depth * size),
+            self._w.emit(f"mul nuw nsw i64 {self._number}, {size}"),
+        )
 
     def add(self, a: KGroupsA, b: KGroupsB, steps: Extent) -> QueuedIterations:
         """Queue this iteration's operands, and return the iterations queued so far.
@@ -106,7 +114,9 @@ class IterationQueue:
             if isinstance(value, str):
                 w.store(type_, value, w.gep("i64", entry, position), 8)
         count = w.emit(f"add nuw nsw i64 {self._number}, 1")
-        due = w.emit(f"or i1 {w.emit(f'icmp eq i64 {count}, {self._depth}')}, {self._batching.last}")
+        due = w.emit(
+            f"or i1 {w.emit(f'icmp eq i64 {count}, {self._depth}')}, {self._batching.last}"
+        )
         if self._batching.stays != "true":
             due = w.emit(f"or i1 {due}, {w.emit(f'xor i1 {self._batching.stays}, true')}")
         w.store("i64", w.emit(f"select i1 {due}, i64 0, i64 {count}"), self._waiting, 8)
@@ -135,8 +145,18 @@ class QueuedIterations:
             for position, (type_, value) in enumerate(_fields(self.a, self.b, self.steps))
         ]
         a_pointer, row_stride, k_stride, infinite_a, b_pointer, k_groups, infinite_b, steps = values
-        a = replace(self.a, pointer=str(a_pointer), row_stride=row_stride, k_stride=k_stride, infinite=infinite_a)
-        return a, replace(self.b, pointer=str(b_pointer), k_groups=k_groups, infinite=infinite_b), steps
+        a = replace(
+            self.a,
+            pointer=str(a_pointer),
+            row_stride=row_stride,
+            k_stride=k_stride,
+            infinite=infinite_a,
+        )
+        return (
+            a,
+            replace(self.b, pointer=str(b_pointer), k_groups=k_groups, infinite=infinite_b),
+            steps,
+        )
 
 
 def _fields(a: KGroupsA, b: KGroupsB, steps: Extent) -> tuple[tuple[str, Extent], ...]:

@@ -31,20 +31,36 @@ def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> tupl
         return w.emit(f"bitcast {floats} {value} to {ints}")
 
     def leading(bits: str) -> str:
-        return w.emit(f"trunc {ints} {w.emit(f'lshr {ints} {bits}, ' + splat_constant('i32', '16', lanes))} to {words}")
+        return w.emit(
+            f"trunc {ints} {w.emit(f'lshr {ints} {bits}, ' + splat_constant('i32', '16', lanes))} to {words}"
+        )
 
     bits = bits_of(value)
-    magnitude = w.call(f"llvm.fabs.{'f32' if not lanes else f'v{lanes}f32'}", floats, [(floats, value)])
-    finite = w.emit(f"fcmp une {floats} {magnitude}, {splat_constant('float', float_constant('float', float('inf')), lanes)}")
+    magnitude = w.call(
+        f"llvm.fabs.{'f32' if not lanes else f'v{lanes}f32'}", floats, [(floats, value)]
+    )
+    finite = w.emit(
+        f"fcmp une {floats} {magnitude}, {splat_constant('float', float_constant('float', float('inf')), lanes)}"
+    )
     parts = [leading(bits)]
     for number in range(1, split.parts):
-        part = w.emit(f"and {ints} {bits}, {splat_constant('i32', str(_LEADING - (1 << 32)), lanes)}")
+        part = w.emit(
+            f"and {ints} {bits}, {splat_constant('i32', str(_LEADING - (1 << 32)), lanes)}"
+        )
         value = w.emit(f"fsub {floats} {value}, {w.emit(f'bitcast {ints} {part} to {floats}')}")
         # infinity leaves NaN
-        value = w.emit(f"select {bools} {finite}, {floats} {value}, {floats} {splat_constant('float', '0.0', lanes)}")
+        value = w.emit(
+            f"select {bools} {finite}, {floats} {value}, {floats} {splat_constant('float', '0.0', lanes)}"
+        )
         bits = bits_of(value)
         last = number == split.parts - 1
-        parts.append(leading(w.emit(f"add {ints} {bits}, {splat_constant('i32', str(_HALF), lanes)}") if last else bits))
+        parts.append(
+            leading(
+                w.emit(f"add {ints} {bits}, {splat_constant('i32', str(_HALF), lanes)}")
+                if last
+                else bits
+            )
+        )
     return parts, finite
 
 

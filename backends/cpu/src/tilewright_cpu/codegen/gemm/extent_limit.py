@@ -24,13 +24,17 @@ class Limits:
     k: str | None = None
     end: str | None = None
 
-    def blocks(self, w: FunctionWriter, limit: str | None, first: int, size: int, count: int) -> Extent:
+    def blocks(
+        self, w: FunctionWriter, limit: str | None, first: int, size: int, count: int
+    ) -> Extent:
         """Number of ``count`` blocks of ``size`` from ``first`` on that begin below a limit."""
         if limit is None:
             return count
         past = w.emit(f"add i64 {limit}, {size - 1 - first}")
         past = w.intrinsic("llvm.smax", "i64", [("i64", past), ("i64", "0")])
-        return w.intrinsic("llvm.smin", "i64", [("i64", w.emit(f"udiv i64 {past}, {size}")), ("i64", str(count))])
+        return w.intrinsic(
+            "llvm.smin", "i64", [("i64", w.emit(f"udiv i64 {past}, {size}")), ("i64", str(count))]
+        )
 
 
 ALL = Limits()

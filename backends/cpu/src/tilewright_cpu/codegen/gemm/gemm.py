@@ -10,8 +10,18 @@ from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, by
 from tilewright.llvm.emission.registers import storage_type
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.amx import configured
-from tilewright_cpu.codegen.gemm.amx_microkernel import is_a_resident, transpose_panels, write_resident_rows, write_tile_block
-from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, IterationQueue, QueuedIterations, batch_depth
+from tilewright_cpu.codegen.gemm.amx_microkernel import (
+    is_a_resident,
+    transpose_panels,
+    write_resident_rows,
+    write_tile_block,
+)
+from tilewright_cpu.codegen.gemm.batched_k import (
+    BatchedAccumulation,
+    IterationQueue,
+    QueuedIterations,
+    batch_depth,
+)
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS, write_columns
 from tilewright_cpu.codegen.gemm.microkernel import Kernel, write_block, write_column_totals
@@ -37,7 +47,12 @@ from tilewright_cpu.codegen.gemm.plan import (
     split_rows,
 )
 from tilewright_cpu.codegen.gemm.prepack_lookup import can_be_prepacked, find_or_pack
-from tilewright_cpu.codegen.gemm.skinny_gemm import ROWS_PER_PASS, max_rows, write_rows, write_rows_along_k
+from tilewright_cpu.codegen.gemm.skinny_gemm import (
+    ROWS_PER_PASS,
+    max_rows,
+    write_rows,
+    write_rows_along_k,
+)
 from tilewright_cpu.codegen.gemm.widen import widen
 from tilewright_cpu.hardware import Hardware
 
@@ -92,7 +107,9 @@ class Gemm:
         return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
 
 
-def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], hardware: Hardware, precision: str) -> int | None:
+def steps_at_once(
+    elements: tuple[Type, Type], extents: tuple[int, int, int], hardware: Hardware, precision: str
+) -> int | None:
     """Maximum of the steps along K that are multiplied together, a power of two; None for all."""
     if extents[1] <= MAX_COLUMNS:
         return None
@@ -104,7 +121,12 @@ def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], ha
 def write_gemm(gemm: Gemm) -> None:
     """Write a matmul at the writer's position."""
     w, a, b = gemm.w, gemm.a, gemm.b
-    if b.columns <= MAX_COLUMNS and isinstance(gemm.c.element, FloatType) and a.column_stride == 1 and a.columns >= _MIN_K:
+    if (
+        b.columns <= MAX_COLUMNS
+        and isinstance(gemm.c.element, FloatType)
+        and a.column_stride == 1
+        and a.columns >= _MIN_K
+    ):
         _write_columns(gemm)
         return
     few, write_few = _widened(gemm), _few_rows(gemm)
@@ -139,7 +161,12 @@ def _few_rows(gemm: Gemm) -> Callable[[Gemm, int], None] | None:
     if b.column_stride == 1:
         return _write_rows
     lanes = hardware.vector_bytes // scheme.k_group_bytes
-    if b.row_stride == 1 and isinstance(c.element, FloatType) and a.columns % lanes == 0 and a.columns >= _MIN_K:
+    if (
+        b.row_stride == 1
+        and isinstance(c.element, FloatType)
+        and a.columns % lanes == 0
+        and a.columns >= _MIN_K
+    ):
         return _write_rows_along_k
     return None
 
@@ -155,7 +182,9 @@ def _write_rows_along_k(gemm: Gemm, rows: int) -> None:
     if storage_type(a.element) != scheme.element or a.column_stride != 1:
         element = _BUFFER_ELEMENT[scheme.k_group]
         packed = gemm.allocate(a.rows * a.columns, element)
-        Packer(w, scheme, a.transposed, False, hardware).pack_transposed(packed, hardware.vector_bytes // scheme.k_group_bytes)
+        Packer(w, scheme, a.transposed, False, hardware).pack_transposed(
+            packed, hardware.vector_bytes // scheme.k_group_bytes
+        )
         a = Matrix(packed, element, a.rows, a.columns, a.columns, 1)
     kernel = Kernel(scheme, hardware.can("fused"), False, a.columns, a.columns)
     write_rows_along_k(w, hardware, kernel, a, gemm.b, gemm.c, gemm.limits)
@@ -169,7 +198,14 @@ def _widened(gemm: Gemm) -> Gemm:
 
 def _write_whole(gemm: Gemm) -> None:
     """Write the matmul by blocks of accumulators in registers."""
-    w, hardware, a, b, limits, scheme = gemm.w, gemm.hardware, gemm.a, gemm.b, gemm.limits, gemm.scheme
+    w, hardware, a, b, limits, scheme = (
+        gemm.w,
+        gemm.hardware,
+        gemm.a,
+        gemm.b,
+        gemm.limits,
+        gemm.scheme,
+    )
     block = block_of(scheme, gemm.elements, a.rows, b.columns, hardware)
     panels = split_columns(b.columns, block)
     flip = flips_sign(scheme, *gemm.elements)
@@ -182,9 +218,24 @@ def _write_whole(gemm: Gemm) -> None:
     kernel = Kernel(scheme, hardware.can("fused"), a_is_unsigned(a.element, flip), k_groups, steps)
 
     def multiply(queued: QueuedIterations | None) -> None:
-        corrected = _corrected(w, kernel, b, k_groups_b, panels, gemm.allocate, queued) if flip else kernel
+        corrected = (
+            _corrected(w, kernel, b, k_groups_b, panels, gemm.allocate, queued) if flip else kernel
+        )
         with configured(w) if scheme.tiled else contextlib.nullcontext():
-            _write_blocks(w, hardware, corrected, gemm.elements, k_groups_a, k_groups_b, gemm.c, a.rows, block, panels, limits, queued)
+            _write_blocks(
+                w,
+                hardware,
+                corrected,
+                gemm.elements,
+                k_groups_a,
+                k_groups_b,
+                gemm.c,
+                a.rows,
+                block,
+                panels,
+                limits,
+                queued,
+            )
 
     if queue is None:
         multiply(None)
@@ -200,9 +251,17 @@ def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> Ite
     if gemm.batching is None or _reads_in_place(gemm, -(-a.rows // block.rows)):
         return None
     k_groups = -(-a.columns // scheme.group)
-    columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows
+    columns, rows = (
+        packed_columns(panels),
+        0 if _a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows,
+    )
     panel_k_groups = hardware.panel_bytes // (block.columns * scheme.k_group_bytes)
-    depth = batch_depth(k_groups * scheme.parts, panel_k_groups, (rows + columns) * k_groups * scheme.packed_bytes, hardware.packed_bytes)
+    depth = batch_depth(
+        k_groups * scheme.parts,
+        panel_k_groups,
+        (rows + columns) * k_groups * scheme.packed_bytes,
+        hardware.packed_bytes,
+    )
     return IterationQueue(gemm.w, gemm.batching, depth) if depth > 1 else None
 
 
@@ -224,13 +283,28 @@ def _write_columns(gemm: Gemm) -> None:
 
 
 def _corrected(
-    w: FunctionWriter, kernel: Kernel, b: Matrix, k_groups_b: KGroupsB, panels: tuple[Panel, ...], allocate: Allocate, queued: QueuedIterations | None
+    w: FunctionWriter,
+    kernel: Kernel,
+    b: Matrix,
+    k_groups_b: KGroupsB,
+    panels: tuple[Panel, ...],
+    allocate: Allocate,
+    queued: QueuedIterations | None,
 ) -> Kernel:
     """The kernel with the correction that A moved by 128 needs."""
     assert isinstance(b.element, IntType)
     sums = allocate(packed_columns(panels), I32)
     # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
-    write_column_totals(w, kernel, k_groups_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums, queued)
+    write_column_totals(
+        w,
+        kernel,
+        k_groups_b,
+        panels,
+        not b.element.signed,
+        -128 if kernel.a_unsigned else 128,
+        sums,
+        queued,
+    )
     return replace(kernel, correction=sums)
 
 
@@ -241,7 +315,13 @@ def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
     """
     w, hardware, scheme, a = gemm.w, gemm.hardware, gemm.scheme, gemm.a
     if _a_in_place(scheme, a, flip):
-        return KGroupsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
+        return KGroupsA(
+            a.pointer,
+            scheme.element,
+            a.row_stride,
+            scaled(w, scheme.group, a.column_stride),
+            byte_size(a.element),
+        )
     packer = Packer(w, scheme, a.transposed, flip, hardware)
     lanes = hardware.vector_bytes // scheme.k_group_bytes
 
@@ -267,7 +347,14 @@ def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
     return KGroupsA(target, scheme.k_group, 1, panels[0].columns, scheme.k_group_bytes)
 
 
-def _packed(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
+def _packed(
+    gemm: Gemm,
+    which: int,
+    packer: Packer,
+    k_groups: int,
+    allocate: Allocate,
+    pack: Callable[[str], None],
+) -> tuple[str, Extent]:
     """(address of the packed operand A (``which`` 0) or B (1), its flag of infinities).
 
     It has ``k_groups`` K-groups, and lies where an earlier program packed it, or in memory of
@@ -281,11 +368,15 @@ def _packed(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: All
         if flag_bytes:
             w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
 
-    target = allocate(k_groups + flag_bytes // scheme.k_group_bytes, _BUFFER_ELEMENT[scheme.k_group])
+    target = allocate(
+        k_groups + flag_bytes // scheme.k_group_bytes, _BUFFER_ELEMENT[scheme.k_group]
+    )
     if pack_cache is None:
         pack_and_flag(target)
     else:
-        target = pack_cache.packed(w, (gemm.a, gemm.b)[which], size + flag_bytes, target, pack_and_flag)
+        target = pack_cache.packed(
+            w, (gemm.a, gemm.b)[which], size + flag_bytes, target, pack_and_flag
+        )
     return target, w.load("i64", w.gep("i8", target, size), 8) if flag_bytes else 0
 
 
@@ -304,7 +395,9 @@ def _reads_in_place(gemm: Gemm, row_blocks: int) -> bool:
     """Return whether B is read where it lies: its rows are contiguous, and packing would not pay."""
     scheme, b = gemm.scheme, gemm.b
     same = storage_type(b.element) == scheme.element
-    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and _is_near(gemm.hardware, b)))
+    return _readable_in_place(scheme, b) and (
+        row_blocks < _REUSES_TO_PACK or (same and _is_near(gemm.hardware, b))
+    )
 
 
 def _is_near(hardware: Hardware, b: Matrix) -> bool:
@@ -313,7 +406,9 @@ def _is_near(hardware: Hardware, b: Matrix) -> bool:
     return isinstance(stride, int) and stride * byte_size(b.element) <= hardware.far_bytes
 
 
-def _operand_b(gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> KGroupsB:
+def _operand_b(
+    gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate
+) -> KGroupsB:
     """B in place, or packed: before the launch, or here."""
     w, hardware, scheme, b = gemm.w, gemm.hardware, gemm.scheme, gemm.b
     if _reads_in_place(gemm, row_blocks):
@@ -322,18 +417,36 @@ def _operand_b(gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate:
             return widen(w, b.element, value, lanes, scheme.element, hardware.can("half"))
 
         same = storage_type(b.element) == scheme.element
-        return KGroupsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
+        return KGroupsB(
+            b.pointer,
+            False,
+            b.row_stride,
+            byte_size(b.element),
+            storage_type(b.element),
+            None if same else convert,
+        )
     packer = Packer(w, scheme, b, False, hardware)
 
     def pack() -> tuple[str, Extent]:
-        return _packed(gemm, 1, packer, packed_columns(panels) * packer.k_groups, allocate, lambda place: packer.pack_panels(panels, place, gemm.limits))
+        return _packed(
+            gemm,
+            1,
+            packer,
+            packed_columns(panels) * packer.k_groups,
+            allocate,
+            lambda place: packer.pack_panels(panels, place, gemm.limits),
+        )
 
     k_groups: Extent = packer.k_groups
     if gemm.prepacked is None or not can_be_prepacked(b, panels):
         pointer, infinite = pack()
     else:
-        pointer, k_groups, infinite = find_or_pack(w, scheme, b, panels[0], packer.k_groups, gemm.prepacked, pack)
-    return KGroupsB(pointer, True, 0, scheme.k_group_bytes, scheme.k_group, k_groups=k_groups, infinite=infinite)
+        pointer, k_groups, infinite = find_or_pack(
+            w, scheme, b, panels[0], packer.k_groups, gemm.prepacked, pack
+        )
+    return KGroupsB(
+        pointer, True, 0, scheme.k_group_bytes, scheme.k_group, k_groups=k_groups, infinite=infinite
+    )
 
 
 def _write_blocks(
@@ -354,22 +467,34 @@ def _write_blocks(
 
     So a panel of B stays in the nearest cache. The order is reversed where tiles hold rows of A.
     """
-    lone = None if limits.columns is None or kernel.scheme.tiled or block.vectors == 1 else choose_block(m, block.lanes, block.lanes, hardware)
+    lone = (
+        None
+        if limits.columns is None or kernel.scheme.tiled or block.vectors == 1
+        else choose_block(m, block.lanes, block.lanes, hardware)
+    )
     tallest = block.rows if lone is None else max(block.rows, lone.rows)
     row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, tallest))]
 
     def in_blocks(block: Block) -> list[tuple[int, Extent, int]]:
-        return [(first, limits.blocks(w, limits.rows, first, rows, count), rows) for first, count, rows in split_rows(m, block)]
+        return [
+            (first, limits.blocks(w, limits.rows, first, rows, count), rows)
+            for first, count, rows in split_rows(m, block)
+        ]
 
     rows_of_blocks, rows_of_lone = in_blocks(block), [] if lone is None else in_blocks(lone)
-    panel_counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
+    panel_counts = [
+        limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count)
+        for panel in panels
+    ]
 
     def each_panel() -> Iterator[tuple[Panel, Extent]]:
         for panel, count in zip(panels, panel_counts, strict=True):
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as columns:
                 yield panel, plus(w, scaled(w, columns.index, panel.columns), panel.start)
 
-    def each_row(rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> Iterator[tuple[int, Extent]]:
+    def each_row(
+        rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks,
+    ) -> Iterator[tuple[int, Extent]]:
         for first, count, rows in rows_of_blocks:
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
                 yield rows, plus(w, scaled(w, blocks.index, rows), first)
@@ -379,7 +504,11 @@ def _write_blocks(
             write_resident_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
         return
 
-    def write(panel: Panel, column: Extent, rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> None:
+    def write(
+        panel: Panel,
+        column: Extent,
+        rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks,
+    ) -> None:
         for rows, row in each_row(rows_of_blocks):
             if kernel.scheme.tiled:
                 write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, queued)

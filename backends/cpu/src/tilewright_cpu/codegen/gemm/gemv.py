@@ -10,7 +10,13 @@ from collections.abc import Callable
 
 from tilewright.llvm.emission.registers import storage_size, storage_type
 from tilewright.llvm.emission.writer import FunctionWriter, vector
-from tilewright_cpu.codegen.gemm.microkernel import masked_load, masked_store, multiply_add, narrowed, widened
+from tilewright_cpu.codegen.gemm.microkernel import (
+    masked_load,
+    masked_store,
+    multiply_add,
+    narrowed,
+    widened,
+)
 from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 from tilewright_cpu.codegen.gemm.plan import Extent
@@ -23,7 +29,16 @@ MAX_COLUMNS = 4
 Convert = Callable[[str, int], str]
 
 
-def write_columns(w: FunctionWriter, element: str, lanes: int, hardware: Hardware, a: Matrix, b: Matrix, c: Accumulator, convert: Convert) -> None:
+def write_columns(
+    w: FunctionWriter,
+    element: str,
+    lanes: int,
+    hardware: Hardware,
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    convert: Convert,
+) -> None:
     """Write ``c += a @ b`` for A with contiguous rows and B with contiguous columns.
 
     B has accumulator elements (LLVM type ``element``). ``c`` must be dense. ``convert`` is for
@@ -61,17 +76,36 @@ def write_columns_block(
     b_columns = [w.gep(element, b.pointer, scaled(w, n, b.column_stride)) for n in range(columns)]
 
     def step(k: Extent, valid: int, accumulators: list[str]) -> list[str]:
-        right = [masked_load(w, element, w.gep(element, b_column, k), 4, lanes, valid) for b_column in b_columns]
+        right = [
+            masked_load(w, element, w.gep(element, b_column, k), 4, lanes, valid)
+            for b_column in b_columns
+        ]
         result = []
         for r in range(rows):
-            left = convert(masked_load(w, stored, w.gep(stored, a_rows[r], k), storage_size(a.element), lanes, valid), lanes)
-            result += [multiply_add(w, fused, element, left, right[n], accumulators[r * columns + n], lanes) for n in range(columns)]
+            left = convert(
+                masked_load(
+                    w, stored, w.gep(stored, a_rows[r], k), storage_size(a.element), lanes, valid
+                ),
+                lanes,
+            )
+            result += [
+                multiply_add(
+                    w, fused, element, left, right[n], accumulators[r * columns + n], lanes
+                )
+                for n in range(columns)
+            ]
         return result
 
     accumulators = ["zeroinitializer"] * (rows * columns)
     whole, rest = divmod(a.columns, lanes)
     if whole:
-        with w.loop("0", end or str(whole * lanes), lanes, [(type_, total) for total in accumulators], nonempty=end is None) as loop:
+        with w.loop(
+            "0",
+            end or str(whole * lanes),
+            lanes,
+            [(type_, total) for total in accumulators],
+            nonempty=end is None,
+        ) as loop:
             loop.next_values = step(loop.index, lanes, loop.values)
         accumulators = loop.results
     if rest:
@@ -80,12 +114,27 @@ def write_columns_block(
     # The accumulators are C's elements in order, since C is dense.
     place = w.gep(storage_type(c.element), c.pointer, scaled(w, first, columns))
     if not c.zero:
-        old = widened(w, c.element, masked_load(w, storage_type(c.element), place, c.align, width, len(accumulators)), width)
+        old = widened(
+            w,
+            c.element,
+            masked_load(w, storage_type(c.element), place, c.align, width, len(accumulators)),
+            width,
+        )
         totals = w.emit(f"fadd {vector(element, width)} {totals}, {old}")
-    masked_store(w, storage_type(c.element), narrowed(w, c.element, totals, width), place, c.align, width, len(accumulators))
+    masked_store(
+        w,
+        storage_type(c.element),
+        narrowed(w, c.element, totals, width),
+        place,
+        c.align,
+        width,
+        len(accumulators),
+    )
 
 
-def _across_lanes(w: FunctionWriter, element: str, lanes: int, vectors: list[str]) -> tuple[str, int]:
+def _across_lanes(
+    w: FunctionWriter, element: str, lanes: int, vectors: list[str]
+) -> tuple[str, int]:
     """(a vector whose lane i is the sum of the lanes of vector i, its lanes: a power of two).
 
     A round joins pairs of vectors: in every block of lanes the lower half of one is added to its upper half, and so is the other's beside it. Once one vector
@@ -97,8 +146,14 @@ def _across_lanes(w: FunctionWriter, element: str, lanes: int, vectors: list[str
     step = 1
     while step < count:
         # Lane j of vector i of a round is a partial sum of input i * step + (j mod step).
-        low = ", ".join(f"i32 {j - j % (2 * step) + j % step + (lanes if j & step else 0)}" for j in range(lanes))
-        high = ", ".join(f"i32 {j - j % (2 * step) + step + j % step + (lanes if j & step else 0)}" for j in range(lanes))
+        low = ", ".join(
+            f"i32 {j - j % (2 * step) + j % step + (lanes if j & step else 0)}"
+            for j in range(lanes)
+        )
+        high = ", ".join(
+            f"i32 {j - j % (2 * step) + step + j % step + (lanes if j & step else 0)}"
+            for j in range(lanes)
+        )
         joined = []
         for a, b in zip(vectors[::2], vectors[1::2], strict=True):
             first = w.emit(f"shufflevector {type_} {a}, {type_} {b}, <{lanes} x i32> <{low}>")
@@ -112,7 +167,11 @@ def _across_lanes(w: FunctionWriter, element: str, lanes: int, vectors: list[str
         parts = []
         for start in (0, half):
             order = ", ".join(f"i32 {start + j}" for j in range(half))
-            parts.append(w.emit(f"shufflevector {vector(element, lanes)} {total}, {vector(element, lanes)} poison, <{half} x i32> <{order}>"))
+            parts.append(
+                w.emit(
+                    f"shufflevector {vector(element, lanes)} {total}, {vector(element, lanes)} poison, <{half} x i32> <{order}>"
+                )
+            )
         total = w.emit(f"fadd {vector(element, half)} {parts[0]}, {parts[1]}")
         lanes = half
     return total, lanes

@@ -48,7 +48,9 @@ class Matrix:
 
     @property
     def transposed(self) -> Matrix:
-        return Matrix(self.pointer, self.element, self.columns, self.rows, self.column_stride, self.row_stride)
+        return Matrix(
+            self.pointer, self.element, self.columns, self.rows, self.column_stride, self.row_stride
+        )
 
 
 def scaled(w: FunctionWriter, index: Extent, stride: Extent) -> Extent:
@@ -97,8 +99,16 @@ class Packer:
         flip: flip the sign bit of each packed byte.
     """
 
-    def __init__(self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, hardware: Hardware) -> None:
-        self.w, self.scheme, self.source, self.flip, self.hardware = w, scheme, source, flip, hardware
+    def __init__(
+        self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, hardware: Hardware
+    ) -> None:
+        self.w, self.scheme, self.source, self.flip, self.hardware = (
+            w,
+            scheme,
+            source,
+            flip,
+            hardware,
+        )
         self.stored = storage_type(source.element)
         self.align = byte_size(source.element)
         self.k = source.rows
@@ -130,7 +140,9 @@ class Packer:
         bools = vector("i1", lanes)
         if lanes not in self._finite:
             self._finite[lanes] = w.alloca(bools)
-            w.allocations.append(f"  store {bools} {splat_constant('i1', 'true', lanes)}, ptr {self._finite[lanes]}")
+            w.allocations.append(
+                f"  store {bools} {splat_constant('i1', 'true', lanes)}, ptr {self._finite[lanes]}"
+            )
         so_far = w.load(bools, self._finite[lanes])
         w.store(bools, w.emit(f"and {bools} {so_far}, {finite}"), self._finite[lanes])
         return parts
@@ -188,12 +200,19 @@ class Packer:
     def _fill_zero(self, target: str, k_groups: int) -> None:
         w, k_group = self.w, self.scheme.k_group
         with w.loop("0", str(k_groups), 1, nonempty=True) as loop:
-            w.store(k_group, "0.0" if k_group in ("float", "double") else "0", w.gep(k_group, target, loop.index), self.scheme.k_group_bytes)
+            w.store(
+                k_group,
+                "0.0" if k_group in ("float", "double") else "0",
+                w.gep(k_group, target, loop.index),
+                self.scheme.k_group_bytes,
+            )
 
     def _panel_base(self, panel: Panel, index: str, target: str) -> tuple[str, Extent]:
         """(address, first column) of panel ``index`` of its kind."""
         w = self.w
-        offset = plus(w, scaled(w, index, self.k_groups * panel.columns), panel.start * self.k_groups)
+        offset = plus(
+            w, scaled(w, index, self.k_groups * panel.columns), panel.start * self.k_groups
+        )
         column = plus(w, scaled(w, index, panel.columns), panel.start)
         return w.gep(self.scheme.k_group, target, offset), column
 
@@ -209,13 +228,27 @@ class Packer:
             later = address(w, self.source, plus(w, first, _AHEAD), 0) if self._is_far else None
             for panel, count in zip(panels, counts, strict=True):
                 base = w.gep(self.scheme.k_group, target, panel.start * self.k_groups)
-                starts = [("ptr", w.gep(self.scheme.k_group, base, scaled(w, place, panel.columns))) for place in self.places(k_group)]
-                with w.loop("0", str(count), 1, [*starts, ("i64", str(panel.start))], nonempty=isinstance(count, int)) as loop:
+                starts = [
+                    ("ptr", w.gep(self.scheme.k_group, base, scaled(w, place, panel.columns)))
+                    for place in self.places(k_group)
+                ]
+                with w.loop(
+                    "0",
+                    str(count),
+                    1,
+                    [*starts, ("i64", str(panel.start))],
+                    nonempty=isinstance(count, int),
+                ) as loop:
                     *targets, column = loop.values
                     if later is not None:
                         self._fetch(w.gep(self.stored, later, column), panel)
-                    self._row_of_vectors(panel, [w.gep(self.stored, source, column) for source in sources], targets)
-                    following = [w.gep(self.scheme.k_group, place, self.k_groups * panel.columns) for place in targets]
+                    self._row_of_vectors(
+                        panel, [w.gep(self.stored, source, column) for source in sources], targets
+                    )
+                    following = [
+                        w.gep(self.scheme.k_group, place, self.k_groups * panel.columns)
+                        for place in targets
+                    ]
                     loop.next_values = [*following, str(plus(w, column, panel.columns))]
 
         if whole:
@@ -233,7 +266,9 @@ class Packer:
 
     def _fetch(self, place: str, panel: Panel) -> None:
         """Prefetch a panel's part of a row that is packed later, perhaps in the next tile along K."""
-        for start in range(0, panel.columns, max(1, self.hardware.limit("line_bytes") // self.align)):
+        for start in range(
+            0, panel.columns, max(1, self.hardware.limit("line_bytes") // self.align)
+        ):
             fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
@@ -245,13 +280,20 @@ class Packer:
             if last and panel.valid != width:
                 for column in range(start, start + panel.valid):
                     for g, pointer in enumerate(pointers):
-                        for value, row in zip(self.load(w.gep(self.stored, pointer, column), 0), targets, strict=True):
+                        for value, row in zip(
+                            self.load(w.gep(self.stored, pointer, column), 0), targets, strict=True
+                        ):
                             w.store(element, value, w.gep(element, row, column * group + g), 1)
                 return
             loaded = [self.load(w.gep(self.stored, pointer, start), width) for pointer in pointers]
             for row, *values in zip(targets, *loaded, strict=True):
                 values += ["zeroinitializer"] * (group - len(values))
-                w.store(vector(element, width * group), self._interleave(values, width), w.gep(self.scheme.k_group, row, start), self.scheme.k_group_bytes)
+                w.store(
+                    vector(element, width * group),
+                    self._interleave(values, width),
+                    w.gep(self.scheme.k_group, row, start),
+                    self.scheme.k_group_bytes,
+                )
             start += width
 
     def _interleave(self, rows: list[str], width: int) -> str:
@@ -262,13 +304,21 @@ class Packer:
             half = len(rows) // 2
             type_ = vector(element, width)
             lanes = ", ".join(f"i32 {i // 2 + (width if i % 2 else 0)}" for i in range(2 * width))
-            rows = [w.emit(f"shufflevector {type_} {rows[i]}, {type_} {rows[i + half]}, <{2 * width} x i32> <{lanes}>") for i in range(half)]
+            rows = [
+                w.emit(
+                    f"shufflevector {type_} {rows[i]}, {type_} {rows[i + half]}, <{2 * width} x i32> <{lanes}>"
+                )
+                for i in range(half)
+            ]
             width *= 2
         return rows[0]
 
     def _counts(self, panels: tuple[Panel, ...], limits: Limits) -> list[Extent]:
         """Number of panels of each kind that begin below the limit."""
-        return [limits.blocks(self.w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
+        return [
+            limits.blocks(self.w, limits.columns, panel.start, panel.columns, panel.count)
+            for panel in panels
+        ]
 
     def _by_columns(self, panels: tuple[Panel, ...], target: str, limits: Limits) -> None:
         """Pack contiguous columns: transpose square blocks of K-groups in registers."""
@@ -283,26 +333,52 @@ class Packer:
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as loop:
                 if full:
                     with w.loop("0", str(full), block, nonempty=True) as columns:
-                        self._transposed_blocks(panel, loop.index, target, columns.index, block, end)
+                        self._transposed_blocks(
+                            panel, loop.index, target, columns.index, block, end
+                        )
                     if self.k % group:
                         self._by_elements(panel, loop.index, target, 0, full, whole * group, self.k)
                 if full < self._valid(panel):
-                    self._by_elements(panel, loop.index, target, full, self._valid(panel) - full, 0, self.k)
+                    self._by_elements(
+                        panel, loop.index, target, full, self._valid(panel) - full, 0, self.k
+                    )
 
-    def _transposed_blocks(self, panel: Panel, index: str, target: str, start: str, block: int, end: Extent) -> None:
+    def _transposed_blocks(
+        self, panel: Panel, index: str, target: str, start: str, block: int, end: Extent
+    ) -> None:
         w, scheme = self.w, self.scheme
         base, first = self._panel_base(panel, index, target)
         with w.loop("0", str(end), block, nonempty=isinstance(end, int)) as loop:
-            corner = address(w, self.source, scaled(w, loop.index, scheme.group), plus(w, first, start))
-            columns = [self.load(w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)), block * scheme.group) for c in range(block)]
+            corner = address(
+                w, self.source, scaled(w, loop.index, scheme.group), plus(w, first, start)
+            )
+            columns = [
+                self.load(
+                    w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)),
+                    block * scheme.group,
+                )
+                for c in range(block)
+            ]
             for place, *values in zip(self.places(loop.index), *columns, strict=True):
                 if scheme.group > 1:
-                    values = [w.emit(f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.k_group, block)}") for value in values]
+                    values = [
+                        w.emit(
+                            f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.k_group, block)}"
+                        )
+                        for value in values
+                    ]
                 row = w.gep(scheme.k_group, base, plus(w, scaled(w, place, panel.columns), start))
                 for r, value in enumerate(transpose(w, scheme.k_group, values)):
-                    w.store(vector(scheme.k_group, block), value, w.gep(scheme.k_group, row, r * panel.columns), scheme.k_group_bytes)
+                    w.store(
+                        vector(scheme.k_group, block),
+                        value,
+                        w.gep(scheme.k_group, row, r * panel.columns),
+                        scheme.k_group_bytes,
+                    )
 
-    def _by_elements(self, panel: Panel, index: str, target: str, start: int, count: int, k_from: int, k_to: int) -> None:
+    def _by_elements(
+        self, panel: Panel, index: str, target: str, start: int, count: int, k_from: int, k_to: int
+    ) -> None:
         """Copy ``count`` columns from ``start`` of a panel on, element by element."""
         w, scheme = self.w, self.scheme
         base, first = self._panel_base(panel, index, target)
@@ -310,10 +386,21 @@ class Packer:
             source_column = plus(w, first, columns.index)
             with w.loop(str(k_from), str(k_to), 1, nonempty=True) as rows:
                 values = self.load(address(w, self.source, rows.index, source_column), 0)
-                k_group, within = (w.emit(f"{how} i64 {rows.index}, {scheme.group}") for how in ("udiv", "urem")) if scheme.group > 1 else (rows.index, 0)
+                k_group, within = (
+                    (w.emit(f"{how} i64 {rows.index}, {scheme.group}") for how in ("udiv", "urem"))
+                    if scheme.group > 1
+                    else (rows.index, 0)
+                )
                 for place, value in zip(self.places(k_group), values, strict=True):
                     offset = plus(w, scaled(w, place, panel.columns), columns.index)
-                    w.store(scheme.element, value, w.gep(scheme.element, base, plus(w, scaled(w, offset, scheme.group), within)), 1)
+                    w.store(
+                        scheme.element,
+                        value,
+                        w.gep(
+                            scheme.element, base, plus(w, scaled(w, offset, scheme.group), within)
+                        ),
+                        1,
+                    )
 
     # ---- rows of K-groups along K
 
@@ -323,9 +410,17 @@ class Packer:
             self.pack_columns(target, lanes)
             return
         w, element = self.w, self.scheme.element
-        with w.loop("0", str(self.k), 1, nonempty=True) as rows, w.loop("0", str(self.n), 1, nonempty=True) as columns:
+        with (
+            w.loop("0", str(self.k), 1, nonempty=True) as rows,
+            w.loop("0", str(self.n), 1, nonempty=True) as columns,
+        ):
             (value,) = self.load(address(w, self.source, rows.index, columns.index), 0)
-            w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.k_group_bytes)
+            w.store(
+                element,
+                value,
+                w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)),
+                self.scheme.k_group_bytes,
+            )
 
     def pack_columns(self, target: str, lanes: int) -> None:
         """Fill ``target`` with the K-groups of each column of the source, column by column.
@@ -337,15 +432,23 @@ class Packer:
             self._fill_zero(target, self.n * self.k_groups)
         strip = lanes * scheme.group
         with w.loop("0", str(self.n), 1, nonempty=True) as columns:
-            row = w.gep(scheme.element, target, scaled(w, columns.index, self.k_groups * scheme.group))
+            row = w.gep(
+                scheme.element, target, scaled(w, columns.index, self.k_groups * scheme.group)
+            )
             column = address(w, self.source, 0, columns.index)
             done = 0
             while done < self.k:
                 repeat = (self.k - done) // strip
                 if repeat:
                     type_ = vector(scheme.element, strip)
-                    with w.loop(str(done), str(done + repeat * strip), strip, nonempty=True) as rows:
-                        for place, value in zip(self._elements(rows.index), self.load(w.gep(self.stored, column, rows.index), strip), strict=True):
+                    with w.loop(
+                        str(done), str(done + repeat * strip), strip, nonempty=True
+                    ) as rows:
+                        for place, value in zip(
+                            self._elements(rows.index),
+                            self.load(w.gep(self.stored, column, rows.index), strip),
+                            strict=True,
+                        ):
                             w.store(type_, value, w.gep(scheme.element, row, place), 1)
                     done += repeat * strip
                 strip = strip // 2 if strip > 1 else 1
@@ -376,7 +479,9 @@ def transpose(w: FunctionWriter, k_group: str, vectors: list[str]) -> list[str]:
             if not i & step:
                 a, b = vectors[i], vectors[i | step]
                 result[i] = w.emit(f"shufflevector {type_} {a}, {type_} {b}, <{n} x i32> <{low}>")
-                result[i | step] = w.emit(f"shufflevector {type_} {a}, {type_} {b}, <{n} x i32> <{high}>")
+                result[i | step] = w.emit(
+                    f"shufflevector {type_} {a}, {type_} {b}, <{n} x i32> <{high}>"
+                )
         vectors = result
         step *= 2
     return vectors

@@ -105,7 +105,10 @@ def _sets(ways: int, facts: int) -> tuple[str, str, int]:
         if equal:
             comparisons.append(f"%equal.{number} = and {bools} {equal}, %same.{number}")
         equal = f"%equal.{number}" if equal else f"%same.{number}"
-        stores += [f"%key.{number} = getelementptr i64, ptr %keys.{number}, i64 %way", f"store i64 %fact.{number}, ptr %key.{number}, align 8"]
+        stores += [
+            f"%key.{number} = getelementptr i64, ptr %keys.{number}, i64 %way",
+            f"store i64 %fact.{number}, ptr %key.{number}, align 8",
+        ]
     if ways > 1:
         comparisons += [
             f"%mask = bitcast {bools} {equal} to iWAYS",
@@ -115,9 +118,17 @@ def _sets(ways: int, facts: int) -> tuple[str, str, int]:
         ]
     else:
         comparisons += [f"%none = xor i1 {equal}, true", "%found = add i64 0, 0"]
-    text = _SETS.replace("COMPARISONS", "\n".join(f"  {line}" for line in comparisons)).replace("STORES", "\n".join(f"  {line}" for line in stores))
+    text = _SETS.replace("COMPARISONS", "\n".join(f"  {line}" for line in comparisons)).replace(
+        "STORES", "\n".join(f"  {line}" for line in stores)
+    )
     parameters = ", ".join(f"i64 %fact.{number}" for number in range(facts))
-    for word, replacement in (("PARAMETERS", parameters), ("FACTS", str(facts)), ("KEYS", keys), ("WAYS", str(ways)), ("NAME", name)):
+    for word, replacement in (
+        ("PARAMETERS", parameters),
+        ("FACTS", str(facts)),
+        ("KEYS", keys),
+        ("WAYS", str(ways)),
+        ("NAME", name),
+    ):
         text = text.replace(word, replacement)
     key = 8 * ways
     return name, text, -(-(facts * key + key + 8) // key) * key
@@ -144,7 +155,14 @@ class PackCache:
     room: Callable[[int], str]
     cleared: Callable[[int], str]
 
-    def packed(self, w: FunctionWriter, source: Matrix, size: int, otherwise: str, pack: Callable[[str], None]) -> str:
+    def packed(
+        self,
+        w: FunctionWriter,
+        source: Matrix,
+        size: int,
+        otherwise: str,
+        pack: Callable[[str], None],
+    ) -> str:
         """Address of an operand's packed tile of ``size`` bytes, which ``pack`` fills after a miss.
 
         The tiles of all iterations are cached or, at ``otherwise``, none: where they take more than
@@ -158,7 +176,14 @@ class PackCache:
             pack(otherwise)
             return otherwise
         pointer = w.emit(f"ptrtoint ptr {source.pointer} to i64")
-        facts = [pointer, *(stride for stride in (source.row_stride, source.column_stride) if isinstance(stride, str))]
+        facts = [
+            pointer,
+            *(
+                stride
+                for stride in (source.row_stride, source.column_stride)
+                if isinstance(stride, str)
+            ),
+        ]
         name, text, bytes_each = _sets(self.ways, len(facts))
         if self.ways > 1:
             w.module.declare(f"llvm.cttz.i{self.ways}", f"i{self.ways}", [f"i{self.ways}", "i1"])
@@ -172,7 +197,9 @@ class PackCache:
         w.place(look)
         given = ", ".join(f"i64 {fact}" for fact in facts)
         set_ = w.gep("i8", sets, scaled(w, iteration, bytes_each))
-        found = w.emit(f"call {{ ptr, i1 }} @memo.{name}(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 {size}, i64 {most}, ptr {otherwise})")
+        found = w.emit(
+            f"call {{ ptr, i1 }} @memo.{name}(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 {size}, i64 {most}, ptr {otherwise})"
+        )
         there = w.emit(f"extractvalue {{ ptr, i1 }} {found}, 0")
         looked = w.current
         w.branch_if(w.emit(f"extractvalue {{ ptr, i1 }} {found}, 1"), packing, done)

@@ -98,9 +98,29 @@ FMA32 = Scheme("fma", "float", 4, 1, "float", "float")
 FMA64 = Scheme("fma", "double", 8, 1, "double", "double")
 BF16_PAIRS = Scheme("bf16 pairs", "i32", 4, 2, "float", "i16")
 BF16_TILES = Scheme("bf16 tiles", "i32", 4, 2, "float", "i16", tiled=True)
-HALF_TILES = Scheme("half tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((0, 1), (0, 0), (1, 0), (1, 1))))
-FLOAT_TILES = Scheme("float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((0, 1), (0, 0), (1, 0))))
-FINE_FLOAT_TILES = Scheme("fine float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(3, ((0, 2), (0, 1), (0, 0), (1, 0), (1, 1), (2, 0))))
+HALF_TILES = Scheme(
+    "half tiles",
+    "i32",
+    4,
+    2,
+    "float",
+    "i16",
+    tiled=True,
+    split=Split(2, ((0, 1), (0, 0), (1, 0), (1, 1))),
+)
+FLOAT_TILES = Scheme(
+    "float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((0, 1), (0, 0), (1, 0)))
+)
+FINE_FLOAT_TILES = Scheme(
+    "fine float tiles",
+    "i32",
+    4,
+    2,
+    "float",
+    "i16",
+    tiled=True,
+    split=Split(3, ((0, 2), (0, 1), (0, 0), (1, 0), (1, 1), (2, 0))),
+)
 BYTE_TILES = Scheme("byte tiles", "i32", 4, 4, "i32", "i8", tiled=True)
 BYTE_QUADS = Scheme("byte quads", "i32", 4, 4, "i32", "i8")
 WORD_PAIRS = Scheme("word pairs", "i32", 4, 2, "i32", "i16")
@@ -126,7 +146,9 @@ class Row:
     least_bits: int = 0
 
 
-def _row(scheme: Scheme, elements: str, arch: str | None, bits: int, *features: str, least_bits: int = 0) -> Row:
+def _row(
+    scheme: Scheme, elements: str, arch: str | None, bits: int, *features: str, least_bits: int = 0
+) -> Row:
     return Row(scheme, elements, arch, bits, frozenset(features), least_bits)
 
 
@@ -153,7 +175,13 @@ _ROWS = (
 )
 
 
-def choose_scheme(a: Type, b: Type, hardware: Hardware, extents: tuple[int, int, int] | None = None, precision: str = IEEE) -> Scheme:
+def choose_scheme(
+    a: Type,
+    b: Type,
+    hardware: Hardware,
+    extents: tuple[int, int, int] | None = None,
+    precision: str = IEEE,
+) -> Scheme:
     """The scheme for a matmul of ``extents`` (M, N, K) of elements ``a`` and ``b``.
 
     Without extents it is that of large matmuls. ``precision``: the one that a matmul of f32 asks
@@ -198,7 +226,9 @@ class Block:
         return self.vectors * self.lanes
 
 
-def block_of(scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, hardware: Hardware) -> Block:
+def block_of(
+    scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, hardware: Hardware
+) -> Block:
     """The block for an M x N matmul of operands of ``elements`` by a scheme.
 
     Where large matmuls are tiled, smaller ones have panels of as many columns: B may have been packed for either before the launch.
@@ -260,7 +290,11 @@ class Panel:
     @property
     def first_vector(self) -> Panel | None:
         """The part of a panel that its first vector is; None where it has no other."""
-        return None if len(self.widths) == 1 else Panel(self.start, 1, self.widths[:1], self.widths[0], self.stride)
+        return (
+            None
+            if len(self.widths) == 1
+            else Panel(self.start, 1, self.widths[:1], self.widths[0], self.stride)
+        )
 
 
 def split_columns(n: int, block: Block) -> tuple[Panel, ...]:

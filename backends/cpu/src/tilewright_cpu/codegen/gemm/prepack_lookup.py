@@ -60,7 +60,13 @@ def can_be_prepacked(b: Matrix, panels: tuple[Panel, ...]) -> bool:
 
 
 def find_or_pack(
-    w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, matrices: str, pack: Callable[[], tuple[str, Extent]]
+    w: FunctionWriter,
+    scheme: Scheme,
+    b: Matrix,
+    panel: Panel,
+    k_groups: int,
+    matrices: str,
+    pack: Callable[[], tuple[str, Extent]],
 ) -> tuple[str, Extent, Extent]:
     """(address of panels, K-groups of a panel, the flag of infinities) of an operand B.
 
@@ -93,7 +99,15 @@ def find_or_pack(
     return address, w.phi("i64", ((found[0][1], hits[0]), (str(k_groups), packed))), infinite
 
 
-def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, record: str, otherwise: str) -> tuple[str, str]:
+def _look_up(
+    w: FunctionWriter,
+    scheme: Scheme,
+    b: Matrix,
+    panel: Panel,
+    k_groups: int,
+    record: str,
+    otherwise: str,
+) -> tuple[str, str]:
     """(address of B's first K-group, K-groups of a panel) in the matrix of a record.
 
     The code goes to the block of the label ``otherwise`` where B is not there.
@@ -126,5 +140,7 @@ def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_group
             need(w.emit(f"icmp eq i64 {w.emit(f'and i64 {first}, {step - 1}')}, 0"))
     length = field("units")
     k_group = w.emit(f"udiv i64 {row}, {scheme.group}") if scheme.group > 1 else row
-    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, k_group, scheme.parts * panel.columns))
+    place = plus(
+        w, w.emit(f"mul i64 {column}, {length}"), scaled(w, k_group, scheme.parts * panel.columns)
+    )
     return w.gep(scheme.k_group, field("packed", "ptr"), place), length

@@ -18,7 +18,14 @@ from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Permute
 from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import constant_of
-from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
+from tilewright_cpu.codegen.analysis.mask_bounds import (
+    Axes,
+    Bound,
+    bound_of,
+    conjuncts,
+    emit_limit,
+    operand_axes,
+)
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context
@@ -34,7 +41,10 @@ def limits_of(context: Context, operation: Dot) -> Limits:
     if result.type.rank != 2:
         return ALL
     (rows, k_of_a), (k_of_b, columns) = (_bounds(context, operand) for operand in (a, b))
-    rows, columns = ([bound for bound in bounds if is_masked_beyond(context, result, axis, bound.leaf)] for axis, bounds in ((0, rows), (1, columns)))
+    rows, columns = (
+        [bound for bound in bounds if is_masked_beyond(context, result, axis, bound.leaf)]
+        for axis, bounds in ((0, rows), (1, columns))
+    )
     m, n = result.type.shape
     k = a.type.shape[1]
     with context.nest():
@@ -42,7 +52,13 @@ def limits_of(context: Context, operation: Dot) -> Limits:
         limit_k = None
         if limit_a is not None and limit_b is not None:
             # Beyond the lesser of the two one operand may be infinite, and zero times that is not zero.
-            limit_k = limit_a if limit_a == limit_b else context.writer.intrinsic("llvm.smax", "i64", [("i64", limit_a), ("i64", limit_b)])
+            limit_k = (
+                limit_a
+                if limit_a == limit_b
+                else context.writer.intrinsic(
+                    "llvm.smax", "i64", [("i64", limit_a), ("i64", limit_b)]
+                )
+            )
         return Limits(_minimum(context, rows, m), _minimum(context, columns, n), limit_k)
 
 
@@ -62,7 +78,11 @@ def accumulator_ends(context: Context, loop: For, accumulator: Value) -> dict[in
         return {}
     with context.nest():
         for axis, operand in enumerate((dot.a, dot.b)):
-            bounds = [bound for bound in _bounds(context, operand, before=loop)[axis] if is_masked_beyond(context, dot.result, axis, bound.leaf)]
+            bounds = [
+                bound
+                for bound in _bounds(context, operand, before=loop)[axis]
+                if is_masked_beyond(context, dot.result, axis, bound.leaf)
+            ]
             end = _minimum(context, bounds, type_.shape[axis])
             if end is not None:
                 ends[axis] = end
@@ -73,11 +93,17 @@ def _minimum(context: Context, bounds: list[Bound], extent: int) -> str | None:
     found: str | None = None
     for bound in bounds:
         limit = emit_limit(context, bound, (ZERO, ZERO), extent)
-        found = limit if found is None else context.writer.intrinsic("llvm.smin", "i64", [("i64", found), ("i64", limit)])
+        found = (
+            limit
+            if found is None
+            else context.writer.intrinsic("llvm.smin", "i64", [("i64", found), ("i64", limit)])
+        )
     return found
 
 
-def _bounds(context: Context, value: Value, before: Operation | None = None) -> tuple[list[Bound], list[Bound]]:
+def _bounds(
+    context: Context, value: Value, before: Operation | None = None
+) -> tuple[list[Bound], list[Bound]]:
     """Bounds along each axis of an operand beyond which it is zero.
 
     With ``before`` they are those alone that are known in front of that operation.
@@ -98,7 +124,11 @@ def _bounds(context: Context, value: Value, before: Operation | None = None) -> 
     for leaf, leaf_axes in conjuncts(context, mask, axes):
         if leaf in context.buffers or (before is not None and not _is_known(context, leaf, before)):
             continue
-        moving = [axis for position, axis in enumerate(leaf_axes) if axis is not None and stride_along(context, leaf, position) != 0]
+        moving = [
+            axis
+            for position, axis in enumerate(leaf_axes)
+            if axis is not None and stride_along(context, leaf, position) != 0
+        ]
         if len(moving) == 1:
             bound = bound_of(context, leaf, leaf_axes, moving[0])
             if bound is not None:
@@ -131,7 +161,9 @@ def is_masked_beyond(context: Context, result: Value, axis: int, leaf: Value) ->
     return True
 
 
-def _followed(context: Context, value: Value, user: Operation, axis: int, leaf: Value) -> list[Value] | None:
+def _followed(
+    context: Context, value: Value, user: Operation, axis: int, leaf: Value
+) -> list[Value] | None:
     """Values that elements of ``value`` go into, at the same coordinates; None where they are read."""
     places = [position for position, operand in enumerate(user.operands) if operand is value]
     if isinstance(user, Store):
@@ -147,7 +179,11 @@ def _followed(context: Context, value: Value, user: Operation, axis: int, leaf: 
         return None
     first = 3 if owner is user else 0
     body = owner.body
-    return [carried for position in places for carried in (body.arguments[position - first + 1], owner.results[position - first])]
+    return [
+        carried
+        for position in places
+        for carried in (body.arguments[position - first + 1], owner.results[position - first])
+    ]
 
 
 def _stored_under(context: Context, store: Store, axis: int, leaf: Value) -> bool:

@@ -15,7 +15,12 @@ from tilewright.llvm.emission.registers import storage_type
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.extent_limit import Limits
 from tilewright_cpu.codegen.gemm.gemv import write_columns_block
-from tilewright_cpu.codegen.gemm.microkernel import Kernel, masked_load, masked_store, multiply_k_groups
+from tilewright_cpu.codegen.gemm.microkernel import (
+    Kernel,
+    masked_load,
+    masked_store,
+    multiply_k_groups,
+)
 from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, address, fetch, plus, scaled
 from tilewright_cpu.codegen.gemm.plan import Block, Extent, Panel, Scheme, split_columns
@@ -35,7 +40,15 @@ def max_rows(scheme: Scheme, b: Matrix) -> int:
     return _MAX_ROWS if storage_type(b.element) == scheme.element else _MAX_ROWS // 2
 
 
-def write_rows(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
+def write_rows(
+    w: FunctionWriter,
+    hardware: Hardware,
+    kernel: Kernel,
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    limits: Limits,
+) -> None:
     """Write ``c += a @ b`` for B with contiguous rows and K-groups of one element.
 
     Where ``c.zero`` it is ``c = a @ b``.
@@ -45,28 +58,58 @@ def write_rows(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix,
     while lanes > 1 and lanes >= 2 * b.columns:
         lanes //= 2
     # a cache line of accumulators, and two vectors at least
-    vectors = min(max(2, hardware.limit("line_bytes") // hardware.vector_bytes), -(-b.columns // lanes))
+    vectors = min(
+        max(2, hardware.limit("line_bytes") // hardware.vector_bytes), -(-b.columns // lanes)
+    )
     panels = split_columns(b.columns, Block(1, vectors, lanes))
     ahead = max(ROWS_PER_PASS, -(-_AHEAD_BYTES // (b.columns * size)))
     rows = limits.rows or str(a.rows)
-    counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
+    counts = [
+        limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count)
+        for panel in panels
+    ]
     if c.zero:
         _clear(w, c, rows, limits.columns or str(b.columns))
     whole, rest = divmod(a.columns, ROWS_PER_PASS)
-    for first, count, steps in ((0, whole, ROWS_PER_PASS), (whole * ROWS_PER_PASS, min(rest, 1), rest)):
+    for first, count, steps in (
+        (0, whole, ROWS_PER_PASS),
+        (whole * ROWS_PER_PASS, min(rest, 1), rest),
+    ):
         if not count:
             continue
         with w.loop("0", str(limits.blocks(w, limits.k, first, steps, count)), 1) as groups:
             k = plus(w, scaled(w, groups.index, steps), first)
             b_rows = [address(w, b, plus(w, k, r), 0) for r in range(steps)]
             with w.loop("0", rows, 1) as each:
-                factors = [_factor(w, hardware, kernel, a, each.index, plus(w, k, r)) for r in range(steps)]
+                factors = [
+                    _factor(w, hardware, kernel, a, each.index, plus(w, k, r)) for r in range(steps)
+                ]
                 row = w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride))
                 for panel, panel_count in zip(panels, counts, strict=True):
-                    _write_panels(w, hardware, kernel, factors, b, b_rows, scaled(w, ahead, b.row_stride), row, c.align, panel, panel_count)
+                    _write_panels(
+                        w,
+                        hardware,
+                        kernel,
+                        factors,
+                        b,
+                        b_rows,
+                        scaled(w, ahead, b.row_stride),
+                        row,
+                        c.align,
+                        panel,
+                        panel_count,
+                    )
 
 
-def write_rows_along_k(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
+def write_rows_along_k(
+    w: FunctionWriter,
+    hardware: Hardware,
+    kernel: Kernel,
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    limits: Limits,
+) -> None:
     """Write ``c += a @ b`` for B with contiguous columns and A with contiguous rows.
 
     Where ``c.zero`` it is ``c = a @ b``. A has accumulator elements. Vectors run along K, and the
@@ -87,8 +130,25 @@ def write_rows_along_k(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a:
                 fetch(w, w.gep(storage_type(b.element), later, start))
         with w.loop("0", limits.rows or str(a.rows), 1) as each:
             row = Matrix(address(w, a, each.index, 0), a.element, a.columns, 1, 1, a.columns)
-            target = replace(c, pointer=w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride)))
-            write_columns_block(w, element, lanes, kernel.fused, columns, row, target, convert, first, count, limits.end)
+            target = replace(
+                c,
+                pointer=w.gep(
+                    storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride)
+                ),
+            )
+            write_columns_block(
+                w,
+                element,
+                lanes,
+                kernel.fused,
+                columns,
+                row,
+                target,
+                convert,
+                first,
+                count,
+                limits.end,
+            )
 
     whole, rest = divmod(b.columns, block)
     if whole:
@@ -104,10 +164,17 @@ def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: str) -> None:
     with w.loop("0", rows, 1) as each:
         row = w.gep(stored, c.pointer, scaled(w, each.index, c.row_stride))
         with w.loop("0", columns, 1) as loop:
-            w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, row, loop.index), c.align)
+            w.store(
+                stored,
+                "0.0" if isinstance(c.element, FloatType) else "0",
+                w.gep(stored, row, loop.index),
+                c.align,
+            )
 
 
-def _factor(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, row: Extent, k: Extent) -> str:
+def _factor(
+    w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, row: Extent, k: Extent
+) -> str:
     """An element of A as a K-group."""
     value = w.load(storage_type(a.element), address(w, a, row, k), byte_size(a.element))
     return widen(w, a.element, value, 0, kernel.scheme.element, hardware.can("half"))
@@ -131,21 +198,33 @@ def _write_panels(
     ``later``: how many elements further on B is prefetched.
     """
     k_group, stored, size = kernel.scheme.k_group, storage_type(b.element), byte_size(b.element)
-    splats = {width: [w.splat(k_group, factor, width) for factor in factors] for width in set(panel.widths)}
+    splats = {
+        width: [w.splat(k_group, factor, width) for factor in factors]
+        for width in set(panel.widths)
+    }
     vectors = [(sum(panel.widths[:v]), width, width) for v, width in enumerate(panel.widths)]
     vectors[-1] = (*vectors[-1][:2], panel.valid)
-    with w.loop("0", str(scaled(w, count, panel.columns)), panel.columns, nonempty=isinstance(count, int)) as loop:
+    with w.loop(
+        "0", str(scaled(w, count, panel.columns)), panel.columns, nonempty=isinstance(count, int)
+    ) as loop:
         column = plus(w, loop.index, panel.start)
         fetched = plus(w, column, later)
         target = w.gep(k_group, c_row, column)
-        accumulators = [masked_load(w, k_group, w.gep(k_group, target, start), align, width, valid) for start, width, valid in vectors]
+        accumulators = [
+            masked_load(w, k_group, w.gep(k_group, target, start), align, width, valid)
+            for start, width, valid in vectors
+        ]
         for r, b_row in enumerate(b_rows):
             ahead, here = w.gep(stored, b_row, fetched), w.gep(stored, b_row, column)
             for start in range(0, panel.columns, hardware.limit("line_bytes") // size):
                 fetch(w, w.gep(stored, ahead, start))
             for v, (start, width, valid) in enumerate(vectors):
                 value = masked_load(w, stored, w.gep(stored, here, start), size, width, valid)
-                value = widen(w, b.element, value, width, kernel.scheme.element, hardware.can("half"))
-                accumulators[v] = multiply_k_groups(w, kernel, splats[width][r], value, accumulators[v], width)
+                value = widen(
+                    w, b.element, value, width, kernel.scheme.element, hardware.can("half")
+                )
+                accumulators[v] = multiply_k_groups(
+                    w, kernel, splats[width][r], value, accumulators[v], width
+                )
         for (start, width, valid), total in zip(vectors, accumulators, strict=True):
             masked_store(w, k_group, total, w.gep(k_group, target, start), align, width, valid)

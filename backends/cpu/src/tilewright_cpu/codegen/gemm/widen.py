@@ -10,7 +10,9 @@ from tilewright.llvm.emission.registers import storage_type
 from tilewright.llvm.emission.writer import FunctionWriter, float_constant, splat_constant, vector
 
 
-def widen_float(w: FunctionWriter, element: FloatType, value: str, lanes: int, half_is_fast: bool = True) -> str:
+def widen_float(
+    w: FunctionWriter, element: FloatType, value: str, lanes: int, half_is_fast: bool = True
+) -> str:
     """``value``, stored elements of a float type of at most 32 bits, as LLVM ``float``."""
     if element is F32:
         return value
@@ -23,7 +25,9 @@ def widen_float(w: FunctionWriter, element: FloatType, value: str, lanes: int, h
     return widen_code(w, element, value, lanes, half_is_fast)
 
 
-def widen_code(w: FunctionWriter, format_: FloatType, value: str, lanes: int, half_is_fast: bool = True) -> str:
+def widen_code(
+    w: FunctionWriter, format_: FloatType, value: str, lanes: int, half_is_fast: bool = True
+) -> str:
     """The ``float`` of 8-bit encodings (``i8``) of a format.
 
     Sign and magnitude are moved to the fields of a wider format; the difference of the biases is a multiplication by a power of two, which also
@@ -31,14 +35,20 @@ def widen_code(w: FunctionWriter, format_: FloatType, value: str, lanes: int, ha
     processors. NaN of formats without infinity is put in by hand.
     """
     through_half = half_is_fast and (format_.exponent < 5 or format_.has_infinity)
-    integer, target, bits, mantissa, bias = ("i16", "half", 16, 10, 15) if through_half else ("i32", "float", 32, 23, 127)
+    integer, target, bits, mantissa, bias = (
+        ("i16", "half", 16, 10, 15) if through_half else ("i32", "float", 32, 23, 127)
+    )
 
     def binary(operation: str, type_: str, a: str, constant: int) -> str:
-        return w.emit(f"{operation} {vector(type_, lanes)} {a}, {splat_constant(type_, str(constant), lanes)}")
+        return w.emit(
+            f"{operation} {vector(type_, lanes)} {a}, {splat_constant(type_, str(constant), lanes)}"
+        )
 
     wide = w.emit(f"zext {vector('i8', lanes)} {value} to {vector(integer, lanes)}")
     sign = binary("shl", integer, binary("lshr", integer, wide, 7), bits - 1)
-    magnitude = binary("shl", integer, binary("and", integer, wide, 0x7F), mantissa - format_.mantissa)
+    magnitude = binary(
+        "shl", integer, binary("and", integer, wide, 0x7F), mantissa - format_.mantissa
+    )
     joined = w.emit(f"or {vector(integer, lanes)} {sign}, {magnitude}")
     number = w.emit(f"bitcast {vector(integer, lanes)} {joined} to {vector(target, lanes)}")
     if through_half:
@@ -67,7 +77,9 @@ def _with_nan(w: FunctionWriter, format_: FloatType, value: str, number: str, la
     else:
         is_nan = w.emit(f"icmp eq {narrow} {value}, {splat_constant('i8', '-128', lanes)}")
     nan = splat_constant("float", float_constant("float", float("nan")), lanes)
-    return w.emit(f"select {vector('i1', lanes)} {is_nan}, {vector('float', lanes)} {nan}, {vector('float', lanes)} {number}")
+    return w.emit(
+        f"select {vector('i1', lanes)} {is_nan}, {vector('float', lanes)} {nan}, {vector('float', lanes)} {number}"
+    )
 
 
 def _infinite(w: FunctionWriter, format_: FloatType, value: str, number: str, lanes: int) -> str:
@@ -77,9 +89,15 @@ def _infinite(w: FunctionWriter, format_: FloatType, value: str, number: str, la
     """
     top = ((1 << format_.exponent) - 1) << format_.mantissa
     magnitude = w.emit(f"and {vector('i8', lanes)} {value}, {splat_constant('i8', '127', lanes)}")
-    special = w.emit(f"icmp uge {vector('i8', lanes)} {magnitude}, {splat_constant('i8', str(top), lanes)}")
-    grown = _scale(w, _scale(w, number, 127, lanes), 127, lanes)  # past the range of float: infinity of the right sign
-    is_nan = w.emit(f"icmp ugt {vector('i8', lanes)} {magnitude}, {splat_constant('i8', str(top), lanes)}")
+    special = w.emit(
+        f"icmp uge {vector('i8', lanes)} {magnitude}, {splat_constant('i8', str(top), lanes)}"
+    )
+    grown = _scale(
+        w, _scale(w, number, 127, lanes), 127, lanes
+    )  # past the range of float: infinity of the right sign
+    is_nan = w.emit(
+        f"icmp ugt {vector('i8', lanes)} {magnitude}, {splat_constant('i8', str(top), lanes)}"
+    )
     nan = splat_constant("float", float_constant("float", float("nan")), lanes)
     floats, bools = vector("float", lanes), vector("i1", lanes)
     grown = w.emit(f"select {bools} {is_nan}, {floats} {nan}, {floats} {grown}")
@@ -91,10 +109,14 @@ def widen_integer(w: FunctionWriter, element: IntType, value: str, lanes: int, t
     source = storage_type(element)
     if source == target:
         return value
-    return w.emit(f"{'sext' if element.signed else 'zext'} {vector(source, lanes)} {value} to {vector(target, lanes)}")
+    return w.emit(
+        f"{'sext' if element.signed else 'zext'} {vector(source, lanes)} {value} to {vector(target, lanes)}"
+    )
 
 
-def widen(w: FunctionWriter, element: Type, value: str, lanes: int, target: str, half_is_fast: bool = True) -> str:
+def widen(
+    w: FunctionWriter, element: Type, value: str, lanes: int, target: str, half_is_fast: bool = True
+) -> str:
     """``value``, as it lies in memory, as LLVM type ``target``.
 
     That is ``float`` from floats, ``double`` from f64, integers from integers, or the same bits.

@@ -40,8 +40,12 @@ def erf(context: Context, x: str, width: int) -> str:
     if not width:
         alone = w.emit(f"insertelement {_TYPE} poison, float {x}, i64 0")
         return w.emit(f"extractelement {_TYPE} {_erf(context, alone)}, i64 0")
-    wide = w.emit(f"shufflevector {type_} {x}, {type_} poison, {_order([min(lane, width) for lane in range(LANES)])}")
-    return w.emit(f"shufflevector {_TYPE} {_erf(context, wide)}, {_TYPE} poison, {_order(range(width))}")
+    wide = w.emit(
+        f"shufflevector {type_} {x}, {type_} poison, {_order([min(lane, width) for lane in range(LANES)])}"
+    )
+    return w.emit(
+        f"shufflevector {_TYPE} {_erf(context, wide)}, {_TYPE} poison, {_order(range(width))}"
+    )
 
 
 def _order(lanes: Sequence[int]) -> str:
@@ -60,14 +64,21 @@ def _erf(context: Context, x: str) -> str:
     magnitude = w.intrinsic("llvm.fabs", _TYPE, [(_TYPE, x)])
     beyond = w.emit(f"fcmp ogt {_TYPE} {magnitude}, {number(_END)}")
     bounded = w.emit(f"select <{LANES} x i1> {beyond}, {_TYPE} {number(_END)}, {_TYPE} {magnitude}")
-    scaled = [(_TYPE, bounded), (_TYPE, number(1 / ERF_PIECE_WIDTH)), (_TYPE, number(_MAGIC)), ("i32", _DOWNWARDS)]
+    scaled = [
+        (_TYPE, bounded),
+        (_TYPE, number(1 / ERF_PIECE_WIDTH)),
+        (_TYPE, number(_MAGIC)),
+        ("i32", _DOWNWARDS),
+    ]
     shifted = w.call("llvm.x86.avx512.vfmadd.ps.512", _TYPE, scaled)
     # the instruction reads four bits of each number: the piece
     piece = w.emit(f"bitcast {_TYPE} {shifted} to {_INTEGERS}")
 
     def look_up(column: Sequence[float]) -> str:
         table = ", ".join(f"float {float_constant('float', value)}" for value in column)
-        return w.call("llvm.x86.avx512.permvar.sf.512", _TYPE, [(_TYPE, f"<{table}>"), (_INTEGERS, piece)])
+        return w.call(
+            "llvm.x86.avx512.permvar.sf.512", _TYPE, [(_TYPE, f"<{table}>"), (_INTEGERS, piece)]
+        )
 
     centres, values, *coefficients = ERF_PIECES
     distance = w.emit(f"fsub {_TYPE} {bounded}, {look_up(centres)}")

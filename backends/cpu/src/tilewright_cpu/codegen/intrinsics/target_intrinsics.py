@@ -21,11 +21,22 @@ from tilewright_cpu.codegen.intrinsics.erf import LANES, erf
 _NEAREST = "8"
 
 
-def machine_operation(context: Context, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
+def machine_operation(
+    context: Context,
+    name: str,
+    operands: list[str],
+    width: int,
+    element: Type,
+    attributes: Mapping[str, Any],
+) -> str | None:
     """AVX-512's instructions for an operation on f32 or f64, where they are shorter."""
     if name == "erf" and element is F32 and width <= LANES and context.state.hardware.tables:
         return erf(context, operands[0], width)
-    if element not in (F32, F64) or width * element.bits not in (128, 256, 512) or not context.state.hardware.can("range"):
+    if (
+        element not in (F32, F64)
+        or width * element.bits not in (128, 256, 512)
+        or not context.state.hardware.can("range")
+    ):
         return None
     if name in ("min", "max") and attributes.get("nan", "ignore") == "ignore":
         # the immediate: 4 | (0 min, 1 max)
@@ -42,10 +53,23 @@ def _exp2(context: Context, x: str, width: int) -> str:
     """
     fraction = _avx512(context, "reduce", [x], F32, width, _NEAREST)
     power = run_function(context, exp2_of_fraction(), [fraction], width)
-    return _avx512(context, "scalef", [power, _avx512(context, "rndscale", [x], F32, width, _NEAREST)], F32, width)
+    return _avx512(
+        context,
+        "scalef",
+        [power, _avx512(context, "rndscale", [x], F32, width, _NEAREST)],
+        F32,
+        width,
+    )
 
 
-def _avx512(context: Context, name: str, operands: list[str], element: FloatType, width: int, immediate: str | None = None) -> str:
+def _avx512(
+    context: Context,
+    name: str,
+    operands: list[str],
+    element: FloatType,
+    width: int,
+    immediate: str | None = None,
+) -> str:
     """An instruction on whole registers without a mask, in the current rounding."""
     type_, bits = vector_type(element, width), width * element.bits
     arguments = [(type_, operand) for operand in operands]
@@ -54,7 +78,9 @@ def _avx512(context: Context, name: str, operands: list[str], element: FloatType
     arguments += [(type_, "zeroinitializer"), ("i16" if width == 16 else "i8", "-1")]
     if bits == 512:
         arguments.append(("i32", "4"))
-    return context.writer.call(f"llvm.x86.avx512.mask.{name}.{'ps' if element is F32 else 'pd'}.{bits}", type_, arguments)
+    return context.writer.call(
+        f"llvm.x86.avx512.mask.{name}.{'ps' if element is F32 else 'pd'}.{bits}", type_, arguments
+    )
 
 
 def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> str | None:
@@ -63,7 +89,11 @@ def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> 
     It is used where only matmuls that flush them too read the result.
     """
     (result,) = cast.results
-    if element_type(result.type) is not BF16 or element_type(cast.x.type) is not F32 or cast.rounding != "rtne":
+    if (
+        element_type(result.type) is not BF16
+        or element_type(cast.x.type) is not F32
+        or cast.rounding != "rtne"
+    ):
         return None
     hardware = context.state.hardware
     if (
@@ -75,7 +105,9 @@ def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> 
         return None
     writer, bits = context.writer, width * 32
     bfloats = f"<{width} x bfloat>"
-    rounded = writer.call(f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}", bfloats, [(vector_type(F32, width), operand)])
+    rounded = writer.call(
+        f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}", bfloats, [(vector_type(F32, width), operand)]
+    )
     return writer.emit(f"bitcast {bfloats} {rounded} to {vector_type(BF16, width)}")
 
 
@@ -86,4 +118,8 @@ def _flushes(context: Context, user: Operation, operand: Value) -> bool:
     a, b = user.a, user.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType)
     extents = a.type.shape[-2], b.type.shape[-1], a.type.shape[-1]
-    return choose_scheme(a.type.element, b.type.element, context.state.hardware, extents) in (BF16_PAIRS, BF16_TILES) and extents[1] > MAX_COLUMNS
+    return (
+        choose_scheme(a.type.element, b.type.element, context.state.hardware, extents)
+        in (BF16_PAIRS, BF16_TILES)
+        and extents[1] > MAX_COLUMNS
+    )

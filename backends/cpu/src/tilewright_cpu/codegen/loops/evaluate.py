@@ -26,7 +26,16 @@ from tilewright.llvm.emission.registers import (
 )
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.strides import SYMBOLIC, stride_along
-from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, Scope, lane_axis, scope_of, with_coordinate
+from tilewright_cpu.codegen.context import (
+    ZERO,
+    Context,
+    Coordinate,
+    Index,
+    Scope,
+    lane_axis,
+    scope_of,
+    with_coordinate,
+)
 from tilewright_cpu.codegen.intrinsics.target_intrinsics import rounded_for_dots
 from tilewright_cpu.codegen.sanitizer.bounds import checked_strip
 
@@ -80,12 +89,20 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
     if buffer is not None:
         if scope is not context.scopes[-1]:
             writer.current = scope.block
-        found = load_strip(context, buffer_address(context, buffer.pointer, buffer.strides, type_.element, index), buffer.strides, type_.element, index)
+        found = load_strip(
+            context,
+            buffer_address(context, buffer.pointer, buffer.strides, type_.element, index),
+            buffer.strides,
+            type_.element,
+            index,
+        )
         writer.current = saved
     else:
         operation = value.definition
         if operation is None:
-            raise LoweringError(f"tile {value!r} of type {type_} has no value here: an argument of a region that was not bound")
+            raise LoweringError(
+                f"tile {value!r} of type {type_} has no value here: an argument of a region that was not bound"
+            )
         mark = writer.mark
         if context.lines is not None:
             writer.mark = context.lines.mark(operation.location)
@@ -118,7 +135,11 @@ def affine_lanes(context: Context, element: IntType, base: str, lane: Coordinate
     if lane.base != "0":
         moved = lane.base
         if element.bits < 64:
-            moved = str(_wrap(int(moved), element.bits)) if moved.isdigit() else writer.emit(f"trunc i64 {moved} to {type_}")
+            moved = (
+                str(_wrap(int(moved), element.bits))
+                if moved.isdigit()
+                else writer.emit(f"trunc i64 {moved} to {type_}")
+            )
         if _is_number(moved):
             moved = str(_wrap(int(moved) * step, element.bits))
         elif step != 1:
@@ -130,7 +151,11 @@ def affine_lanes(context: Context, element: IntType, base: str, lane: Coordinate
     # What is constant is one constant: LLVM 22 miscompiles selects on AVX-512 whose conditions turn out to be constant only after their types were made legal.
     start = int(first) if _is_number(first) else 0
     lanes = f"<{', '.join(f'{type_} {_wrap(start + step * i, element.bits)}' for i in range(lane.width))}>"
-    return lanes if _is_number(first) else writer.emit(f"add {vector} {writer.splat(type_, first, lane.width)}, {lanes}")
+    return (
+        lanes
+        if _is_number(first)
+        else writer.emit(f"add {vector} {writer.splat(type_, first, lane.width)}, {lanes}")
+    )
 
 
 def _is_number(text: str) -> bool:
@@ -145,18 +170,25 @@ def _wrap(number: int, bits: int) -> int:
 # ---- operations
 
 
-def _compute(context: Context, operation: Operation, value: Value, index: Index, lane: int, scope: Scope) -> str:
+def _compute(
+    context: Context, operation: Operation, value: Value, index: Index, lane: int, scope: Scope
+) -> str:
     width = index[lane].width if lane >= 0 else 0
     element = element_type(value.type)
     if value in context.assumed and element is I1:
         return constant(I1, True, width)
     match operation:
         case ExpandDims():
-            return evaluate(context, operation.x, (*index[: operation.axis], *index[operation.axis + 1 :]))
+            return evaluate(
+                context, operation.x, (*index[: operation.axis], *index[operation.axis + 1 :])
+            )
         case Broadcast():
             source = operation.x.type
             assert isinstance(source, TileType)
-            inner = tuple(ZERO if extent == 1 else coordinate for extent, coordinate in zip(source.shape, index, strict=True))
+            inner = tuple(
+                ZERO if extent == 1 else coordinate
+                for extent, coordinate in zip(source.shape, index, strict=True)
+            )
             return as_vector(context, operation.x, inner, width)
         case Permute():
             moved = sorted(zip(operation.order, index, strict=True))
@@ -166,8 +198,15 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
             assert isinstance(source, TileType) and isinstance(result, TileType)
             axes = unit_reshape(source.shape, result.shape)
             if axes is None:
-                raise LoweringError(f"reshape of {source} to {result} was not put into memory before it is read")
-            return as_vector(context, operation.x, tuple(index[axes[axis]] if axis in axes else ZERO for axis in range(source.rank)), width)
+                raise LoweringError(
+                    f"reshape of {source} to {result} was not put into memory before it is read"
+                )
+            return as_vector(
+                context,
+                operation.x,
+                tuple(index[axes[axis]] if axis in axes else ZERO for axis in range(source.rank)),
+                width,
+            )
         case Splat():
             return context.scalar(operation.x)
         case Arange():
@@ -177,7 +216,9 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
         case Hint():
             return evaluate(context, operation.x, index)
     if not operation.spec.elementwise:
-        raise LoweringError(f"the result of {operation.name} was not put into memory before it is read, at {operation.location}")
+        raise LoweringError(
+            f"the result of {operation.name} was not put into memory before it is read, at {operation.location}"
+        )
     if element is I1:
         limit = context.limits.get((value, lane))
         if limit is not None:
@@ -196,7 +237,11 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
     saved = writer.current
     if scope is not context.scopes[-1]:
         writer.current = scope.block
-    own = rounded_for_dots(context, operation, texts[0], width) if isinstance(operation, Cast) else None
+    own = (
+        rounded_for_dots(context, operation, texts[0], width)
+        if isinstance(operation, Cast)
+        else None
+    )
     text = emit_operation(context, operation, texts, width) if own is None else own
     writer.current = saved
     return text
@@ -243,7 +288,15 @@ def _addptr(context: Context, operation: Addptr, index: Index, lane: int, scope:
     saved = writer.current
     if scope is not context.scopes[-1]:
         writer.current = scope.block
-    text = move_pointer(context, base, 0 if uniform else width, offsets, width, element_type(offset.type), element_type(operation.result.type))
+    text = move_pointer(
+        context,
+        base,
+        0 if uniform else width,
+        offsets,
+        width,
+        element_type(offset.type),
+        element_type(operation.result.type),
+    )
     writer.current = saved
     return text
 
@@ -251,7 +304,9 @@ def _addptr(context: Context, operation: Addptr, index: Index, lane: int, scope:
 # ---- memory
 
 
-def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index) -> str:
+def buffer_address(
+    context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index
+) -> str:
     """Address of a buffer's element at an index, of the first lane where it has lanes.
 
     Parts that change least come first, in front of the loops that do not change them.
@@ -275,13 +330,17 @@ def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], ele
                 writer.current = scope.block
             if stride != 1:
                 base = writer.emit(f"mul nuw nsw i64 {base}, {stride}")
-            found = scope.addresses[key] = writer.emit(f"getelementptr {type_}, ptr {pointer}, i64 {base}")
+            found = scope.addresses[key] = writer.emit(
+                f"getelementptr {type_}, ptr {pointer}, i64 {base}"
+            )
             writer.current = saved
         pointer = found
     return writer.gep(type_, pointer, fixed)
 
 
-def load_strip(context: Context, address: str, strides: tuple[int, ...], element: object, index: Index) -> str:
+def load_strip(
+    context: Context, address: str, strides: tuple[int, ...], element: object, index: Index
+) -> str:
     """Elements of a buffer at an address: one, or lanes ``strides[lane]`` elements apart."""
     writer = context.writer
     size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
@@ -299,7 +358,14 @@ def load_strip(context: Context, address: str, strides: tuple[int, ...], element
     return writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>") if element is I1 else raw
 
 
-def store_strip(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index, text: str) -> None:
+def store_strip(
+    context: Context,
+    pointer: str,
+    strides: tuple[int, ...],
+    element: object,
+    index: Index,
+    text: str,
+) -> None:
     """Store a strip into a buffer at an index."""
     writer = context.writer
     size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
@@ -307,7 +373,9 @@ def store_strip(context: Context, pointer: str, strides: tuple[int, ...], elemen
     address = buffer_address(context, pointer, strides, element, index)
     width = index[lane].width if lane >= 0 else 0
     if element is I1:
-        text = writer.emit(f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}")
+        text = writer.emit(
+            f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}"
+        )
     if not width:
         writer.store(type_, text, address, size)
     elif strides[lane] == 1:
@@ -318,7 +386,15 @@ def store_strip(context: Context, pointer: str, strides: tuple[int, ...], elemen
         scatter(context, text, pointers, type_, width, size, constant(I1, True, width))
 
 
-def gather(context: Context, pointers: str, type_: str, width: int, size: int, mask: str | None = None, other: str | None = None) -> str:
+def gather(
+    context: Context,
+    pointers: str,
+    type_: str,
+    width: int,
+    size: int,
+    mask: str | None = None,
+    other: str | None = None,
+) -> str:
     """Load a lane from each pointer where the mask holds."""
     vector = f"<{width} x {type_}>"
     operands = [
@@ -326,35 +402,54 @@ def gather(context: Context, pointers: str, type_: str, width: int, size: int, m
         (f"<{width} x i1>", mask or constant(I1, True, width)),
         (vector, other or "poison"),
     ]
-    return _masked(context, "llvm.masked.gather", vector, operands, 0, size, (vector, f"<{width} x ptr>"))
+    return _masked(
+        context, "llvm.masked.gather", vector, operands, 0, size, (vector, f"<{width} x ptr>")
+    )
 
 
-def scatter(context: Context, text: str, pointers: str, type_: str, width: int, size: int, mask: str) -> None:
+def scatter(
+    context: Context, text: str, pointers: str, type_: str, width: int, size: int, mask: str
+) -> None:
     """Store a lane to each pointer where the mask holds; the last of lanes at one address counts."""
     vector = f"<{width} x {type_}>"
     operands = [(vector, text), (f"<{width} x ptr>", pointers), (f"<{width} x i1>", mask)]
     _masked(context, "llvm.masked.scatter", "void", operands, 1, size, (vector, f"<{width} x ptr>"))
 
 
-def masked_load(context: Context, address: str, type_: str, width: int, size: int, mask: str, other: str) -> str:
+def masked_load(
+    context: Context, address: str, type_: str, width: int, size: int, mask: str, other: str
+) -> str:
     vector = f"<{width} x {type_}>"
     operands = [("ptr", address), (f"<{width} x i1>", mask), (vector, other)]
     return _masked(context, "llvm.masked.load", vector, operands, 0, size, (vector, "ptr"))
 
 
-def masked_store(context: Context, address: str, text: str, type_: str, width: int, size: int, mask: str) -> None:
+def masked_store(
+    context: Context, address: str, text: str, type_: str, width: int, size: int, mask: str
+) -> None:
     vector = f"<{width} x {type_}>"
     operands = [(vector, text), ("ptr", address), (f"<{width} x i1>", mask)]
     _masked(context, "llvm.masked.store", "void", operands, 1, size, (vector, "ptr"))
 
 
-def _masked(context: Context, name: str, result: str, operands: list[tuple[str, str]], pointer: int, alignment: int, overloads: tuple[str, ...]) -> str:
+def _masked(
+    context: Context,
+    name: str,
+    result: str,
+    operands: list[tuple[str, str]],
+    pointer: int,
+    alignment: int,
+    overloads: tuple[str, ...],
+) -> str:
     """Call a masked memory intrinsic; its alignment is an attribute of the pointer operand."""
     from tilewright.llvm.emission.writer import mangle
 
     full = ".".join((name, *map(mangle, overloads)))
     context.state.module.declare(full, result, [type_ for type_, _ in operands])
-    listed = ", ".join(f"{type_} align {alignment} {text}" if at == pointer else f"{type_} {text}" for at, (type_, text) in enumerate(operands))
+    listed = ", ".join(
+        f"{type_} align {alignment} {text}" if at == pointer else f"{type_} {text}"
+        for at, (type_, text) in enumerate(operands)
+    )
     call = f"call {result} @{full}({listed})"
     if result == "void":
         context.writer.do(call)
@@ -362,7 +457,9 @@ def _masked(context: Context, name: str, result: str, operands: list[tuple[str, 
     return context.writer.emit(call)
 
 
-def strip_address(context: Context, pointer: Value, index: Index, lane: int, size: int) -> tuple[str, bool]:
+def strip_address(
+    context: Context, pointer: Value, index: Index, lane: int, size: int
+) -> tuple[str, bool]:
     """(address, True) where lanes of ``pointer`` are contiguous, else (pointers, False).
 
     A scalar index returns (address, True).
@@ -380,9 +477,15 @@ def strip_address(context: Context, pointer: Value, index: Index, lane: int, siz
             return writer.gep(storage_type(element.pointee), base, coordinate.base), True
         moved = coordinate.base
         if step != 1 and moved != "0":
-            moved = str(int(moved) * step) if moved.isdigit() else writer.emit(f"mul nsw i64 {moved}, {step}")
+            moved = (
+                str(int(moved) * step)
+                if moved.isdigit()
+                else writer.emit(f"mul nsw i64 {moved}, {step}")
+            )
         address = writer.gep("i8", base, moved)
-        return writer.emit(f"getelementptr i8, ptr {address}, <{coordinate.width} x i64> {writer.iota('i64', coordinate.width, step)}"), False
+        return writer.emit(
+            f"getelementptr i8, ptr {address}, <{coordinate.width} x i64> {writer.iota('i64', coordinate.width, step)}"
+        ), False
     return as_vector(context, pointer, index, coordinate.width), False
 
 
@@ -399,7 +502,11 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
     saved = writer.current
     other_text = None
     if guard is not None:
-        other_text = constant(element, 0, width) if other is None else as_vector(context, other, index, width)
+        other_text = (
+            constant(element, 0, width)
+            if other is None
+            else as_vector(context, other, index, width)
+        )
     home = scope is not context.scopes[-1]
     if lane >= 0:
         # what the address needs is evaluated where it belongs; the address itself goes with the load
@@ -412,7 +519,15 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
     own = address
     address, guard = checked_strip(context, operation, index, size, address, consecutive, guard)
     if context.copies and operation.result in context.copies:
-        address = _address_or_copy(context, operation, index, lane, address, consecutive, by_rows=consecutive and lane >= 0 and address == own)
+        address = _address_or_copy(
+            context,
+            operation,
+            index,
+            lane,
+            address,
+            consecutive,
+            by_rows=consecutive and lane >= 0 and address == own,
+        )
     if guard is not None and other_text is None:
         other_text = constant(element, 0, width)
     if guard is None:
@@ -423,7 +538,9 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         else:
             raw = gather(context, address, type_, width, size)
         if element is I1:
-            raw = writer.emit(f"icmp ne {f'<{width} x i8>' if width else 'i8'} {raw}, {'zeroinitializer' if width else '0'}")
+            raw = writer.emit(
+                f"icmp ne {f'<{width} x i8>' if width else 'i8'} {raw}, {'zeroinitializer' if width else '0'}"
+            )
         writer.current = saved
         return raw
     assert other_text is not None
@@ -433,7 +550,9 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         raw = writer.load(type_, safe, size)
         if element is I1:
             raw = writer.emit(f"icmp ne i8 {raw}, 0")
-        text = writer.emit(f"select i1 {guard}, {register_type(element)} {raw}, {register_type(element)} {other_text}")
+        text = writer.emit(
+            f"select i1 {guard}, {register_type(element)} {raw}, {register_type(element)} {other_text}"
+        )
     elif element is I1:
         raw = (
             masked_load(context, address, type_, width, size, guard, "zeroinitializer")
@@ -441,7 +560,9 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
             else gather(context, address, type_, width, size, guard, "zeroinitializer")
         )
         raw = writer.emit(f"icmp ne <{width} x i8> {raw}, zeroinitializer")
-        text = writer.emit(f"select <{width} x i1> {guard}, <{width} x i1> {raw}, <{width} x i1> {other_text}")
+        text = writer.emit(
+            f"select <{width} x i1> {guard}, <{width} x i1> {raw}, <{width} x i1> {other_text}"
+        )
     elif consecutive:
         text = masked_load(context, address, type_, width, size, guard, other_text)
     else:
@@ -450,7 +571,16 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
     return text
 
 
-def _address_or_copy(context: Context, operation: Load, index: Index, lane: int, address: str, consecutive: bool, *, by_rows: bool) -> str:
+def _address_or_copy(
+    context: Context,
+    operation: Load,
+    index: Index,
+    lane: int,
+    address: str,
+    consecutive: bool,
+    *,
+    by_rows: bool,
+) -> str:
     """Address of a strip of a load, or of its copy where that is to be read.
 
     ``by_rows``: the lanes are contiguous, and one decision a row suffices.
@@ -463,7 +593,9 @@ def _address_or_copy(context: Context, operation: Load, index: Index, lane: int,
         if lane >= 0 and not consecutive:
             width, type_ = index[lane].width, f"<{index[lane].width} x ptr>"
             offsets = writer.iota("i64", width, copy.strides[lane])
-            there = writer.emit(f"getelementptr {storage_type(element)}, ptr {there}, <{width} x i64> {offsets}")
+            there = writer.emit(
+                f"getelementptr {storage_type(element)}, ptr {there}, <{width} x i64> {offsets}"
+            )
         return writer.emit(f"select i1 {copy.holds}, {type_} {there}, {type_} {address}")
     row = with_coordinate(index, lane, ZERO)
     scope, saved = scope_of(context, row), writer.current
@@ -474,7 +606,9 @@ def _address_or_copy(context: Context, operation: Load, index: Index, lane: int,
         if scope is not context.scopes[-1]:
             writer.current = scope.block
         there = buffer_address(context, copy.pointer, copy.strides, element, row)
-        found = scope.addresses[key] = writer.emit(f"select i1 {copy.holds}, ptr {there}, ptr {base}")
+        found = scope.addresses[key] = writer.emit(
+            f"select i1 {copy.holds}, ptr {there}, ptr {base}"
+        )
         writer.current = saved
     return writer.gep(storage_type(element), found, index[lane].base)
 

@@ -28,7 +28,9 @@ Body = Callable[[Index, list[str], int], Sequence[str]]
 _STRAIGHT_STRIPS: Final = 4
 
 
-def version_row(plan: NestPlan, index: Index, write: Callable[[], list[tuple[str, str]]], stores_only: bool) -> list[str]:
+def version_row(
+    plan: NestPlan, index: Index, write: Callable[[], list[tuple[str, str]]], stores_only: bool
+) -> list[str]:
     """Write a row twice: for the case that all its row conditions hold, and for the other one.
 
     ``write`` writes the row and returns (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
@@ -73,7 +75,11 @@ def version_row(plan: NestPlan, index: Index, write: Callable[[], list[tuple[str
     writer.branch(join)
     if not only_stores:
         writer.place(other)
-        stored = [root for root in plan.row_conditions if root[0] in plan.store_conditions] if stores_only else []
+        stored = (
+            [root for root in plan.row_conditions if root[0] in plan.store_conditions]
+            if stores_only
+            else []
+        )
         with context.scope(other, floor=True):
             kept = holds(stored)
             if kept is not None:
@@ -93,7 +99,9 @@ def version_row(plan: NestPlan, index: Index, write: Callable[[], list[tuple[str
     writer.place(join)
     results = []
     for number, (type_, _) in enumerate(incoming[0][0]):
-        results.append(writer.phi(type_, [(values[number][1], block) for values, block in incoming]))
+        results.append(
+            writer.phi(type_, [(values[number][1], block) for values, block in incoming])
+        )
     return results
 
 
@@ -113,7 +121,14 @@ class InnerLoop:
     ``rest`` where one is given.
     """
 
-    def __init__(self, plan: NestPlan, index: Index, body: Body, carried: Sequence[tuple[str, str]] = (), rest: Callable[[Index], None] | None = None) -> None:
+    def __init__(
+        self,
+        plan: NestPlan,
+        index: Index,
+        body: Body,
+        carried: Sequence[tuple[str, str]] = (),
+        rest: Callable[[Index], None] | None = None,
+    ) -> None:
         self.plan, self.index, self.body, self.rest = plan, index, body, rest
         self.context, self.writer = plan.context, plan.context.writer
         self.carried = carried
@@ -143,10 +158,15 @@ class InnerLoop:
             return None
         return lowest, frozenset(bound.leaf for bound in plan.bounds)
 
-    def run(self, stop: str | None = None, limit: tuple[str, frozenset[Value]] | None = None) -> list[list[str]]:
+    def run(
+        self, stop: str | None = None, limit: tuple[str, frozenset[Value]] | None = None
+    ) -> list[list[str]]:
         """Write the loops; the groups of accumulators after them."""
         context = self.context
-        saved, context.row = context.row, (list(context.scopes), context.floor, context.assumed, context.axis_strides)
+        saved, context.row = (
+            context.row,
+            (list(context.scopes), context.floor, context.assumed, context.axis_strides),
+        )
         try:
             return self._run(stop, limit)
         finally:
@@ -164,7 +184,9 @@ class InnerLoop:
         if limit is None:
             limit = self.limit()
         rows = len(plan.outer_axes()) > 0
-        straight = strips <= _STRAIGHT_STRIPS and (rows or strips <= 2) and plan.cost * strips <= 160
+        straight = (
+            strips <= _STRAIGHT_STRIPS and (rows or strips <= 2) and plan.cost * strips <= 160
+        )
         copies = min(plan.unroll if not straight else strips, 4, strips)
         if not straight and not self.carried and strips <= 2 * copies:
             copies = 1  # a loop of few iterations takes longer to compile than it saves
@@ -172,9 +194,19 @@ class InnerLoop:
         if self.initial:
             copies, straight = len(self.initial), False
             groups = [list(group) for group in self.initial]
-        few = not rows and not straight and limit is not None and strips <= _STRAIGHT_STRIPS and self.context.state.hardware.can("mask")
+        few = (
+            not rows
+            and not straight
+            and limit is not None
+            and strips <= _STRAIGHT_STRIPS
+            and self.context.state.hardware.can("mask")
+        )
         if (plan.brief or few) and not self.carried:
-            groups = self._bounded(whole, groups, False, None, stop) if strips > 1 else self._straight(groups, strips)
+            groups = (
+                self._bounded(whole, groups, False, None, stop)
+                if strips > 1
+                else self._straight(groups, strips)
+            )
         elif limit is None and stop is None:
             groups = self._all(strips, groups, straight)
         else:
@@ -202,18 +234,37 @@ class InnerLoop:
         return groups
 
     def _loop(
-        self, lower: str, upper: str, step: int, groups: list[list[str]], *, nonempty: bool = False, assume: frozenset[Value] = frozenset()
+        self,
+        lower: str,
+        upper: str,
+        step: int,
+        groups: list[list[str]],
+        *,
+        nonempty: bool = False,
+        assume: frozenset[Value] = frozenset(),
     ) -> list[list[str]]:
         """A loop that takes one strip a group an iteration; groups keep their number."""
-        flat = [(type_, value) for group in groups for (type_, _), value in zip(self.carried, group, strict=True)]
+        flat = [
+            (type_, value)
+            for group in groups
+            for (type_, _), value in zip(self.carried, group, strict=True)
+        ]
         width, count = self.plan.width, len(self.carried)
-        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate):
+        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (
+            loop,
+            coordinate,
+        ):
             following: list[str] = []
             for copy in range(len(groups)):
                 at = coordinate
                 if copy:
-                    at = Coordinate(self.writer.emit(f"add nuw nsw i64 {coordinate.base}, {copy * width}"), coordinate.depth)
-                following.extend(self._strip(at, width, loop.values[copy * count : (copy + 1) * count], copy))
+                    at = Coordinate(
+                        self.writer.emit(f"add nuw nsw i64 {coordinate.base}, {copy * width}"),
+                        coordinate.depth,
+                    )
+                following.extend(
+                    self._strip(at, width, loop.values[copy * count : (copy + 1) * count], copy)
+                )
             loop.next_values = following
         results = loop.results
         return [results[copy * count : (copy + 1) * count] for copy in range(len(groups))]
@@ -229,9 +280,20 @@ class InnerLoop:
             groups[copy] = self._strip(Coordinate(str(strip * width)), width, groups[copy], copy)
         return groups
 
-    def _bounded(self, whole: int, groups: list[list[str]], straight: bool, limit: tuple[str, frozenset[Value]] | None, stop: str | None) -> list[list[str]]:
+    def _bounded(
+        self,
+        whole: int,
+        groups: list[list[str]],
+        straight: bool,
+        limit: tuple[str, frozenset[Value]] | None,
+        stop: str | None,
+    ) -> list[list[str]]:
         writer, width = self.writer, self.plan.width
-        end = str(whole) if stop is None else writer.intrinsic("llvm.umin", "i64", [("i64", stop), ("i64", str(whole))])
+        end = (
+            str(whole)
+            if stop is None
+            else writer.intrinsic("llvm.umin", "i64", [("i64", stop), ("i64", str(whole))])
+        )
         if limit is None:
             return self._one_by_one("0", end, groups)
         lanes, leaves = limit
@@ -258,11 +320,17 @@ class InnerLoop:
         groups[0] = self._loop(start, end, self.plan.width, groups[:1])[0]
         return groups
 
-    def _versioned(self, whole: int, groups: list[list[str]], lanes: str, leaves: frozenset[Value], end: str) -> list[list[str]]:
+    def _versioned(
+        self, whole: int, groups: list[list[str]], lanes: str, leaves: frozenset[Value], end: str
+    ) -> list[list[str]]:
         """Write two versions of few strips: unmasked if the bound is the extent, else one by one."""
         writer, context = self.writer, self.context
         full = writer.emit(f"icmp uge i64 {lanes}, {whole}")
-        then, other, join = writer.new_block("full"), writer.new_block("cut"), writer.new_block("join")
+        then, other, join = (
+            writer.new_block("full"),
+            writer.new_block("cut"),
+            writer.new_block("join"),
+        )
         context.scopes[-1].block = writer.current
         writer.branch_if(full, then, other)
         writer.place(then)
@@ -278,6 +346,9 @@ class InnerLoop:
         writer.branch(join)
         writer.place(join)
         return [
-            [writer.phi(type_, [(a, one_end), (b, two_end)]) for (type_, _), a, b in zip(self.carried, first, second, strict=True)]
+            [
+                writer.phi(type_, [(a, one_end), (b, two_end)])
+                for (type_, _), a, b in zip(self.carried, first, second, strict=True)
+            ]
             for first, second in zip(one, two, strict=True)
         ]

@@ -91,9 +91,14 @@ def reduce_lanes(
                     pieces.append(strip(row, 0))
                 else:
                     lanes = InnerLoop(plan, row, body, carried(plan.width), rest)
-                    pieces += [finish(group, plan.width) for group in lanes.run(None, lanes.limit())]
+                    pieces += [
+                        finish(group, plan.width) for group in lanes.run(None, lanes.limit())
+                    ]
                 columns = zip(numbers, zip(*pieces, strict=True), strict=True)
-                return [(number.type, functools.reduce(functools.partial(number.merge, context), texts)) for number, texts in columns]
+                return [
+                    (number.type, functools.reduce(functools.partial(number.merge, context), texts))
+                    for number, texts in columns
+                ]
 
             found = version_row(plan, row, write, False)
             for number, place, text in zip(numbers, kept, found, strict=True) if kept else ():
@@ -109,5 +114,7 @@ def reduce_lanes(
     for position, (number, place) in enumerate(zip(numbers, kept, strict=True) if kept else ()):
         type_, size = number.stored
         text = w.load(type_, place, size)
-        found[position] = text if type_ == number.type else w.emit(f"trunc {type_} {text} to {number.type}")
+        found[position] = (
+            text if type_ == number.type else w.emit(f"trunc {type_} {text} to {number.type}")
+        )
     return plan, found

@@ -18,7 +18,13 @@ from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, e
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming
-from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, operand_axes
+from tilewright_cpu.codegen.analysis.mask_bounds import (
+    Axes,
+    Bound,
+    bound_of,
+    conjuncts,
+    operand_axes,
+)
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import cost_of_one, is_lazy
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index
@@ -122,9 +128,13 @@ class NestPlan:
             if value in context.buffers:
                 continue
             operation = value.definition
-            if operation is None or not (is_lazy(operation) or (volatile and isinstance(operation, Load))):
+            if operation is None or not (
+                is_lazy(operation) or (volatile and isinstance(operation, Load))
+            ):
                 where = operation.name if operation is not None else "a region's argument"
-                raise LoweringError(f"a tile made by {where} is read before it is in memory, by {context.operation!r}")
+                raise LoweringError(
+                    f"a tile made by {where} is read before it is in memory, by {context.operation!r}"
+                )
             if isinstance(operation, Reshape):
                 source = operation.x.type
                 assert isinstance(source, TileType)
@@ -166,7 +176,11 @@ class NestPlan:
             elif isinstance(type_.element, PointerType):
                 size = storage_size(type_.element.pointee)
                 for number, axis in enumerate(axes):
-                    if axis in votes and type_.shape[number] > 1 and stride_along(context, value, number) == size:
+                    if (
+                        axis in votes
+                        and type_.shape[number] > 1
+                        and stride_along(context, value, number) == size
+                    ):
                         votes[axis] += type_.numel
         return max(candidates, key=lambda axis: (votes[axis], axis))
 
@@ -177,7 +191,12 @@ class NestPlan:
         for value, axes in visited.items():
             element = element_type(value.type)
             if isinstance(element, FloatType):
-                size = max(4, element.bits // 8) if value.definition is not None and not isinstance(value.definition, Load | Select) else element.bits // 8
+                size = (
+                    max(4, element.bits // 8)
+                    if value.definition is not None
+                    and not isinstance(value.definition, Load | Select)
+                    else element.bits // 8
+                )
             elif isinstance(element, IntType) and element is not I1:
                 size = element.bits // 8
                 if size > widest and len(axes) == len(value.type.shape) and self.lane in axes:  # type: ignore[attr-defined]
@@ -187,8 +206,16 @@ class NestPlan:
             else:
                 continue
             widest = max(widest, size)
-        if widest == 1 and not any(isinstance(element_type(value.type), IntType | FloatType) and element_type(value.type) is not I1 for value in visited):
-            widest = 8 if any(isinstance(element_type(value.type), PointerType) for value in visited) else 1
+        if widest == 1 and not any(
+            isinstance(element_type(value.type), IntType | FloatType)
+            and element_type(value.type) is not I1
+            for value in visited
+        ):
+            widest = (
+                8
+                if any(isinstance(element_type(value.type), PointerType) for value in visited)
+                else 1
+            )
         width = max(1, self.context.state.hardware.vector_bytes // widest)
         extent = self.shape[self.lane]
         while width > extent:
@@ -210,7 +237,11 @@ class NestPlan:
         context, lane, cost = self.context, self.lane, 0
         for value, axes in visited.items():
             operation = value.definition
-            if operation is None or value in context.buffers or isinstance(element_type(value.type), PointerType):
+            if (
+                operation is None
+                or value in context.buffers
+                or isinstance(element_type(value.type), PointerType)
+            ):
                 cost += 1
             elif lane in axes and stride_along(context, value, axes.index(lane)) is None:
                 cost += cost_of_one(operation)
@@ -235,14 +266,19 @@ class NestPlan:
                 masks.append((operation.condition, axes, False))
         for mask, axes, access in masks:
             for leaf, leaf_axes in conjuncts(context, mask, axes):
-                if leaf in self.context.buffers or (leaf in visited and len(visited[leaf]) != len(leaf_axes)):
+                if leaf in self.context.buffers or (
+                    leaf in visited and len(visited[leaf]) != len(leaf_axes)
+                ):
                     continue
                 if mask is store_mask:
                     self.store_conditions.add(leaf)
                 if leaf in seen:
                     continue
                 seen.add(leaf)
-                uniform = self.lane not in leaf_axes or stride_along(context, leaf, leaf_axes.index(self.lane)) == 0
+                uniform = (
+                    self.lane not in leaf_axes
+                    or stride_along(context, leaf, leaf_axes.index(self.lane)) == 0
+                )
                 if uniform:
                     if access:
                         self.row_conditions.append((leaf, leaf_axes))
@@ -275,6 +311,9 @@ class NestPlan:
             yield tuple(index)
             return
         end = self.ends.get(axes[0])
-        with self.context.loop("0", end or str(self.shape[axes[0]]), 1, nonempty=end is None) as (_, coordinate):
+        with self.context.loop("0", end or str(self.shape[axes[0]]), 1, nonempty=end is None) as (
+            _,
+            coordinate,
+        ):
             index[axes[0]] = coordinate
             yield from self._loops(axes[1:], index)

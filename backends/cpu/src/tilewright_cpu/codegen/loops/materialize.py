@@ -51,14 +51,20 @@ def complete_partial(plan: NestPlan, leaves: frozenset[Value]) -> None:
     context = plan.context
     if not context.partial:
         return
-    wanted = [value for value in _reached(plan) if value in context.partial and context.partial[value].leaf not in leaves]
+    wanted = [
+        value
+        for value in _reached(plan)
+        if value in context.partial and context.partial[value].leaf not in leaves
+    ]
     for value in wanted:
         partial = context.partial.pop(value)
         buffer = context.buffers[value]
         assert len(buffer.shape) == 1
         writer = context.writer
         loop = writer.begin_loop(partial.start, str(buffer.shape[0]), 1)
-        context.store_element(buffer, [loop.index], context.constant(buffer.element, partial.number))
+        context.store_element(
+            buffer, [loop.index], context.constant(buffer.element, partial.number)
+        )
         writer.end_loop(loop)
 
 
@@ -80,7 +86,12 @@ def _reached(plan: NestPlan) -> set[Value]:
 
 
 def write_rows(
-    plan: NestPlan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), ends: Mapping[int, str] = NO_ENDS
+    plan: NestPlan,
+    store: Callable[[Index], None],
+    *,
+    stores_only: bool = False,
+    bounded_by: Sequence[Bound] = (),
+    ends: Mapping[int, str] = NO_ENDS,
 ) -> None:
     """Run ``store`` on every strip of a loop nest.
 
@@ -107,7 +118,13 @@ def write_rows(
             if not filled:
                 for bound in bounded_by:
                     own = context.limits[(bound.leaf, bound.axis)]
-                    stop = own if stop is None else context.writer.intrinsic("llvm.umin", "i64", [("i64", stop), ("i64", own)])
+                    stop = (
+                        own
+                        if stop is None
+                        else context.writer.intrinsic(
+                            "llvm.umin", "i64", [("i64", stop), ("i64", own)]
+                        )
+                    )
             lanes.run(stop, limit)
             return []
 
@@ -122,7 +139,9 @@ def materialize(context: Context, value: Value) -> Buffer:
     buffer = context.buffers.get(value)
     if buffer is not None:
         if value in context.partial:
-            complete_partial(NestPlan(context, buffer.shape, [(value, identity(len(buffer.shape)))]), frozenset())
+            complete_partial(
+                NestPlan(context, buffer.shape, [(value, identity(len(buffer.shape)))]), frozenset()
+            )
         return buffer
     type_ = value.type
     assert isinstance(type_, TileType), value
@@ -143,7 +162,14 @@ def materialize(context: Context, value: Value) -> Buffer:
     return buffer
 
 
-def materialize_into(context: Context, value: Value, buffer: Buffer, ends: Mapping[int, str] = NO_ENDS, *, brief: bool = False) -> None:
+def materialize_into(
+    context: Context,
+    value: Value,
+    buffer: Buffer,
+    ends: Mapping[int, str] = NO_ENDS,
+    *,
+    brief: bool = False,
+) -> None:
     """Evaluate a tile into a buffer, along an axis up to its ``ends`` (an i64).
 
     The tile may read the buffer itself, at the same coordinates only. ``brief``: in as little code
@@ -176,11 +202,24 @@ def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
     writer = context.writer
     strip = context.state.hardware.vector_bytes
     if size < strip or size % strip:
-        writer.call("llvm.memcpy.p0.p0.i64", "void", [("ptr", target.pointer), ("ptr", source.pointer), ("i64", str(size)), ("i1", "false")])
+        writer.call(
+            "llvm.memcpy.p0.p0.i64",
+            "void",
+            [("ptr", target.pointer), ("ptr", source.pointer), ("i64", str(size)), ("i1", "false")],
+        )
         return
     with writer.loop("0", str(size), strip, nonempty=True) as loop:
-        raw = writer.load(f"<{strip} x i8>", writer.gep("i8", source.pointer, loop.index), 64 if strip == 64 else 16)
-        writer.store(f"<{strip} x i8>", raw, writer.gep("i8", target.pointer, loop.index), 64 if strip == 64 else 16)
+        raw = writer.load(
+            f"<{strip} x i8>",
+            writer.gep("i8", source.pointer, loop.index),
+            64 if strip == 64 else 16,
+        )
+        writer.store(
+            f"<{strip} x i8>",
+            raw,
+            writer.gep("i8", target.pointer, loop.index),
+            64 if strip == 64 else 16,
+        )
 
 
 def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer, bool]]:
@@ -220,14 +259,23 @@ def reusable_buffer(context: Context, value: Value, type_: TileType) -> Buffer |
         else:
             refused.add(buffer.pointer)
     for here, buffer in candidates.items():
-        if buffer.pointer in refused or analysis.last_use.get(here, -1) > position or context.is_borrowed(buffer):
+        if (
+            buffer.pointer in refused
+            or analysis.last_use.get(here, -1) > position
+            or context.is_borrowed(buffer)
+        ):
             continue
-        if any(other is not here and analysis.last_use.get(other, -1) >= position for other in context.holders(buffer)):
+        if any(
+            other is not here and analysis.last_use.get(other, -1) >= position
+            for other in context.holders(buffer)
+        ):
             continue
         reader = context.operation
         if reader is not None:
             others = [context.resolve(operand) for operand in reader.operands]
-            if others.count(value) > 1 or any(other is not value and analysis.reaches(other, here) for other in others):
+            if others.count(value) > 1 or any(
+                other is not value and analysis.reaches(other, here) for other in others
+            ):
                 continue
             if not (reader.spec.elementwise or isinstance(reader, _SINGLE_NEST)):
                 continue

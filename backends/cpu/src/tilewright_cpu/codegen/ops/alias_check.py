@@ -18,7 +18,15 @@ from tilewright.ir.types import PointerType, TileType, Type, element_type
 from tilewright.llvm.emission.registers import storage_size
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
-from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Copy, Index, lane_axis, with_coordinate
+from tilewright_cpu.codegen.context import (
+    ZERO,
+    Context,
+    Coordinate,
+    Copy,
+    Index,
+    lane_axis,
+    with_coordinate,
+)
 from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_strip
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.loops.materialize import complete_partial, settle, write_rows
@@ -43,7 +51,9 @@ _ROW: Final = 16
 def _listed(context: Context, pointer: Value) -> list[int]:
     """The axes along which the addresses go by no stride."""
     assert isinstance(pointer.type, TileType)
-    return [axis for axis in range(pointer.type.rank) if stride_along(context, pointer, axis) is None]
+    return [
+        axis for axis in range(pointer.type.rank) if stride_along(context, pointer, axis) is None
+    ]
 
 
 class _Extent(NamedTuple):

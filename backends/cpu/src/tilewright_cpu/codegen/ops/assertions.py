@@ -100,7 +100,10 @@ class _Check:
 
     def indices(self, index: Index) -> list[Index]:
         """Index where the condition is tested when its loops are at an index."""
-        places = [[coordinate] if not ends else [Coordinate(str(end)) for end in ends] for coordinate, ends in zip(index, self.ends, strict=True)]
+        places = [
+            [coordinate] if not ends else [Coordinate(str(end)) for end in ends]
+            for coordinate, ends in zip(index, self.ends, strict=True)
+        ]
         return [tuple(place) for place in itertools.product(*places)]
 
     def accumulator_for(self, width: int) -> FailureAccumulator:
@@ -113,7 +116,11 @@ class _Check:
 
     def start(self, width: int) -> str:
         accumulator = self.accumulator_for(width)
-        return constant(accumulator.element, bool(accumulator.start) if accumulator.element is I1 else accumulator.start, accumulator.lanes(width))
+        return constant(
+            accumulator.element,
+            bool(accumulator.start) if accumulator.element is I1 else accumulator.start,
+            accumulator.lanes(width),
+        )
 
     def add(self, context: Context, accumulated: str, index: Index, width: int) -> str:
         """The accumulator of failures with a strip's."""
@@ -148,10 +155,14 @@ def lower_assert(context: Context, operation: Assert) -> None:
             checks += _checks(context, number, condition, mask)
         else:
             failed = w.emit(f"xor i1 {context.scalar(condition)}, true")
-            failures[number].append(failed if mask is None else w.emit(f"and i1 {failed}, {context.scalar(mask)}"))
+            failures[number].append(
+                failed if mask is None else w.emit(f"and i1 {failed}, {context.scalar(mask)}")
+            )
     loops: dict[tuple[tuple[int, ...], int], list[_Check]] = {}
     for check in checks:
-        loops.setdefault((check.shape, max(_bits(operand) for operand in check.operands)), []).append(check)
+        loops.setdefault(
+            (check.shape, max(_bits(operand) for operand in check.operands)), []
+        ).append(check)
     read: list[Load | Store] = []
     for group in loops.values():
         loads, tested = _tested(context, group)
@@ -167,7 +178,9 @@ def lower_assert(context: Context, operation: Assert) -> None:
         failing, passed = w.new_block("failed"), w.new_block("passed")
         w.branch_if(w.emit(f"xor i1 {failed}, true"), passed, failing, likely=True)
         w.place(failing)
-        context.report(ASSERTION_FAILED, str(context.message(assertion.message, assertion.location)))
+        context.report(
+            ASSERTION_FAILED, str(context.message(assertion.message, assertion.location))
+        )
         w.place(passed)
 
 
@@ -190,7 +203,9 @@ def _companions(context: Context, operation: Assert) -> list[Assert]:
     following = operation.next
     while following is not None and len(found) < _TOGETHER - 1:
         if isinstance(following, Assert):
-            if not is_tile(following.condition) or not all(_is_available(context, operand) for operand in following.operands):
+            if not is_tile(following.condition) or not all(
+                _is_available(context, operand) for operand in following.operands
+            ):
                 break
             found.append(following)
         elif isinstance(following, Constant):
@@ -226,9 +241,22 @@ def _is_available(context: Context, value: Value) -> bool:
 def _checks(context: Context, number: int, condition: Value, mask: Value | None) -> list[_Check]:
     assert isinstance(condition.type, TileType)
     if mask is not None:
-        return [_Check(number, condition.type.shape, ((),) * condition.type.rank, (condition, mask), _FAILS, _FAILS)]
+        return [
+            _Check(
+                number,
+                condition.type.shape,
+                ((),) * condition.type.rank,
+                (condition, mask),
+                _FAILS,
+                _FAILS,
+            )
+        ]
     found = []
-    leaves = list(dict.fromkeys(leaf for leaf, _ in conjuncts(context, condition, identity(condition.type.rank))))
+    leaves = list(
+        dict.fromkeys(
+            leaf for leaf, _ in conjuncts(context, condition, identity(condition.type.rank))
+        )
+    )
     for sum_, pair in _ranges(context, leaves):
         narrow = _overflow(context, number, sum_, *pair)
         if narrow is not None:
@@ -241,7 +269,9 @@ def _leaf(context: Context, number: int, leaf: Value) -> _Check:
     """A condition as it is, at the ends of the axes along which that is enough."""
     assert isinstance(leaf.type, TileType)
     ends = tuple(_ends(context, leaf, axis) for axis in range(leaf.type.rank))
-    shape = tuple(1 if places else extent for extent, places in zip(leaf.type.shape, ends, strict=True))
+    shape = tuple(
+        1 if places else extent for extent, places in zip(leaf.type.shape, ends, strict=True)
+    )
     return _Check(number, shape, ends, (leaf,), _FAILS, _FAILS)
 
 
@@ -278,9 +308,15 @@ def _ranges(context: Context, leaves: Sequence[Value]) -> list[tuple[Value, tupl
     found: dict[Value, list[Value]] = {}
     for leaf in leaves:
         operation = leaf.definition
-        if not isinstance(operation, Cmp) or operation.predicate not in ("le", "ge") or leaf in context.buffers:
+        if (
+            not isinstance(operation, Cmp)
+            or operation.predicate not in ("le", "ge")
+            or leaf in context.buffers
+        ):
             continue
-        if constant_of(operation.b) is not None and not any(_ends(context, leaf, axis) for axis in _long_axes(leaf)):
+        if constant_of(operation.b) is not None and not any(
+            _ends(context, leaf, axis) for axis in _long_axes(leaf)
+        ):
             found.setdefault(context.resolve(operation.a), []).append(leaf)
     return [(value, tuple(pair)) for value, pair in found.items()]
 
@@ -296,21 +332,38 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
     They are two, against the limits of the type that the operands were widened from.
     """
     operation = sum_.definition
-    if not isinstance(operation, Binary) or operation.name not in ("add", "sub", "mul") or sum_ in context.buffers:
+    if (
+        not isinstance(operation, Binary)
+        or operation.name not in ("add", "sub", "mul")
+        or sum_ in context.buffers
+    ):
         return None
-    sources = {element for operand in operation.operands if (element := _widened_from(context, operand)) is not None}
+    sources = {
+        element
+        for operand in operation.operands
+        if (element := _widened_from(context, operand)) is not None
+    }
     if len(sources) != 1:
         return None
     (element,) = sources
     limits = {"le": element.maximum, "ge": element.minimum}
-    asked: dict[str, Any] = {leaf.definition.predicate: constant_of(leaf.definition.b) for leaf in pair if isinstance(leaf.definition, Cmp)}
+    asked: dict[str, Any] = {
+        leaf.definition.predicate: constant_of(leaf.definition.b)
+        for leaf in pair
+        if isinstance(leaf.definition, Cmp)
+    }
     # a product of numbers without a sign is not compared from below
-    if any(asked.get(predicate, 0 if predicate == "ge" and not element.signed else None) != limit for predicate, limit in limits.items()):
+    if any(
+        asked.get(predicate, 0 if predicate == "ge" and not element.signed else None) != limit
+        for predicate, limit in limits.items()
+    ):
         return None
     found = [_narrow(context, operand, element) for operand in operation.operands]
     first, second = found
     operands = tuple(operand for operand in found if isinstance(operand, Value))
-    numbers = [(position, operand) for position, operand in enumerate(found) if isinstance(operand, int)]
+    numbers = [
+        (position, operand) for position, operand in enumerate(found) if isinstance(operand, int)
+    ]
     if len(operands) + len(numbers) < 2 or not any(map(is_tile, operands)):
         return None
     if numbers:
@@ -323,7 +376,15 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
     assert isinstance(sum_.type, TileType)
     assert first is not None
     assert second is not None
-    return _Check(number, sum_.type.shape, ((),) * sum_.type.rank, operands, scalar, vector, Arithmetic(operation.name, element, (first, second)))
+    return _Check(
+        number,
+        sum_.type.shape,
+        ((),) * sum_.type.rank,
+        operands,
+        scalar,
+        vector,
+        Arithmetic(operation.name, element, (first, second)),
+    )
 
 
 def _admitted(name: str, number: int, position: int, element: IntType) -> tuple[int, int]:
@@ -353,7 +414,12 @@ def _widened_from(context: Context, value: Value) -> IntType | None:
     if not isinstance(operation, Cast):
         return None
     element, result = element_type(operation.x.type), element_type(operation.result.type)
-    if not isinstance(element, IntType) or element is I1 or not isinstance(result, IntType) or result.bits <= element.bits:
+    if (
+        not isinstance(element, IntType)
+        or element is I1
+        or not isinstance(result, IntType)
+        or result.bits <= element.bits
+    ):
         return None
     return element if result.signed or not element.signed else None
 
@@ -364,7 +430,11 @@ def _narrow(context: Context, value: Value, element: IntType) -> Value | int | N
     if number is not None:
         return int(number) if element.minimum <= number <= element.maximum else None
     operation = context.resolve(value).definition
-    if not isinstance(operation, Splat | Cast) or _widened_from(context, value) is not element or value in context.buffers:
+    if (
+        not isinstance(operation, Splat | Cast)
+        or _widened_from(context, value) is not element
+        or value in context.buffers
+    ):
         return None
     if isinstance(operation, Splat):
         source = operation.x.definition
@@ -384,7 +454,9 @@ def _fails(context: Context, accumulated: str, texts: Sequence[str], width: int)
     return w.emit(f"or {type_} {accumulated}, {failed}")
 
 
-_EITHER: Final = LaneReduction("i1", "false", lambda context, a, b: context.writer.emit(f"or i1 {a}, {b}"))
+_EITHER: Final = LaneReduction(
+    "i1", "false", lambda context, a, b: context.writer.emit(f"or i1 {a}, {b}")
+)
 _FAILS: Final = FailureAccumulator(I1, 0, _fails, lambda context, accumulated, width: accumulated)
 
 
@@ -399,7 +471,9 @@ def outside(element: IntType, minimum: int, maximum: int) -> FailureAccumulator:
     def test(context: Context, accumulated: str, width: int) -> str:
         room = maximum - minimum
         room -= (1 << element.bits) if room > element.maximum else 0
-        return context.writer.emit(f"icmp ugt {vector_type(element, width)} {accumulated}, {constant(element, room, width)}")
+        return context.writer.emit(
+            f"icmp ugt {vector_type(element, width)} {accumulated}, {constant(element, room, width)}"
+        )
 
     return FailureAccumulator(element, 0, add, test)
 
@@ -419,7 +493,11 @@ def _carry(context: Context, name: str, a: str, b: str, type_: str, signed: bool
         other = emit(f"xor {type_} {b}, {result}" if name == "add" else f"xor {type_} {a}, {b}")
         return emit(f"and {type_} {differs}, {other}")
     if name == "add":
-        both, one, rest = emit(f"and {type_} {a}, {b}"), emit(f"or {type_} {a}, {b}"), emit(f"xor {type_} {result}, {ones}")
+        both, one, rest = (
+            emit(f"and {type_} {a}, {b}"),
+            emit(f"or {type_} {a}, {b}"),
+            emit(f"xor {type_} {result}, {ones}"),
+        )
         return emit(f"or {type_} {both}, {emit(f'and {type_} {one}, {rest}')}")
     inverse = emit(f"xor {type_} {a}, {ones}")
     borrow, same = emit(f"and {type_} {inverse}, {b}"), emit(f"or {type_} {inverse}, {b}")
@@ -432,17 +510,29 @@ def overflow(name: str, element: IntType) -> FailureAccumulator:
     def add(context: Context, accumulated: str, texts: Sequence[str], width: int) -> str:
         w, type_ = context.writer, vector_type(element, width)
         if name != "mul":
-            return w.emit(f"or {type_} {accumulated}, {_carry(context, name, texts[0], texts[1], type_, element.signed)}")
+            return w.emit(
+                f"or {type_} {accumulated}, {_carry(context, name, texts[0], texts[1], type_, element.signed)}"
+            )
         flags = vector_type(I1, width)
         result = f"{{ {type_}, {flags} }}"
         suffix = f"v{width}i{element.bits}" if width else f"i{element.bits}"
-        both = w.call(f"llvm.{'s' if element.signed else 'u'}mul.with.overflow.{suffix}", result, [(type_, text) for text in texts])
+        both = w.call(
+            f"llvm.{'s' if element.signed else 'u'}mul.with.overflow.{suffix}",
+            result,
+            [(type_, text) for text in texts],
+        )
         return w.emit(f"or {flags} {accumulated}, {w.emit(f'extractvalue {result} {both}, 1')}")
 
     def negative(context: Context, accumulated: str, width: int) -> str:
-        return context.writer.emit(f"icmp slt {vector_type(element, width)} {accumulated}, {constant(element, 0, width)}")
+        return context.writer.emit(
+            f"icmp slt {vector_type(element, width)} {accumulated}, {constant(element, 0, width)}"
+        )
 
-    return FailureAccumulator(I1, 0, add, _FAILS.test) if name == "mul" else FailureAccumulator(element, 0, add, negative)
+    return (
+        FailureAccumulator(I1, 0, add, _FAILS.test)
+        if name == "mul"
+        else FailureAccumulator(element, 0, add, negative)
+    )
 
 
 def overflow_of_products(element: IntType) -> FailureAccumulator:
@@ -458,7 +548,12 @@ def overflow_of_products(element: IntType) -> FailureAccumulator:
         shift, far = constant(I64, 32, half), "ashr" if element.signed else "lshr"
         pairs = [w.emit(f"bitcast {source} {text} to {wide}") for text in texts]
         for odd in (False, True):
-            factors = [w.emit(f"{far} {wide} {pair if odd else w.emit(f'shl {wide} {pair}, {shift}')}, {shift}") for pair in pairs]
+            factors = [
+                w.emit(
+                    f"{far} {wide} {pair if odd else w.emit(f'shl {wide} {pair}, {shift}')}, {shift}"
+                )
+                for pair in pairs
+            ]
             product = w.emit(f"mul {wide} {factors[0]}, {factors[1]}")
             if element.signed:
                 product = w.emit(f"add {wide} {product}, {constant(I64, 1 << 31, half)}")
@@ -466,7 +561,9 @@ def overflow_of_products(element: IntType) -> FailureAccumulator:
         return accumulated
 
     def test(context: Context, accumulated: str, width: int) -> str:
-        return context.writer.emit(f"icmp ugt {vector_type(I64, width)} {accumulated}, {constant(I64, (1 << 32) - 1, width)}")
+        return context.writer.emit(
+            f"icmp ugt {vector_type(I64, width)} {accumulated}, {constant(I64, (1 << 32) - 1, width)}"
+        )
 
     return FailureAccumulator(I64, 0, add, test, pairs=True)
 
@@ -474,7 +571,9 @@ def overflow_of_products(element: IntType) -> FailureAccumulator:
 # ---- testing
 
 
-def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Store], dict[int, str]]:
+def _tested(
+    context: Context, checks: Sequence[_Check]
+) -> tuple[list[Load | Store], dict[int, str]]:
     """Test checks of one shape: the loads that were read whole, and an i1 for each assertion.
 
     The i1 holds where one of the assertion's conditions fails.
@@ -484,7 +583,10 @@ def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Sto
     if not tiles:
         plan, failures = _test(context, checks)
         return [] if any(any(check.ends) for check in checks) else plan.accesses, failures
-    others, exact = [check for check in checks if check.arithmetic is None], [check for check in checks if check.arithmetic is not None]
+    others, exact = (
+        [check for check in checks if check.arithmetic is None],
+        [check for check in checks if check.arithmetic is not None],
+    )
     failures = _test(context, others)[1] if others else {}
     w = context.writer
     plan, fits = emit_fits(context, checks[0].shape, asked, tiles)
@@ -497,7 +599,9 @@ def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Sto
     w.place(join)
     for number, text in found.items():
         failed = w.phi("i1", [("false", before), (text, end)])
-        failures[number] = w.emit(f"or i1 {failures[number]}, {failed}") if number in failures else failed
+        failures[number] = (
+            w.emit(f"or i1 {failures[number]}, {failed}") if number in failures else failed
+        )
     return plan.accesses, failures
 
 
@@ -513,18 +617,25 @@ def _test(context: Context, checks: Sequence[_Check]) -> tuple[NestPlan, dict[in
         return [(check.type(width), check.start(width)) for check in checks]
 
     def add(index: Index, accumulated: Sequence[str], width: int) -> list[str]:
-        return [check.add(context, text, index, width) for check, text in zip(checks, accumulated, strict=True)]
+        return [
+            check.add(context, text, index, width)
+            for check, text in zip(checks, accumulated, strict=True)
+        ]
 
     def ask(accumulated: Sequence[str], width: int) -> list[str]:
         """For each assertion whether one of its checks failed."""
         found: dict[int, str] = {}
         for check, text in zip(checks, accumulated, strict=True):
             failed, earlier = check.failed(context, text, width), found.get(check.assertion)
-            found[check.assertion] = failed if earlier is None else w.emit(f"or i1 {earlier}, {failed}")
+            found[check.assertion] = (
+                failed if earlier is None else w.emit(f"or i1 {earlier}, {failed}")
+            )
         return [found[number] for number in numbers]
 
     tiles = [operand for check in checks for operand in check.operands if is_tile(operand)]
-    plan, failures = reduce_lanes(context, checks[0].shape, tiles, carried, add, ask, [_EITHER] * len(numbers))
+    plan, failures = reduce_lanes(
+        context, checks[0].shape, tiles, carried, add, ask, [_EITHER] * len(numbers)
+    )
     return plan, dict(zip(numbers, failures, strict=True))
 
 

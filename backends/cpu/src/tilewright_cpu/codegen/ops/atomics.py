@@ -30,7 +30,9 @@ def lower_atomic_rmw(context: Context, operation: AtomicRmw) -> None:
     kind, order = operation.kind, operation.order
 
     def update(pointer_name: str, value_name: str) -> str:
-        return atomic_update(context, kind, element_type(value.type), pointer_name, value_name, order)
+        return atomic_update(
+            context, kind, element_type(value.type), pointer_name, value_name, order
+        )
 
     _for_lanes(context, operation, [pointer, value], mask, lambda names: update(*names))
 
@@ -39,13 +41,25 @@ def lower_atomic_cas(context: Context, operation: AtomicCas) -> None:
     """Replace the value at the pointer where it has the bits of compare; the old value."""
     pointer, compare, value = operation.pointer, operation.compare, operation.value
     element, order = element_type(value.type), operation.order
-    _for_lanes(context, operation, [pointer, compare, value], None, lambda names: compare_and_swap(context, element, names[0], names[1], names[2], order))
+    _for_lanes(
+        context,
+        operation,
+        [pointer, compare, value],
+        None,
+        lambda names: compare_and_swap(context, element, names[0], names[1], names[2], order),
+    )
 
 
 def lower_atomic_load(context: Context, operation: AtomicLoad) -> None:
     """Read the values at the pointers where the mask holds; zero where it does not."""
     element, order = element_type(operation.result.type), operation.order
-    _for_lanes(context, operation, [operation.pointer], operation.mask, lambda names: atomic_read(context, element, names[0], order))
+    _for_lanes(
+        context,
+        operation,
+        [operation.pointer],
+        operation.mask,
+        lambda names: atomic_read(context, element, names[0], order),
+    )
 
 
 def lower_atomic_store(context: Context, operation: AtomicStore) -> None:
@@ -56,13 +70,23 @@ def lower_atomic_store(context: Context, operation: AtomicStore) -> None:
 
     def write(names: list[str]) -> None:
         with w.when(names[2] if mask is not None else "true"):
-            atomic_write(context, element, checked_address(context, operation, names[0], storage_size(element)), names[1], order)
+            atomic_write(
+                context,
+                element,
+                checked_address(context, operation, names[0], storage_size(element)),
+                names[1],
+                order,
+            )
 
     if not isinstance(value.type, TileType):
         write([context.scalar(operand) for operand in operands])
         return
     buffers = [_flat(context.materialize(operand)) for operand in operands]
-    for_each(w, buffers[0].numel, lambda index: write([context.load_element(buffer, (index,)) for buffer in buffers]))
+    for_each(
+        w,
+        buffers[0].numel,
+        lambda index: write([context.load_element(buffer, (index,)) for buffer in buffers]),
+    )
 
 
 def lower_clock(context: Context, operation: Clock) -> None:
@@ -74,10 +98,18 @@ def lower_clock(context: Context, operation: Clock) -> None:
     else:
         w.call("_timespec64_get", "i32", [("ptr", time_of), ("i32", "1")])
     seconds, rest = (w.emit(f"load i64, ptr {w.gep('i64', time_of, i)}, align 8") for i in range(2))
-    context.bind_scalar(operation.results[0], w.emit(f"add i64 {w.emit(f'mul i64 {seconds}, 1000000000')}, {rest}"))
+    context.bind_scalar(
+        operation.results[0], w.emit(f"add i64 {w.emit(f'mul i64 {seconds}, 1000000000')}, {rest}")
+    )
 
 
-def _for_lanes(context: Context, operation: Operation, operands: list[Value], mask: Value | None, update: Callable[[list[str]], str]) -> None:
+def _for_lanes(
+    context: Context,
+    operation: Operation,
+    operands: list[Value],
+    mask: Value | None,
+    update: Callable[[list[str]], str],
+) -> None:
     """Run ``update`` on a scalar, or on every element of tiles, under the mask; bind its result."""
     result, w = operation.results[0], context.writer
     size = storage_size(element_type(result.type))
@@ -90,7 +122,10 @@ def _for_lanes(context: Context, operation: Operation, operands: list[Value], ma
         if mask is None:
             context.bind_scalar(result, run(names))
         else:
-            context.bind_scalar(result, when_else_zero(context, context.scalar(mask), result.type, lambda: run(names)))
+            context.bind_scalar(
+                result,
+                when_else_zero(context, context.scalar(mask), result.type, lambda: run(names)),
+            )
         return
     buffers = [_flat(context.materialize(operand)) for operand in operands]
     masks = _flat(context.materialize(mask)) if mask is not None else None
@@ -103,7 +138,9 @@ def _for_lanes(context: Context, operation: Operation, operands: list[Value], ma
         if masks is None:
             value = run(names)
         else:
-            value = when_else_zero(context, context.load_element(masks, (index,)), element, lambda: run(names))
+            value = when_else_zero(
+                context, context.load_element(masks, (index,)), element, lambda: run(names)
+            )
         if wanted:
             context.store_element(_flat(old), (index,), value)
 

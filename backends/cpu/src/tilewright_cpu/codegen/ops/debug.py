@@ -20,7 +20,16 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Assume, Extern, InlineAsm, Print
 from tilewright.ir.print_lines import template
-from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
+from tilewright.ir.types import (
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    element_type,
+    shape_of,
+)
 from tilewright.llvm.assembly.assembly_operands import (
     AssemblyOperand,
     from_operands,
@@ -48,21 +57,39 @@ def lower_print(context: Context, operation: Print) -> None:
     def call(head: str, element: Type | None, index: str, rank: int, text: str) -> None:
         kind = w.module.string(b"" if element is None else str(element).encode())
         bits = text if element is None else _bits64(context, text, element)
-        values = (w.module.string(head.encode()), kind, *context.program_ids, index, str(rank), bits, hexadecimal)
+        values = (
+            w.module.string(head.encode()),
+            kind,
+            *context.program_ids,
+            index,
+            str(rank),
+            bits,
+            hexadecimal,
+        )
         w.call(PRINT_SYMBOL, "void", list(zip(_PRINT_PARAMETERS, values, strict=True)))
 
     if not count:
         call(prefix, None, "null", 0, "0")
     for position, value in enumerate(operation.values):
-        head, element = template(prefix, shape_of(value.type), position, count), element_type(value.type)
+        head, element = (
+            template(prefix, shape_of(value.type), position, count),
+            element_type(value.type),
+        )
         if isinstance(value.type, TileType):
             coordinates = w.alloca("i64", value.type.rank)
-            _each_element(context, context.materialize(value), coordinates, functools.partial(call, head, element, coordinates, value.type.rank))
+            _each_element(
+                context,
+                context.materialize(value),
+                coordinates,
+                functools.partial(call, head, element, coordinates, value.type.rank),
+            )
         else:
             call(head, element, "null", 0, context.scalar(value))
 
 
-def _each_element(context: Context, buffer: Buffer, coordinates: str, body: Callable[[str], None]) -> None:
+def _each_element(
+    context: Context, buffer: Buffer, coordinates: str, body: Callable[[str], None]
+) -> None:
     """Run ``body`` on every element, with its coordinates in memory."""
     w = context.writer
 
@@ -119,16 +146,24 @@ def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
         outputs = [operand_types(element_type(value.type), pack) for value in operation.results]
         types = [result.type for group in outputs for result in group]
         listed = ", ".join(f"{operand.type} {operand.name}" for operand in arguments)
-        result_type = "void" if not types else types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+        result_type = (
+            "void" if not types else types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+        )
         call = f"call {result_type} asm {text}({listed}){site(w.module, operation.location)}"
         if not types:
             w.do(call)
             return []
         packed = w.emit(call)
-        names = [packed] if len(types) == 1 else [w.emit(f"extractvalue {result_type} {packed}, {i}") for i in range(len(types))]
+        names = (
+            [packed]
+            if len(types) == 1
+            else [w.emit(f"extractvalue {result_type} {packed}, {i}") for i in range(len(types))]
+        )
         results, taken = [], 0
         for value, group in zip(operation.results, outputs, strict=True):
-            results.append(from_operands(w, element_type(value.type), names[taken : taken + len(group)], pack))
+            results.append(
+                from_operands(w, element_type(value.type), names[taken : taken + len(group)], pack)
+            )
             taken += len(group)
         return results
 
@@ -142,13 +177,20 @@ def _assembly_text(context: Context, operation: InlineAsm) -> str:
     """
 
     def quoted(text: str) -> str:
-        return "".join(character if 32 <= ord(character) < 127 and character not in '"\\' else f"\\{ord(character):02X}" for character in text)
+        return "".join(
+            character
+            if 32 <= ord(character) < 127 and character not in '"\\'
+            else f"\\{ord(character):02X}"
+            for character in text
+        )
 
     assembly, constraints = operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise blamed_at(operation.location, "the text and its constraints must be ASCII")
     flag = "" if operation.pure else "sideeffect "
-    listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.hardware.x86 else [])
+    listed = [part for part in constraints.replace(" ", "").split(",") if part] + (
+        ["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.hardware.x86 else []
+    )
     return f'{flag}"{quoted(assembly)}", "{quoted(",".join(listed))}"'
 
 
@@ -159,7 +201,9 @@ def lower_extern(context: Context, operation: Extern) -> None:
     """Call a C function for every element. Booleans are passed as bytes."""
     symbol, w = operation.symbol, context.writer
     if len(operation.results) > 1:
-        raise LoweringError(f"extern function {symbol!r} gives {len(operation.results)} results; a C function gives one, at {operation.location}")
+        raise LoweringError(
+            f"extern function {symbol!r} gives {len(operation.results)} results; a C function gives one, at {operation.location}"
+        )
 
     def c_type(value: Value) -> str:
         type_ = register_type(element_type(value.type))
@@ -171,10 +215,18 @@ def lower_extern(context: Context, operation: Extern) -> None:
             if element_type(value.type) is I1:
                 name = w.emit(f"zext i1 {name} to i8")
             arguments.append((c_type(value), name))
-        result = w.call(symbol, c_type(operation.results[0]) if operation.results else "void", arguments)
+        result = w.call(
+            symbol, c_type(operation.results[0]) if operation.results else "void", arguments
+        )
         if not operation.results:
             return []
-        return [[w.emit(f"trunc i8 {result} to i1") if element_type(operation.results[0].type) is I1 else result]]
+        return [
+            [
+                w.emit(f"trunc i8 {result} to i1")
+                if element_type(operation.results[0].type) is I1
+                else result
+            ]
+        ]
 
     _by_groups(context, operation, 1, run)
 
@@ -186,7 +238,12 @@ def _flat(buffer: Buffer) -> Buffer:
     return viewed(buffer, buffer.numel)
 
 
-def _by_groups(context: Context, operation: InlineAsm | Extern, pack: int, run: Callable[[list[list[str]]], list[list[str]]]) -> None:
+def _by_groups(
+    context: Context,
+    operation: InlineAsm | Extern,
+    pack: int,
+    run: Callable[[list[list[str]]], list[list[str]]],
+) -> None:
     """Run code on scalars, or on groups of ``pack`` elements of tiles; bind its results.
 
     The last group is filled up with zeros.
@@ -200,12 +257,20 @@ def _by_groups(context: Context, operation: InlineAsm | Extern, pack: int, run: 
             context.bind_scalar(value, names[0])
         return
     inputs = [_flat(context.materialize(value)) for value in operation.inputs]
-    outputs = [context.new_buffer(tile.shape, element_type(value.type)) for value in operation.results]
+    outputs = [
+        context.new_buffer(tile.shape, element_type(value.type)) for value in operation.results
+    ]
 
     def group(first: str, count: int) -> None:
-        places = [first] + [str(int(first) + i) if first.isdigit() else w.emit(f"add nuw nsw i64 {first}, {i}") for i in range(1, count)]
+        places = [first] + [
+            str(int(first) + i) if first.isdigit() else w.emit(f"add nuw nsw i64 {first}, {i}")
+            for i in range(1, count)
+        ]
         groups = [
-            [*(context.load_element(buffer, (place,)) for place in places), *_zeros(value, pack - count)]
+            [
+                *(context.load_element(buffer, (place,)) for place in places),
+                *_zeros(value, pack - count),
+            ]
             for value, buffer in zip(operation.inputs, inputs, strict=True)
         ]
         for buffer, names in zip(outputs, run(groups), strict=True):

@@ -64,7 +64,9 @@ def lower_descriptor_extent(context: Context, operation: DescriptorExtent) -> No
 
 def lower_descriptor_stride(context: Context, operation: DescriptorStride) -> None:
     """The distance of neighbours along an axis."""
-    context.bind_scalar(operation.result, _descriptor(context, operation)[0].strides[operation.axis])
+    context.bind_scalar(
+        operation.result, _descriptor(context, operation)[0].strides[operation.axis]
+    )
 
 
 # ---- rows of a block
@@ -98,7 +100,10 @@ def _as_i64(context: Context, value: Value) -> str:
     return name if not name.startswith("%") else context.convert(name, value.type, I64)
 
 
-def _descriptor(context: Context, operation: DescriptorExtent | DescriptorStride | DescriptorBlocks | DescriptorRows) -> tuple[Descriptor, DescriptorType]:
+def _descriptor(
+    context: Context,
+    operation: DescriptorExtent | DescriptorStride | DescriptorBlocks | DescriptorRows,
+) -> tuple[Descriptor, DescriptorType]:
     value = operation.descriptor
     assert isinstance(value.type, DescriptorType)
     found = context.descriptors[value]
@@ -116,10 +121,19 @@ def _columns(w: FunctionWriter, offset: str, extent: str, block: int) -> tuple[s
     zero, size = ("i64", "0"), ("i64", str(block))
     before = w.intrinsic("llvm.smax", "i64", [("i64", w.emit(f"sub i64 0, {offset}")), zero])
     behind = w.intrinsic("llvm.smax", "i64", [("i64", w.emit(f"sub i64 {extent}, {offset}")), zero])
-    return w.intrinsic("llvm.smin", "i64", [("i64", before), size]), w.intrinsic("llvm.smin", "i64", [("i64", behind), size])
+    return w.intrinsic("llvm.smin", "i64", [("i64", before), size]), w.intrinsic(
+        "llvm.smin", "i64", [("i64", behind), size]
+    )
 
 
-def _each_row(context: Context, operation: Operation, descriptor: Descriptor, type_: DescriptorType, offsets: Sequence[str], body: RowBody) -> None:
+def _each_row(
+    context: Context,
+    operation: Operation,
+    descriptor: Descriptor,
+    type_: DescriptorType,
+    offsets: Sequence[str],
+    body: RowBody,
+) -> None:
     """Run ``body`` for every row of the block at ``offsets``."""
     w, stored = context.writer, storage_type(type_.element)
     first, last = _columns(w, offsets[-1], descriptor.shape[-1], type_.block_shape[-1])
@@ -127,21 +141,37 @@ def _each_row(context: Context, operation: Operation, descriptor: Descriptor, ty
 
     def axis(position: int, row: str, address: str, inside: str) -> None:
         if position == type_.rank - 1:
-            body(row, _checked(context, operation, _Row(address, inside, first, last), descriptor, type_))
+            body(
+                row,
+                _checked(context, operation, _Row(address, inside, first, last), descriptor, type_),
+            )
             return
 
         def step(index: str) -> None:
             coordinate = _plus(w, offsets[position], index)
             holds = _and(w, inside, _within(w, coordinate, descriptor.shape[position]))
             moved = w.gep(stored, address, _times(w, coordinate, descriptor.strides[position]))
-            axis(position + 1, _plus(w, _times(w, row, str(type_.block_shape[position])), index), moved, holds)
+            axis(
+                position + 1,
+                _plus(w, _times(w, row, str(type_.block_shape[position])), index),
+                moved,
+                holds,
+            )
 
         for_each(w, type_.block_shape[position], step)
 
     axis(0, "0", start, "true")
 
 
-def _each_listed_row(context: Context, operation: Operation, descriptor: Descriptor, type_: DescriptorType, rows: Buffer, column: str, body: RowBody) -> None:
+def _each_listed_row(
+    context: Context,
+    operation: Operation,
+    descriptor: Descriptor,
+    type_: DescriptorType,
+    rows: Buffer,
+    column: str,
+    body: RowBody,
+) -> None:
     """Run ``body`` for every row named by a tile of row numbers."""
     w, stored = context.writer, storage_type(type_.element)
     first, last = _columns(w, column, descriptor.shape[1], type_.block_shape[1])
@@ -150,19 +180,36 @@ def _each_listed_row(context: Context, operation: Operation, descriptor: Descrip
     def step(index: str) -> None:
         number = context.convert(context.load_element(rows, (index,)), rows.element, I64)
         address = w.gep(stored, start, _times(w, number, descriptor.strides[0]))
-        body(index, _checked(context, operation, _Row(address, _within(w, number, descriptor.shape[0]), first, last), descriptor, type_))
+        body(
+            index,
+            _checked(
+                context,
+                operation,
+                _Row(address, _within(w, number, descriptor.shape[0]), first, last),
+                descriptor,
+                type_,
+            ),
+        )
 
     for_each(w, rows.shape[0], step)
 
 
-def _checked(context: Context, operation: Operation, row: _Row, descriptor: Descriptor, type_: DescriptorType) -> _Row:
+def _checked(
+    context: Context, operation: Operation, row: _Row, descriptor: Descriptor, type_: DescriptorType
+) -> _Row:
     """The row, or nothing of it where a bounds check finds columns outside the argument's memory."""
     if not is_checked(context, operation):
         return row
     w, stored, stride = context.writer, storage_type(type_.element), descriptor.strides[-1]
-    first, last = (_element_address(w, stored, row, column, stride) for column in (row.first, w.emit(f"sub i64 {row.last}, 1")))
+    first, last = (
+        _element_address(w, stored, row, column, stride)
+        for column in (row.first, w.emit(f"sub i64 {row.last}, 1"))
+    )
     wanted = _and(w, row.inside, w.emit(f"icmp slt i64 {row.first}, {row.last}"))
-    return replace(row, inside=checked_span(context, operation, first, last, storage_size(type_.element), wanted))
+    return replace(
+        row,
+        inside=checked_span(context, operation, first, last, storage_size(type_.element), wanted),
+    )
 
 
 def _times(w: FunctionWriter, a: str, b: str) -> str:
@@ -191,10 +238,14 @@ def _is_whole(w: FunctionWriter, row: _Row, stride: str, block: int) -> str:
     starts = w.emit(f"icmp eq i64 {row.first}, 0")
     ends = w.emit(f"icmp eq i64 {row.last}, {block}")
     whole = _and(w, row.inside, w.emit(f"and i1 {starts}, {ends}"))
-    return whole if stride == "1" else w.emit(f"and i1 {whole}, {w.emit(f'icmp eq i64 {stride}, 1')}")
+    return (
+        whole if stride == "1" else w.emit(f"and i1 {whole}, {w.emit(f'icmp eq i64 {stride}, 1')}")
+    )
 
 
-def _branch(w: FunctionWriter, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+def _branch(
+    w: FunctionWriter, condition: str, then: Callable[[], None], otherwise: Callable[[], None]
+) -> None:
     yes, no, join = w.new_block("whole"), w.new_block("partial"), w.new_block("join")
     w.branch_if(condition, yes, no, likely=True)
     w.place(yes)
@@ -210,42 +261,84 @@ def _element_address(w: FunctionWriter, stored: str, row: _Row, column: str, str
     return w.gep(stored, row.address, _times(w, column, stride))
 
 
-def _load_row(context: Context, target: Buffer, number: str, row: _Row, stride: str, padding: str) -> None:
+def _load_row(
+    context: Context, target: Buffer, number: str, row: _Row, stride: str, padding: str
+) -> None:
     """Fill a row of the result from memory, padding where it is outside."""
-    w, stored, size, block = context.writer, storage_type(target.element), storage_size(target.element), target.shape[1]
+    w, stored, size, block = (
+        context.writer,
+        storage_type(target.element),
+        storage_size(target.element),
+        target.shape[1],
+    )
     to = w.gep(stored, target.pointer, _times(w, number, str(block)))
     width = context.elements_for(target.element)
 
     def move(column: str, lanes: int) -> None:
         type_ = f"<{lanes} x {stored}>" if lanes else stored
-        w.store(type_, w.load(type_, w.gep(stored, row.address, column), size), w.gep(stored, to, column), size)
+        w.store(
+            type_,
+            w.load(type_, w.gep(stored, row.address, column), size),
+            w.gep(stored, to, column),
+            size,
+        )
 
     def fill(column: str, lanes: int) -> None:
         type_ = f"<{lanes} x {stored}>" if lanes else stored
-        w.store(type_, w.splat(stored, padding, lanes) if lanes else padding, w.gep(stored, to, column), size)
+        w.store(
+            type_,
+            w.splat(stored, padding, lanes) if lanes else padding,
+            w.gep(stored, to, column),
+            size,
+        )
 
     def partial() -> None:
         for_strips(w, block, width, fill)
         with w.when(row.inside), w.loop(row.first, row.last, 1) as loop:
-            w.store(stored, w.load(stored, _element_address(w, stored, row, loop.index, stride), size), w.gep(stored, to, loop.index), size)
+            w.store(
+                stored,
+                w.load(stored, _element_address(w, stored, row, loop.index, stride), size),
+                w.gep(stored, to, loop.index),
+                size,
+            )
 
     _branch(w, _is_whole(w, row, stride, block), lambda: for_strips(w, block, width, move), partial)
 
 
 def _store_row(context: Context, source: Buffer, number: str, row: _Row, stride: str) -> None:
     """Write a row of a tile to memory where it is inside."""
-    w, stored, size, block = context.writer, storage_type(source.element), storage_size(source.element), source.shape[1]
+    w, stored, size, block = (
+        context.writer,
+        storage_type(source.element),
+        storage_size(source.element),
+        source.shape[1],
+    )
     from_ = w.gep(stored, source.pointer, _times(w, number, str(block)))
 
     def move(column: str, lanes: int) -> None:
         type_ = f"<{lanes} x {stored}>" if lanes else stored
-        w.store(type_, w.load(type_, w.gep(stored, from_, column), size), w.gep(stored, row.address, column), size)
+        w.store(
+            type_,
+            w.load(type_, w.gep(stored, from_, column), size),
+            w.gep(stored, row.address, column),
+            size,
+        )
 
     def partial() -> None:
         with w.when(row.inside), w.loop(row.first, row.last, 1) as loop:
-            w.store(stored, w.load(stored, w.gep(stored, from_, loop.index), size), _element_address(w, stored, row, loop.index, stride), size)
+            w.store(
+                stored,
+                w.load(stored, w.gep(stored, from_, loop.index), size),
+                _element_address(w, stored, row, loop.index, stride),
+                size,
+            )
 
-    _branch(w, _is_whole(w, row, stride, block), lambda: for_strips(w, block, context.elements_for(source.element), move), partial)
+    _branch(
+        w,
+        _is_whole(w, row, stride, block),
+        lambda: for_strips(w, block, context.elements_for(source.element), move),
+        partial,
+    )
 
 
 def _padding(w: FunctionWriter, descriptor: Descriptor, element: Type) -> str:
@@ -273,7 +366,14 @@ def lower_descriptor_load(context: Context, operation: DescriptorLoad) -> None:
     offsets = _offsets(context, operation)
     result = context.new_buffer(type_.block_shape, type_.element)
     padding, rows = _padding(context.writer, descriptor, type_.element), _rows_of(result)
-    _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _load_row(context, rows, number, row, descriptor.strides[-1], padding))
+    _each_row(
+        context,
+        operation,
+        descriptor,
+        type_,
+        offsets,
+        lambda number, row: _load_row(context, rows, number, row, descriptor.strides[-1], padding),
+    )
     context.bind_buffer(operation.result, result)
 
 
@@ -282,20 +382,38 @@ def lower_descriptor_store(context: Context, operation: DescriptorStore) -> None
     descriptor, type_ = _descriptor(context, operation)
     source = _rows_of(context.materialize(operation.value))
     offsets = _offsets(context, operation)
-    _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]))
+    _each_row(
+        context,
+        operation,
+        descriptor,
+        type_,
+        offsets,
+        lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]),
+    )
 
 
 def lower_descriptor_reduce(context: Context, operation: DescriptorReduce) -> None:
     """Update the block at offsets atomically, element by element, where it is in the tensor."""
     descriptor, type_ = _descriptor(context, operation)
     value, kind = operation.value, operation.kind
-    source, w, stored = _rows_of(context.materialize(value)), context.writer, storage_type(type_.element)
+    source, w, stored = (
+        _rows_of(context.materialize(value)),
+        context.writer,
+        storage_type(type_.element),
+    )
     offsets = _offsets(context, operation)
 
     def update(number: str, row: _Row) -> None:
         with w.when(row.inside), w.loop(row.first, row.last, 1) as loop:
             address = _element_address(w, stored, row, loop.index, descriptor.strides[-1])
-            atomic_update(context, kind, element_type(value.type), address, context.load_element(source, (number, loop.index)), "relaxed")
+            atomic_update(
+                context,
+                kind,
+                element_type(value.type),
+                address,
+                context.load_element(source, (number, loop.index)),
+                "relaxed",
+            )
 
     _each_row(context, operation, descriptor, type_, offsets, update)
 
@@ -308,7 +426,15 @@ def lower_descriptor_gather(context: Context, operation: DescriptorGather) -> No
     result = context.new_buffer(shape, type_.element)
     padding = _padding(context.writer, descriptor, type_.element)
     _each_listed_row(
-        context, operation, descriptor, type_, numbers, first, lambda number, row: _load_row(context, result, number, row, descriptor.strides[-1], padding)
+        context,
+        operation,
+        descriptor,
+        type_,
+        numbers,
+        first,
+        lambda number, row: _load_row(
+            context, result, number, row, descriptor.strides[-1], padding
+        ),
     )
     context.bind_buffer(operation.result, result)
 
@@ -316,9 +442,19 @@ def lower_descriptor_gather(context: Context, operation: DescriptorGather) -> No
 def lower_descriptor_scatter(context: Context, operation: DescriptorScatter) -> None:
     """Write the given rows of the tensor, from a column on."""
     descriptor, type_ = _descriptor(context, operation)
-    numbers, source, first = context.materialize(operation.rows), context.materialize(operation.value), _as_i64(context, operation.column)
+    numbers, source, first = (
+        context.materialize(operation.rows),
+        context.materialize(operation.value),
+        _as_i64(context, operation.column),
+    )
     _each_listed_row(
-        context, operation, descriptor, type_, numbers, first, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1])
+        context,
+        operation,
+        descriptor,
+        type_,
+        numbers,
+        first,
+        lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]),
     )
 
 

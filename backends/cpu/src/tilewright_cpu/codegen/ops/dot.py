@@ -40,15 +40,34 @@ def lower_dot(context: Context, operation: Dot) -> None:
     a, b, c = operation.a, operation.b, operation.c
     limits = limits_of(context, operation)
     limits = replace(limits, end=_end_along_k(context, operation, limits))
-    place_a, place_b = _operand(context, a, (limits.rows, limits.end)), _operand(context, b, (limits.end, limits.columns))
+    place_a, place_b = (
+        _operand(context, a, (limits.rows, limits.end)),
+        _operand(context, b, (limits.end, limits.columns)),
+    )
     carried = context.buffers.get(c)
     target, zero = accumulator_of(context, c, (place_a.pointer, place_b.pointer))
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
     batching = _batching(context, operation, place_a.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
-    pack_caches = _pack_caches(context, operation, place_a.stays, place_b.stays) if len(target.shape) == 2 else (None, None)
+    pack_caches = (
+        _pack_caches(context, operation, place_a.stays, place_b.stays)
+        if len(target.shape) == 2
+        else (None, None)
+    )
     precision = operation.precision
-    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), batching, pack_caches, precision)
+    multiply(
+        context,
+        elements,
+        place_a,
+        place_b,
+        target,
+        zero,
+        limits,
+        _prepacked(context, b),
+        batching,
+        pack_caches,
+        precision,
+    )
     context.bind_buffer(operation.result, target)
 
 
@@ -62,7 +81,12 @@ def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
         return None
     *_, rows, columns = dot.result.type.shape
     extents = rows, columns, dot.a.type.shape[-1]
-    at_once = steps_at_once((element_type(dot.a.type), element_type(dot.b.type)), extents, context.state.hardware, dot.precision)
+    at_once = steps_at_once(
+        (element_type(dot.a.type), element_type(dot.b.type)),
+        extents,
+        context.state.hardware,
+        dot.precision,
+    )
     if at_once is None:
         return None
     w = context.writer
@@ -77,10 +101,14 @@ def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | N
     assert dot.parent is not None and isinstance(dot.parent.owner, Operation)
     loop = dot.parent.owner
     end = analysis.end[loop]
-    return BatchedAccumulation(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
+    return BatchedAccumulation(
+        context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end)
+    )
 
 
-def _pack_caches(context: Context, dot: Dot, *stay: str) -> tuple[PackCache | None, PackCache | None]:
+def _pack_caches(
+    context: Context, dot: Dot, *stay: str
+) -> tuple[PackCache | None, PackCache | None]:
     """Packed-operand caches of a dot's operands; None where there are none."""
     analysis, hardware, w = context.analysis, context.state.hardware, context.writer
     if w.name != context.state.symbol or not can_be_cached(analysis, dot):
@@ -89,8 +117,12 @@ def _pack_caches(context: Context, dot: Dot, *stay: str) -> tuple[PackCache | No
     turns = w.turns(context.loops[owner]) if isinstance(owner, For) else ("0", "0")
     others = sum(isinstance(operation, Dot) for operation in analysis.start)
     a, b = (
-        None if stays == "false" else PackCache(turns, stays, ways, most // others, context.in_arena, context.cleared)
-        for stays, ways, most in zip(stay, (WAYS, 1), (hardware.kept_bytes, hardware.packed_bytes), strict=True)
+        None
+        if stays == "false"
+        else PackCache(turns, stays, ways, most // others, context.in_arena, context.cleared)
+        for stays, ways, most in zip(
+            stay, (WAYS, 1), (hardware.kept_bytes, hardware.packed_bytes), strict=True
+        )
     )
     return a, b
 
@@ -112,11 +144,20 @@ class TileLocation:
 
     def swapped(self) -> TileLocation:
         """The tile with its last two axes exchanged."""
-        return TileLocation(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays)
+        return TileLocation(
+            self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays
+        )
 
     def matrix(self, pointer: str) -> Matrix:
         """One batch, at ``pointer``."""
-        return Matrix(pointer, self.element, self.shape[-2], self.shape[-1], self.strides[-2], self.strides[-1])
+        return Matrix(
+            pointer,
+            self.element,
+            self.shape[-2],
+            self.shape[-1],
+            self.strides[-2],
+            self.strides[-1],
+        )
 
 
 _T = TypeVar("_T")
@@ -140,7 +181,11 @@ def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> TileL
     """
     value = context.resolve(value)
     operation = value.definition
-    if value not in context.buffers and operation is not None and not context.analysis.is_kept_at_once(value):
+    if (
+        value not in context.buffers
+        and operation is not None
+        and not context.analysis.is_kept_at_once(value)
+    ):
         if isinstance(operation, Permute):
             rank = len(operation.order)
             if operation.order == (*range(rank - 2), rank - 1, rank - 2):
@@ -154,8 +199,18 @@ def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> TileL
         return location_of_buffer(context.materialize(value))
     assert isinstance(value.type, TileType)
     stays = strided.valid if _is_loaded(context, value) else "false"
-    place = TileLocation(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element, stays)
-    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, ends)
+    place = TileLocation(
+        strided.pointer,
+        value.type.shape,
+        tuple(_extent(stride) for stride in strided.strides),
+        strided.element,
+        stays,
+    )
+    return (
+        place
+        if strided.valid == "true"
+        else _in_place_or_copied(context, value, place, strided.valid, ends)
+    )
 
 
 def _is_loaded(context: Context, value: Value) -> bool:
@@ -168,7 +223,9 @@ def _is_loaded(context: Context, value: Value) -> bool:
     return False
 
 
-def _in_place_or_copied(context: Context, value: Value, place: TileLocation, valid: str, ends: Ends) -> TileLocation:
+def _in_place_or_copied(
+    context: Context, value: Value, place: TileLocation, valid: str, ends: Ends
+) -> TileLocation:
     """A masked load in place if no lane is masked off, else a copy with the same contiguous axis.
 
     An i1 decides it when the kernel runs, once a tile.
@@ -182,8 +239,19 @@ def _in_place_or_copied(context: Context, value: Value, place: TileLocation, val
     w.place(edge)
     # What is put into memory here is in memory on this way only.
     saved = context.buffers, context.pending, context.partial, context.partial_sums
-    context.buffers, context.pending, context.partial, context.partial_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
-    materialize_into(context, value, copy, {axis: end for axis, end in enumerate(ends) if end is not None}, brief=True)
+    context.buffers, context.pending, context.partial, context.partial_sums = (
+        dict(saved[0]),
+        dict(saved[1]),
+        dict(saved[2]),
+        dict(saved[3]),
+    )
+    materialize_into(
+        context,
+        value,
+        copy,
+        {axis: end for axis, end in enumerate(ends) if end is not None},
+        brief=True,
+    )
     context.buffers, context.pending, context.partial, context.partial_sums = saved
     edge = w.current
     w.branch(join)
@@ -192,8 +260,16 @@ def _in_place_or_copied(context: Context, value: Value, place: TileLocation, val
     def either(type_: str, here: Extent, there: Extent) -> Extent:
         return here if here == there else w.phi(type_, ((str(here), whole), (str(there), edge)))
 
-    strides = tuple(either("i64", here, there) for here, there in zip(place.strides, copy.strides, strict=True))
-    return TileLocation(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element, place.stays)
+    strides = tuple(
+        either("i64", here, there) for here, there in zip(place.strides, copy.strides, strict=True)
+    )
+    return TileLocation(
+        str(either("ptr", place.pointer, copy.pointer)),
+        place.shape,
+        strides,
+        place.element,
+        place.stays,
+    )
 
 
 def _extent(text: str) -> Extent:
@@ -253,13 +329,36 @@ def multiply(
 
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
-            accumulator = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_gemm(Gemm(w, hardware, elements, a.matrix(a_at), b.matrix(b_at), accumulator, allocate, limits, prepacked, batching, pack_caches, precision))
+            accumulator = Accumulator(
+                c_at, target.element, target.shape[-1], storage_size(target.element), zero
+            )
+            write_gemm(
+                Gemm(
+                    w,
+                    hardware,
+                    elements,
+                    a.matrix(a_at),
+                    b.matrix(b_at),
+                    accumulator,
+                    allocate,
+                    limits,
+                    prepacked,
+                    batching,
+                    pack_caches,
+                    precision,
+                )
+            )
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []
-            for pointer, strides, element in ((a_at, a.strides, a.element), (b_at, b.strides, b.element), (c_at, target.strides, target.element)):
-                moved.append(w.gep(storage_type(element), pointer, scaled(w, loop.index, strides[axis])))
+            for pointer, strides, element in (
+                (a_at, a.strides, a.element),
+                (b_at, b.strides, b.element),
+                (c_at, target.strides, target.element),
+            ):
+                moved.append(
+                    w.gep(storage_type(element), pointer, scaled(w, loop.index, strides[axis]))
+                )
             batch(axis + 1, *moved)
 
     batch(0, a.pointer, b.pointer, target.pointer)

@@ -71,22 +71,48 @@ class _Operand:
 
     @property
     def matrices(self) -> Buffer:
-        return viewed(self.wide, self.batches, self.wide.shape[0] // self.batches, self.wide.shape[1])
+        return viewed(
+            self.wide, self.batches, self.wide.shape[0] // self.batches, self.wide.shape[1]
+        )
 
 
 def lower_dot_scaled(context: Context, operation: DotScaled) -> None:
     """``(a * a_scale) @ (b * b_scale) + c``."""
-    a = _operand(context, operation.a, operation.a_scale, operation.a_format, pack_k=operation.a_pack_k, k_axis=1)
-    b = _operand(context, operation.b, operation.b_scale, operation.b_format, pack_k=operation.b_pack_k, k_axis=0)
+    a = _operand(
+        context,
+        operation.a,
+        operation.a_scale,
+        operation.a_format,
+        pack_k=operation.a_pack_k,
+        k_axis=1,
+    )
+    b = _operand(
+        context,
+        operation.b,
+        operation.b_scale,
+        operation.b_format,
+        pack_k=operation.b_pack_k,
+        k_axis=0,
+    )
     target, zero = accumulator_of(context, operation.c, ())
     shape = target.shape[:-2]
 
     def by_matrices() -> None:
         left, right = (viewed(side.wide, *shape, *side.matrices.shape[1:]) for side in (a, b))
-        multiply(context, (F32, F32), location_of_buffer(left), location_of_buffer(right), target, zero)
+        multiply(
+            context, (F32, F32), location_of_buffer(left), location_of_buffer(right), target, zero
+        )
 
     if a.is_guarded or b.is_guarded:
-        _guarded(context, a, b, by_matrices, lambda: _multiply_wide(context, a, b, viewed(target, a.batches, *target.shape[-2:]), zero))
+        _guarded(
+            context,
+            a,
+            b,
+            by_matrices,
+            lambda: _multiply_wide(
+                context, a, b, viewed(target, a.batches, *target.shape[-2:]), zero
+            ),
+        )
     else:
         for side in (a, b):
             _scale_codes(context, side, None)
@@ -95,7 +121,9 @@ def lower_dot_scaled(context: Context, operation: DotScaled) -> None:
     context.bind_buffer(operation.result, target)
 
 
-def _operand(context: Context, value: Value, scales: Value | None, format_: str, *, pack_k: bool, k_axis: int) -> _Operand:
+def _operand(
+    context: Context, value: Value, scales: Value | None, format_: str, *, pack_k: bool, k_axis: int
+) -> _Operand:
     whole = context.materialize(value)
     batches = math.prod(whole.shape[:-2])
     source = viewed(whole, batches * whole.shape[-2], whole.shape[-1])
@@ -108,11 +136,21 @@ def _operand(context: Context, value: Value, scales: Value | None, format_: str,
         assert isinstance(scales.type, TileType)
         outer, groups = scales.type.shape[-2:]
         codes = viewed(context.materialize(scales), batches, outer, groups)
-        scaled = context.new_buffer((batches * outer, groups) if k_axis else (batches * groups, outer), F32)
-    return _Operand(source, codes, scaled, context.new_buffer(shape, F32), batches, format_, pack_axis, k_axis)
+        scaled = context.new_buffer(
+            (batches * outer, groups) if k_axis else (batches * groups, outer), F32
+        )
+    return _Operand(
+        source, codes, scaled, context.new_buffer(shape, F32), batches, format_, pack_axis, k_axis
+    )
 
 
-def _guarded(context: Context, a: _Operand, b: _Operand, by_matrices: Callable[[], None], widely: Callable[[], None]) -> None:
+def _guarded(
+    context: Context,
+    a: _Operand,
+    b: _Operand,
+    by_matrices: Callable[[], None],
+    widely: Callable[[], None],
+) -> None:
     """Bring both operands to f32, scaled, and multiply.
 
     Where scales lead out of f32's range, they are brought there unscaled, and multiplied
@@ -125,7 +163,9 @@ def _guarded(context: Context, a: _Operand, b: _Operand, by_matrices: Callable[[
         if side.is_guarded and side.format in _SAFE_CODES:
             _find_unsafe_codes(context, side, lost)
     w.store("i1", lost.anywhere(), plain, 1)
-    again, matrices, wide, done = (w.new_block(name) for name in ("upcast", "matrices", "wide", "multiplied"))
+    again, matrices, wide, done = (
+        w.new_block(name) for name in ("upcast", "matrices", "wide", "multiplied")
+    )
     w.branch(again)
     w.place(again)
     lost.clear()
@@ -166,17 +206,29 @@ class _LaneFlag:
         w = self._writer
         while lanes > self._lanes:
             lanes //= 2
-            low, high = (", ".join(f"i32 {start + lane}" for lane in range(lanes)) for start in (0, lanes))
+            low, high = (
+                ", ".join(f"i32 {start + lane}" for lane in range(lanes)) for start in (0, lanes)
+            )
             type_ = f"<{2 * lanes} x i1>"
-            halves = (w.emit(f"shufflevector {type_} {found}, {type_} poison, <{lanes} x i32> <{half}>") for half in (low, high))
+            halves = (
+                w.emit(f"shufflevector {type_} {found}, {type_} poison, <{lanes} x i32> <{half}>")
+                for half in (low, high)
+            )
             found = w.emit(f"or <{lanes} x i1> {next(halves)}, {next(halves)}")
         wide = w.emit(f"sext <{lanes} x i1> {found} to <{lanes} x i32>")
-        w.store(f"<{lanes} x i32>", w.emit(f"or <{lanes} x i32> {w.load(f'<{lanes} x i32>', self._memory, 4)}, {wide}"), self._memory, 4)
+        w.store(
+            f"<{lanes} x i32>",
+            w.emit(f"or <{lanes} x i32> {w.load(f'<{lanes} x i32>', self._memory, 4)}, {wide}"),
+            self._memory,
+            4,
+        )
 
     def anywhere(self) -> str:
         """An i1: whether any lane found something."""
         w, type_ = self._writer, f"<{self._lanes} x i32>"
-        both = w.intrinsic("llvm.vector.reduce.or", "i32", [(type_, w.load(type_, self._memory, 4))], [type_])
+        both = w.intrinsic(
+            "llvm.vector.reduce.or", "i32", [(type_, w.load(type_, self._memory, 4))], [type_]
+        )
         return w.emit(f"icmp ne i32 {both}, 0")
 
 
@@ -189,7 +241,9 @@ def _find_unsafe_codes(context: Context, side: _Operand, found: _LaneFlag) -> No
     def check(column: str, lanes: int) -> None:
         lanes = lanes or 1
         type_ = f"<{lanes} x i8>"
-        moved = w.emit(f"sub {type_} {context.load_vector(codes, ('0', column), lanes)}, splat (i8 {least})")
+        moved = w.emit(
+            f"sub {type_} {context.load_vector(codes, ('0', column), lanes)}, splat (i8 {least})"
+        )
         found.add(w.emit(f"icmp ugt {type_} {moved}, splat (i8 {greatest - least})"), lanes)
 
     for_strips(w, codes.shape[1], context.elements_for(F32), check)
@@ -211,15 +265,26 @@ def _upcast(context: Context, side: _Operand, lost: _LaneFlag | None) -> None:
             if lost is not None:
                 # the exponent's bits are all 0 or all 1
                 ints = f"<{lanes} x i32>"
-                next_ = w.emit(f"add {ints} {w.emit(f'bitcast {type_} {text} to {ints}')}, splat (i32 {1 << 23})")
-                odd = w.emit(f"icmp eq {ints} {w.emit(f'and {ints} {next_}, splat (i32 {0x7F000000})')}, zeroinitializer")
+                next_ = w.emit(
+                    f"add {ints} {w.emit(f'bitcast {type_} {text} to {ints}')}, splat (i32 {1 << 23})"
+                )
+                odd = w.emit(
+                    f"icmp eq {ints} {w.emit(f'and {ints} {next_}, splat (i32 {0x7F000000})')}, zeroinitializer"
+                )
                 some = w.emit(f"fcmp une {type_} {element}, zeroinitializer")
                 lost.add(w.emit(f"and <{lanes} x i1> {odd}, {some}"), lanes)
         context.store_vector(wide, (row, column), text, lanes)
 
     def plain(row: str, column: str, lanes: int) -> None:
         lanes = lanes or 1
-        put(row, column, context.convert(context.load_vector(source, (row, column), lanes), source.element, F32, lanes), lanes)
+        put(
+            row,
+            column,
+            context.convert(
+                context.load_vector(source, (row, column), lanes), source.element, F32, lanes
+            ),
+            lanes,
+        )
 
     def pairs(row: str, column: str, lanes: int) -> None:
         lanes = lanes or 1
@@ -232,17 +297,29 @@ def _upcast(context: Context, side: _Operand, lost: _LaneFlag | None) -> None:
             put(w.emit(f"add nuw nsw i64 {even}, 1"), column, high, lanes)
             return
         order = ", ".join(f"i32 {i // 2 + lanes * (i % 2)}" for i in range(2 * lanes))
-        both = w.emit(f"shufflevector <{lanes} x float> {low}, <{lanes} x float> {high}, <{2 * lanes} x i32> <{order}>")
+        both = w.emit(
+            f"shufflevector <{lanes} x float> {low}, <{lanes} x float> {high}, <{2 * lanes} x i32> <{order}>"
+        )
         put(row, _double(context, column), both, 2 * lanes)
 
     packed = side.format == "e2m1"
     body = pairs if packed else plain
     width = lanes_of_f32 // 2 if packed and side.pack_axis == 1 else lanes_of_f32
-    for_each(w, source.shape[0], lambda row: for_strips(w, source.shape[1], width, lambda column, lanes: body(row, column, lanes)))
+    for_each(
+        w,
+        source.shape[0],
+        lambda row: for_strips(
+            w, source.shape[1], width, lambda column, lanes: body(row, column, lanes)
+        ),
+    )
 
 
 def _double(context: Context, index: str) -> str:
-    return str(2 * int(index)) if index.isdigit() else context.writer.emit(f"shl nuw nsw i64 {index}, 1")
+    return (
+        str(2 * int(index))
+        if index.isdigit()
+        else context.writer.emit(f"shl nuw nsw i64 {index}, 1")
+    )
 
 
 def decode_e2m1(context: Context, codes: str, lanes: int) -> str:
@@ -260,7 +337,9 @@ def decode_e2m1(context: Context, codes: str, lanes: int) -> str:
     normal = op("lshr", op("shl", op("or", fraction, 2), exponent), 1)
     is_normal = w.emit(f"icmp ne {ints} {exponent}, zeroinitializer")
     doubled = w.emit(f"select <{lanes} x i1> {is_normal}, {ints} {normal}, {ints} {fraction}")
-    magnitude = w.emit(f"fmul {floats} {w.emit(f'uitofp {ints} {doubled} to {floats}')}, splat (float {float_constant('float', 0.5)})")
+    magnitude = w.emit(
+        f"fmul {floats} {w.emit(f'uitofp {ints} {doubled} to {floats}')}, splat (float {float_constant('float', 0.5)})"
+    )
     sign = op("shl", op("lshr", code, 3), 31)
     bits = op("or", w.emit(f"bitcast {floats} {magnitude} to {ints}"), sign)
     return w.emit(f"bitcast {ints} {bits} to {floats}")
@@ -278,12 +357,22 @@ def _scale_codes(context: Context, side: _Operand, plain: str | None) -> None:
     one = float_constant("float", 1.0)
 
     def element(batch: str, row: str, column: str) -> None:
-        number = scale_number(context, context.load_element(codes, (batch, row, column)), codes.element)
+        number = scale_number(
+            context, context.load_element(codes, (batch, row, column)), codes.element
+        )
         if plain is not None:
             number = w.emit(f"select i1 {plain}, float {one}, float {number}")
-        context.store_element(placed, (batch, row, column) if side.k_axis else (batch, column, row), number)
+        context.store_element(
+            placed, (batch, row, column) if side.k_axis else (batch, column, row), number
+        )
 
-    for_each(w, batches, lambda batch: for_each(w, outer, lambda row: for_each(w, groups, lambda column: element(batch, row, column))))
+    for_each(
+        w,
+        batches,
+        lambda batch: for_each(
+            w, outer, lambda row: for_each(w, groups, lambda column: element(batch, row, column))
+        ),
+    )
 
 
 def _scales(context: Context, side: _Operand) -> Scale:
@@ -291,7 +380,9 @@ def _scales(context: Context, side: _Operand) -> Scale:
     assert wide is not None
 
     def of_a(row: str, column: str, lanes: int) -> str:
-        return w.splat("float", context.load_element(wide, (row, _divided(context, column, side.group))), lanes)
+        return w.splat(
+            "float", context.load_element(wide, (row, _divided(context, column, side.group))), lanes
+        )
 
     def of_b(row: str, column: str, lanes: int) -> str:
         return context.load_vector(wide, (_divided(context, row, side.group), column), lanes)
@@ -300,7 +391,11 @@ def _scales(context: Context, side: _Operand) -> Scale:
 
 
 def _divided(context: Context, index: str, divisor: int) -> str:
-    return str(int(index) // divisor) if index.isdigit() else context.writer.emit(f"udiv i64 {index}, {divisor}")
+    return (
+        str(int(index) // divisor)
+        if index.isdigit()
+        else context.writer.emit(f"udiv i64 {index}, {divisor}")
+    )
 
 
 def _multiply_wide(context: Context, a: _Operand, b: _Operand, target: Buffer, zero: bool) -> None:
@@ -317,18 +412,42 @@ def _multiply_wide(context: Context, a: _Operand, b: _Operand, target: Buffer, z
         return w.emit(f"fpext float {scale_number(context, code, side.codes.element)} to double")
 
     def element(batch: str, row: str, column: str) -> None:
-        with w.loop("0", str(a.k), 1, [("double", float_constant("double", 0.0))], nonempty=True) as loop:
+        with w.loop(
+            "0", str(a.k), 1, [("double", float_constant("double", 0.0))], nonempty=True
+        ) as loop:
             k = loop.index
-            term = w.emit(f"fmul double {widened(a.matrices, (batch, row, k))}, {widened(b.matrices, (batch, k, column))}")
-            factors = [one for one in (factor(a, batch, row, k), factor(b, batch, column, k)) if one is not None]
-            scale = factors[0] if len(factors) == 1 else w.emit(f"fmul double {factors[0]}, {factors[1]}")
-            loop.next_values = [w.emit(f"fadd double {loop.values[0]}, {w.emit(f'fmul double {term}, {scale}')}")]
+            term = w.emit(
+                f"fmul double {widened(a.matrices, (batch, row, k))}, {widened(b.matrices, (batch, k, column))}"
+            )
+            factors = [
+                one
+                for one in (factor(a, batch, row, k), factor(b, batch, column, k))
+                if one is not None
+            ]
+            scale = (
+                factors[0]
+                if len(factors) == 1
+                else w.emit(f"fmul double {factors[0]}, {factors[1]}")
+            )
+            loop.next_values = [
+                w.emit(f"fadd double {loop.values[0]}, {w.emit(f'fmul double {term}, {scale}')}")
+            ]
         total = loop.results[0]
         if not zero:
             total = w.emit(f"fadd double {total}, {widened(target, (batch, row, column))}")
-        context.store_element(target, (batch, row, column), w.emit(f"fptrunc double {total} to float"))
+        context.store_element(
+            target, (batch, row, column), w.emit(f"fptrunc double {total} to float")
+        )
 
-    for_each(w, a.batches, lambda batch: for_each(w, target.shape[1], lambda row: for_each(w, target.shape[2], lambda column: element(batch, row, column))))
+    for_each(
+        w,
+        a.batches,
+        lambda batch: for_each(
+            w,
+            target.shape[1],
+            lambda row: for_each(w, target.shape[2], lambda column: element(batch, row, column)),
+        ),
+    )
 
 
 def scale_number(context: Context, code: str, element: Type) -> str:

@@ -26,34 +26,69 @@ def lower_map(context: Context, operation: Map) -> None:
     groups = inputs[0].numel // pack
     if pack == 1 and context.is_straight_line(body):
         width = min(context.elements_for(buffer.element) for buffer in (*inputs, *results))
-        for_strips(context.writer, groups, width, lambda index, lanes: _strip(context, body, inputs, results, index, lanes))
+        for_strips(
+            context.writer,
+            groups,
+            width,
+            lambda index, lanes: _strip(context, body, inputs, results, index, lanes),
+        )
     else:
-        for_each(context.writer, groups, lambda index: _group(context, body, inputs, results, index, pack))
+        for_each(
+            context.writer,
+            groups,
+            lambda index: _group(context, body, inputs, results, index, pack),
+        )
     for value, buffer in zip(operation.results, results, strict=True):
         context.bind_buffer(value, buffer)
 
 
-def _strip(context: Context, body: Region, inputs: list[Buffer], results: list[Buffer], index: str, lanes: int) -> None:
-    flat_inputs, flat_results = ([viewed(buffer, buffer.numel) for buffer in buffers] for buffers in (inputs, results))
+def _strip(
+    context: Context,
+    body: Region,
+    inputs: list[Buffer],
+    results: list[Buffer],
+    index: str,
+    lanes: int,
+) -> None:
+    flat_inputs, flat_results = (
+        [viewed(buffer, buffer.numel) for buffer in buffers] for buffers in (inputs, results)
+    )
     if lanes:
-        values = context.evaluate_vectors(body, [context.load_vector(buffer, (index,), lanes) for buffer in flat_inputs], lanes)
+        values = context.evaluate_vectors(
+            body, [context.load_vector(buffer, (index,), lanes) for buffer in flat_inputs], lanes
+        )
         for buffer, value in zip(flat_results, values, strict=True):
             context.store_vector(buffer, (index,), value, lanes)
         return
-    values = context.evaluate_vectors(body, [context.load_element(buffer, (index,)) for buffer in flat_inputs], 0)
+    values = context.evaluate_vectors(
+        body, [context.load_element(buffer, (index,)) for buffer in flat_inputs], 0
+    )
     for buffer, value in zip(flat_results, values, strict=True):
         context.store_element(buffer, (index,), value)
 
 
-def _group(context: Context, body: Region, inputs: list[Buffer], results: list[Buffer], index: str, pack: int) -> None:
+def _group(
+    context: Context,
+    body: Region,
+    inputs: list[Buffer],
+    results: list[Buffer],
+    index: str,
+    pack: int,
+) -> None:
     def grouped(buffer: Buffer) -> Buffer:
         return viewed(buffer, buffer.numel // pack, pack)
 
-    arguments = [context.load_element(grouped(buffer), (index, position)) for buffer in inputs for position in range(pack)]
+    arguments = [
+        context.load_element(grouped(buffer), (index, position))
+        for buffer in inputs
+        for position in range(pack)
+    ]
     values = context.evaluate_scalars(body, arguments)
     for number, buffer in enumerate(results):
         for position in range(pack):
-            context.store_element(grouped(buffer), (index, position), values[number * pack + position])
+            context.store_element(
+                grouped(buffer), (index, position), values[number * pack + position]
+            )
 
 
 LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"map": lower_map}

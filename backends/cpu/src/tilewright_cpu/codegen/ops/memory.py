@@ -22,10 +22,31 @@ from tilewright_cpu.codegen.analysis.contiguity import assuming, consecutive_sou
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound, bound_of, conjuncts, emit_limit
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
-from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, Strided, lane_axis, with_coordinate
-from tilewright_cpu.codegen.loops.evaluate import all_true, as_vector, evaluate, masked_store, scatter, strip_address
+from tilewright_cpu.codegen.context import (
+    ZERO,
+    Context,
+    Coordinate,
+    Index,
+    Strided,
+    lane_axis,
+    with_coordinate,
+)
+from tilewright_cpu.codegen.loops.evaluate import (
+    all_true,
+    as_vector,
+    evaluate,
+    masked_store,
+    scatter,
+    strip_address,
+)
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
-from tilewright_cpu.codegen.loops.materialize import complete_partial, materialize, settle, store_to_buffer, write_rows
+from tilewright_cpu.codegen.loops.materialize import (
+    complete_partial,
+    materialize,
+    settle,
+    store_to_buffer,
+    write_rows,
+)
 from tilewright_cpu.codegen.ops.alias_check import copy_overlapping, is_comparable, plan_copies
 from tilewright_cpu.codegen.sanitizer.bounds import checked_address, checked_strip, is_checked
 
@@ -42,7 +63,11 @@ def before_write(context: Context, operation: Operation) -> None:
         last = context.analysis.last_use.get(value, -1)
         if value in context.buffers or last < position:
             del context.pending[value]
-        elif last > end or not isinstance(operation, Store) or not _reads_by_strips(context, operation, value):
+        elif (
+            last > end
+            or not isinstance(operation, Store)
+            or not _reads_by_strips(context, operation, value)
+        ):
             materialize(context, value)
         elif not _is_in_place(context, operation, value):
             if _is_comparable(context, operation, value):
@@ -77,14 +102,21 @@ def _is_in_place(context: Context, store: Store, load: Value) -> bool:
     assert isinstance(definition, Load)
     if context.resolve(definition.pointer) is not context.resolve(other):
         return False
-    return all(stride_along(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
+    return all(
+        stride_along(context, other, axis) not in (0, None)
+        for axis in range(other.type.rank)  # type: ignore[attr-defined]
+        if other.type.shape[axis] > 1  # type: ignore[attr-defined]
+    )
 
 
 def _is_comparable(context: Context, store: Store, load: Value) -> bool:
     """Return whether the addresses of a load and a store can be compared when the kernel runs."""
     definition, pointer = load.definition, store.pointer
     assert isinstance(definition, Load)
-    if not isinstance(pointer.type, TileType) or definition.pointer.type.shape != pointer.type.shape:  # type: ignore[attr-defined]
+    if (
+        not isinstance(pointer.type, TileType)
+        or definition.pointer.type.shape != pointer.type.shape  # type: ignore[attr-defined]
+    ):
         return False
     return is_comparable(context, definition.pointer) and is_comparable(context, pointer)
 
@@ -112,7 +144,9 @@ def lower_store(context: Context, operation: Store) -> None:
     plan = NestPlan(context, shape, roots, mask)
     plan.accesses.append(operation)
     stopping: list[Bound] = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
-    complete_partial(plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping))
+    complete_partial(
+        plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping)
+    )
     writer = context.writer
 
     def store(index: Index) -> None:
@@ -123,12 +157,16 @@ def lower_store(context: Context, operation: Store) -> None:
             guard = None
         text = as_vector(context, value, index, width)
         if element is I1:
-            text = writer.emit(f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}")
+            text = writer.emit(
+                f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}"
+            )
         address, consecutive = strip_address(context, pointer, index, lane, size)
         address, guard = checked_strip(context, operation, index, size, address, consecutive, guard)
         if not width:
             if guard is not None:
-                address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}")
+                address = writer.emit(
+                    f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}"
+                )
             writer.store(stored, text, address, size)
         elif not consecutive:
             scatter(context, text, address, stored, width, size, guard or constant(I1, True, width))
@@ -144,14 +182,18 @@ def lower_store(context: Context, operation: Store) -> None:
     context.copies = {}
 
 
-def _store_scalar(context: Context, operation: Store, pointer: Value, value: Value, mask: Value | None) -> None:
+def _store_scalar(
+    context: Context, operation: Store, pointer: Value, value: Value, mask: Value | None
+) -> None:
     writer, element = context.writer, value.type
     text, address = context.scalar(value), context.scalar(pointer)
     if element is I1:
         text = writer.emit(f"zext i1 {text} to i8")
     size = storage_size(element)
     with writer.when(context.scalar(mask)) if mask is not None else nullcontext():
-        writer.store(storage_type(element), text, checked_address(context, operation, address, size), size)
+        writer.store(
+            storage_type(element), text, checked_address(context, operation, address, size), size
+        )
 
 
 # ---- loads
@@ -171,7 +213,9 @@ def lower_load(context: Context, operation: Load) -> None:
     if guard is not None:
         address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy}")
     volatile = "volatile " if operation.volatile else ""
-    text = writer.emit(f"load {volatile}{storage_type(element)}, ptr {address}, align {storage_size(element)}")
+    text = writer.emit(
+        f"load {volatile}{storage_type(element)}, ptr {address}, align {storage_size(element)}"
+    )
     if element is I1:
         text = writer.emit(f"icmp ne i8 {text}, 0")
     if guard is not None and other is not None:
@@ -184,7 +228,9 @@ def _load_now(context: Context, operation: Load, result: Value) -> None:
     """A volatile load of a tile: read once, here."""
     assert isinstance(result.type, TileType)
     buffer = context.new_buffer(result.type.shape, result.type.element)
-    plan = NestPlan(context, result.type.shape, [(result, identity(result.type.rank))], volatile=True)
+    plan = NestPlan(
+        context, result.type.shape, [(result, identity(result.type.rank))], volatile=True
+    )
     complete_partial(plan, frozenset())
     with context.nest():
         write_rows(plan, lambda index: store_to_buffer(context, buffer, result, index))
@@ -204,7 +250,12 @@ def in_place(context: Context, value: Value) -> Strided | None:
         if value in context.partial:
             materialize(context, value)
         return Strided(
-            buffer.pointer, tuple("0" if extent == 1 else str(stride) for extent, stride in zip(buffer.shape, buffer.strides, strict=True)), buffer.element
+            buffer.pointer,
+            tuple(
+                "0" if extent == 1 else str(stride)
+                for extent, stride in zip(buffer.shape, buffer.strides, strict=True)
+            ),
+            buffer.element,
         )
     operation = value.definition
     if operation is None or context.analysis.written_by_first_nest(value) is not None:
@@ -212,10 +263,28 @@ def in_place(context: Context, value: Value) -> Strided | None:
     match operation:
         case Permute():
             inner = in_place(context, operation.x)
-            return None if inner is None else Strided(inner.pointer, tuple(inner.strides[axis] for axis in operation.order), inner.element, inner.valid)
+            return (
+                None
+                if inner is None
+                else Strided(
+                    inner.pointer,
+                    tuple(inner.strides[axis] for axis in operation.order),
+                    inner.element,
+                    inner.valid,
+                )
+            )
         case ExpandDims():
             inner, axis = in_place(context, operation.x), operation.axis
-            return None if inner is None else Strided(inner.pointer, (*inner.strides[:axis], "0", *inner.strides[axis:]), inner.element, inner.valid)
+            return (
+                None
+                if inner is None
+                else Strided(
+                    inner.pointer,
+                    (*inner.strides[:axis], "0", *inner.strides[axis:]),
+                    inner.element,
+                    inner.valid,
+                )
+            )
         case Broadcast() | Hint():
             return in_place(context, operation.x)
         case Reshape():
@@ -249,7 +318,11 @@ def _load_in_place(context: Context, operation: Load, type_: TileType) -> Stride
     bounds: list[tuple[Bound, int]] = []
     flags: list[Value] = []
     for leaf, axes in leaves:
-        moving = [axis for axis in axes if axis is not None and stride_along(context, leaf, axes.index(axis)) != 0]
+        moving = [
+            axis
+            for axis in axes
+            if axis is not None and stride_along(context, leaf, axes.index(axis)) != 0
+        ]
         if leaf in context.buffers:
             return None
         if not moving:
@@ -273,7 +346,9 @@ def _load_in_place(context: Context, operation: Load, type_: TileType) -> Stride
             second = evaluate(context, pointer, with_coordinate(zeros, axis, Coordinate("1")))
             a, b = (writer.emit(f"ptrtoint ptr {text} to i64") for text in (second, base))
             distance = writer.emit(f"sub i64 {a}, {b}")
-            strides.append(writer.emit(f"sdiv exact i64 {distance}, {size}") if size > 1 else distance)
+            strides.append(
+                writer.emit(f"sdiv exact i64 {distance}, {size}") if size > 1 else distance
+            )
         valid = "true"
         for value in wrapping:
             text = context.consecutive[value]

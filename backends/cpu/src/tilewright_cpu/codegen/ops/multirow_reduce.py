@@ -22,7 +22,12 @@ _MIN_ROWS: Final = 4
 def can_reduce_together(plan: NestPlan) -> bool:
     """Return whether the rows of a loop nest are whole vectors, and a multiple of a vector's lanes."""
     outer, width, shape = plan.outer_axes(), plan.width, plan.shape
-    return bool(outer) and width >= _MIN_ROWS and shape[outer[-1]] % width == 0 and shape[plan.lane] % width == 0
+    return (
+        bool(outer)
+        and width >= _MIN_ROWS
+        and shape[outer[-1]] % width == 0
+        and shape[plan.lane] % width == 0
+    )
 
 
 class MultirowReduction:
@@ -35,7 +40,13 @@ class MultirowReduction:
         store: (index, vector) takes the results of ``plan.width`` rows; the index has as many lanes along the innermost axis of rows, and 0 along the row.
     """
 
-    def __init__(self, plan: NestPlan, element: Type, combine: Callable[[str, str], str], store: Callable[[Index, str], None]) -> None:
+    def __init__(
+        self,
+        plan: NestPlan,
+        element: Type,
+        combine: Callable[[str, str], str],
+        store: Callable[[Index, str], None],
+    ) -> None:
         self.plan, self.combine, self.store, self.width = plan, combine, store, plan.width
         self.type = vector_type(element, plan.width)
         self.bytes = storage_size(element) * plan.width
@@ -50,8 +61,15 @@ class MultirowReduction:
         writer.store(self.type, vector, writer.gep(self.type, self.vectors, number), self.bytes)
         context.scopes[-1].block = writer.current
         with writer.when(writer.emit(f"icmp eq i64 {number}, {self.width - 1}")):
-            vectors = [writer.load(self.type, writer.gep(self.type, self.vectors, lane), self.bytes) for lane in range(self.width)]
-            index = with_coordinate(with_coordinate(row, self.plan.lane, ZERO), axis, Coordinate(first, at.depth, self.width))
+            vectors = [
+                writer.load(self.type, writer.gep(self.type, self.vectors, lane), self.bytes)
+                for lane in range(self.width)
+            ]
+            index = with_coordinate(
+                with_coordinate(row, self.plan.lane, ZERO),
+                axis,
+                Coordinate(first, at.depth, self.width),
+            )
             self.store(index, self._merged(vectors))
 
     def _merged(self, vectors: list[str]) -> str:
@@ -63,11 +81,17 @@ class MultirowReduction:
         while len(vectors) > 1:
             picks = []
             for start in (0, step):
-                lanes = [start + lane if not lane & step else width + start + lane - step for lane in range(width)]
+                lanes = [
+                    start + lane if not lane & step else width + start + lane - step
+                    for lane in range(width)
+                ]
                 picks.append(f"<{width} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>")
             merged = []
             for a, b in zip(vectors[::2], vectors[1::2], strict=True):
-                low, high = (writer.emit(f"shufflevector {self.type} {a}, {self.type} {b}, {pick}") for pick in picks)
+                low, high = (
+                    writer.emit(f"shufflevector {self.type} {a}, {self.type} {b}, {pick}")
+                    for pick in picks
+                )
                 merged.append(self.combine(low, high))
             vectors, step = merged, 2 * step
         return vectors[0]

@@ -43,8 +43,13 @@ def lower_cat(context: Context, operation: Cat) -> None:
         start = 0
         for part in parts:
             run = part.numel // before
-            source, target = (w.gep(stored, pointer, _times(w, outer, stride)) for pointer, stride in ((part.pointer, run), (result.pointer, extent * after)))
-            w.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align {size} {w.gep(stored, target, start)}, ptr align {size} {source}, i64 {run * size}, i1 false)")
+            source, target = (
+                w.gep(stored, pointer, _times(w, outer, stride))
+                for pointer, stride in ((part.pointer, run), (result.pointer, extent * after))
+            )
+            w.do(
+                f"call void @llvm.memcpy.p0.p0.i64(ptr align {size} {w.gep(stored, target, start)}, ptr align {size} {source}, i64 {run * size}, i1 false)"
+            )
             start += run
 
     for_each(w, before, copy)
@@ -94,12 +99,19 @@ def lower_split(context: Context, operation: Split) -> None:
         pair = w.gep(stored, source.pointer, _times(w, index, 2))
         if not lanes:
             for position, half in enumerate(halves):
-                w.store(stored, w.load(stored, w.gep(stored, pair, position), size), w.gep(stored, half.pointer, index), size)
+                w.store(
+                    stored,
+                    w.load(stored, w.gep(stored, pair, position), size),
+                    w.gep(stored, half.pointer, index),
+                    size,
+                )
             return
         both = w.load(f"<{2 * lanes} x {stored}>", pair, size)
         for position, half in enumerate(halves):
             order = ", ".join(f"i32 {2 * i + position}" for i in range(lanes))
-            chosen = w.emit(f"shufflevector <{2 * lanes} x {stored}> {both}, <{2 * lanes} x {stored}> poison, <{lanes} x i32> <{order}>")
+            chosen = w.emit(
+                f"shufflevector <{2 * lanes} x {stored}> {both}, <{2 * lanes} x {stored}> poison, <{lanes} x i32> <{order}>"
+            )
             w.store(f"<{lanes} x {stored}>", chosen, w.gep(stored, half.pointer, index), size)
 
     for_strips(w, halves[0].numel, context.elements_for(element), part)
@@ -113,7 +125,11 @@ def lower_gather(context: Context, operation: Gather) -> None:
     An index out of range, which is undefined, picks the last element: it must not reach other
     memory.
     """
-    source, index, axis = context.materialize(operation.x), context.materialize(operation.index), operation.axis
+    source, index, axis = (
+        context.materialize(operation.x),
+        context.materialize(operation.index),
+        operation.axis,
+    )
     type_ = result_type(operation)
     result = context.new_buffer(type_.shape, type_.element)
     before, extent, after = around_axis(source.shape, axis)
@@ -127,7 +143,13 @@ def lower_gather(context: Context, operation: Gather) -> None:
         if along:
             for_strips(context.writer, picked, width, lambda j, lanes: pick(o, j, "0", lanes))
         else:
-            for_each(context.writer, picked, lambda j: for_strips(context.writer, after, width, lambda i, lanes: pick(o, j, i, lanes)))
+            for_each(
+                context.writer,
+                picked,
+                lambda j: for_strips(
+                    context.writer, after, width, lambda i, lanes: pick(o, j, i, lanes)
+                ),
+            )
 
     def pick(o: str, j: str, i: str, lanes: int) -> None:
         at = (o, j, i)
@@ -136,20 +158,37 @@ def lower_gather(context: Context, operation: Gather) -> None:
         stored = storage_type(source.element)
         base = context.writer.gep(stored, source.pointer, _times(context.writer, o, extent * after))
         if not lanes:
-            _store_raw(context, target, at, context.writer.load(stored, context.writer.gep(stored, base, place), size), 0)
+            _store_raw(
+                context,
+                target,
+                at,
+                context.writer.load(stored, context.writer.gep(stored, base, place), size),
+                0,
+            )
             return
         w, pointers, vector = context.writer, f"<{lanes} x ptr>", f"<{lanes} x {stored}>"
         addresses = w.emit(f"getelementptr {stored}, ptr {base}, <{lanes} x i64> {place}")
         name = f"llvm.masked.gather.{mangle(vector)}.v{lanes}p0"
         w.module.declare(name, vector, [pointers, f"<{lanes} x i1>", vector])
-        value = w.emit(f"call {vector} @{name}({pointers} align {size} {addresses}, <{lanes} x i1> splat (i1 true), {vector} poison)")
+        value = w.emit(
+            f"call {vector} @{name}({pointers} align {size} {addresses}, <{lanes} x i1> splat (i1 true), {vector} poison)"
+        )
         _store_raw(context, target, at, value, lanes)
 
     for_each(context.writer, before, outer)
     context.bind_buffer(operation.result, result)
 
 
-def _positions(context: Context, source: Buffer, index: Buffer, at: tuple[str, str, str], lanes: int, extent: int, after: int, along: bool) -> str:
+def _positions(
+    context: Context,
+    source: Buffer,
+    index: Buffer,
+    at: tuple[str, str, str],
+    lanes: int,
+    extent: int,
+    after: int,
+    along: bool,
+) -> str:
     """Positions, in elements from the start of the outer coordinate, that the indices pick."""
     w = context.writer
     i64 = f"<{lanes} x i64>" if lanes else "i64"
@@ -167,10 +206,17 @@ def _positions(context: Context, source: Buffer, index: Buffer, at: tuple[str, s
     return w.emit(f"add nuw nsw {i64} {number}, {columns}")
 
 
-def _store_raw(context: Context, target: Buffer, at: tuple[str, str, str], value: str, lanes: int) -> None:
+def _store_raw(
+    context: Context, target: Buffer, at: tuple[str, str, str], value: str, lanes: int
+) -> None:
     """Store elements in storage form."""
     stored = storage_type(target.element)
-    context.writer.store(f"<{lanes} x {stored}>" if lanes else stored, value, context._address(target, at), storage_size(target.element))
+    context.writer.store(
+        f"<{lanes} x {stored}>" if lanes else stored,
+        value,
+        context._address(target, at),
+        storage_size(target.element),
+    )
 
 
 LOWERINGS: dict[str, Callable[[Context, Any], None]] = {

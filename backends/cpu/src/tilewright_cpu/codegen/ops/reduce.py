@@ -21,7 +21,15 @@ from tilewright.llvm.emission.registers import constant, register_type, vector_t
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound
 from tilewright_cpu.codegen.analysis.masked_off_lanes import MaskedOffLanes
 from tilewright_cpu.codegen.analysis.tiles import combine_kind
-from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Coordinate, Index, Partial, with_coordinate
+from tilewright_cpu.codegen.context import (
+    ZERO,
+    Buffer,
+    Context,
+    Coordinate,
+    Index,
+    Partial,
+    with_coordinate,
+)
 from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_strip
 from tilewright_cpu.codegen.loops.inner_loop import InnerLoop, version_row
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
@@ -62,22 +70,32 @@ class Combination:
             half = width // 2
             parts = []
             for start in (0, half):
-                lanes = f"<{half} x i32> <{', '.join(f'i32 {start + lane}' for lane in range(half))}>"
+                lanes = (
+                    f"<{half} x i32> <{', '.join(f'i32 {start + lane}' for lane in range(half))}>"
+                )
                 part = []
                 for element, text in zip(self.types, vectors, strict=True):
                     type_ = vector_type(element, width)
-                    part.append(writer.emit(f"shufflevector {type_} {text}, {type_} poison, {lanes}"))
+                    part.append(
+                        writer.emit(f"shufflevector {type_} {text}, {type_} poison, {lanes}")
+                    )
                 parts.append(part)
             width = half
             if width == 1:
                 parts = [
-                    [writer.emit(f"extractelement {vector_type(element, 1)} {text}, i64 0") for element, text in zip(self.types, part, strict=True)]
+                    [
+                        writer.emit(f"extractelement {vector_type(element, 1)} {text}, i64 0")
+                        for element, text in zip(self.types, part, strict=True)
+                    ]
                     for part in parts
                 ]
                 return self.combine(parts[0], parts[1], 0)
             vectors = self.combine(parts[0], parts[1], width)
         if width == 1:
-            return [writer.emit(f"extractelement {vector_type(element, 1)} {text}, i64 0") for element, text in zip(self.types, vectors, strict=True)]
+            return [
+                writer.emit(f"extractelement {vector_type(element, 1)} {text}, i64 0")
+                for element, text in zip(self.types, vectors, strict=True)
+            ]
         return vectors
 
 
@@ -108,7 +126,13 @@ class Known(Combination):
         element = self.inner
         if isinstance(element, FloatType):
             if self.name in ("min", "max"):
-                return math.nan if self.nan == "ignore" else math.inf if self.name == "min" else -math.inf
+                return (
+                    math.nan
+                    if self.nan == "ignore"
+                    else math.inf
+                    if self.name == "min"
+                    else -math.inf
+                )
             return -0.0 if self.name == "add" else 1.0
         assert isinstance(element, IntType)
         found: dict[str, int] = {
@@ -145,16 +169,32 @@ class Known(Combination):
             if self.name in ("add", "mul"):
                 start = constant(element, -0.0 if self.name == "add" else 1.0)
                 name = f"llvm.vector.reduce.f{self.name}"
-                return [writer.intrinsic(name, scalar, [(scalar, start), (type_, texts[0])], [type_], "reassoc")]
+                return [
+                    writer.intrinsic(
+                        name, scalar, [(scalar, start), (type_, texts[0])], [type_], "reassoc"
+                    )
+                ]
             if self.context.state.hardware.x86:
                 # which has no instruction for it: LLVM would take one lane after the other
                 return super().across(texts, width)
             if self.nan == "ignore":
-                return [writer.intrinsic(f"llvm.vector.reduce.f{self.name}", scalar, [(type_, texts[0])], [type_])]
-            return [writer.intrinsic(f"llvm.vector.reduce.f{self.name}imum", scalar, [(type_, texts[0])], [type_])]
+                return [
+                    writer.intrinsic(
+                        f"llvm.vector.reduce.f{self.name}", scalar, [(type_, texts[0])], [type_]
+                    )
+                ]
+            return [
+                writer.intrinsic(
+                    f"llvm.vector.reduce.f{self.name}imum", scalar, [(type_, texts[0])], [type_]
+                )
+            ]
         assert isinstance(element, IntType)
         sign = ("s" if element.signed else "u") if self.name in ("min", "max") else ""
-        return [writer.intrinsic(f"llvm.vector.reduce.{sign}{self.name}", scalar, [(type_, texts[0])], [type_])]
+        return [
+            writer.intrinsic(
+                f"llvm.vector.reduce.{sign}{self.name}", scalar, [(type_, texts[0])], [type_]
+            )
+        ]
 
 
 class General(Combination):
@@ -182,7 +222,11 @@ def lower_reduce(context: Context, operation: Reduce) -> None:
         return
     kind = combine_kind(operation)
     region = operation.combine
-    combination: Combination = Known(context, kind, elements[0]) if kind is not None else General(context, region, elements)
+    combination: Combination = (
+        Known(context, kind, elements[0])
+        if kind is not None
+        else General(context, region, elements)
+    )
     if kind is None and not context.is_straight_line(region):
         _by_elements(context, operation, tiles, axis, combination)
         return
@@ -224,7 +268,9 @@ class _Output:
             self.context.bind_scalar(result, name)
 
 
-def _single(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
+def _single(
+    plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output
+) -> None:
     """An axis of extent 1: the elements themselves."""
     context = plan.context
     complete_partial(plan, frozenset())
@@ -238,7 +284,13 @@ def _single(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Comb
 
             def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
                 lane = plan.lane
-                output.store(index, [as_vector(context, value, index, index[lane].width if lane >= 0 else 0) for value in tiles])
+                output.store(
+                    index,
+                    [
+                        as_vector(context, value, index, index[lane].width if lane >= 0 else 0)
+                        for value in tiles
+                    ],
+                )
                 for value in filled:
                     evaluate(context, value, index)
                 return ()
@@ -251,15 +303,23 @@ def _identity_text(combination: Known, width: int) -> str:
     return constant(combination.inner, combination.identity, width)
 
 
-def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combination, output: _Output) -> None:
+def _along_lanes(
+    plan: NestPlan, tiles: Sequence[Value], combination: Combination, output: _Output
+) -> None:
     """Combine each row's strips, then the lanes of what is left."""
     context, width = plan.context, plan.width
     scalar_row = not output.shape
     skip: tuple[Bound, MaskedOffLanes, float | int | bool] | None = None
     # what stays unwritten of kept tiles is known for a single row only
-    if isinstance(combination, Known) and plan.bounds and not (plan.fresh and (len(plan.shape) > 1 or plan.row_conditions)):
+    if (
+        isinstance(combination, Known)
+        and plan.bounds
+        and not (plan.fresh and (len(plan.shape) > 1 or plan.row_conditions))
+    ):
         skip = skippable(plan, tiles[0], combination)
-    complete_partial(plan, frozenset() if skip is None or skip[1].conditions else frozenset((skip[0].leaf,)))
+    complete_partial(
+        plan, frozenset() if skip is None or skip[1].conditions else frozenset((skip[0].leaf,))
+    )
     types = [vector_type(element, width) for element in combination.types]
     together = _multirow(plan, combination, output)
     with context.nest():
@@ -268,7 +328,9 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
         def strip(index: Index) -> list[str]:
             context.nest_index = index
             lanes = index[plan.lane].width
-            texts = combination.enter([as_vector(context, value, index, lanes) for value in tiles], lanes)
+            texts = combination.enter(
+                [as_vector(context, value, index, lanes) for value in tiles], lanes
+            )
             for value in filled:
                 evaluate(context, value, index)
             return texts
@@ -296,7 +358,9 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
                 else:
                     # the first strip is where the accumulators start
                     start = strip(with_coordinate(row, plan.lane, Coordinate("0", 0, width)))
-                    groups = _from_second(plan, row, body, rest, list(zip(types, start, strict=True)))
+                    groups = _from_second(
+                        plan, row, body, rest, list(zip(types, start, strict=True))
+                    )
                 total = groups[0]
                 for group in groups[1:]:
                     total = combination.combine(total, group, width)
@@ -308,7 +372,13 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
                 scalars = combination.leave(scalars)
                 found: list[tuple[str, str]] = []
                 if scalar_row:
-                    found = list(zip([register_type(element) for element in combination.elements], scalars, strict=True))
+                    found = list(
+                        zip(
+                            [register_type(element) for element in combination.elements],
+                            scalars,
+                            strict=True,
+                        )
+                    )
                 else:
                     output.store(with_coordinate(row, plan.lane, ZERO), scalars)
                 if skip is not None and filled:
@@ -327,12 +397,20 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
             for value in filled:
                 number = skip[1].fold(value, identity(len(plan.shape)))
                 assert number is not None
-                context.partial[value] = Partial(skip[0].leaf, written, float(number), not skip[1].conditions)
+                context.partial[value] = Partial(
+                    skip[0].leaf, written, float(number), not skip[1].conditions
+                )
 
 
-def _multirow(plan: NestPlan, combination: Combination, output: _Output) -> MultirowReduction | None:
+def _multirow(
+    plan: NestPlan, combination: Combination, output: _Output
+) -> MultirowReduction | None:
     """Reduction of the lanes of several rows at once; None where rows are reduced one by one."""
-    if not isinstance(combination, Known) or combination.inner is I1 or not can_reduce_together(plan):
+    if (
+        not isinstance(combination, Known)
+        or combination.inner is I1
+        or not can_reduce_together(plan)
+    ):
         return None
     known, width = combination, plan.width
 
@@ -346,7 +424,11 @@ def _multirow(plan: NestPlan, combination: Combination, output: _Output) -> Mult
 
 
 def _from_second(
-    plan: NestPlan, row: Index, body: Callable[[Index, list[str], int], Sequence[str]], rest: Callable[[Index], None], carried: list[tuple[str, str]]
+    plan: NestPlan,
+    row: Index,
+    body: Callable[[Index, list[str], int], Sequence[str]],
+    rest: Callable[[Index], None],
+    carried: list[tuple[str, str]],
 ) -> list[list[str]]:
     """The strips of a row from the second on, one accumulator group; masks are evaluated."""
     context, width = plan.context, plan.width
@@ -359,7 +441,10 @@ def _from_second(
             context.nest_index = index
             values = list(body(index, values, 0))
     else:
-        with context.loop(str(width), str(whole), width, carried, nonempty=True) as (loop, coordinate):
+        with context.loop(str(width), str(whole), width, carried, nonempty=True) as (
+            loop,
+            coordinate,
+        ):
             index = with_coordinate(row, plan.lane, coordinate._replace(width=width))
             context.nest_index = index
             loop.next_values = list(body(index, loop.values, 0))
@@ -375,7 +460,9 @@ def _from_second(
     return [values]
 
 
-def skippable(plan: NestPlan, value: Value, combination: Known) -> tuple[Bound, MaskedOffLanes, float | int | bool] | None:
+def skippable(
+    plan: NestPlan, value: Value, combination: Known
+) -> tuple[Bound, MaskedOffLanes, float | int | bool] | None:
     """The bound beyond which every lane of ``value`` is one number that need be combined once.
 
     Kept tiles are known there too.
@@ -383,14 +470,24 @@ def skippable(plan: NestPlan, value: Value, combination: Known) -> tuple[Bound, 
     for bound in plan.bounds:
         lanes = MaskedOffLanes(plan.context, bound.leaf, plan.lane)
         number = lanes.fold(value, identity(len(plan.shape)))
-        if number is None or (isinstance(number, float) and math.isnan(number)) or not combination.absorbs(number):
+        if (
+            number is None
+            or (isinstance(number, float) and math.isnan(number))
+            or not combination.absorbs(number)
+        ):
             continue
         if all(lanes.fold(kept, identity(len(plan.shape))) is not None for kept in plan.fresh):
             return bound, lanes, number
     return None
 
 
-def _early_end(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float | int | bool], combination: Known, width: int) -> tuple[str, list[str]]:
+def _early_end(
+    plan: NestPlan,
+    row: Index,
+    skip: tuple[Bound, MaskedOffLanes, float | int | bool],
+    combination: Known,
+    width: int,
+) -> tuple[str, list[str]]:
     """End of the row's lanes that need be read, and the accumulators' initial values for that."""
     context, writer = plan.context, plan.context.writer
     bound, lanes, number = skip
@@ -410,7 +507,9 @@ def _early_end(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, fl
     return stop, [first]
 
 
-def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
+def _across_rows(
+    plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output
+) -> None:
     """Reduce along an outer axis, each lane on its own.
 
     A few strips are reduced side by side, and the reduced axis is the innermost loop.
@@ -426,7 +525,9 @@ def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination:
 
         def elements(index: Index) -> list[str]:
             context.nest_index = index
-            texts = combination.enter([as_vector(context, value, index, lanes) for value in tiles], lanes)
+            texts = combination.enter(
+                [as_vector(context, value, index, lanes) for value in tiles], lanes
+            )
             for value in filled:
                 evaluate(context, value, index)
             return texts
@@ -440,16 +541,25 @@ def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination:
                 start = 1
         flat = [pair for group in carried for pair in zip(types, group, strict=True)]
         count = len(types)
-        with context.loop(str(start), str(extent), 1, flat, nonempty=extent > start) as (loop, coordinate):
+        with context.loop(str(start), str(extent), 1, flat, nonempty=extent > start) as (
+            loop,
+            coordinate,
+        ):
             following: list[str] = []
             for number, index in enumerate(indices):
                 mine = loop.values[number * count : (number + 1) * count]
-                following.extend(combination.combine(mine, elements(with_coordinate(index, axis, coordinate)), lanes))
+                following.extend(
+                    combination.combine(
+                        mine, elements(with_coordinate(index, axis, coordinate)), lanes
+                    )
+                )
             loop.next_values = following
         for number, index in enumerate(indices):
             results = loop.results[number * count : (number + 1) * count]
             if isinstance(combination, Known):
-                results = [emit_cast(context, results[0], combination.inner, combination.element, lanes)]
+                results = [
+                    emit_cast(context, results[0], combination.inner, combination.element, lanes)
+                ]
             output.store(index, results)
 
     def at(row: Index, base: str, depth: int, lanes: int) -> Index:
@@ -462,7 +572,13 @@ def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination:
             whole = lane_extent // step * step
             if whole > step:
                 with context.loop("0", str(whole), step, nonempty=True) as (_, coordinate):
-                    bases = [coordinate.base, *(writer.emit(f"add nuw nsw i64 {coordinate.base}, {copy * width}") for copy in range(1, together))]
+                    bases = [
+                        coordinate.base,
+                        *(
+                            writer.emit(f"add nuw nsw i64 {coordinate.base}, {copy * width}")
+                            for copy in range(1, together)
+                        ),
+                    ]
                     columns([at(row, base, coordinate.depth, width) for base in bases], width)
             else:
                 columns([at(row, str(copy * width), 0, width) for copy in range(together)], width)
@@ -475,7 +591,9 @@ def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination:
         end_fill(context, filled)
 
 
-def _by_elements(context: Context, operation: Reduce, tiles: Sequence[Value], axis: int, combination: Combination) -> None:
+def _by_elements(
+    context: Context, operation: Reduce, tiles: Sequence[Value], axis: int, combination: Combination
+) -> None:
     """A combine region with control flow or memory accesses: one element after the other."""
     buffers = [context.materialize(value) for value in tiles]
     writer = context.writer
@@ -496,7 +614,10 @@ def _by_elements(context: Context, operation: Reduce, tiles: Sequence[Value], ax
     index[axis] = 0
     values = elements()
     if type_.shape[axis] > 1:
-        carried = [(register_type(element), value) for element, value in zip(combination.types, values, strict=True)]
+        carried = [
+            (register_type(element), value)
+            for element, value in zip(combination.types, values, strict=True)
+        ]
         loop = writer.begin_loop("1", str(type_.shape[axis]), 1, carried, nonempty=True)
         index[axis] = loop.index
         values = writer.end_loop(loop, combination.combine(loop.values, elements(), 0))

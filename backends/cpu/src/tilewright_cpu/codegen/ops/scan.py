@@ -32,21 +32,33 @@ def lower_scan(context: Context, operation: Scan) -> None:
 class _Scan:
     """One scan: tiles seen as [before, extent, after] around its axis."""
 
-    def __init__(self, context: Context, operation: Scan, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> None:
+    def __init__(
+        self, context: Context, operation: Scan, inputs: Sequence[Buffer], results: Sequence[Buffer]
+    ) -> None:
         self.context, self.w = context, context.writer
         self.before, self.extent, self.after = around_axis(inputs[0].shape, operation.axis)
         self.reverse = operation.reverse
         self.combine: Region = operation.combine
         shape = (self.before, self.extent, self.after)
-        self.inputs, self.results = ([viewed(buffer, *shape) for buffer in buffers] for buffers in (inputs, results))
+        self.inputs, self.results = (
+            [viewed(buffer, *shape) for buffer in buffers] for buffers in (inputs, results)
+        )
         self.vectors = context.is_straight_line(self.combine)
-        self.width = min(context.elements_for(buffer.element) for buffer in inputs) if self.vectors else 1
+        self.width = (
+            min(context.elements_for(buffer.element) for buffer in inputs) if self.vectors else 1
+        )
 
     def write(self) -> None:
         if self.after == 1 and self.vectors and self.extent >= self.width > 1:
             for_each(self.w, self.before, self._row)
         else:
-            for_each(self.w, self.before, lambda o: for_strips(self.w, self.after, self.width, lambda i, lanes: self._column(o, i, lanes)))
+            for_each(
+                self.w,
+                self.before,
+                lambda o: for_strips(
+                    self.w, self.after, self.width, lambda i, lanes: self._column(o, i, lanes)
+                ),
+            )
 
     # ---- elements in the order of the scan
 
@@ -67,7 +79,11 @@ class _Scan:
 
     def _combined(self, earlier: Sequence[str], later: Sequence[str], lanes: int) -> list[str]:
         arguments = [*earlier, *later]
-        return self.context.evaluate_vectors(self.combine, arguments, lanes) if self.vectors else self.context.evaluate_scalars(self.combine, arguments)
+        return (
+            self.context.evaluate_vectors(self.combine, arguments, lanes)
+            if self.vectors
+            else self.context.evaluate_scalars(self.combine, arguments)
+        )
 
     def _at(self, step: str, strip: int = 1) -> str:
         """First coordinate along the axis of ``strip`` elements, whose first has number ``step``.
@@ -91,7 +107,13 @@ class _Scan:
         """Go on from element ``start`` with what the elements before combine to."""
         if start >= self.extent:
             return
-        with self.w.loop(str(start), str(self.extent), 1, list(zip(self._types(lanes), values, strict=True)), nonempty=True) as loop:
+        with self.w.loop(
+            str(start),
+            str(self.extent),
+            1,
+            list(zip(self._types(lanes), values, strict=True)),
+            nonempty=True,
+        ) as loop:
             at = (o, self._at(loop.index), i)
             loop.next_values = self._combined(loop.values, self._load(at, lanes), lanes)
             self._store(at, loop.next_values, lanes)
@@ -104,14 +126,23 @@ class _Scan:
         self._store_strip(o, "0", values)
         whole = self.extent // width * width
         if whole > width:
-            with self.w.loop(str(width), str(whole), width, list(zip(self._types(width), values, strict=True)), nonempty=True) as loop:
+            with self.w.loop(
+                str(width),
+                str(whole),
+                width,
+                list(zip(self._types(width), values, strict=True)),
+                nonempty=True,
+            ) as loop:
                 scanned = self._scanned(self._vector(o, loop.index))
                 loop.next_values = self._combined(self._last(loop.values), scanned, width)
                 self._store_strip(o, loop.index, loop.next_values)
             values = loop.results
         if whole < self.extent:
             lane = 0 if self.reverse else width - 1
-            scalars = [self.w.emit(f"extractelement {type_} {value}, i64 {lane}") for type_, value in zip(self._types(width), values, strict=True)]
+            scalars = [
+                self.w.emit(f"extractelement {type_} {value}, i64 {lane}")
+                for type_, value in zip(self._types(width), values, strict=True)
+            ]
             self._continue(o, "0", 0, scalars, whole)
 
     def _flat(self, buffer: Buffer) -> Buffer:
@@ -119,7 +150,9 @@ class _Scan:
 
     def _vector(self, o: str, step: str) -> list[str]:
         at = (o, self._at(step, self.width))
-        return [self.context.load_vector(self._flat(buffer), at, self.width) for buffer in self.inputs]
+        return [
+            self.context.load_vector(self._flat(buffer), at, self.width) for buffer in self.inputs
+        ]
 
     def _store_strip(self, o: str, step: str, values: Sequence[str]) -> None:
         at = (o, self._at(step, self.width))
@@ -129,7 +162,9 @@ class _Scan:
     def _shuffled(self, values: Sequence[str], lanes: Sequence[int]) -> list[str]:
         order = ", ".join(f"i32 {lane}" for lane in lanes)
         return [
-            self.w.emit(f"shufflevector {type_} {value}, {type_} poison, <{self.width} x i32> <{order}>")
+            self.w.emit(
+                f"shufflevector {type_} {value}, {type_} poison, <{self.width} x i32> <{order}>"
+            )
             for type_, value in zip(self._types(self.width), values, strict=True)
         ]
 
@@ -141,9 +176,17 @@ class _Scan:
         """Vectors scanned by lanes: after the step of distance d a lane combines 2d elements."""
         width, values, distance = self.width, list(values), 1
         while distance < width:
-            sources = [lane + distance if self.reverse else lane - distance for lane in range(width)]
+            sources = [
+                lane + distance if self.reverse else lane - distance for lane in range(width)
+            ]
             reached = [0 <= source < width for source in sources]
-            moved = self._shuffled(values, [source if inside else lane for lane, (source, inside) in enumerate(zip(sources, reached, strict=True))])
+            moved = self._shuffled(
+                values,
+                [
+                    source if inside else lane
+                    for lane, (source, inside) in enumerate(zip(sources, reached, strict=True))
+                ],
+            )
             combined = self._combined(moved, values, width)
             mask = f"<{', '.join(f'i1 {str(inside).lower()}' for inside in reached)}>"
             values = [

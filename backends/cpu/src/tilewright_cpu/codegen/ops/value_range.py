@@ -62,7 +62,11 @@ def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) ->
     cost = 0
     stack: list[Value | int] = []
     for arithmetic in asked:
-        cost += _EXACT_WITH_NUMBER if any(isinstance(term, int) for term in arithmetic.terms) else _EXACT[arithmetic.name]
+        cost += (
+            _EXACT_WITH_NUMBER
+            if any(isinstance(term, int) for term in arithmetic.terms)
+            else _EXACT[arithmetic.name]
+        )
         stack.extend(arithmetic.terms)
     seen: set[Value] = set()
     while stack:
@@ -83,7 +87,9 @@ def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) ->
     return list(found) if cost * vectors > _COST_RATIO * ranges else []
 
 
-def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]) -> tuple[NestPlan, str]:
+def emit_fits(
+    context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]
+) -> tuple[NestPlan, str]:
     """Loops over tiles of a shape for their ranges: their loop nest, and an i1.
 
     The i1 holds only if all results fit.
@@ -91,16 +97,30 @@ def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmet
     w = context.writer
     elements = [_integer(tile) for tile in tiles]
     names = [("smin", "smax") if element.signed else ("umin", "umax") for element in elements]
-    terms = [term for arithmetic in asked for term in arithmetic.terms if isinstance(term, Value) and is_tile(term)]
+    terms = [
+        term
+        for arithmetic in asked
+        for term in arithmetic.terms
+        if isinstance(term, Value) and is_tile(term)
+    ]
 
     def carried(width: int) -> list[tuple[str, str]]:
-        ends = [(element, end) for element in elements for end in (_pattern(element, element.maximum), element.minimum)]
-        return [(vector_type(element, width), constant(element, end, width)) for element, end in ends]
+        ends = [
+            (element, end)
+            for element in elements
+            for end in (_pattern(element, element.maximum), element.minimum)
+        ]
+        return [
+            (vector_type(element, width), constant(element, end, width)) for element, end in ends
+        ]
 
     def add(index: Index, gathered: Sequence[str], width: int) -> list[str]:
         found = []
         for number, tile in enumerate(tiles):
-            type_, text = vector_type(elements[number], width), as_vector(context, tile, index, width)
+            type_, text = (
+                vector_type(elements[number], width),
+                as_vector(context, tile, index, width),
+            )
             for name, earlier in zip(names[number], gathered[2 * number :], strict=False):
                 found.append(w.intrinsic(f"llvm.{name}", type_, [(type_, earlier), (type_, text)]))
         return found
@@ -111,17 +131,24 @@ def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmet
             element, name = elements[position // 2], names[position // 2][position % 2]
             if width:
                 type_ = vector_type(element, width)
-                text = w.intrinsic(f"llvm.vector.reduce.{name}", vector_type(element, 0), [(type_, text)], [type_])
+                text = w.intrinsic(
+                    f"llvm.vector.reduce.{name}", vector_type(element, 0), [(type_, text)], [type_]
+                )
             found.append(emit_cast(context, text, element, I64, 0))
         return found
 
     numbers = [
         number
         for element in elements
-        for number in (LaneReduction("i64", str(element.maximum), _minimum), LaneReduction("i64", str(element.minimum), _maximum))
+        for number in (
+            LaneReduction("i64", str(element.maximum), _minimum),
+            LaneReduction("i64", str(element.minimum), _maximum),
+        )
     ]
     plan, found = reduce_lanes(context, shape, [*terms, *tiles], carried, add, finish, numbers)
-    known = {tile: _Range(found[2 * number], found[2 * number + 1]) for number, tile in enumerate(tiles)}
+    known = {
+        tile: _Range(found[2 * number], found[2 * number + 1]) for number, tile in enumerate(tiles)
+    }
     ranges = _Ranges(context, known)
     for arithmetic in asked:
         ranges.of_result(arithmetic.name, arithmetic.element, arithmetic.terms)
@@ -156,7 +183,12 @@ def _parts(context: Context, value: Value) -> Splat | Cast | Binary | None:
         return operation if element.bits <= 32 else None
     if isinstance(operation, Cast):
         source = element_type(operation.x.type)
-        widens = isinstance(source, IntType) and source is not I1 and source.bits < element.bits <= 32 and (element.signed or not source.signed)
+        widens = (
+            isinstance(source, IntType)
+            and source is not I1
+            and source.bits < element.bits <= 32
+            and (element.signed or not source.signed)
+        )
         return operation if widens else None
     return None
 
@@ -190,20 +222,34 @@ class _Ranges:
             self.known[value] = found
         return found
 
-    def of_result(self, name: str, element: IntType, terms: tuple[Value | int, Value | int]) -> _Range:
+    def of_result(
+        self, name: str, element: IntType, terms: tuple[Value | int, Value | int]
+    ) -> _Range:
         """The range of a result; what it is worth is in :attr:`fits`."""
         w, context = self.context.writer, self.context
         a, b = (self.of(term) for term in terms)
         unsigned = name == "mul" and not element.signed
         if name == "add":
-            found = _Range(w.emit(f"add i64 {a.minimum}, {b.minimum}"), w.emit(f"add i64 {a.maximum}, {b.maximum}"))
+            found = _Range(
+                w.emit(f"add i64 {a.minimum}, {b.minimum}"),
+                w.emit(f"add i64 {a.maximum}, {b.maximum}"),
+            )
         elif name == "sub":
-            found = _Range(w.emit(f"sub i64 {a.minimum}, {b.maximum}"), w.emit(f"sub i64 {a.maximum}, {b.minimum}"))
+            found = _Range(
+                w.emit(f"sub i64 {a.minimum}, {b.maximum}"),
+                w.emit(f"sub i64 {a.maximum}, {b.minimum}"),
+            )
         elif unsigned:
-            found = _Range(w.emit(f"mul i64 {a.minimum}, {b.minimum}"), w.emit(f"mul i64 {a.maximum}, {b.maximum}"))
+            found = _Range(
+                w.emit(f"mul i64 {a.minimum}, {b.minimum}"),
+                w.emit(f"mul i64 {a.maximum}, {b.maximum}"),
+            )
         else:
             one, two, three, four = (w.emit(f"mul i64 {x}, {y}") for x in a for y in b)
-            minimum, maximum = ([merge(context, one, two), merge(context, three, four)] for merge in (_minimum, _maximum))
+            minimum, maximum = (
+                [merge(context, one, two), merge(context, three, four)]
+                for merge in (_minimum, _maximum)
+            )
             found = _Range(_minimum(context, *minimum), _maximum(context, *maximum))
         # products of 32 bits without a sign need all of 64
         conditions = [f"icmp {'ule' if unsigned else 'sle'} i64 {found.maximum}, {element.maximum}"]

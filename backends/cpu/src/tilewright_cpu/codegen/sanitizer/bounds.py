@@ -36,25 +36,40 @@ _LANDING_LIMIT: Final = 32 << 10
 
 def bounded_arguments(module: Module) -> list[int]:
     """The positions of the kernel's arguments that have bounds, in the order of their slots."""
-    return [position for position, argument in enumerate(module.kernel.arguments) if isinstance(argument.type, PointerType | DescriptorType)]
+    return [
+        position
+        for position, argument in enumerate(module.kernel.arguments)
+        if isinstance(argument.type, PointerType | DescriptorType)
+    ]
 
 
 def record_accesses(state: KernelState, module: Module, first_slot: int) -> None:
     """Have a module's accesses checked. ``first_slot`` is that of the first argument."""
     arguments = module.kernel.arguments
-    state.checks.slot = first_slot + sum(1 + 2 * argument.type.rank if isinstance(argument.type, DescriptorType) else 1 for argument in arguments)
+    state.checks.slot = first_slot + sum(
+        1 + 2 * argument.type.rank if isinstance(argument.type, DescriptorType) else 1
+        for argument in arguments
+    )
     state.checks.bounded = bounded_arguments(module)
-    state.checks.accesses = {access.operation: tuple(sorted(access.arguments)) for access in accesses_of(module)}
+    state.checks.accesses = {
+        access.operation: tuple(sorted(access.arguments)) for access in accesses_of(module)
+    }
     state.checks.names = [argument.name for argument in arguments]
 
 
 def is_checked(context: Context, operation: Operation) -> bool:
     """Return whether an operation's accesses are checked where code is being written."""
     checks = context.checks
-    return operation in context.state.checks.accesses and operation not in checks.trusted and operation not in checks.passed
+    return (
+        operation in context.state.checks.accesses
+        and operation not in checks.trusted
+        and operation not in checks.passed
+    )
 
 
-def checked_address(context: Context, operation: Operation, address: str, size: int, guard: str | None = None) -> str:
+def checked_address(
+    context: Context, operation: Operation, address: str, size: int, guard: str | None = None
+) -> str:
     """Address of ``size`` bytes, or of as many of the function's own where they are outside.
 
     Where the i1 ``guard`` does not hold nothing is reported.
@@ -64,12 +79,22 @@ def checked_address(context: Context, operation: Operation, address: str, size: 
     w = context.writer
     number = w.emit(f"ptrtoint ptr {address} to i64")
     inside = _inside(context, operation, number, size)
-    _report_unless(context, operation, inside if guard is None else w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {guard}, true')}"))
+    _report_unless(
+        context,
+        operation,
+        inside if guard is None else w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {guard}, true')}"),
+    )
     return w.emit(f"select i1 {inside}, ptr {address}, ptr {_landing(context, size)}")
 
 
 def checked_strip(
-    context: Context, operation: Load | Store, index: Index, size: int, address: str, consecutive: bool, guard: str | None
+    context: Context,
+    operation: Load | Store,
+    index: Index,
+    size: int,
+    address: str,
+    consecutive: bool,
+    guard: str | None,
 ) -> tuple[str, str | None]:
     """Address and guard of a checked vector strip of a load or store.
 
@@ -84,12 +109,22 @@ def checked_strip(
     pointer = operation.pointer
     assert isinstance(pointer.type, TileType)
     extent = pointer.type.shape[lane]
-    if not consecutive or len(context.state.checks.accesses[operation]) > 1 or (guard is None and extent * size > _LANDING_LIMIT):
+    if (
+        not consecutive
+        or len(context.state.checks.accesses[operation]) > 1
+        or (guard is None and extent * size > _LANDING_LIMIT)
+    ):
         if consecutive and guard is None:
             return checked_address(context, operation, address, size * width), None
         return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
     # all that its mask admits of a row is accessed, if not in this strip: neighbours from the first one on where bounds and conditions of rows make the mask
-    count = str(extent) if operation.mask is None else _admitted(context, operation, lane, extent) if extent * size <= _LANDING_LIMIT else None
+    count = (
+        str(extent)
+        if operation.mask is None
+        else _admitted(context, operation, lane, extent)
+        if extent * size <= _LANDING_LIMIT
+        else None
+    )
     if count is None:
         if guard is None:
             return checked_address(context, operation, address, size * width), None
@@ -105,10 +140,18 @@ def is_span(context: Context, operation: Load | Store) -> bool:
     assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
     shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
     lane = max(range(len(shape)), key=shape.__getitem__)
-    if len(context.state.checks.accesses[operation]) > 1 or shape[lane] * size > _LANDING_LIMIT or stride_along(context, pointer, lane) != size:
+    if (
+        len(context.state.checks.accesses[operation]) > 1
+        or shape[lane] * size > _LANDING_LIMIT
+        or stride_along(context, pointer, lane) != size
+    ):
         return False
     leaves = conjuncts(context, mask, tuple(range(len(shape)))) if mask is not None else []
-    along = [(leaf, axes) for leaf, axes in leaves if lane in axes and stride_along(context, leaf, axes.index(lane)) != 0]
+    along = [
+        (leaf, axes)
+        for leaf, axes in leaves
+        if lane in axes and stride_along(context, leaf, axes.index(lane)) != 0
+    ]
     return all(bound_of(context, leaf, axes, lane) is not None for leaf, axes in along)
 
 
@@ -129,7 +172,12 @@ def _admitted(context: Context, operation: Load | Store, lane: int, extent: int)
     found, *others = limits or (str(extent),)
     with context.ahead_of_row():
         for limit in others:
-            found = _once(context, context.scopes[-1], ("least", found, limit), functools.partial(_minimum, context, found, limit))
+            found = _once(
+                context,
+                context.scopes[-1],
+                ("least", found, limit),
+                functools.partial(_minimum, context, found, limit),
+            )
     return found
 
 
@@ -153,10 +201,22 @@ def _once(context: Context, scope: Scope, key: object, write: Callable[[], _Writ
 class _Row:
     """The lanes of a row of an access, neighbours in memory: which of them are inside."""
 
-    def __init__(self, context: Context, operation: Load | Store, index: Index, lane: int, size: int, extent: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        operation: Load | Store,
+        index: Index,
+        lane: int,
+        size: int,
+        extent: int,
+    ) -> None:
         self.context, self.operation, self.size, self.extent = context, operation, size, extent
         self.coordinate = index[lane]
-        self.first: Index = (*index[:lane], self.coordinate._replace(base="0", depth=0, width=0), *index[lane + 1 :])
+        self.first: Index = (
+            *index[:lane],
+            self.coordinate._replace(base="0", depth=0, width=0),
+            *index[lane + 1 :],
+        )
         self.home = scope_of(context, self.first)
         self.base = context.evaluate(operation.pointer, self.first)
         self.argument = context.state.checks.accesses[operation][0]
@@ -179,10 +239,19 @@ class _Row:
 
             def lanes(distance: str, least: str) -> str:
                 count = w.emit(f"ashr i64 {distance}, {shift}")
-                return w.intrinsic("llvm.smax", "i64", [("i64", w.intrinsic("llvm.smin", "i64", [("i64", count), extent])), ("i64", least)])
+                return w.intrinsic(
+                    "llvm.smax",
+                    "i64",
+                    [
+                        ("i64", w.intrinsic("llvm.smin", "i64", [("i64", count), extent])),
+                        ("i64", least),
+                    ],
+                )
 
             first = lanes(w.emit(f"sub i64 {self.size - 1}, {before}"), "0")
-            return first, w.emit(f"sub i64 {lanes(w.emit(f'sub i64 {bytes_}, {before}'), first)}, {first}")
+            return first, w.emit(
+                f"sub i64 {lanes(w.emit(f'sub i64 {bytes_}, {before}'), first)}, {first}"
+            )
 
         before = self._before()
         return _once(self.context, self.home, ("range", self.operation, self.first), write)
@@ -203,10 +272,14 @@ class _Row:
             else:
                 _, bytes_ = bounds_of(context, self.argument, 0)
                 end = w.emit(f"add i64 {before}, {_scaled(context, count, self.size)}")
-                held = w.emit(f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, {w.emit(f'icmp sle i64 {end}, {bytes_}')}")
+                held = w.emit(
+                    f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, {w.emit(f'icmp sle i64 {end}, {bytes_}')}"
+                )
                 inside = w.emit(f"or i1 {held}, {w.emit(f'icmp eq i64 {count}, 0')}")
             _report_unless(context, self.operation, inside)
-            return w.emit(f"select i1 {inside}, ptr {self.base}, ptr {_landing(context, self.extent * self.size)}")
+            return w.emit(
+                f"select i1 {inside}, ptr {self.base}, ptr {_landing(context, self.extent * self.size)}"
+            )
 
         # a number of lanes that is computed is known where the row's loops begin, not further out
         scope = self.home if count.isdigit() else self.context.scopes[-1]
@@ -217,9 +290,13 @@ class _Row:
         w, width, at = self.context.writer, self.coordinate.width, self.coordinate.base
         first, count = self._range()
         # lanes before the first are many when they are counted from it without a sign
-        number = w.splat("i32", w.emit(f"trunc i64 {w.emit(f'sub i64 {at}, {first}')} to i32"), width)
+        number = w.splat(
+            "i32", w.emit(f"trunc i64 {w.emit(f'sub i64 {at}, {first}')} to i32"), width
+        )
         number = w.emit(f"add <{width} x i32> {number}, {w.iota('i32', width)}")
-        inside = w.emit(f"icmp ult <{width} x i32> {number}, {w.splat('i32', w.emit(f'trunc i64 {count} to i32'), width)}")
+        inside = w.emit(
+            f"icmp ult <{width} x i32> {number}, {w.splat('i32', w.emit(f'trunc i64 {count} to i32'), width)}"
+        )
         return _mask_outside(self.context, self.operation, inside, guard, width)
 
 
@@ -229,7 +306,15 @@ def _scaled(context: Context, number: str, size: int) -> str:
     return number if size == 1 else context.writer.emit(f"mul nuw nsw i64 {number}, {size}")
 
 
-def checked_lanes(context: Context, operation: Operation, address: str, consecutive: bool, width: int, size: int, guard: str | None) -> str | None:
+def checked_lanes(
+    context: Context,
+    operation: Operation,
+    address: str,
+    consecutive: bool,
+    width: int,
+    size: int,
+    guard: str | None,
+) -> str | None:
     """The lanes of ``guard`` that may be accessed.
 
     ``address`` is that of the first of ``consecutive`` lanes, or a vector of addresses.
@@ -246,7 +331,9 @@ def checked_lanes(context: Context, operation: Operation, address: str, consecut
     return _mask_outside(context, operation, inside, guard, width)
 
 
-def checked_span(context: Context, operation: Operation, first: str, last: str, size: int, wanted: str) -> str:
+def checked_span(
+    context: Context, operation: Operation, first: str, last: str, size: int, wanted: str
+) -> str:
     """An i1: ``wanted``, and a span of elements of ``size`` bytes is inside.
 
     It reaches from the address ``first`` to the address ``last``, which may be before it.
@@ -255,8 +342,12 @@ def checked_span(context: Context, operation: Operation, first: str, last: str, 
         return wanted
     w = context.writer
     numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (first, last)]
-    inside = w.emit(f"and i1 {_inside(context, operation, numbers[0], size)}, {_inside(context, operation, numbers[1], size)}")
-    _report_unless(context, operation, w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {wanted}, true')}"))
+    inside = w.emit(
+        f"and i1 {_inside(context, operation, numbers[0], size)}, {_inside(context, operation, numbers[1], size)}"
+    )
+    _report_unless(
+        context, operation, w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {wanted}, true')}")
+    )
     return w.emit(f"and i1 {wanted}, {inside}")
 
 
@@ -267,7 +358,9 @@ def stop_on_violation(context: Context) -> None:
     w = context.writer
     for (operation, width), lost in context.checks.unreported_lanes.items():
         type_ = f"<{width} x i1>"
-        some = w.intrinsic("llvm.vector.reduce.or", "i1", [(type_, w.load(type_, lost, 64))], [type_])
+        some = w.intrinsic(
+            "llvm.vector.reduce.or", "i1", [(type_, w.load(type_, lost, 64))], [type_]
+        )
         _report_unless(context, operation, w.emit(f"xor i1 {some}, true"))
     context.checks.unreported_lanes.clear()
     context.checks.unreported = False
@@ -279,7 +372,9 @@ def stop_on_violation(context: Context) -> None:
     w.place(passed)
 
 
-def _mask_outside(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
+def _mask_outside(
+    context: Context, operation: Operation, inside: str, guard: str | None, width: int
+) -> str:
     """The lanes of a guard that are inside.
 
     Those that are not are recorded, and reported behind the statement: a row's loop only collects
@@ -310,7 +405,11 @@ def _inside(context: Context, operation: Operation, number: str, size: int, widt
         if width:
             start, room = w.splat("i64", start, width), w.splat("i64", room, width)
         here = w.emit(f"icmp ult {type_} {w.emit(f'sub {type_} {number}, {start}')}, {room}")
-        found = here if not found else w.emit(f"or {f'<{width} x i1>' if width else 'i1'} {found}, {here}")
+        found = (
+            here
+            if not found
+            else w.emit(f"or {f'<{width} x i1>' if width else 'i1'} {found}, {here}")
+        )
     return found
 
 
@@ -334,7 +433,9 @@ def bounds_of(context: Context, argument: int, size: int) -> tuple[str, str]:
         if size:
             room = w.fresh("room")
             w.module.declare("llvm.usub.sat.i64", "i64", ["i64", "i64"])
-            w.entry.lines.append(f"  {room} = call i64 @llvm.usub.sat.i64(i64 {bytes_}, i64 {size - 1})")
+            w.entry.lines.append(
+                f"  {room} = call i64 @llvm.usub.sat.i64(i64 {bytes_}, i64 {size - 1})"
+            )
         found = context.checks.bounds[argument, size] = start, room
     return found
 
@@ -344,15 +445,30 @@ def _report_unless(context: Context, operation: Operation, fine: str) -> None:
     w, state = context.writer, context.state
     index = state.checks.messages.get(operation)
     if index is None:
-        names = " or ".join(repr(state.checks.names[argument]) for argument in state.checks.accesses[operation])
-        verb = operation.name if isinstance(operation, ATOMICS) else "store" if operation.spec.effects & Effect.WRITE else "load"
-        index = state.checks.messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
+        names = " or ".join(
+            repr(state.checks.names[argument]) for argument in state.checks.accesses[operation]
+        )
+        verb = (
+            operation.name
+            if isinstance(operation, ATOMICS)
+            else "store"
+            if operation.spec.effects & Effect.WRITE
+            else "load"
+        )
+        index = state.checks.messages[operation] = context.message(
+            f"{verb} outside the memory of argument {names}", operation.location
+        )
     reported = context.checks.reported
     if not reported:
         reported = context.checks.reported = w.alloca("i32", 1, 4)
         w.entry.lines.append(f"  store i32 0, ptr {reported}, align 4")
     # read and written as a whole: where it is looked at, it is a register
-    w.store("i32", w.emit(f"select i1 {fine}, i32 {w.load('i32', reported, 4)}, i32 {index + 1}"), reported, 4)
+    w.store(
+        "i32",
+        w.emit(f"select i1 {fine}, i32 {w.load('i32', reported, 4)}, i32 {index + 1}"),
+        reported,
+        4,
+    )
     context.checks.unreported = True
 
 
@@ -363,5 +479,7 @@ def _landing(context: Context, size: int) -> str:
         w = context.writer
         found = context.checks.landings[size] = w.alloca("i8", size, 64)
         w.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-        w.allocations.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {found}, i8 0, i64 {size}, i1 false)")
+        w.allocations.append(
+            f"  call void @llvm.memset.p0.i64(ptr align 64 {found}, i8 0, i64 {size}, i1 false)"
+        )
     return found

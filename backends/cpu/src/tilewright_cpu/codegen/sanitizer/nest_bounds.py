@@ -22,11 +22,26 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Addptr, Cast
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Moved, Reshape
-from tilewright.ir.types import I64, IntType, PointerType, TileType, bit_width, element_type, shape_of
+from tilewright.ir.types import (
+    I64,
+    IntType,
+    PointerType,
+    TileType,
+    bit_width,
+    element_type,
+    shape_of,
+)
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import unit_reshape
-from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
+from tilewright_cpu.codegen.analysis.mask_bounds import (
+    Axes,
+    Bound,
+    bound_of,
+    conjuncts,
+    emit_limit,
+    operand_axes,
+)
 from tilewright_cpu.codegen.analysis.strides import AxisStride, stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, with_coordinate
@@ -36,14 +51,22 @@ from tilewright_cpu.codegen.sanitizer.bounds import bounds_of, is_checked, is_sp
 _MAX_STEP: Final = 1 << 38
 
 
-def decidable(context: Context, operations: Iterable[Load | Store], several_rows: bool) -> list[Load | Store]:
+def decidable(
+    context: Context, operations: Iterable[Load | Store], several_rows: bool
+) -> list[Load | Store]:
     """Accesses of a loop nest that are checked for all of it at once.
 
     A check for each row or strip would cost more than that.
     """
-    checked = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
+    checked = [
+        operation
+        for operation in dict.fromkeys(operations)
+        if is_checked(context, operation) and None not in _steps(context, operation)
+    ]
     found = [operation for operation in checked if _wraps_are_seen(context, operation.pointer)]
-    return found if several_rows or not all(is_span(context, operation) for operation in found) else []
+    return (
+        found if several_rows or not all(is_span(context, operation) for operation in found) else []
+    )
 
 
 def record_passed(context: Context, operations: Iterable[Load | Store]) -> None:
@@ -52,7 +75,15 @@ def record_passed(context: Context, operations: Iterable[Load | Store]) -> None:
     It has stopped where one was outside.
     """
     checked = [operation for operation in operations if is_checked(context, operation)]
-    known = [operation for operation in checked if not any(_reads(context, operand) for operand in (operation.pointer, operation.mask) if operand is not None)]
+    known = [
+        operation
+        for operation in checked
+        if not any(
+            _reads(context, operand)
+            for operand in (operation.pointer, operation.mask)
+            if operand is not None
+        )
+    ]
     context.checks.passed |= frozenset(known)
 
 
@@ -83,7 +114,11 @@ def _wraps_are_seen(context: Context, value: Value) -> bool:
         return False
     moved: set[int] = set()
     for part, axes in parts:
-        along = {axis for number, axis in enumerate(axes) if axis is not None and stride_along(context, part, number) != 0}
+        along = {
+            axis
+            for number, axis in enumerate(axes)
+            if axis is not None and stride_along(context, part, number) != 0
+        }
         if along & moved:
             return False
         moved |= along
@@ -104,7 +139,11 @@ def _parts(context: Context, value: Value) -> dict[tuple[Value, Axes], None] | N
     while stack:
         here, axes = stack.pop()
         operation = here.definition
-        if operation is None or here in context.consecutive or not (operation.spec.elementwise or isinstance(operation, Moved | Load)):
+        if (
+            operation is None
+            or here in context.consecutive
+            or not (operation.spec.elementwise or isinstance(operation, Moved | Load))
+        ):
             continue
         if isinstance(operation, Moved) and not _keeps_axes(operation):
             return None
@@ -112,7 +151,9 @@ def _parts(context: Context, value: Value) -> dict[tuple[Value, Axes], None] | N
             if not is_tile(operand):
                 continue
             part = context.resolve(operand), operand_axes(here, axes, number)
-            if isinstance(operation, Addptr | Cast) and _is_narrow(operand, 64 if isinstance(operation, Addptr) else bit_width(here.type)):
+            if isinstance(operation, Addptr | Cast) and _is_narrow(
+                operand, 64 if isinstance(operation, Addptr) else bit_width(here.type)
+            ):
                 found[part] = None
             if part not in seen:
                 seen.add(part)
@@ -121,7 +162,10 @@ def _parts(context: Context, value: Value) -> dict[tuple[Value, Axes], None] | N
 
 
 def _keeps_axes(operation: Moved) -> bool:
-    return not isinstance(operation, Reshape) or unit_reshape(shape_of(operation.x.type), shape_of(operation.result.type)) is not None
+    return (
+        not isinstance(operation, Reshape)
+        or unit_reshape(shape_of(operation.x.type), shape_of(operation.result.type)) is not None
+    )
 
 
 def _is_narrow(value: Value, bits: int) -> bool:
@@ -166,14 +210,23 @@ def _inside(context: Context, operation: Load | Store) -> str:
             empty = w.emit(f"or i1 {empty}, {none}") if empty else none
         if step == 0 or shape[axis] == 1:
             continue
-        last = str(int(count) - 1) if count.isdigit() else w.intrinsic("llvm.usub.sat", "i64", [("i64", count), ("i64", "1")])
+        last = (
+            str(int(count) - 1)
+            if count.isdigit()
+            else w.intrinsic("llvm.usub.sat", "i64", [("i64", count), ("i64", "1")])
+        )
         if isinstance(step, int):
             ends = (ZERO, Coordinate(last)) if step > 0 else (Coordinate(last), ZERO)
             length = str(abs(step))
         else:
-            moved = w.emit(f"sub i64 {address(with_coordinate(zeros, axis, Coordinate('1')))}, {address(zeros)}")
+            moved = w.emit(
+                f"sub i64 {address(with_coordinate(zeros, axis, Coordinate('1')))}, {address(zeros)}"
+            )
             grows = w.emit(f"icmp sgt i64 {moved}, 0")
-            first, second = (w.emit(f"select i1 {grows}, i64 {a}, i64 {b}") for a, b in (("0", last), (last, "0")))
+            first, second = (
+                w.emit(f"select i1 {grows}, i64 {a}, i64 {b}")
+                for a, b in (("0", last), (last, "0"))
+            )
             ends = Coordinate(first), Coordinate(second)
             length = w.emit(f"select i1 {grows}, i64 {moved}, i64 {w.emit(f'sub i64 0, {moved}')}")
             sound.append(w.emit(f"icmp ult i64 {length}, {_MAX_STEP}"))
@@ -184,7 +237,10 @@ def _inside(context: Context, operation: Load | Store) -> str:
     inside = ""
     for argument in context.state.checks.accesses[operation]:
         start, room = bounds_of(context, argument, size)
-        here = [w.emit(f"icmp ult i64 {w.emit(f'sub i64 {end}, {start}')}, {room}") for end in (lowest, highest)]
+        here = [
+            w.emit(f"icmp ult i64 {w.emit(f'sub i64 {end}, {start}')}, {room}")
+            for end in (lowest, highest)
+        ]
         both = w.emit(f"and i1 {here[0]}, {here[1]}")
         inside = w.emit(f"or i1 {inside}, {both}") if inside else both
     for one in sound:
@@ -192,7 +248,9 @@ def _inside(context: Context, operation: Load | Store) -> str:
     return w.emit(f"or i1 {inside}, {empty}") if empty else inside
 
 
-def _admitted(context: Context, operation: Load | Store, shape: Sequence[int]) -> tuple[list[str], list[str]]:
+def _admitted(
+    context: Context, operation: Load | Store, shape: Sequence[int]
+) -> tuple[list[str], list[str]]:
     """Number of coordinates along each axis that the mask's bounds admit, from 0 on (i64).
 
     The second result are the conditions (i1) under which that is so.
@@ -203,13 +261,21 @@ def _admitted(context: Context, operation: Load | Store, shape: Sequence[int]) -
     if mask is None:
         return counts, sound
     for leaf, axes in conjuncts(context, mask, tuple(range(len(shape)))):
-        moving = [axis for number, axis in enumerate(axes) if axis is not None and stride_along(context, leaf, number) != 0]
+        moving = [
+            axis
+            for number, axis in enumerate(axes)
+            if axis is not None and stride_along(context, leaf, number) != 0
+        ]
         bound = bound_of(context, leaf, axes, moving[0]) if len(moving) == 1 else None
         if bound is None or not _wraps_are_seen(context, bound.moving):
             continue
         axis = moving[0]
         limit = emit_limit(context, bound, (ZERO,) * len(shape), shape[axis])
-        counts[axis] = limit if counts[axis].isdigit() else w.intrinsic("llvm.umin", "i64", [("i64", counts[axis]), ("i64", limit)])
+        counts[axis] = (
+            limit
+            if counts[axis].isdigit()
+            else w.intrinsic("llvm.umin", "i64", [("i64", counts[axis]), ("i64", limit)])
+        )
         sound += _steady(context, bound, shape[axis])
     return counts, sound
 
@@ -218,6 +284,11 @@ def _steady(context: Context, bound: Bound, extent: int) -> list[str]:
     """The condition under which what a bound compares does not wrap around along its axis."""
     w, element = context.writer, element_type(bound.moving.type)
     row: Index = (ZERO,) * len(bound.axes)
-    ends = [context.evaluate(bound.moving, with_coordinate(row, bound.axis, Coordinate(at))) for at in ("0", str(extent - 1))]
+    ends = [
+        context.evaluate(bound.moving, with_coordinate(row, bound.axis, Coordinate(at)))
+        for at in ("0", str(extent - 1))
+    ]
     first, last = (emit_cast(context, text, element, I64, 0) for text in ends)
-    return [w.emit(f"icmp eq i64 {w.emit(f'sub i64 {last}, {first}')}, {bound.step * (extent - 1)}")]
+    return [
+        w.emit(f"icmp eq i64 {w.emit(f'sub i64 {last}, {first}')}, {bound.step * (extent - 1)}")
+    ]

@@ -23,4 +23,10 @@ def reduce_partial_sum(writer: FunctionWriter, state: PartialSumState) -> str:
     for group in state.groups[1:]:
         total = writer.emit(f"fadd {type_} {total}, {group}")
     scalar = register_type(state.element)
-    return writer.intrinsic("llvm.vector.reduce.fadd", scalar, [(scalar, constant(state.element, -0.0)), (type_, total)], [type_], "reassoc")
+    return writer.intrinsic(
+        "llvm.vector.reduce.fadd",
+        scalar,
+        [(scalar, constant(state.element, -0.0)), (type_, total)],
+        [type_],
+        "reassoc",
+    )

@@ -190,7 +190,11 @@ class StackSlots:
             if isinstance(coordinate, int) or coordinate.isdigit():
                 fixed += int(coordinate) * stride
             else:
-                parts.append(coordinate if stride == 1 else self.writer.emit(f"mul nsw i64 {coordinate}, {stride}"))
+                parts.append(
+                    coordinate
+                    if stride == 1
+                    else self.writer.emit(f"mul nsw i64 {coordinate}, {stride}")
+                )
         type_, pointer = storage_type(buffer.element), buffer.pointer
         for part in parts:
             pointer = self.writer.gep(type_, pointer, part)
@@ -206,15 +210,35 @@ class StackSlots:
         """Store one element given in register form."""
         if buffer.element is I1:
             value = self.writer.emit(f"zext i1 {value} to i8")
-        self.writer.store(storage_type(buffer.element), value, self._address(buffer, index), storage_size(buffer.element))
+        self.writer.store(
+            storage_type(buffer.element),
+            value,
+            self._address(buffer, index),
+            storage_size(buffer.element),
+        )
 
     def load_vector(self, buffer: Buffer, index: Sequence[str | int], width: int) -> str:
         """``width`` elements that follow each other along the last axis, in register form."""
-        raw = self.writer.load(f"<{width} x {storage_type(buffer.element)}>", self._address(buffer, index), storage_size(buffer.element))
-        return self.writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>") if buffer.element is I1 else raw
+        raw = self.writer.load(
+            f"<{width} x {storage_type(buffer.element)}>",
+            self._address(buffer, index),
+            storage_size(buffer.element),
+        )
+        return (
+            self.writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>")
+            if buffer.element is I1
+            else raw
+        )
 
-    def store_vector(self, buffer: Buffer, index: Sequence[str | int], value: str, width: int) -> None:
+    def store_vector(
+        self, buffer: Buffer, index: Sequence[str | int], value: str, width: int
+    ) -> None:
         """Store ``width`` elements along the last axis, given in register form."""
         if buffer.element is I1:
             value = self.writer.emit(f"zext <{width} x i1> {value} to <{width} x i8>")
-        self.writer.store(f"<{width} x {storage_type(buffer.element)}>", value, self._address(buffer, index), storage_size(buffer.element))
+        self.writer.store(
+            f"<{width} x {storage_type(buffer.element)}>",
+            value,
+            self._address(buffer, index),
+            storage_size(buffer.element),
+        )

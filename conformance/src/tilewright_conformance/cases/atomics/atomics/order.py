@@ -19,7 +19,9 @@ _SWAPPED = ("i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64
 
 
 def _cas(element: str, *more: str, kinds: tuple[str, ...] = (), tile: int = 1) -> Needs:
-    return elements(element, *more, tile=tile, atomics=frozenset((element, kind) for kind in ("cas", *kinds)))
+    return elements(
+        element, *more, tile=tile, atomics=frozenset((element, kind) for kind in ("cas", *kinds))
+    )
 
 
 # ---- compare and swap
@@ -28,11 +30,19 @@ def _cas(element: str, *more: str, kinds: tuple[str, ...] = (), tile: int = 1) -
 @tw.jit
 def swap(target, compare, value, old, SEM: tl.constexpr, SCOPE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    found = tl.atomic_cas(target + at, tl.load(compare + at), tl.load(value + at), sem=SEM, scope=SCOPE)
+    found = tl.atomic_cas(
+        target + at, tl.load(compare + at), tl.load(value + at), sem=SEM, scope=SCOPE
+    )
     tl.store(old + at, found)
 
 
-@case("cas/values", "atomic_cas", each=_SWAPPED, needs=lambda element: _cas(element, tile=32), quick=("u16", "i32", "u64", "f32"))
+@case(
+    "cas/values",
+    "atomic_cas",
+    each=_SWAPPED,
+    needs=lambda element: _cas(element, tile=32),
+    quick=("u16", "i32", "u64", "f32"),
+)
 def swaps(session: Session, element: str) -> None:
     """Swap exactly where the bits agree; the old values come back."""
     index = _SWAPPED.index(element)
@@ -42,32 +52,62 @@ def swaps(session: Session, element: str) -> None:
     close = ~same & (session.rng.random(64) < 0.5)  # one bit apart
     bits = compare.view(f"u{compare.itemsize}")
     bits[close] = (
-        target.view(bits.dtype)[close] ^ np.left_shift(np.ones(64, bits.dtype), session.rng.integers(0, 8 * bits.itemsize, 64).astype(bits.dtype))[close]
+        target.view(bits.dtype)[close]
+        ^ np.left_shift(
+            np.ones(64, bits.dtype),
+            session.rng.integers(0, 8 * bits.itemsize, 64).astype(bits.dtype),
+        )[close]
     )
     before, old = target.copy(), poison(element, 64)
     agree = before.view(bits.dtype) == bits
     expected = np.where(agree, value.view(bits.dtype), before.view(bits.dtype)).view(target.dtype)
     arrays = [given(array, element) for array in (target, compare, value, old)]
-    session.launch(swap, (2,), *arrays, SEM=ORDERS[index % 5], SCOPE=(None, "gpu", "cta", "sys")[index % 4], BLOCK=32)
+    session.launch(
+        swap,
+        (2,),
+        *arrays,
+        SEM=ORDERS[index % 5],
+        SCOPE=(None, "gpu", "cta", "sys")[index % 4],
+        BLOCK=32,
+    )
     same_bits(session, target, expected, "new values")
     same_bits(session, old, before, "old values")
 
 
-@case("cas/order", "atomic_cas", each={sem or "default": sem for sem in ORDERS}, needs=_cas("i32", tile=32), quick=("acquire",))
+@case(
+    "cas/order",
+    "atomic_cas",
+    each={sem or "default": sem for sem in ORDERS},
+    needs=_cas("i32", tile=32),
+    quick=("acquire",),
+)
 def swaps_in_order(session: Session, sem: str | None) -> None:
     for scope in ("gpu", "cta", "sys"):
         target, compare = (session.rng.integers(0, 3, 64).astype(np.int32) for _ in range(2))
-        value, old, before = random_bits(session.rng, "i32", 64), np.zeros(64, np.int32), target.copy()
+        value, old, before = (
+            random_bits(session.rng, "i32", 64),
+            np.zeros(64, np.int32),
+            target.copy(),
+        )
         session.launch(swap, (2,), target, compare, value, old, SEM=sem, SCOPE=scope, BLOCK=32)
         same_bits(session, old, before)
         same_bits(session, target, np.where(before == compare, value, before), scope)
 
 
-@case("cas/floats", "atomic_cas", each=("f32", "f64"), needs=lambda element: _cas(element, tile=4), quick=("f32",))
+@case(
+    "cas/floats",
+    "atomic_cas",
+    each=("f32", "f64"),
+    needs=lambda element: _cas(element, tile=4),
+    quick=("f32",),
+)
 def bits_decide(session: Session, element: str) -> None:
     """Bits are compared, not numbers: 0.0 is not -0.0, and a NaN is itself."""
     dtype = storage(element)
-    target, compare = np.array([0.0, -0.0, np.nan, 1.0], dtype), np.array([-0.0, -0.0, np.nan, np.nan], dtype)
+    target, compare = (
+        np.array([0.0, -0.0, np.nan, 1.0], dtype),
+        np.array([-0.0, -0.0, np.nan, np.nan], dtype),
+    )
     value, old, before = np.array([5, 6, 7, 8], dtype), np.zeros(4, dtype), target.copy()
     session.launch(swap, (1,), target, compare, value, old, SEM=None, SCOPE=None, BLOCK=4)
     same_bits(session, target, np.array([0.0, 6, 7, 1.0], dtype))
@@ -81,7 +121,13 @@ def single_swap(target, old):
     tl.store(old + 2, tl.atomic_cas(target, 9, 1))
 
 
-@case("cas/scalars", "atomic_cas", each=("i32", "u64"), needs=lambda element: _cas(element), quick=True)
+@case(
+    "cas/scalars",
+    "atomic_cas",
+    each=("i32", "u64"),
+    needs=lambda element: _cas(element),
+    quick=True,
+)
 def scalar_swaps(session: Session, element: str) -> None:
     """One after the other, each sees what the one before has left."""
     for start, olds, end in ((4, (4, 9, 9), 1), (6, (6, 6, 6), 6), (9, (9, 9, 9), 1)):
@@ -138,7 +184,13 @@ def cas_sum(target, x):
         found = tl.atomic_cas(target, old, old + value)
 
 
-@case("cas/loop", "atomic_cas", each=("i32", "u64"), needs=lambda element: _cas(element), quick=("i32",))
+@case(
+    "cas/loop",
+    "atomic_cas",
+    each=("i32", "u64"),
+    needs=lambda element: _cas(element),
+    quick=("i32",),
+)
 def updates_by_swaps(session: Session, element: str) -> None:
     """An update made of a load and swaps until one succeeds."""
     x, target = random_bits(session.rng, element, 200), np.zeros(1, storage(element))
@@ -157,10 +209,19 @@ def read_back(target, x, out, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(target + BLOCK - 1 - at))
 
 
-@case("order/after-update", "atomic_rmw", needs=elements("i32", tile=128, atomics=frozenset({("i32", "add")})), quick=True)
+@case(
+    "order/after-update",
+    "atomic_rmw",
+    needs=elements("i32", tile=128, atomics=frozenset({("i32", "add")})),
+    quick=True,
+)
 def loads_after_updates(session: Session) -> None:
     """A load behind a barrier sees the updates before it."""
-    x, target, out = random_bits(session.rng, "i32", 128), random_bits(session.rng, "i32", 128), np.zeros(128, np.int32)
+    x, target, out = (
+        random_bits(session.rng, "i32", 128),
+        random_bits(session.rng, "i32", 128),
+        np.zeros(128, np.int32),
+    )
     expected = target + x
     session.launch(read_back, (1,), target, x, out, BLOCK=128)
     same_bits(session, out, expected[::-1])
@@ -175,16 +236,29 @@ def last_adds_up(x, parts, counter, total, programs, BLOCK: tl.constexpr, MOST: 
     if tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1:
         lanes = tl.arange(0, MOST)
         tl.debug_barrier()
-        tl.store(total, tl.sum(tl.load(parts + lanes, mask=lanes < programs, other=0, volatile=True), 0))
+        tl.store(
+            total, tl.sum(tl.load(parts + lanes, mask=lanes < programs, other=0, volatile=True), 0)
+        )
 
 
-@case("order/last-program", "atomic_rmw", needs=elements("i32", tile=128, atomics=frozenset({("i32", "add")})), quick=True)
+@case(
+    "order/last-program",
+    "atomic_rmw",
+    needs=elements("i32", tile=128, atomics=frozenset({("i32", "add")})),
+    quick=True,
+)
 def the_last_program(session: Session) -> None:
     """The program that arrives last sees what all others stored before they arrived."""
     for programs in (1, 7, 100):
         x = random_bits(session.rng, "i32", programs * 64)
-        parts, counter, total = np.zeros(programs, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
-        session.launch(last_adds_up, (programs,), x, parts, counter, total, programs, BLOCK=64, MOST=128)
+        parts, counter, total = (
+            np.zeros(programs, np.int32),
+            np.zeros(1, np.int32),
+            np.zeros(1, np.int32),
+        )
+        session.launch(
+            last_adds_up, (programs,), x, parts, counter, total, programs, BLOCK=64, MOST=128
+        )
         same_bits(session, total, x.sum(dtype=np.int32, keepdims=True), f"{programs} programs")
 
 
@@ -197,11 +271,19 @@ def copy(x, out, n, BLOCK: tl.constexpr):
     value = tl.atomic_load(x + at, mask=at < n)
     tl.static_assert(value.dtype == x.dtype.element_ty)
     tl.atomic_store(out + at, value, mask=at < n)
-    tl.atomic_store(out + BLOCK, tl.atomic_load(x, sem="relaxed", scope="sys"), sem="relaxed", scope="cta")
+    tl.atomic_store(
+        out + BLOCK, tl.atomic_load(x, sem="relaxed", scope="sys"), sem="relaxed", scope="cta"
+    )
     tl.atomic_store(out + BLOCK + 1, tl.atomic_load(x + 1, scope="gpu"), scope="sys")
 
 
-@case("elements", "atomic_load", each=(*PORTABLE, "f64"), needs=lambda element: elements(element, tile=64), quick=("i1", "i8", "f16", "i64"))
+@case(
+    "elements",
+    "atomic_load",
+    each=(*PORTABLE, "f64"),
+    needs=lambda element: elements(element, tile=64),
+    quick=("i1", "i8", "f16", "i64"),
+)
 def whole_elements(session: Session, element: str) -> None:
     """Elements of every type, read and written as one."""
     for n in (61, 64, 1):
@@ -221,7 +303,13 @@ def poll(flags, seen, TIMEOUT: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(seen + BLOCK + 1, tl.atomic_poll(flags + 1, -7, timeout_ns=1000).to(tl.int32))
 
 
-@case("poll/time", "atomic_poll", each={"at-once": 0, "waiting": 200_000}, needs=elements("i32", "u64", tile=16, features={"clock"}), quick=True)
+@case(
+    "poll/time",
+    "atomic_poll",
+    each={"at-once": 0, "waiting": 200_000},
+    needs=elements("i32", "u64", tile=16, features={"clock"}),
+    quick=True,
+)
 def polls_end(session: Session, timeout: int) -> None:
     """Waiting ends with the value, or with the time."""
     flags, seen = np.arange(1, 17, dtype=np.int32), np.full(18, -1, np.int32)

@@ -13,7 +13,13 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.testing import do_bench
-from tilewright_conformance.cases.autotune.autotune.searched_kernels import CONFIGS, TIMES, Bench, run, tuned
+from tilewright_conformance.cases.autotune.autotune.searched_kernels import (
+    CONFIGS,
+    TIMES,
+    Bench,
+    run,
+    tuned,
+)
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib.case_table import Table, elements
 
@@ -60,26 +66,45 @@ def the_timer_measures_every_repetition(session: Session) -> None:
             timer = backend.call("tilewright_timer", device=device)
             found = list(timer.measure(call, 5))
             timer.flush_cache()
-            session.require(len(calls) == len(found) == 5, f"5 repetitions were asked for; {len(calls)} calls were made and {len(found)} times given")
-            session.require(all(math.isfinite(time) and time >= 0 for time in found), f"times are finite numbers of milliseconds, not {found}")
+            session.require(
+                len(calls) == len(found) == 5,
+                f"5 repetitions were asked for; {len(calls)} calls were made and {len(found)} times given",
+            )
+            session.require(
+                all(math.isfinite(time) and time >= 0 for time in found),
+                f"times are finite numbers of milliseconds, not {found}",
+            )
         else:
             with session.use():
-                found = do_bench(call, n_warmup=1, n_repeat=5, return_mode="all", backend=session.backend)
+                found = do_bench(
+                    call, n_warmup=1, n_repeat=5, return_mode="all", backend=session.backend
+                )
         times[loops] = statistics.median(found)
     place.fetch()
     session.check(out, _spun(_SHORT, _SPUN))
-    session.require(times[_LONG] > times[_SHORT], f"{_LONG} iterations took {times[_LONG]} ms, and {_SHORT} took {times[_SHORT]} ms")
+    session.require(
+        times[_LONG] > times[_SHORT],
+        f"{_LONG} iterations took {times[_LONG]} ms, and {_SHORT} took {times[_SHORT]} ms",
+    )
 
 
 @CASES("timer/choice", "autotune", needs=elements("u32", tile=_SPUN), quick=True)
 def the_clock_tells_the_fast_from_the_slow(session: Session) -> None:
     """By the backend's own timer, the slow configuration first."""
     configs = [tw.Config({"LOOPS": loops}) for loops in (_LONG, _SHORT)]
-    kernel = tw.autotune(configs, ["BLOCK"], do_bench=functools.partial(do_bench, n_warmup=1, n_repeat=7), cache_results=False)(tw.jit(spin.fn))
+    kernel = tw.autotune(
+        configs,
+        ["BLOCK"],
+        do_bench=functools.partial(do_bench, n_warmup=1, n_repeat=7),
+        cache_results=False,
+    )(tw.jit(spin.fn))
     out = np.zeros(_SPUN, np.uint32)
     session.launch(kernel, (1,), out, BLOCK=_SPUN)
     session.check(out, _spun(_SHORT, _SPUN))
-    session.require(kernel.best_config is configs[1], f"the best is {kernel.best_config}, by {kernel.configs_timings}")
+    session.require(
+        kernel.best_config is configs[1],
+        f"the best is {kernel.best_config}, by {kernel.configs_timings}",
+    )
 
 
 @CASES("backend/prune", "tilewright_prune", needs=elements(tile=64), quick=True)
@@ -89,8 +114,17 @@ def the_backend_rules_out_what_cannot_fit(session: Session) -> None:
     offered = [config.all_kwargs() for config in CONFIGS]
     if backend.implements("tilewright_prune"):
         works = [None] * len(offered)
-        kept = backend.call("tilewright_prune", configurations=offered, target=session.subject.target, arguments={"n": 64}, works=works)
-        session.require(kept is None or (len(kept) > 0 and all(dict(one) in offered for one in kept)), f"of {offered} the backend keeps {kept}")
+        kept = backend.call(
+            "tilewright_prune",
+            configurations=offered,
+            target=session.subject.target,
+            arguments={"n": 64},
+            works=works,
+        )
+        session.require(
+            kept is None or (len(kept) > 0 and all(dict(one) in offered for one in kept)),
+            f"of {offered} the backend keeps {kept}",
+        )
     bench = Bench()
     run(session, tuned(bench), bench)
     session.require(bench.measured == set(TIMES), "blocks of a few elements fit every target")
@@ -100,14 +134,27 @@ def the_backend_rules_out_what_cannot_fit(session: Session) -> None:
 def the_backend_estimates_costs(session: Session) -> None:
     """A finite number each, the same each time; or none at all."""
     backend = session.subject.backend
-    for config in (*CONFIGS, tw.Config({"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8)):
+    for config in (
+        *CONFIGS,
+        tw.Config({"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8),
+    ):
         for _ in range(2 if backend.implements("tilewright_cost") else 0):
-            cost = backend.call("tilewright_cost", configuration=config.all_kwargs(), target=session.subject.target, arguments={"n": 64}, work=None)
-            session.require(cost is None or math.isfinite(cost), f"the cost of [{config}] is {cost}")
+            cost = backend.call(
+                "tilewright_cost",
+                configuration=config.all_kwargs(),
+                target=session.subject.target,
+                arguments={"n": 64},
+                work=None,
+            )
+            session.require(
+                cost is None or math.isfinite(cost), f"the cost of [{config}] is {cost}"
+            )
     bench = Bench()
     kernel = tuned(bench)
     run(session, kernel, bench)
-    session.require(kernel.best_config is CONFIGS[1], "an estimate orders the trials, and does not choose")
+    session.require(
+        kernel.best_config is CONFIGS[1], "an estimate orders the trials, and does not choose"
+    )
 
 
 @tw.jit
@@ -122,7 +169,9 @@ def the_backend_proposes_configurations(session: Session) -> None:
     """Run each configuration that the backend proposes for a kernel without any."""
     x, out = session.rng.integers(-8, 9, (5, 50)).astype(np.float32), np.zeros(5, np.float32)
     times = iter(range(1000))
-    kernel = tw.autotune(do_bench=lambda call, quantiles: [call() or float(next(times))] * 3, cache_results=False)(tw.jit(sum_row.fn))
+    kernel = tw.autotune(
+        do_bench=lambda call, quantiles: [call() or float(next(times))] * 3, cache_results=False
+    )(tw.jit(sum_row.fn))
     for _ in range(2):
         session.launch(kernel, (5,), x, out, 50, BLOCK=64)
         session.check(out, x.sum(1), zero_sign=False)
@@ -131,7 +180,9 @@ def the_backend_proposes_configurations(session: Session) -> None:
         return
     compiled = session.launch(sum_row, (5,), x, out, 50, BLOCK=64)
     module = build_module(compiled.src, backend, session.subject.target)
-    for options in backend.call("tilewright_tuning_space", module=module, target=session.subject.target) or ():
+    for options in (
+        backend.call("tilewright_tuning_space", module=module, target=session.subject.target) or ()
+    ):
         out[:] = 99
         session.launch(sum_row, (5,), x, out, 50, BLOCK=64, **options)
         session.check(out, x.sum(1), name=f"with {dict(options)}", zero_sign=False)

@@ -49,9 +49,17 @@ class Bench:
         return found
 
 
-def tuned(bench: Bench, kernel: Any = add_block, configs: Sequence[Any] = CONFIGS, key: Sequence[str] = ("n",), **options: Any) -> Any:
+def tuned(
+    bench: Bench,
+    kernel: Any = add_block,
+    configs: Sequence[Any] = CONFIGS,
+    key: Sequence[str] = ("n",),
+    **options: Any,
+) -> Any:
     """A tuner of its own, which keeps nothing on disk."""
-    return tw.autotune(configs=list(configs), key=list(key), do_bench=bench, **{"cache_results": False, **options})(tw.jit(kernel.fn))
+    return tw.autotune(
+        configs=list(configs), key=list(key), do_bench=bench, **{"cache_results": False, **options}
+    )(tw.jit(kernel.fn))
 
 
 def run(session: Session, kernel: Any, bench: Bench, n: int = 64, dtype: Any = np.int32) -> Any:
@@ -61,5 +69,7 @@ def run(session: Session, kernel: Any, bench: Bench, n: int = 64, dtype: Any = n
     """
     x = np.zeros(n, dtype)
     found = session.launch(kernel, bench.grid, x, n)
-    session.check(x, np.full(n, bench.launched[-1]).astype(dtype), name="what the chosen configuration adds")
+    session.check(
+        x, np.full(n, bench.launched[-1]).astype(dtype), name="what the chosen configuration adds"
+    )
     return found

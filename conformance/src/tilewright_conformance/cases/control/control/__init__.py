@@ -27,7 +27,15 @@ def cases() -> Iterator[Case]:
     for index, sample in enumerate(samples("print")):
         run = functools.partial(_prints_alike, sample)
         needs = needs_of(sample.module)
-        yield Case(f"control/{sample.name}", "control", "print", run, needs, quick=index % 4 == 0, source="the reference interpreter")
+        yield Case(
+            f"control/{sample.name}",
+            "control",
+            "print",
+            run,
+            needs,
+            quick=index % 4 == 0,
+            source="the reference interpreter",
+        )
     yield from whiles.CASES
     yield from calls.CASES
     yield from reports.CASES
@@ -37,8 +45,18 @@ def _prints_alike(sample: Sample, session: Session) -> None:
     """Print the lines of the reference, in any order and without addresses."""
     seed = int(session.rng.integers(1 << 62))
     with session.printed() as due:
-        session.run_reference(sample.module, sample.make_arguments(np.random.default_rng(seed)), sample.grid)
+        session.run_reference(
+            sample.module, sample.make_arguments(np.random.default_rng(seed)), sample.grid
+        )
     with session.printed() as found:
-        session.run_module(sample.module, sample.make_arguments(np.random.default_rng(seed)), sample.grid)
-    expected, printed = (sorted(re.sub(r"address: 0x[0-9a-f]{16}$", "address", line) for line in lines) for lines in (due, found))
-    session.require(expected and printed == expected, f"printed {printed[:4]!r} in place of {expected[:4]!r} ({len(printed)} lines, {len(expected)} due)")
+        session.run_module(
+            sample.module, sample.make_arguments(np.random.default_rng(seed)), sample.grid
+        )
+    expected, printed = (
+        sorted(re.sub(r"address: 0x[0-9a-f]{16}$", "address", line) for line in lines)
+        for lines in (due, found)
+    )
+    session.require(
+        expected and printed == expected,
+        f"printed {printed[:4]!r} in place of {expected[:4]!r} ({len(printed)} lines, {len(expected)} due)",
+    )

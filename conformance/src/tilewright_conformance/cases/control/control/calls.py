@@ -37,7 +37,21 @@ def call_on_scalars(x, y, out, n):
 @CASES(
     "noinline/scalars",
     "call",
-    each={dtypes.IR[name]: name for name in ("int8", "int16", "int32", "int64", "uint32", "uint64", "float16", "bfloat16", "float32", "float64")},
+    each={
+        dtypes.IR[name]: name
+        for name in (
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint32",
+            "uint64",
+            "float16",
+            "bfloat16",
+            "float32",
+            "float64",
+        )
+    },
     needs=lambda name: elements(dtypes.IR[name], features={"noinline"}),
     quick=("i32", "f32"),
 )
@@ -162,7 +176,10 @@ def calls_in_branches(session: Session) -> None:
     for value in (2, 5):
         out = np.zeros(2, np.int32)
         session.launch(call_both_ways, (1,), np.array([value], np.int32), out)
-        session.check(out, np.array([2 * value + value * value, 4 * value if value > 3 else -2 * value], np.int32))
+        session.check(
+            out,
+            np.array([2 * value + value * value, 4 * value if value > 3 else -2 * value], np.int32),
+        )
 
 
 # ---- tuples and aggregates
@@ -282,7 +299,9 @@ def clipped_steps(x, limit):
 @tw.jit
 def map_one(x, limits, out, counts, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
-    value, steps = tl.map_elementwise(clipped_steps, tl.load(x + offsets), tl.load(limits + offsets))
+    value, steps = tl.map_elementwise(
+        clipped_steps, tl.load(x + offsets), tl.load(limits + offsets)
+    )
     tl.store(out + offsets, value)
     tl.store(counts + offsets, steps)
 
@@ -299,7 +318,9 @@ def elements_take_their_own_branches(session: Session, name: str) -> None:
     limits = session.rng.integers(3, 9, 64).astype(name)
     out, counts = np.zeros_like(x), np.zeros(64, np.int32)
     session.launch(map_one, (1,), x, limits, out, counts, BLOCK=64)
-    steps = np.maximum(-((-(x.astype(np.int64) - limits.astype(np.int64))) // limits.astype(np.int64)), 0)
+    steps = np.maximum(
+        -((-(x.astype(np.int64) - limits.astype(np.int64))) // limits.astype(np.int64)), 0
+    )
     rest = x - steps.astype(name) * limits
     session.check(counts, steps.astype(np.int32))
     session.check(out, np.where(steps % 2 == 1, -rest, rest).astype(name), zero_sign=False)
@@ -323,13 +344,19 @@ def map_pack(x, y, out, second, PACK: tl.constexpr, ROWS: tl.constexpr, COLUMNS:
     if PACK == 2:
         tl.store(out + offsets, tl.map_elementwise(pair_up, tl.load(x + offsets), pack=2))
     else:
-        first, other = tl.map_elementwise(rotate_four, tl.load(x + offsets), tl.load(y + offsets), pack=4)
+        first, other = tl.map_elementwise(
+            rotate_four, tl.load(x + offsets), tl.load(y + offsets), pack=4
+        )
         tl.store(out + offsets, first)
         tl.store(second + offsets, other)
 
 
 @CASES(
-    "map/pack", "map_elementwise", each={"2": (2, 8, 16), "2_row": (2, 1, 2), "4": (4, 4, 32), "4_row": (4, 1, 8)}, needs=elements(tile=128), quick=("2", "4")
+    "map/pack",
+    "map_elementwise",
+    each={"2": (2, 8, 16), "2_row": (2, 1, 2), "4": (4, 4, 32), "4_row": (4, 1, 8)},
+    needs=elements(tile=128),
+    quick=("2", "4"),
 )
 def packs_are_neighbours_in_order(session: Session, given: tuple[int, int, int]) -> None:
     pack, rows, columns = given
@@ -341,7 +368,9 @@ def packs_are_neighbours_in_order(session: Session, given: tuple[int, int, int])
         session.check(out, np.stack([b * 10, a - b], 1).reshape(rows, columns))
         return
     results = []
-    for (a, b, c, d), (w, p, q, z) in zip(x.reshape(-1, 4).tolist(), y.reshape(-1, 4).tolist(), strict=True):
+    for (a, b, c, d), (w, p, q, z) in zip(
+        x.reshape(-1, 4).tolist(), y.reshape(-1, 4).tolist(), strict=True
+    ):
         results.append((d, a, b, c, w + p, q, z, 0) if a > b else (b, c, d, a, p, w, q - z, 1))
     found = np.array(results, np.int32)
     session.check(out, found[:, :4].reshape(rows, columns))

@@ -67,7 +67,13 @@ def divisor(a, b, out):
     tl.store(out + pid, x)
 
 
-@CASES("while/divisor", "while", each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64}, needs=lambda dtype: elements(dtype.__name__), quick=("u64",))
+@CASES(
+    "while/divisor",
+    "while",
+    each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64},
+    needs=lambda dtype: elements(dtype.__name__),
+    quick=("u64",),
+)
 def common_divisors(session: Session, dtype: Any) -> None:
     top = np.iinfo(dtype).max
     a, b = (session.rng.integers(0, top, 32, dtype=dtype) for _ in range(2))
@@ -75,7 +81,9 @@ def common_divisors(session: Session, dtype: Any) -> None:
     a[16:], b[16:] = a[16:] // 1000 * 12, b[16:] // 1000 * 18
     out = np.zeros(32, dtype)
     session.launch(divisor, (32,), a, b, out)
-    session.check(out, np.array([math.gcd(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)], dtype))
+    session.check(
+        out, np.array([math.gcd(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)], dtype)
+    )
 
 
 @tw.jit
@@ -151,9 +159,17 @@ def halve_until(x, out, counts, limit, BLOCK: tl.constexpr):
     tl.store(counts + pid, rounds)
 
 
-@CASES("while/tile", "while", each={"8": 8, "64": 64, "512": 512}, needs=elements("f32", tile=512), quick=("64",))
+@CASES(
+    "while/tile",
+    "while",
+    each={"8": 8, "64": 64, "512": 512},
+    needs=elements("f32", tile=512),
+    quick=("64",),
+)
 def the_condition_reduces_a_tile(session: Session, block: int) -> None:
-    x = session.rng.standard_normal((4, block)).astype(np.float32) * np.array([[0.1], [10], [1000], [1]], np.float32)
+    x = session.rng.standard_normal((4, block)).astype(np.float32) * np.array(
+        [[0.1], [10], [1000], [1]], np.float32
+    )
     x[0] = np.clip(x[0], -1, 1)
     out, counts = np.zeros_like(x), np.full(4, -1, np.int32)
     session.launch(halve_until, (4,), x, out, counts, 1.0, BLOCK=block)
@@ -187,7 +203,9 @@ def a_false_condition_runs_nothing(session: Session) -> None:
         out = np.zeros(10, np.int32)
         session.launch(never, (1,), out, x, limit)
         count = max(limit - 5, 0)
-        session.check(out, np.array([5 + count, x[6 : 6 + count].sum(), *(np.arange(8) + count)], np.int32))
+        session.check(
+            out, np.array([5 + count, x[6 : 6 + count].sum(), *(np.arange(8) + count)], np.int32)
+        )
 
 
 @tw.jit
@@ -406,14 +424,26 @@ JUMPS: dict[str, tuple[object, Callable[[np.ndarray, int, int, int], int]]] = {
 
 
 @CASES("jumps", "break", each=JUMPS, quick=("for", "nest"))
-def loops_are_left_early(session: Session, given: tuple[object, Callable[[np.ndarray, int, int, int], int]]) -> None:
+def loops_are_left_early(
+    session: Session, given: tuple[object, Callable[[np.ndarray, int, int, int], int]]
+) -> None:
     kernel, oracle = given
     x = session.rng.permutation(12).astype(np.int32)
     for n in (0, 1, 12):
-        for stop, skip in ((int(x[5]), int(x[2])), (int(x[0]), 99), (99, int(x[11])), (6, 3), (-5, -5)):
+        for stop, skip in (
+            (int(x[5]), int(x[2])),
+            (int(x[0]), 99),
+            (99, int(x[11])),
+            (6, 3),
+            (-5, -5),
+        ):
             out = np.zeros(1, np.int32)
             session.launch(kernel, (1,), x, out, n, stop, skip)
-            session.check(out, np.array([oracle(x, n, stop, skip)], np.int32), name=f"n={n}, stop={stop}, skip={skip}")
+            session.check(
+                out,
+                np.array([oracle(x, n, stop, skip)], np.int32),
+                name=f"n={n}, stop={stop}, skip={skip}",
+            )
 
 
 @tw.jit
@@ -439,7 +469,13 @@ def functions_return_from_nested_loops(session: Session) -> None:
     wanted = np.array([x[0, 0], x[4, 5], x[2, 3], 30, x[3, 0]], np.int32)
     out = np.zeros((5, 2), np.int32)
     session.launch(positions, (5,), x, out, 5, 6, wanted)
-    session.check(out, np.array([np.argwhere(x == value)[0] if (x == value).any() else (-1, -1) for value in wanted], np.int32))
+    session.check(
+        out,
+        np.array(
+            [np.argwhere(x == value)[0] if (x == value).any() else (-1, -1) for value in wanted],
+            np.int32,
+        ),
+    )
 
 
 @tw.jit
@@ -497,7 +533,13 @@ def stop_before_the_end(out, start, stop, limit):
 def a_loop_with_break_at_the_ends_of_a_type(session: Session) -> None:
     """A loop ends, though the next value of its variable would wrap around."""
     low, high = -(2**31), 2**31 - 1
-    for start, stop, limit in ((low, high, 9), (low, high, 3), (high - 1, high, 9), (high, low, 9), (0, high, 9)):
+    for start, stop, limit in (
+        (low, high, 9),
+        (low, high, 3),
+        (high - 1, high, 9),
+        (high, low, 9),
+        (0, high, 9),
+    ):
         out = np.full(1, -1, np.int32)
         session.launch(stop_before_the_end, (1,), out, start, stop, limit)
         session.check(out, np.array([min(limit, len(range(start, stop, 1000000000)))], np.int32))

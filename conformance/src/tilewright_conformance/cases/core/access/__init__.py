@@ -32,11 +32,17 @@ _case = Table("access", "core").case
 
 
 def cases() -> Iterator[Case]:
-    for case in sampled("access", "core", dict.fromkeys(("load", "store", "addptr", "barrier"), True)):
+    for case in sampled(
+        "access", "core", dict.fromkeys(("load", "store", "addptr", "barrier"), True)
+    ):
         if any(name.startswith("f8") for name in case.needs.dtypes):
             yield dataclasses.replace(case, profile="fp8")
         else:
-            yield dataclasses.replace(case, profile="memory") if any(word in case.id for word in _MEMORY) else case
+            yield (
+                dataclasses.replace(case, profile="memory")
+                if any(word in case.id for word in _MEMORY)
+                else case
+            )
     yield from _lines()
     yield from _boxes()
     yield from _masks()
@@ -86,13 +92,32 @@ def _lines() -> Iterator[Case]:
         for text, other in others.items():
             lengths = _LENGTHS if text == "number" else _LENGTHS[index % 3 :: 3]
             run = functools.partial(_tails, name, other, 128, lengths)
-            own = ("float32",) if isinstance(other, float) else ()  # the type of a number with a fraction, before it is cast
-            yield _case(f"tail/{IR[name]}/other_{text}", "tl.load(other)", run, name, *own, tile=128, quick=index % 4 == 0 and text in ("number", "nan"))
+            own = (
+                ("float32",) if isinstance(other, float) else ()
+            )  # the type of a number with a fraction, before it is cast
+            yield _case(
+                f"tail/{IR[name]}/other_{text}",
+                "tl.load(other)",
+                run,
+                name,
+                *own,
+                tile=128,
+                quick=index % 4 == 0 and text in ("number", "nan"),
+            )
     for index, block in enumerate((1, 2, 8, 32, 64, 256, 512, 2048, 8192)):
-        lengths = tuple(sorted({1, max(1, block - 1), block, block + 1, 2 * block + 3, 5 * block - 1}))
+        lengths = tuple(
+            sorted({1, max(1, block - 1), block, block + 1, 2 * block + 3, 5 * block - 1})
+        )
         for name in ("float32", "int8" if index % 2 else "float16"):
             run = functools.partial(_tails, name, 3, block, lengths)
-            yield _case(f"tail/{IR[name]}/block_{block}", "tl.load", run, name, tile=block, quick=block in (1, 32, 2048) and name == "float32")
+            yield _case(
+                f"tail/{IR[name]}/block_{block}",
+                "tl.load",
+                run,
+                name,
+                tile=block,
+                quick=block in (1, 32, 2048) and name == "float32",
+            )
     run = functools.partial(_tails, "int16", 5, 1024, (100003,))
     yield _case("tail/i16/many_programs", "tl.load", run, "int16", tile=1024, quick=True)
 
@@ -101,12 +126,26 @@ def _lines() -> Iterator[Case]:
 
 
 @tw.jit
-def copied_2d(x_ptr, out, whole, m, n, row, column, OTHER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def copied_2d(
+    x_ptr,
+    out,
+    whole,
+    m,
+    n,
+    row,
+    column,
+    OTHER: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Copy a matrix block by block.
 
     ``row`` and ``column`` are the distances between rows and between columns.
     """
-    y, x = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    y, x = (
+        tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None],
+        tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :],
+    )
     inside = (y < m) & (x < n)
     tile = tl.load(x_ptr + y * row + x * column, mask=inside, other=OTHER)
     tl.store(out + y * row + x * column, tile, mask=inside)
@@ -139,13 +178,20 @@ def copied_4d(x_ptr, out, whole, a, b, c, d, SHAPE: tl.constexpr):
 @tw.jit
 def transposed(x_ptr, out, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The transpose: read by rows, written by columns."""
-    y, x = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    y, x = (
+        tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None],
+        tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :],
+    )
     inside = (y < m) & (x < n)
     tl.store(out + x * m + y, tl.load(x_ptr + y * n + x, mask=inside), mask=inside)
 
 
 def _matrix(name: str, block: tuple[int, int], by_columns: bool, session: Session) -> None:
-    for m, n in ((block[0] - 1 or 1, block[1] - 3 if block[1] > 3 else 1), (2 * block[0] + 1, block[1] + 5), block):
+    for m, n in (
+        (block[0] - 1 or 1, block[1] - 3 if block[1] > 3 else 1),
+        (2 * block[0] + 1, block[1] + 5),
+        block,
+    ):
         x = wide(session.rng, name, (m, n))
         stored = np.asfortranarray(x) if by_columns else x
         found = np.zeros_like(stored)
@@ -154,7 +200,20 @@ def _matrix(name: str, block: tuple[int, int], by_columns: bool, session: Sessio
         row, column = (step // x.itemsize for step in stored.strides)
         if by_columns:
             row, column = 1, m
-        session.launch(copied_2d, grid, stored, found, whole, m, n, row, column, OTHER=7, ROWS=block[0], COLUMNS=block[1])
+        session.launch(
+            copied_2d,
+            grid,
+            stored,
+            found,
+            whole,
+            m,
+            n,
+            row,
+            column,
+            OTHER=7,
+            ROWS=block[0],
+            COLUMNS=block[1],
+        )
         check(session, found, x, name=f"copy of {m}x{n}")
         beyond = np.full(whole.shape, 7).astype(x.dtype)
         beyond[:m, :n] = x
@@ -164,7 +223,9 @@ def _matrix(name: str, block: tuple[int, int], by_columns: bool, session: Sessio
 def _box(name: str, shape: tuple[int, ...], extents: tuple[int, ...], session: Session) -> None:
     x = wide(session.rng, name, extents)
     found, whole = np.zeros_like(x), np.zeros(shape, x.dtype)
-    session.launch(copied_3d if len(shape) == 3 else copied_4d, (1,), x, found, whole, *extents, SHAPE=shape)
+    session.launch(
+        copied_3d if len(shape) == 3 else copied_4d, (1,), x, found, whole, *extents, SHAPE=shape
+    )
     check(session, found, x)
     beyond = np.full(shape, -2).astype(x.dtype)
     beyond[tuple(slice(0, extent) for extent in extents)] = x
@@ -175,7 +236,16 @@ def _turn(name: str, block: tuple[int, int], session: Session) -> None:
     for m, n in ((1, 5), (33, 70), (64, 64)):
         x = wide(session.rng, name, (m, n))
         found = np.zeros((n, m), x.dtype)
-        session.launch(transposed, (-(-m // block[0]), -(-n // block[1])), x, found, m, n, ROWS=block[0], COLUMNS=block[1])
+        session.launch(
+            transposed,
+            (-(-m // block[0]), -(-n // block[1])),
+            x,
+            found,
+            m,
+            n,
+            ROWS=block[0],
+            COLUMNS=block[1],
+        )
         check(session, found, x.T, name=f"transpose of {m}x{n}")
 
 
@@ -186,15 +256,42 @@ def _boxes() -> Iterator[Case]:
             name, elements = names[(index + 3 * by_columns) % 7], block[0] * block[1]
             text = f"matrix/{IR[name]}/{block[0]}x{block[1]}_{'columns' if by_columns else 'rows'}"
             run = functools.partial(_matrix, name, block, by_columns)
-            yield _case(text, "tl.load(mask)", run, name, tile=elements, quick=index in (0, 3) or (index == 5 and by_columns))
+            yield _case(
+                text,
+                "tl.load(mask)",
+                run,
+                name,
+                tile=elements,
+                quick=index in (0, 3) or (index == 5 and by_columns),
+            )
         run = functools.partial(_turn, name, block)
-        yield _case(f"transpose/{IR[name]}/{block[0]}x{block[1]}", "tl.store(mask)", run, name, tile=elements, quick=index == 4)
-    boxes = (((4, 8, 16), (3, 5, 11)), ((2, 2, 64), (1, 2, 61)), ((8, 1, 8), (7, 1, 8)), ((2, 4, 4, 8), (2, 3, 4, 5)), ((4, 2, 8, 2), (3, 1, 7, 2)))
+        yield _case(
+            f"transpose/{IR[name]}/{block[0]}x{block[1]}",
+            "tl.store(mask)",
+            run,
+            name,
+            tile=elements,
+            quick=index == 4,
+        )
+    boxes = (
+        ((4, 8, 16), (3, 5, 11)),
+        ((2, 2, 64), (1, 2, 61)),
+        ((8, 1, 8), (7, 1, 8)),
+        ((2, 4, 4, 8), (2, 3, 4, 5)),
+        ((4, 2, 8, 2), (3, 1, 7, 2)),
+    )
     for index, (shape, extents) in enumerate(boxes):
         for name in ("float32", ("int8", "int64", "float16", "int16", "int32")[index]):
             text = f"box/{IR[name]}/{'x'.join(map(str, extents))}"
             run = functools.partial(_box, name, shape, extents)
-            yield _case(text, "tl.load(mask)", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0 and name == "float32")
+            yield _case(
+                text,
+                "tl.load(mask)",
+                run,
+                name,
+                tile=int(np.prod(shape)),
+                quick=index % 3 == 0 and name == "float32",
+            )
 
 
 # ---- masks that are data, scalars, of fewer axes
@@ -249,7 +346,12 @@ def converted_on_store(x_ptr, out, BLOCK: tl.constexpr):
 
 def _marked(name: str, shape: tuple[int, ...], session: Session) -> None:
     x, other, before = (wide(session.rng, name, shape) for _ in range(3))
-    for mark in (session.rng.integers(0, 2, shape), np.zeros(shape), np.ones(shape), session.rng.integers(0, 16, shape) == 0):
+    for mark in (
+        session.rng.integers(0, 2, shape),
+        np.zeros(shape),
+        np.ones(shape),
+        session.rng.integers(0, 16, shape) == 0,
+    ):
         marks = mark.astype(np.int8)
         loaded, stored = np.zeros_like(x), before.copy()
         session.launch(where_marked, (1,), x, marks, other, loaded, stored, SHAPE=shape)
@@ -294,15 +396,53 @@ def _masks() -> Iterator[Case]:
         shape = shapes[index % len(shapes)]
         text, elements = "x".join(map(str, shape)), int(np.prod(shape))
         run = functools.partial(_marked, name, shape)
-        yield _case(f"marked/{IR[name]}/{text}", "tl.store(mask)", run, name, "int8", tile=elements, quick=index % 5 == 0)
+        yield _case(
+            f"marked/{IR[name]}/{text}",
+            "tl.store(mask)",
+            run,
+            name,
+            "int8",
+            tile=elements,
+            quick=index % 5 == 0,
+        )
     for index, name in enumerate(("int32", "float32", "float16", "int8", "float64")):
         run = functools.partial(_row_marked, name)
-        yield _case(f"row_mask/{IR[name]}/8x32", "tl.load(mask)", run, name, "int8", tile=256, quick=index == 1)
-        yield _case(f"scalar_mask/{IR[name]}/32", "tl.load(mask)", functools.partial(_scalar_mask, name), name, tile=32, quick=index == 0)
-    pairs = (("int32", "int8"), ("float32", "float16"), ("float32", "bfloat16"), ("int8", "int64"), ("float32", "int32"), ("int16", "float32"))
+        yield _case(
+            f"row_mask/{IR[name]}/8x32",
+            "tl.load(mask)",
+            run,
+            name,
+            "int8",
+            tile=256,
+            quick=index == 1,
+        )
+        yield _case(
+            f"scalar_mask/{IR[name]}/32",
+            "tl.load(mask)",
+            functools.partial(_scalar_mask, name),
+            name,
+            tile=32,
+            quick=index == 0,
+        )
+    pairs = (
+        ("int32", "int8"),
+        ("float32", "float16"),
+        ("float32", "bfloat16"),
+        ("int8", "int64"),
+        ("float32", "int32"),
+        ("int16", "float32"),
+    )
     for index, (source, target) in enumerate((*pairs, ("uint8", "float64"))):
         run = functools.partial(_on_store, source, target)
-        yield _case(f"store_cast/{IR[source]}_{IR[target]}/64", "tl.store", run, source, target, tile=64, quick=index % 4 == 0)
+        yield _case(
+            f"store_cast/{IR[source]}_{IR[target]}/64",
+            "tl.store",
+            run,
+            source,
+            target,
+            tile=64,
+            quick=index % 4 == 0,
+        )
 
 
 # ---- offsets
@@ -351,7 +491,9 @@ def _offset(name: str, element: str, session: Session) -> None:
     offsets = session.rng.integers(low, high, block * programs, endpoint=True)
     offsets[:4] = low, high, 0, min(high, ends.max // 2 + 1)
     found = np.zeros(block * programs + programs, x.dtype)
-    session.launch(picked, (programs,), x, offsets.astype(name), found, START=-low, SCALAR=True, BLOCK=block)
+    session.launch(
+        picked, (programs,), x, offsets.astype(name), found, START=-low, SCALAR=True, BLOCK=block
+    )
     check(session, found[: block * programs], x[offsets - low], name="tile of offsets")
     check(session, found[block * programs :], x[offsets[:programs] - low], name="scalar offset")
 
@@ -381,15 +523,57 @@ def _one_for_all(name: str, session: Session) -> None:
 
 def _offsets() -> Iterator[Case]:
     for index, name in enumerate(INTEGERS):
-        for element in (("float32", "int8", "float64", "float16")[index % 4], ("uint8", "int64", "bfloat16", "int32")[index % 4]):
+        for element in (
+            ("float32", "int8", "float64", "float16")[index % 4],
+            ("uint8", "int64", "bfloat16", "int32")[index % 4],
+        ):
             run = functools.partial(_offset, name, element)
-            quick = name in ("uint8", "int8", "uint16") and element in ("float32", "int8", "float64")
-            yield _case(f"offset/{IR[name]}/{IR[element]}", "p + i", run, name, element, tile=64, quick=quick)
-    for text, far, own in (("u32", 2**32 - 8, "uint32"), ("i64", 2**40, "int64"), ("i64_negative", -(2**40), "int64"), ("i32_negative", -(2**31), "int32")):
-        yield _case(f"offset/far/{text}", "p + i", functools.partial(_far, far, own), "int16", own, tile=32, quick=text == "u32")
+            quick = name in ("uint8", "int8", "uint16") and element in (
+                "float32",
+                "int8",
+                "float64",
+            )
+            yield _case(
+                f"offset/{IR[name]}/{IR[element]}",
+                "p + i",
+                run,
+                name,
+                element,
+                tile=64,
+                quick=quick,
+            )
+    for text, far, own in (
+        ("u32", 2**32 - 8, "uint32"),
+        ("i64", 2**40, "int64"),
+        ("i64_negative", -(2**40), "int64"),
+        ("i32_negative", -(2**31), "int32"),
+    ):
+        yield _case(
+            f"offset/far/{text}",
+            "p + i",
+            functools.partial(_far, far, own),
+            "int16",
+            own,
+            tile=32,
+            quick=text == "u32",
+        )
     for index, name in enumerate(("float32", "int8", "bfloat16", "int64")):
-        yield _case(f"reversed/{IR[name]}/64", "tl.load", functools.partial(_backwards, name), name, tile=64, quick=index == 0)
-        yield _case(f"repeated/{IR[name]}/16x32", "tl.load", functools.partial(_one_for_all, name), name, tile=512, quick=index == 1)
+        yield _case(
+            f"reversed/{IR[name]}/64",
+            "tl.load",
+            functools.partial(_backwards, name),
+            name,
+            tile=64,
+            quick=index == 0,
+        )
+        yield _case(
+            f"repeated/{IR[name]}/16x32",
+            "tl.load",
+            functools.partial(_one_for_all, name),
+            name,
+            tile=512,
+            quick=index == 1,
+        )
 
 
 # ---- programs, and accesses that follow each other
@@ -454,10 +638,44 @@ def _in_place(name: str, session: Session) -> None:
 
 
 def _programs() -> Iterator[Case]:
-    for grid in ((1,), (7,), (1000,), (70001,), (3, 5), (1, 1, 1), (2, 3, 4), (1, 7, 1), (1, 1, 9), (17, 1, 3)):
+    for grid in (
+        (1,),
+        (7,),
+        (1000,),
+        (70001,),
+        (3, 5),
+        (1, 1, 1),
+        (2, 3, 4),
+        (1, 7, 1),
+        (1, 1, 9),
+        (17, 1, 3),
+    ):
         text = "x".join(map(str, grid))
-        yield _case(f"grid/i32/{text}", "tl.program_id", functools.partial(_grid, grid), "int32", tile=16, quick=text in ("7", "2x3x4"))
-    for index, (name, block) in enumerate((("int32", 64), ("float32", 1024), ("int8", 256), ("float16", 32), ("int64", 2048))):
+        yield _case(
+            f"grid/i32/{text}",
+            "tl.program_id",
+            functools.partial(_grid, grid),
+            "int32",
+            tile=16,
+            quick=text in ("7", "2x3x4"),
+        )
+    for index, (name, block) in enumerate(
+        (("int32", 64), ("float32", 1024), ("int8", 256), ("float16", 32), ("int64", 2048))
+    ):
         run = functools.partial(_written_and_read, name, block)
-        yield _case(f"barrier/{IR[name]}/{block}", "tl.debug_barrier", run, name, tile=block, quick=index < 2)
-        yield _case(f"in_place/{IR[name]}/128", "tl.store", functools.partial(_in_place, name), name, tile=128, quick=index == 0)
+        yield _case(
+            f"barrier/{IR[name]}/{block}",
+            "tl.debug_barrier",
+            run,
+            name,
+            tile=block,
+            quick=index < 2,
+        )
+        yield _case(
+            f"in_place/{IR[name]}/128",
+            "tl.store",
+            functools.partial(_in_place, name),
+            name,
+            tile=128,
+            quick=index == 0,
+        )

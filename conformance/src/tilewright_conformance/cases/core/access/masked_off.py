@@ -35,7 +35,20 @@ def shown(x_ptr, whole, under, first, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width, BATCH: tl.constexpr, WIDTH: tl.constexpr):
+def norm_backward(
+    grad,
+    x,
+    mean,
+    rstd,
+    weight,
+    dx,
+    dweight,
+    dbias,
+    batch,
+    width,
+    BATCH: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """Backward pass of a batch normalization, one channel a program.
 
     Only the masks of loads exclude lanes outside.
@@ -57,7 +70,10 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
     for first in tl.range(0, width, WIDTH):
         at = start + rows[:, None] * width + (first + columns)[None, :]
         inside = (rows[:, None] < batch) & ((first + columns)[None, :] < width)
-        g, here = tl.load(grad + at, mask=inside).to(tl.float32), tl.load(x + at, mask=inside).to(tl.float32)
+        g, here = (
+            tl.load(grad + at, mask=inside).to(tl.float32),
+            tl.load(x + at, mask=inside).to(tl.float32),
+        )
         part = (by_bias + (here - centre) * scale * by_weight) / (batch * width)
         tl.store(dx + at, (w * scale * (g - part)).to(dx.dtype.element_ty), mask=inside)
 
@@ -83,7 +99,12 @@ def _tail(name: str, session: Session) -> None:
         session.launch(shown, (4,), x, whole, under, first, n, BLOCK=64)
         zeros = np.where(np.arange(256) < n, x, np.zeros_like(x))
         check(session, whole, zeros, name=f"blocks of {n}")
-        check(session, under, np.where(np.arange(256) < n, x, np.ones_like(x)), name=f"{n} under the mask")
+        check(
+            session,
+            under,
+            np.where(np.arange(256) < n, x, np.ones_like(x)),
+            name=f"{n} under the mask",
+        )
         check(session, first, zeros[::64], name=f"scalars of {n}")
 
 
@@ -91,39 +112,96 @@ def _batch_norm(name: str, session: Session) -> None:
     channels = 3
     for batch, width in ((3, 21), (4, 16), (1, 5)):
         count = channels * batch * width
-        grad, x = (session.rng.integers(-8, 9, count + 64).astype(name) / np.dtype(name).type(4) for _ in range(2))
+        grad, x = (
+            session.rng.integers(-8, 9, count + 64).astype(name) / np.dtype(name).type(4)
+            for _ in range(2)
+        )
         grad[count:], x[count:] = np.nan, np.nan
         g, y = (values[:count].astype(np.float64).reshape(channels, -1) for values in (grad, x))
-        mean, rstd, weight = (session.rng.integers(1, 9, channels).astype(np.float32) / np.float32(8) for _ in range(3))
-        dx, dweight, dbias = np.zeros(count, name), np.zeros(channels, np.float32), np.zeros(channels, np.float32)
-        session.launch(norm_backward, (channels,), grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width, BATCH=4, WIDTH=16)
+        mean, rstd, weight = (
+            session.rng.integers(1, 9, channels).astype(np.float32) / np.float32(8)
+            for _ in range(3)
+        )
+        dx, dweight, dbias = (
+            np.zeros(count, name),
+            np.zeros(channels, np.float32),
+            np.zeros(channels, np.float32),
+        )
+        session.launch(
+            norm_backward,
+            (channels,),
+            grad,
+            x,
+            mean,
+            rstd,
+            weight,
+            dx,
+            dweight,
+            dbias,
+            batch,
+            width,
+            BATCH=4,
+            WIDTH=16,
+        )
         centred = y - mean[:, None]
         by_weight, by_bias = (centred * g).sum(1) * rstd, g.sum(1)
         part = (by_bias[:, None] + centred * (rstd * by_weight)[:, None]) / (batch * width)
         tolerance = 2e-3 if name == "float16" else 1e-5
         session.check(dweight, by_weight.astype(np.float32), name="dweight", atol=1e-4, rtol=1e-5)
         session.check(dbias, by_bias.astype(np.float32), name="dbias", atol=1e-4, rtol=1e-5)
-        session.check(dx.reshape(channels, -1), ((weight * rstd)[:, None] * (g - part)).astype(name), name="dx", atol=tolerance, rtol=tolerance)
+        session.check(
+            dx.reshape(channels, -1),
+            ((weight * rstd)[:, None] * (g - part)).astype(name),
+            name="dx",
+            atol=tolerance,
+            rtol=tolerance,
+        )
 
 
 def _matmul(name: str, session: Session) -> None:
     for k in (5, 32, 77, 128):
-        a, b = session.rng.integers(-3, 4, (32, 128)).astype(name), session.rng.integers(-3, 4, (128, 32)).astype(name)
+        a, b = (
+            session.rng.integers(-3, 4, (32, 128)).astype(name),
+            session.rng.integers(-3, 4, (128, 32)).astype(name),
+        )
         order = session.rng.permutation(128)[:k]
         a[:, k:] = np.nan
         table = np.append(order, np.full(128 - k, 1 << 20)).astype(np.int32)
         out = np.zeros((32, 32), np.float32)
         session.launch(matmul, (1,), a, b, table, out, k, M=32, N=32, BK=32, num_stages=3)
-        session.check(out, a[:, :k].astype(np.float32) @ b[order].astype(np.float32), name=f"{k} terms")
+        session.check(
+            out, a[:, :k].astype(np.float32) @ b[order].astype(np.float32), name=f"{k} terms"
+        )
 
 
 def masked_off_cases() -> Iterator[Case]:
     for index, name in enumerate((*NUMBERS, "bool")):
-        yield _case(f"left_out/tail/{IR[name]}", "tl.load(mask)", functools.partial(_tail, name), name, tile=64, quick=index in (0, 2, 8, 10))
+        yield _case(
+            f"left_out/tail/{IR[name]}",
+            "tl.load(mask)",
+            functools.partial(_tail, name),
+            name,
+            tile=64,
+            quick=index in (0, 2, 8, 10),
+        )
     for name in ("float32", "float16"):
         run = functools.partial(_batch_norm, name)
-        yield _case(f"left_out/batch_norm_backward/{IR[name]}", "tl.load(mask)", run, name, "float32", tile=64, quick=name == "float32")
+        yield _case(
+            f"left_out/batch_norm_backward/{IR[name]}",
+            "tl.load(mask)",
+            run,
+            name,
+            "float32",
+            tile=64,
+            quick=name == "float32",
+        )
         id_, run = f"left_out/product/{IR[name]}", functools.partial(_matmul, name)
-        options: dict[str, Any] = {"dot": {(IR[name], "f32")}, "dot_shape": (32, 32, 32), "tile": 1024}
-        case = _case(id_, "tl.load(mask)", run, name, "i32", "f32", quick=name == "float16", **options)
+        options: dict[str, Any] = {
+            "dot": {(IR[name], "f32")},
+            "dot_shape": (32, 32, 32),
+            "tile": 1024,
+        }
+        case = _case(
+            id_, "tl.load(mask)", run, name, "i32", "f32", quick=name == "float16", **options
+        )
         yield dataclasses.replace(case, profile="matmul")

@@ -150,7 +150,10 @@ def accumulate_some(x, keep, out, n, BLOCK: tl.constexpr):
 
 @CASES("if/accumulators", "if", needs=elements("f32", tile=64), quick=True)
 def loads_and_additions_under_a_condition(session: Session) -> None:
-    x, keep = numbers.draw(session.rng, "float32", (12, 64)), session.rng.integers(0, 2, 12).astype(np.int32)
+    x, keep = (
+        numbers.draw(session.rng, "float32", (12, 64)),
+        session.rng.integers(0, 2, 12).astype(np.int32),
+    )
     out = np.zeros((2, 64), np.float32)
     session.launch(accumulate_some, (1,), x, keep, out, 12, BLOCK=64)
     kept = x * keep[:, None]
@@ -206,7 +209,9 @@ def a_branch_not_taken_reads_nothing(session: Session) -> None:
     session.launch(read_what_is_there, (8,), at, x, out, 10)
     inside = (at >= 0) & (at < 10)
     values = x[np.where(inside, at, 0)]
-    session.check(out, np.stack([np.where(inside, values, -1), np.where(inside, values, -2)]).astype(np.int32))
+    session.check(
+        out, np.stack([np.where(inside, values, -1), np.where(inside, values, -2)]).astype(np.int32)
+    )
 
 
 # ---- conditions
@@ -225,7 +230,13 @@ def truth(x, out):
     tl.store(out + pid, found)
 
 
-@CASES("condition", "if", each={dtypes.IR[name]: name for name in ("bool", *dtypes.NUMBERS)}, needs=elements, quick=("i1", "f32", "u8"))
+@CASES(
+    "condition",
+    "if",
+    each={dtypes.IR[name]: name for name in ("bool", *dtypes.NUMBERS)},
+    needs=elements,
+    quick=("i1", "f32", "u8"),
+)
 def numbers_are_conditions(session: Session, name: str) -> None:
     """Take numbers for conditions as Python does.
 
@@ -241,7 +252,16 @@ def numbers_are_conditions(session: Session, name: str) -> None:
         x = np.array([0, 1, about.max, about.min, 2, 1 << (about.bits - 2), about.max - 1], name)
     out = np.zeros(len(x), np.int32)
     session.launch(truth, (len(x),), x, out)
-    session.check(out, np.array([101 if bool(value) else 210 for value in x.astype(np.float64 if name in dtypes.FLOATS else x.dtype)], np.int32))
+    session.check(
+        out,
+        np.array(
+            [
+                101 if bool(value) else 210
+                for value in x.astype(np.float64 if name in dtypes.FLOATS else x.dtype)
+            ],
+            np.int32,
+        ),
+    )
 
 
 @tw.jit
@@ -271,10 +291,19 @@ def logic_of_conditions(session: Session) -> None:
             for c in (2, -1, 5):
                 out = np.zeros(1, np.int32)
                 session.launch(logic, (1,), out, a, b, c)
-                expected = (a > 0 and b > 0) * 1 + (a > 0 or (b > 0 and c > 0)) * 2 + (not (a > 0 or b > 0)) * 4 + (a < b < c) * 8
+                expected = (
+                    (a > 0 and b > 0) * 1
+                    + (a > 0 or (b > 0 and c > 0)) * 2
+                    + (not (a > 0 or b > 0)) * 4
+                    + (a < b < c) * 8
+                )
                 expected += (a == b == c or a == c) * 16 + ((a > 0) == (b > 0)) * 32
                 expected += 64 if a > b else 128 if b > c else 256
-                session.check(out, np.array([expected + 512 * (a > 0 and not b > 0)], np.int32), name=f"bits of {a}, {b}, {c}")
+                session.check(
+                    out,
+                    np.array([expected + 512 * (a > 0 and not b > 0)], np.int32),
+                    name=f"bits of {a}, {b}, {c}",
+                )
 
 
 @tw.jit
@@ -321,10 +350,22 @@ def by_constants(x, bias, out, n, MODE: tl.constexpr, WIDTH: tl.constexpr):
 @CASES("constexpr", "if", needs=elements(tile=16), quick=True)
 def constants_decide_at_compile_time(session: Session) -> None:
     """The side that is not taken is not compiled: it could not be."""
-    x, bias = session.rng.integers(0, 100, 16).astype(np.int32), session.rng.integers(0, 100, 16).astype(np.int32)
-    for mode, width, given in (("double", 4, True), ("double", 8, False), ("sum", 4, False), ("sum", 8, True), ("sum", 16, False), ("other", 16, True)):
+    x, bias = (
+        session.rng.integers(0, 100, 16).astype(np.int32),
+        session.rng.integers(0, 100, 16).astype(np.int32),
+    )
+    for mode, width, given in (
+        ("double", 4, True),
+        ("double", 8, False),
+        ("sum", 4, False),
+        ("sum", 8, True),
+        ("sum", 16, False),
+        ("other", 16, True),
+    ):
         out = np.zeros(16, np.int32)
-        session.launch(by_constants, (1,), x, bias if given else None, out, 7, MODE=mode, WIDTH=width)
+        session.launch(
+            by_constants, (1,), x, bias if given else None, out, 7, MODE=mode, WIDTH=width
+        )
         value = x[:width] + (bias[:width] if given else 0)
         if mode == "double":
             value = value * 2
@@ -332,7 +373,11 @@ def constants_decide_at_compile_time(session: Session) -> None:
             value = value + value.sum()
         else:
             value = value - 7 if width == 4 else value + 7
-        session.check(out, np.concatenate([value, np.zeros(16 - width)]).astype(np.int32), name=f"{mode} of {width}")
+        session.check(
+            out,
+            np.concatenate([value, np.zeros(16 - width)]).astype(np.int32),
+            name=f"{mode} of {width}",
+        )
 
 
 # ---- early returns
@@ -358,7 +403,10 @@ def return_early(x, out, n):
 @CASES("return", "return", quick=True)
 def kernels_return_early(session: Session) -> None:
     for n in (0, 5, 12):
-        x, out = np.array([3, 0, -5, -50, 7, -1, 9, 0, -11, 4, 2, -9], np.int32), np.full((2, 16), 9, np.int32)
+        x, out = (
+            np.array([3, 0, -5, -50, 7, -1, 9, 0, -11, 4, 2, -9], np.int32),
+            np.full((2, 16), 9, np.int32),
+        )
         expected = out.copy()
         session.launch(return_early, (12,), x, out, n)
         for pid, value in enumerate(x[:n]):
@@ -391,7 +439,10 @@ def use_returns(values, x, out, BLOCK: tl.constexpr):
 
 @CASES("return/function", "return", needs=elements(tile=16), quick=True)
 def functions_return_from_branches(session: Session) -> None:
-    values, x = np.array([-4, 0, 6, 11, 3, 10], np.int32), session.rng.integers(-50, 50, 16).astype(np.int32)
+    values, x = (
+        np.array([-4, 0, 6, 11, 3, 10], np.int32),
+        session.rng.integers(-50, 50, 16).astype(np.int32),
+    )
     out = np.zeros((6, 17), np.int32)
     session.launch(use_returns, (6,), values, x, out, BLOCK=16)
 
@@ -400,7 +451,10 @@ def functions_return_from_branches(session: Session) -> None:
             return 0 * x, -1
         return (x, 1) if value > 10 else (x * value, value) if value > 5 else (x + value, 0)
 
-    expected = [[*(found(value)[0] + found(found(value)[1] + 6)[0]), found(value)[1]] for value in values.tolist()]
+    expected = [
+        [*(found(value)[0] + found(found(value)[1] + 6)[0]), found(value)[1]]
+        for value in values.tolist()
+    ]
     session.check(out, np.array(expected, np.int32))
 
 

@@ -61,15 +61,41 @@ def _ranges(name: str, rng: np.random.Generator) -> list[tuple[int, int, int]]:
     third = high // 3
     found = [
         *((0, 5, 1), (3, 20, 4), (5, 5, 1), (7, 2, 2), (1, 2, 10), (0, 16, 1), (0, 1, 127)),
-        *((high - 4, high, 1), (high - 5, high, 2), (high - 1, high, 1), (high, high, 1), (high, low, 1)),
+        *(
+            (high - 4, high, 1),
+            (high - 5, high, 2),
+            (high - 1, high, 1),
+            (high, high, 1),
+            (high, low, 1),
+        ),
         # The number behind the last one would wrap around.
-        *((0, high, third), (high - 10, high, 7), (low, high, high), (low, low + 9, 4), (1, high, high - 2)),
+        *(
+            (0, high, third),
+            (high - 10, high, 7),
+            (low, high, high),
+            (low, low + 9, 4),
+            (1, high, high - 2),
+        ),
     ]
     if low < 0:
-        found += [(-6, 7, 3), (-9, -2, 2), (low, low + 3, 1), (-1, 2, 1), (low, high, third), (-5, -5, 1), (2, -3, 1)]
+        found += [
+            (-6, 7, 3),
+            (-9, -2, 2),
+            (low, low + 3, 1),
+            (-1, 2, 1),
+            (low, high, third),
+            (-5, -5, 1),
+            (2, -3, 1),
+        ]
     else:
         middle = high // 2  # unsigned numbers on both sides of the sign bit
-        found += [(middle - 2, middle + 4, 1), (middle + 1, high, third), (middle, low, 1), (low, middle + 1, middle), (middle + 3, middle - 3, 1)]
+        found += [
+            (middle - 2, middle + 4, 1),
+            (middle + 1, high, third),
+            (middle, low, 1),
+            (low, middle + 1, middle),
+            (middle + 3, middle - 3, 1),
+        ]
     for _ in range(12):
         start = int(rng.integers(low, high, dtype=dtypes.kind(name)))
         step = int(rng.integers(1, min(high, 1 << 20), dtype=dtypes.kind(name)))
@@ -77,16 +103,28 @@ def _ranges(name: str, rng: np.random.Generator) -> list[tuple[int, int, int]]:
     return found
 
 
-def _check_ranges(session: Session, ranges: list[tuple[int, int, int]], out: dtypes.Array, counts: dtypes.Array) -> None:
+def _check_ranges(
+    session: Session, ranges: list[tuple[int, int, int]], out: dtypes.Array, counts: dtypes.Array
+) -> None:
     expected = np.full(out.shape, -1).astype(out.dtype)
     for row, bounds in enumerate(ranges):
         values = np.array(range(*bounds), out.dtype)
         expected[row, : len(values)] = values
-    session.check(counts, np.array([len(range(*bounds)) for bounds in ranges], np.int32), name="numbers of iterations")
+    session.check(
+        counts,
+        np.array([len(range(*bounds)) for bounds in ranges], np.int32),
+        name="numbers of iterations",
+    )
     session.check(out, expected, name="values of the loop variable")
 
 
-@CASES("for/bounds", "for", each={dtypes.IR[name]: name for name in dtypes.INTEGERS}, needs=_and_wide, quick=("i8", "i32", "u32", "u64"))
+@CASES(
+    "for/bounds",
+    "for",
+    each={dtypes.IR[name]: name for name in dtypes.INTEGERS},
+    needs=_and_wide,
+    quick=("i8", "i32", "u32", "u64"),
+)
 def bounds_of_a_type(session: Session, name: str) -> None:
     """The variable, of the bounds' type, is stored with 64 bits, so that its sign shows."""
     ranges = _ranges(name, session.rng)
@@ -94,20 +132,45 @@ def bounds_of_a_type(session: Session, name: str) -> None:
     wide = np.uint64 if name in dtypes.UNSIGNED else np.int64
     out = np.full((len(ranges), ROOM), -1).astype(wide)
     counts = np.full(len(ranges), -1, np.int32)
-    session.launch(list_range, (len(ranges),), np.array(ranges, wide).astype(name), out, counts, ROOM=ROOM)
+    session.launch(
+        list_range, (len(ranges),), np.array(ranges, wide).astype(name), out, counts, ROOM=ROOM
+    )
     _check_ranges(session, ranges, out, counts)
 
 
-@CASES("for/constant_step", "for", each={str(step): step for step in (1, 3, 7, -1, -2, -5)}, quick=("-2", "3"))
+@CASES(
+    "for/constant_step",
+    "for",
+    each={str(step): step for step in (1, 3, 7, -1, -2, -5)},
+    quick=("-2", "3"),
+)
 def constant_steps(session: Session, step: int) -> None:
     """Steps known at compile time, of either sign; bounds of both 32 and 64 bits."""
     sign = 1 if step > 0 else -1
     for dtype in (np.int32, np.int64):
         base = 0 if dtype is np.int32 else sign << 40
-        ends = [(0, sign * length) for length in (0, 1, 2, 9, 16)] + [(5, -5), (-5, 5), (3, 3), (-7, -2), (-2, -7), (10, 1), (10, 0)]
+        ends = [(0, sign * length) for length in (0, 1, 2, 9, 16)] + [
+            (5, -5),
+            (-5, 5),
+            (3, 3),
+            (-7, -2),
+            (-2, -7),
+            (10, 1),
+            (10, 0),
+        ]
         out, counts = np.full((len(ends), ROOM), -1, np.int64), np.full(len(ends), -1, np.int32)
-        session.launch(list_fixed_step, (len(ends),), (np.array(ends) + base).astype(dtype), out, counts, STEP=step, ROOM=ROOM)
-        _check_ranges(session, [(start + base, stop + base, step) for start, stop in ends], out, counts)
+        session.launch(
+            list_fixed_step,
+            (len(ends),),
+            (np.array(ends) + base).astype(dtype),
+            out,
+            counts,
+            STEP=step,
+            ROOM=ROOM,
+        )
+        _check_ranges(
+            session, [(start + base, stop + base, step) for start, stop in ends], out, counts
+        )
 
 
 @tw.jit
@@ -128,14 +191,26 @@ def list_to(out, count, stop):
     tl.store(count, n)
 
 
-@CASES("for/arguments", "for", each={"i32": (0,), "i64": (1 << 35,), "mixed": (0, 1 << 33)}, quick=("mixed",))
+@CASES(
+    "for/arguments",
+    "for",
+    each={"i32": (0,), "i64": (1 << 35,), "mixed": (0, 1 << 33)},
+    quick=("mixed",),
+)
 def bounds_are_arguments(session: Session, bases: tuple[int, ...]) -> None:
     """Loop between bounds from the launch, of two types.
 
     1 and multiples of 16, which have specializations, are among them.
     """
     for base in bases:
-        for start, stop, step in ((1, 16, 1), (0, 16, 3), (16, 48, 16), (2, 1, 1), (1, 2, 1), (5, 6, 7)):
+        for start, stop, step in (
+            (1, 16, 1),
+            (0, 16, 3),
+            (16, 48, 16),
+            (2, 1, 1),
+            (1, 2, 1),
+            (5, 6, 7),
+        ):
             bounds = (start + base, stop + base, step)
             out, count = np.full(ROOM, -1, np.int64), np.zeros(1, np.int32)
             session.launch(list_arguments, (1,), out, count, *bounds)
@@ -179,7 +254,13 @@ def tiles_are_carried(session: Session, name: str) -> None:
         x = numbers.draw(session.rng, name, (max(rows, 1), 64), limit=8)
         out = np.full(64, 3, dtypes.kind(name))
         session.launch(add_rows, (1,), x, out, rows, TYPE=dtypes.language(name), BLOCK=64)
-        numbers.check(session, out, x[:rows].astype(np.float64).sum(0).astype(out.dtype) if name in dtypes.FLOATS else x[:rows].sum(0).astype(out.dtype))
+        numbers.check(
+            session,
+            out,
+            x[:rows].astype(np.float64).sum(0).astype(out.dtype)
+            if name in dtypes.FLOATS
+            else x[:rows].sum(0).astype(out.dtype),
+        )
 
 
 @tw.jit
@@ -196,7 +277,15 @@ def add_planes(x, out, n, SHAPE: tl.constexpr, COUNT: tl.constexpr):
 @CASES(
     "carried/shape",
     "for",
-    each={"1": (1,), "1024": (1024,), "8x16": (8, 16), "1x64": (1, 64), "32x1": (32, 1), "2x4x8": (2, 4, 8), "128x64": (128, 64)},
+    each={
+        "1": (1,),
+        "1024": (1024,),
+        "8x16": (8, 16),
+        "1x64": (1, 64),
+        "32x1": (32, 1),
+        "2x4x8": (2, 4, 8),
+        "128x64": (128, 64),
+    },
     needs=elements("f32", tile=1 << 13),
     quick=("8x16",),
 )
@@ -365,7 +454,9 @@ def ragged_totals(starts, x, out, BLOCK: tl.constexpr):
     total = 0.0
     for _ in range(2):
         for start in range(first, last, BLOCK):
-            total += tl.sum(tl.load(x + start + offsets, mask=start + offsets < last, other=0.0), axis=0)
+            total += tl.sum(
+                tl.load(x + start + offsets, mask=start + offsets < last, other=0.0), axis=0
+            )
     tl.store(out + row * 2, tl.sum(acc, axis=0))
     tl.store(out + row * 2 + 1, total)
 
@@ -375,7 +466,10 @@ def bounds_come_from_memory(session: Session) -> None:
     """Rows of their own length each, none and one element among them."""
     lengths = np.array([0, 1, 15, 16, 17, 40, 0, 33])
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    x, out = numbers.draw(session.rng, "float32", int(starts[-1])), np.zeros((len(lengths), 2), np.float32)
+    x, out = (
+        numbers.draw(session.rng, "float32", int(starts[-1])),
+        np.zeros((len(lengths), 2), np.float32),
+    )
     session.launch(ragged_totals, (len(lengths),), starts, x, out, BLOCK=16)
     totals = np.array([x[a:b].astype(np.float64).sum() for a, b in itertools.pairwise(starts)])
     session.check(out, np.stack([totals, 2 * totals], 1), zero_sign=False)
@@ -425,7 +519,9 @@ def unrolled_loops(session: Session, bounds: tuple[int, int, int]) -> None:
     session.launch(unrolled, (1,), x, out, n, *bounds)
     total = 0
     for i in range(*bounds):
-        total = total * 3 + i + int(x[i : i + 2 ** (i % 4)].sum()) + sum(j * n for j in range(i % 3))
+        total = (
+            total * 3 + i + int(x[i : i + 2 ** (i % 4)].sum()) + sum(j * n for j in range(i % 3))
+        )
     session.check(out, np.array([total], np.int32))
 
 
@@ -448,11 +544,30 @@ def loops_over_tuples(session: Session) -> None:
 
 
 @tw.jit
-def hinted(x, out, n, BLOCK: tl.constexpr, STAGES: tl.constexpr, UNROLL: tl.constexpr, FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr, NO_LICM: tl.constexpr):
+def hinted(
+    x,
+    out,
+    n,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    UNROLL: tl.constexpr,
+    FLATTEN: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
+    NO_LICM: tl.constexpr,
+):
     offsets = tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), tl.float32)
     last = -1
-    for i in tl.range(0, n, 1, num_stages=STAGES, loop_unroll_factor=UNROLL, flatten=FLATTEN, warp_specialize=SPECIALIZE, disable_licm=NO_LICM):
+    for i in tl.range(
+        0,
+        n,
+        1,
+        num_stages=STAGES,
+        loop_unroll_factor=UNROLL,
+        flatten=FLATTEN,
+        warp_specialize=SPECIALIZE,
+        disable_licm=NO_LICM,
+    ):
         acc = acc * 0.5 + tl.load(x + i * BLOCK + offsets)
         last = i
     tl.store(out + offsets, acc)
@@ -483,7 +598,10 @@ def hints_change_nothing(session: Session, hints: dict[str, Any]) -> None:
     Quarters halved a few times stay exact.
     """
     for n in (0, 1, 2, 3, 4, 8, 9):
-        x, out = session.rng.integers(-8, 9, (max(n, 1), 64)).astype(np.float32), np.zeros(65, np.float32)
+        x, out = (
+            session.rng.integers(-8, 9, (max(n, 1), 64)).astype(np.float32),
+            np.zeros(65, np.float32),
+        )
         session.launch(hinted, (1,), x, out, n, BLOCK=64, **{**_PLAIN, **hints})
         acc = np.zeros(64)
         for i in range(n):

@@ -16,7 +16,15 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases.core.casts import conversions
-from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, is_integer, kind, language
+from tilewright_conformance.oracles.dtypes import (
+    FLOATS,
+    INTEGERS,
+    IR,
+    NUMBERS,
+    is_integer,
+    kind,
+    language,
+)
 from tilewright_conformance.oracles.formats import FORMATS
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
@@ -47,13 +55,17 @@ def cases() -> Iterator[Case]:
 def converted(x_ptr, y_ptr, n, ROUNDING: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=0)
-    tl.store(y_ptr + at, tl.cast(x, y_ptr.dtype.element_ty, fp_downcast_rounding=ROUNDING), mask=at < n)
+    tl.store(
+        y_ptr + at, tl.cast(x, y_ptr.dtype.element_ty, fp_downcast_rounding=ROUNDING), mask=at < n
+    )
 
 
 def _convert(source: str, target: str, rounding: str | None, session: Session) -> None:
     x = conversions.values(session.rng, source, target)
     found = np.zeros(len(x), kind(target))
-    session.launch(converted, (-(-len(x) // _BLOCK),), x, found, len(x), ROUNDING=rounding, BLOCK=_BLOCK)
+    session.launch(
+        converted, (-(-len(x) // _BLOCK),), x, found, len(x), ROUNDING=rounding, BLOCK=_BLOCK
+    )
     check(session, found, conversions.cast(x, target, rounding or "rtne"))
 
 
@@ -71,9 +83,17 @@ def _cast(source: str, target: str, rounding: str | None, quick: bool) -> Case:
 
 def _numbers() -> Iterator[Case]:
     often = (("float64", "float16"), ("float32", "bfloat16"), ("int64", "float32"))
-    for index, (source, target) in enumerate((a, b) for a in (*NUMBERS, "bool") for b in (*NUMBERS, "bool") if a != b):
+    for index, (source, target) in enumerate(
+        (a, b) for a in (*NUMBERS, "bool") for b in (*NUMBERS, "bool") if a != b
+    ):
         yield _cast(source, target, None, index % 7 == 0 or (source, target) in often)
-    for source, target in (("float32", "float16"), ("float32", "bfloat16"), ("float64", "float16"), ("float64", "bfloat16"), ("float64", "float32")):
+    for source, target in (
+        ("float32", "float16"),
+        ("float32", "bfloat16"),
+        ("float64", "float16"),
+        ("float64", "bfloat16"),
+        ("float64", "float32"),
+    ):
         for rounding in ("rtz", "rtne"):
             yield _cast(source, target, rounding, source == "float32" and rounding == "rtz")
 
@@ -111,16 +131,33 @@ def _chain(source: str, middle: str, target: str, session: Session) -> None:
     x = conversions.values(session.rng, source, middle)
     expected = conversions.cast(conversions.cast(x, middle).astype(kind(middle)), target)
     found = np.zeros(len(x), kind(target))
-    session.launch(there_and_back, (-(-len(x) // _BLOCK),), x, found, len(x), MIDDLE=language(middle), BLOCK=_BLOCK)
+    session.launch(
+        there_and_back,
+        (-(-len(x) // _BLOCK),),
+        x,
+        found,
+        len(x),
+        MIDDLE=language(middle),
+        BLOCK=_BLOCK,
+    )
     check(session, found, expected)
 
 
 def _chains() -> Iterator[Case]:
     for index, names in enumerate(_CHAINS):
         texts = [IR[name] for name in names]
-        case = _case(f"chain/{texts[0]}/{texts[1]}_{texts[2]}", "tl.cast", functools.partial(_chain, *names), *names, tile=_BLOCK, quick=index % 4 == 0)
+        case = _case(
+            f"chain/{texts[0]}/{texts[1]}_{texts[2]}",
+            "tl.cast",
+            functools.partial(_chain, *names),
+            *names,
+            tile=_BLOCK,
+            quick=index % 4 == 0,
+        )
         carriers = {"i8"} if "bool" in (names[0], names[2]) else set()
-        yield dataclasses.replace(case, needs=dataclasses.replace(case.needs, dtypes=frozenset(texts) | carriers))
+        yield dataclasses.replace(
+            case, needs=dataclasses.replace(case.needs, dtypes=frozenset(texts) | carriers)
+        )
 
 
 # ---- bits
@@ -155,17 +192,28 @@ def _bitcast(source: str, target: str, session: Session) -> None:
     for name in {source, target} & set(FLOATS):
         with np.errstate(invalid="ignore"):
             numbers = patterns.view(kind(name)).astype(np.float64)
-        patterns = patterns[~np.isnan(numbers)]  # a machine may change the bits of a NaN that it moves as a float
+        patterns = patterns[
+            ~np.isnan(numbers)
+        ]  # a machine may change the bits of a NaN that it moves as a float
     found = np.zeros(len(patterns), patterns.dtype)
     grid = (-(-len(patterns) // _BLOCK),)
-    session.launch(same_bits, grid, patterns.view(kind(source)), found.view(kind(target)), len(patterns), BLOCK=_BLOCK)
+    session.launch(
+        same_bits,
+        grid,
+        patterns.view(kind(source)),
+        found.view(kind(target)),
+        len(patterns),
+        BLOCK=_BLOCK,
+    )
     session.check(found, patterns)
 
 
 def _magnitudes(name: str, session: Session) -> None:
     x = np.concatenate([special(name), wide(session.rng, name, 500)])
     found, word = np.zeros(len(x), x.dtype), f"uint{8 * x.itemsize}"
-    session.launch(sign_cleared, (-(-len(x) // _BLOCK),), x, found, len(x), WORD=language(word), BLOCK=_BLOCK)
+    session.launch(
+        sign_cleared, (-(-len(x) // _BLOCK),), x, found, len(x), WORD=language(word), BLOCK=_BLOCK
+    )
     check(session, found, np.abs(x.astype(np.float64)))
 
 
@@ -178,8 +226,22 @@ def _through_pointers(session: Session) -> None:
 
 def _bits() -> Iterator[Case]:
     pairs = [
-        *(("int8", "uint8"), ("uint16", "int16"), ("uint16", "float16"), ("float16", "int16"), ("bfloat16", "uint16"), ("int16", "bfloat16")),
-        *(("float16", "bfloat16"), ("float32", "int32"), ("uint32", "float32"), ("int32", "uint32"), ("float64", "int64"), ("uint64", "float64")),
+        *(
+            ("int8", "uint8"),
+            ("uint16", "int16"),
+            ("uint16", "float16"),
+            ("float16", "int16"),
+            ("bfloat16", "uint16"),
+            ("int16", "bfloat16"),
+        ),
+        *(
+            ("float16", "bfloat16"),
+            ("float32", "int32"),
+            ("uint32", "float32"),
+            ("int32", "uint32"),
+            ("float64", "int64"),
+            ("uint64", "float64"),
+        ),
         *(("int64", "uint64"),),
     ]
     for index, (source, target) in enumerate(pairs):
@@ -204,14 +266,30 @@ def _bits() -> Iterator[Case]:
             quick=name == "float32",
             source="NumPy",
         )
-    yield _case("bits/pointers/halves", "tl.cast(bitcast)", _through_pointers, "int16", tile=64, quick=True, source="NumPy")
+    yield _case(
+        "bits/pointers/halves",
+        "tl.cast(bitcast)",
+        _through_pointers,
+        "int16",
+        tile=64,
+        quick=True,
+        source="NumPy",
+    )
 
 
 # ---- formats of 8 bits, which travel as bytes
 
 
 @tw.jit
-def converted_bytes(x_ptr, y_ptr, n, FROM: tl.constexpr, TO: tl.constexpr, ROUNDING: tl.constexpr, BLOCK: tl.constexpr):
+def converted_bytes(
+    x_ptr,
+    y_ptr,
+    n,
+    FROM: tl.constexpr,
+    TO: tl.constexpr,
+    ROUNDING: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n, other=0).to(FROM, bitcast=True)
     y = tl.cast(x, TO, fp_downcast_rounding=ROUNDING)  # type: ignore[arg-type]
@@ -227,7 +305,9 @@ def _convert_fp8(source: str, target: str, rounding: str | None, session: Sessio
         value = np.concatenate([value[:256], FORMATS[source].worth(bits[256:])])
     elif source in INTEGERS:
         ends = np.iinfo(source)
-        bits = session.rng.integers(max(ends.min, -40), min(ends.max, 40), 600, endpoint=True).astype(source)
+        bits = session.rng.integers(
+            max(ends.min, -40), min(ends.max, 40), 600, endpoint=True
+        ).astype(source)
         bits = bits[np.abs(bits.astype(np.float64)) <= FORMATS[target].maximum]
         value = bits.astype(np.float64)
     else:
@@ -236,19 +316,33 @@ def _convert_fp8(source: str, target: str, rounding: str | None, session: Sessio
             bits, value = x.view(f"u{x.itemsize}"), x.astype(np.float64)
     if is_integer(target):
         ends = np.iinfo(target)
-        inside = np.isfinite(value) & (np.trunc(np.nan_to_num(value)) >= ends.min) & (np.trunc(np.nan_to_num(value)) <= ends.max)
+        inside = (
+            np.isfinite(value)
+            & (np.trunc(np.nan_to_num(value)) >= ends.min)
+            & (np.trunc(np.nan_to_num(value)) <= ends.max)
+        )
         bits, value = bits[inside], value[inside]
     width = 8 if target in _FP8 else 8 * kind(target).itemsize
     found = np.zeros(len(bits), target if is_integer(target) else f"u{width // 8}")
     types = [language(source), language(target)]
     session.launch(
-        converted_bytes, (-(-len(bits) // _BLOCK),), np.ascontiguousarray(bits), found, len(bits), FROM=types[0], TO=types[1], ROUNDING=rounding, BLOCK=_BLOCK
+        converted_bytes,
+        (-(-len(bits) // _BLOCK),),
+        np.ascontiguousarray(bits),
+        found,
+        len(bits),
+        FROM=types[0],
+        TO=types[1],
+        ROUNDING=rounding,
+        BLOCK=_BLOCK,
     )
     if is_integer(target):
         session.check(found, np.trunc(value).astype(target))
         return
     numbers = found.view(target) if target in ("float16", "float32", "float64") else found
-    session.check(numbers, conversions.from_floats(value, target, rounding or "rtne"), type_=IR[target])
+    session.check(
+        numbers, conversions.from_floats(value, target, rounding or "rtne"), type_=IR[target]
+    )
 
 
 def _fp8() -> Iterator[Case]:
@@ -256,11 +350,27 @@ def _fp8() -> Iterator[Case]:
     for name in _FP8:
         rows += [(name, target, None) for target in FLOATS]
         rows += [(source, name, rounding) for source in FLOATS for rounding in (None, "rtz")]
-        rows += [(name, "int32", None), (name, "uint8", None), ("int32", name, None), ("uint8", name, None)]
-    rows += [("float8e4nv", "float8e5", None), ("float8e5", "float8e4nv", None), ("float8e4b8", "float8e5b16", None), ("float8e5b16", "float8e4nv", None)]
+        rows += [
+            (name, "int32", None),
+            (name, "uint8", None),
+            ("int32", name, None),
+            ("uint8", name, None),
+        ]
+    rows += [
+        ("float8e4nv", "float8e5", None),
+        ("float8e5", "float8e4nv", None),
+        ("float8e4b8", "float8e5b16", None),
+        ("float8e5b16", "float8e4nv", None),
+    ]
     for index, (source, target, rounding) in enumerate(rows):
-        through = ("float32",) if source in INTEGERS else ()  # the language takes integers to fp8 by way of fp32
-        carriers = [f"uint{8 if name in _FP8 else 8 * kind(name).itemsize}" for name in (source, target) if name not in INTEGERS]
+        through = (
+            ("float32",) if source in INTEGERS else ()
+        )  # the language takes integers to fp8 by way of fp32
+        carriers = [
+            f"uint{8 if name in _FP8 else 8 * kind(name).itemsize}"
+            for name in (source, target)
+            if name not in INTEGERS
+        ]
         yield _case(
             f"fp8/{IR[source]}_{IR[target]}/{rounding or 'values'}",
             "tl.cast",

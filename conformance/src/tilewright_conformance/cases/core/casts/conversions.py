@@ -24,7 +24,9 @@ def cast(x: Array, target: str, rounding: str = "rtne") -> Array:
     if target in INTEGERS:
         if x.dtype.kind in "iub":
             return x.astype(target)  # NumPy's integers wrap around
-        return np.array([int(value) for value in x.astype(np.float64).tolist()], object).astype(target)
+        return np.array([int(value) for value in x.astype(np.float64).tolist()], object).astype(
+            target
+        )
     if x.dtype.kind in "iu":
         return _from_integers(x, target)
     with np.errstate(invalid="ignore"):
@@ -40,7 +42,11 @@ def from_floats(x: NDArray[np.float64], target: str, rounding: str = "rtne") -> 
     with np.errstate(all="ignore"):
         found = x.astype(np.float32)
         if rounding == "rtz":
-            found = np.where(np.isfinite(x) & (np.abs(found.astype(np.float64)) > np.abs(x)), np.nextafter(found, np.float32(0)), found)
+            found = np.where(
+                np.isfinite(x) & (np.abs(found.astype(np.float64)) > np.abs(x)),
+                np.nextafter(found, np.float32(0)),
+                found,
+            )
     return found
 
 
@@ -78,15 +84,24 @@ def _integers(rng: np.random.Generator, source: str, target: str) -> Array:
     """Ends of the range, powers of two and neighbors, ties of a float type, others of all sizes."""
     ends = np.iinfo(source)
     powers = [1 << bit for bit in range(ends.bits)]
-    numbers = [0, ends.min, ends.max, *(power + off for power in powers for off in (-2, -1, 0, 1, 2))]
+    numbers = [
+        0,
+        ends.min,
+        ends.max,
+        *(power + off for power in powers for off in (-2, -1, 0, 1, 2)),
+    ]
     fraction = float_type(target).mantissa if target in FLOATS else 0
     for power in powers[fraction + 1 :]:
         unit = power >> fraction
-        numbers += [power + unit * place + unit // 2 + off for place in (0, 1, 6, 7) for off in (-1, 0, 1)]
+        numbers += [
+            power + unit * place + unit // 2 + off for place in (0, 1, 6, 7) for off in (-1, 0, 1)
+        ]
     numbers += [int(rng.integers(0, 1 << 62)) >> int(rng.integers(0, 62)) for _ in range(200)]
     numbers += [-number for number in numbers]
     maximum = int(FORMATS[target].maximum) if target in FORMATS else 1 << 70
-    chosen = sorted({number for number in numbers if ends.min <= number <= ends.max and abs(number) <= maximum})
+    chosen = sorted(
+        {number for number in numbers if ends.min <= number <= ends.max and abs(number) <= maximum}
+    )
     return np.array(chosen, object).astype(source)
 
 
@@ -94,15 +109,32 @@ def _to_integers(rng: np.random.Generator, source: str, target: str) -> Array:
     """Floats whose integral part is in the range, close to an integer or to the range's ends."""
     ends = np.iinfo(target)
     steps = kind(source)
-    whole = [0.0, 1.0, 2.0, 3.0, 7.0, 100.0, 127.0, 128.0, 255.0, *(2.0**bit for bit in range(8, 64)), float(ends.min), float(ends.max)]
+    whole = [
+        0.0,
+        1.0,
+        2.0,
+        3.0,
+        7.0,
+        100.0,
+        127.0,
+        128.0,
+        255.0,
+        *(2.0**bit for bit in range(8, 64)),
+        float(ends.min),
+        float(ends.max),
+    ]
     with np.errstate(all="ignore"):
         near = np.array([*whole, *(-number for number in whole)]).astype(steps)
-        around = np.concatenate([near, _next(near, 1), _next(near, -1), near + steps.type(0.5), near - steps.type(0.5)])
+        around = np.concatenate(
+            [near, _next(near, 1), _next(near, -1), near + steps.type(0.5), near - steps.type(0.5)]
+        )
         some = (rng.standard_normal(600) * np.exp2(rng.integers(-4, ends.bits, 600))).astype(steps)
     both = np.concatenate([around, some, special(source)])
     wide = both.astype(np.float64)
     inside = np.isfinite(wide)
-    inside &= np.array([ends.min <= int(value) <= ends.max for value in np.where(inside, wide, 0.0).tolist()])
+    inside &= np.array(
+        [ends.min <= int(value) <= ends.max for value in np.where(inside, wide, 0.0).tolist()]
+    )
     return np.asarray(both[inside])
 
 
@@ -111,7 +143,11 @@ def _to_floats(rng: np.random.Generator, source: str, target: str) -> Array:
     if source in ("float16", "bfloat16"):
         return np.arange(1 << 16, dtype=np.uint16).view(kind(source))
     bits = rng.integers(0, 1 << 62, 2048, dtype=np.uint64)
-    anything = (bits >> np.uint64(30) if source == "float32" else bits << np.uint64(2)).astype(f"uint{kind(source).itemsize * 8}").view(source)
+    anything = (
+        (bits >> np.uint64(30) if source == "float32" else bits << np.uint64(2))
+        .astype(f"uint{kind(source).itemsize * 8}")
+        .view(source)
+    )
     numbers = np.concatenate([anything, special(source), decisive(rng, source, target)])
     return numbers
 
@@ -130,7 +166,17 @@ def decisive(rng: np.random.Generator, source: str, target: str) -> Array:
     elif target == "float32":
         some = rng.integers(0, 0x7F800000, 1000, dtype=np.uint32)
         known = (
-            np.concatenate([np.array([0, 1, 2, 3, 0x7FFFFF, 0x800000, 0x800001, 0x7F7FFFFE, 0x7F7FFFFF], np.uint32), some]).view(np.float32).astype(np.float64)
+            np.concatenate(
+                [
+                    np.array(
+                        [0, 1, 2, 3, 0x7FFFFF, 0x800000, 0x800001, 0x7F7FFFFE, 0x7F7FFFFF],
+                        np.uint32,
+                    ),
+                    some,
+                ]
+            )
+            .view(np.float32)
+            .astype(np.float64)
         )
     else:
         return special(source)
@@ -140,14 +186,22 @@ def decisive(rng: np.random.Generator, source: str, target: str) -> Array:
     exact = np.concatenate([known, (known + after) / 2, after])
     with np.errstate(all="ignore"):
         placed = exact.astype(source)
-        return np.concatenate([sign * number for sign in (1, -1) for number in (placed, _next(placed, 1), _next(placed, -1))]).astype(source)
+        return np.concatenate(
+            [
+                sign * number
+                for sign in (1, -1)
+                for number in (placed, _next(placed, 1), _next(placed, -1))
+            ]
+        ).astype(source)
 
 
 def _after(known: NDArray[np.float64], target: str) -> NDArray[np.float64]:
     """The number of the target after each one; after the maximum, the one that would follow."""
     if target == "float32":
         with np.errstate(over="ignore"):
-            following = np.nextafter(known.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+            following = np.nextafter(known.astype(np.float32), np.float32(np.inf)).astype(
+                np.float64
+            )
         return np.where(np.isinf(following), 2.0**128, following)
     form = FORMATS[target]
     minimum = 1 - form.bias

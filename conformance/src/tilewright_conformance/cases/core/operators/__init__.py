@@ -17,7 +17,16 @@ import tilewright.language as tl
 from tilewright.language.extra import libdevice
 from tilewright_conformance.cases.core.operators import kernels as ops
 from tilewright_conformance.cases.core.operators.kernels import common, meet
-from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, UNSIGNED, kind, language
+from tilewright_conformance.oracles.dtypes import (
+    FLOATS,
+    INTEGERS,
+    IR,
+    NUMBERS,
+    SIGNED,
+    UNSIGNED,
+    kind,
+    language,
+)
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib.case_table import Table
@@ -44,7 +53,9 @@ def _arithmetic(a: str, b: str, session: Session) -> None:
     name = common(a, b)
     x, y = ops.operands(session.rng, a, b, _BLOCK)
     found = [unset(_BLOCK, kind(name)) for _ in range(3)]
-    session.launch(ops.arithmetic, (1,), x, y, *found, TYPE=language(name), BLOCK=_BLOCK, **session.strict)
+    session.launch(
+        ops.arithmetic, (1,), x, y, *found, TYPE=language(name), BLOCK=_BLOCK, **session.strict
+    )
     p, q = meet(x, name), meet(y, name)
     with np.errstate(all="ignore"):
         expected = {"x + y": p + q, "x - y": p - q, "x * y": p * q}
@@ -119,17 +130,66 @@ def _pairs() -> Iterator[Case]:
     for index, (a, b) in enumerate(ops.PAIRS):
         name, pair, quick = common(a, b), f"{IR[a]}_{IR[b]}", index % 9 == 0 or a == b
         mixed = {a, b} <= set(INTEGERS) and (a in SIGNED) != (b in SIGNED)
-        yield _case(f"arithmetic/{pair}/values", "x + y", functools.partial(_arithmetic, a, b), a, b, name, quick=quick)
-        yield _case(f"compare/{pair}/values", "x < y", functools.partial(_comparison, a, b), a, b, name, "int8", quick=quick)
+        yield _case(
+            f"arithmetic/{pair}/values",
+            "x + y",
+            functools.partial(_arithmetic, a, b),
+            a,
+            b,
+            name,
+            quick=quick,
+        )
+        yield _case(
+            f"compare/{pair}/values",
+            "x < y",
+            functools.partial(_comparison, a, b),
+            a,
+            b,
+            name,
+            "int8",
+            quick=quick,
+        )
         if not mixed:
-            results = ("float64",) if name == "float64" else (name, "float32") if name in INTEGERS else ("float32",)
-            yield _case(f"divide/{pair}/values", "x / y", functools.partial(_division, a, b), a, b, *results, quick=quick)
+            results = (
+                ("float64",)
+                if name == "float64"
+                else (name, "float32")
+                if name in INTEGERS
+                else ("float32",)
+            )
+            yield _case(
+                f"divide/{pair}/values",
+                "x / y",
+                functools.partial(_division, a, b),
+                a,
+                b,
+                *results,
+                quick=quick,
+            )
         wide_bf16 = ("float32",) if "bfloat16" in (a, b) else ()
-        yield _case(f"choose/{pair}/values", "tl.where", functools.partial(_choice, a, b), a, b, name, *wide_bf16, quick=quick)
+        yield _case(
+            f"choose/{pair}/values",
+            "tl.where",
+            functools.partial(_choice, a, b),
+            a,
+            b,
+            name,
+            *wide_bf16,
+            quick=quick,
+        )
     for index, (a, b) in enumerate((a, b) for a in INTEGERS for b in INTEGERS):
         name = common(a, b)
         shifted = f"{'' if a in SIGNED else 'u'}{name.removeprefix('u')}"  # a right shift has the signedness of what is shifted
-        yield _case(f"bits/{IR[a]}_{IR[b]}/values", "x & y", functools.partial(_bits, a, b), a, b, name, shifted, quick=index % 9 == 0)
+        yield _case(
+            f"bits/{IR[a]}_{IR[b]}/values",
+            "x & y",
+            functools.partial(_bits, a, b),
+            a,
+            b,
+            name,
+            shifted,
+            quick=index % 9 == 0,
+        )
 
 
 # ---- a tensor and a number
@@ -153,7 +213,9 @@ def _beyond(name: str, number: int, session: Session) -> None:
     found = unset((3, _BLOCK), np.int8)
     session.launch(ops.beyond, (1,), x, found, NUMBER=number, BLOCK=_BLOCK)
     exact = x.astype(object)
-    for row, expected in zip(found, (exact < number, exact == number, exact >= number), strict=True):
+    for row, expected in zip(
+        found, (exact < number, exact == number, exact >= number), strict=True
+    ):
         session.check(row, expected.astype(np.int8))
 
 
@@ -170,7 +232,11 @@ def _shifted_by(name: str, session: Session) -> None:
 def _scalars() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
         integer = name in INTEGERS
-        numbers: list[tuple[str, float, str]] = [("one", 1, name), ("hundred", 100, name), ("true", True, name)]
+        numbers: list[tuple[str, float, str]] = [
+            ("one", 1, name),
+            ("hundred", 100, name),
+            ("true", True, name),
+        ]
         numbers += [("minus_three", -3, name)] * (name not in UNSIGNED)
         numbers += [("fraction", 0.375, "float32" if integer else name)]
         for text, number, result in numbers:
@@ -180,13 +246,40 @@ def _scalars() -> Iterator[Case]:
         for text, number, own in (("int", 77, "int32"), ("float", 2.5, "float32")):
             result = common(name, own)
             run = functools.partial(_with_number, name, number, result, ops.with_argument)
-            yield _case(f"argument/{IR[name]}/{text}", "x + n", run, name, result, own, quick=index % 4 == 0)
+            yield _case(
+                f"argument/{IR[name]}/{text}", "x + n", run, name, result, own, quick=index % 4 == 0
+            )
         if integer:
-            yield _case(f"shift/{IR[name]}/numbers", "x >> 1", functools.partial(_shifted_by, name), name, quick=index % 3 == 0)
-    for name, number in (("uint8", 300), ("int8", -200), ("int8", 127), ("int16", 70000), ("uint16", 40000), ("int32", 2**40), ("uint32", 2**31), ("int64", 7)):
-        own = "int32" if -(2**31) <= number < 2**31 else "uint32" if 0 <= number < 2**32 else "int64"
+            yield _case(
+                f"shift/{IR[name]}/numbers",
+                "x >> 1",
+                functools.partial(_shifted_by, name),
+                name,
+                quick=index % 3 == 0,
+            )
+    for name, number in (
+        ("uint8", 300),
+        ("int8", -200),
+        ("int8", 127),
+        ("int16", 70000),
+        ("uint16", 40000),
+        ("int32", 2**40),
+        ("uint32", 2**31),
+        ("int64", 7),
+    ):
+        own = (
+            "int32" if -(2**31) <= number < 2**31 else "uint32" if 0 <= number < 2**32 else "int64"
+        )
         run = functools.partial(_beyond, name, number)
-        yield _case(f"compare/{IR[name]}/number_{number}", "x < 1", run, name, own, "int8", quick=number in (300, 2**40))
+        yield _case(
+            f"compare/{IR[name]}/number_{number}",
+            "x < 1",
+            run,
+            name,
+            own,
+            "int8",
+            quick=number in (300, 2**40),
+        )
 
 
 # ---- one tensor
@@ -199,7 +292,9 @@ def _of_one(name: str, session: Session) -> None:
     found = [unset(x.shape, x.dtype) for _ in range(3)]
     session.launch(ops.alone, (1,), x, *found, BLOCK=_BLOCK)
     with np.errstate(all="ignore"):
-        for result, expected, text in zip(found, (np.negative(x), np.abs(x), x), ("-x", "abs(x)", "+x"), strict=True):
+        for result, expected, text in zip(
+            found, (np.negative(x), np.abs(x), x), ("-x", "abs(x)", "+x"), strict=True
+        ):
             check(session, result, expected, name=text)
 
 
@@ -207,7 +302,11 @@ def _negated(name: str, session: Session) -> None:
     """Negate and take magnitudes in the operand's own type: the minimum integer stays as it is."""
     x, y = wide(session.rng, name, _BLOCK), wide(session.rng, name, _BLOCK)
     x[::5] = np.iinfo(name).min
-    greater, size_greater, best = unset(_BLOCK, np.int8), unset(_BLOCK, np.int8), unset(_BLOCK, kind(name))
+    greater, size_greater, best = (
+        unset(_BLOCK, np.int8),
+        unset(_BLOCK, np.int8),
+        unset(_BLOCK, kind(name)),
+    )
     session.launch(ops.negated, (1,), x, y, greater, best, size_greater, BLOCK=_BLOCK)
     with np.errstate(all="ignore"):
         negative, size = np.negative(x), np.abs(x)
@@ -221,7 +320,9 @@ def _logic(session: Session) -> None:
     found = unset((6, _BLOCK), np.int8)
     session.launch(ops.logic, (1,), x, y, found, BLOCK=_BLOCK)
     p, q = x > 0, y > 0
-    for row, expected in zip(found, (p & q, p | q, p ^ q, ~p, np.where(p, q, ~q), p == q), strict=True):
+    for row, expected in zip(
+        found, (p & q, p | q, p ^ q, ~p, np.where(p, q, ~q), p == q), strict=True
+    ):
         session.check(row, expected.astype(np.int8))
     found = unset((3, 16), np.int8)
     session.launch(ops.scalar_logic, (16,), x, y, found, 16)
@@ -238,13 +339,32 @@ def _ranges(start: int, end: int, session: Session) -> None:
 
 def _alone() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
-        yield _case(f"unary/{IR[name]}/values", "-x", functools.partial(_of_one, name), name, quick=index % 3 == 0)
+        yield _case(
+            f"unary/{IR[name]}/values",
+            "-x",
+            functools.partial(_of_one, name),
+            name,
+            quick=index % 3 == 0,
+        )
     for name in SIGNED:
-        yield _case(f"unary/{IR[name]}/compared", "-x", functools.partial(_negated, name), name, "int8", quick=name == "int16")
+        yield _case(
+            f"unary/{IR[name]}/compared",
+            "-x",
+            functools.partial(_negated, name),
+            name,
+            "int8",
+            quick=name == "int16",
+        )
     yield _case("logic/i1/values", "x & y", _logic, "int32", "int8", quick=True)
     for start, end in ((0, 1), (1, 2), (5, 69), (-16, 16), (100, 1124)):
         text = f"{start}_{end}".replace("-", "m")
-        yield _case(f"arange/i32/{text}", "tl.arange", functools.partial(_ranges, start, end), quick=start in (5, -16), tile=end - start)
+        yield _case(
+            f"arange/i32/{text}",
+            "tl.arange",
+            functools.partial(_ranges, start, end),
+            quick=start in (5, -16),
+            tile=end - start,
+        )
 
 
 # ---- minimum, maximum and clamp at special values
@@ -276,10 +396,24 @@ def _extremes() -> Iterator[Case]:
     for index, name in enumerate(FLOATS):
         for propagate in (False, True):
             run = functools.partial(_not_numbers, name, propagate)
-            yield _case(f"extremes/{IR[name]}/nan_{'all' if propagate else 'none'}", "tl.maximum", run, name, "float32", quick=index % 2 == 0)
+            yield _case(
+                f"extremes/{IR[name]}/nan_{'all' if propagate else 'none'}",
+                "tl.maximum",
+                run,
+                name,
+                "float32",
+                quick=index % 2 == 0,
+            )
     for index, name in enumerate(NUMBERS):
         own = ("float32",) if name == "bfloat16" else ()
-        yield _case(f"clamp/{IR[name]}/values", "tl.clamp", functools.partial(_limited, name), name, *own, quick=index % 4 == 0)
+        yield _case(
+            f"clamp/{IR[name]}/values",
+            "tl.clamp",
+            functools.partial(_limited, name),
+            name,
+            *own,
+            quick=index % 4 == 0,
+        )
 
 
 # ---- multiplication: fused and not, upper halves; quotients rounded up
@@ -338,7 +472,10 @@ def _unfused(name: str, session: Session) -> None:
             if option:
                 session.check(result, apart, name="fusion off", zero_sign=False)
             else:
-                session.require(np.all((result == apart) | (result == at_once)), "x * y + z is neither rounded twice nor rounded once")
+                session.require(
+                    np.all((result == apart) | (result == at_once)),
+                    "x * y + z is neither rounded twice nor rounded once",
+                )
 
 
 def _fused(name: str, session: Session) -> None:
@@ -359,7 +496,10 @@ def _upper_halves(name: str, session: Session) -> None:
 
 
 def _rounded_up(name: str, session: Session) -> None:
-    x, y = session.rng.integers(0, 101, _BLOCK).astype(name), session.rng.integers(1, 20, _BLOCK).astype(name)
+    x, y = (
+        session.rng.integers(0, 101, _BLOCK).astype(name),
+        session.rng.integers(1, 20, _BLOCK).astype(name),
+    )
     found = unset(_BLOCK, name)
     session.launch(rounded_up, (1,), x, y, found, BLOCK=_BLOCK)
     session.check(found, ((x.astype(np.int64) + y - 1) // y).astype(name))
@@ -367,7 +507,11 @@ def _rounded_up(name: str, session: Session) -> None:
 
 def _quotients(session: Session) -> None:
     """Without a word about accuracy a quotient of fp32 may be 2 units off; ``div_rn`` never is."""
-    x, y = (session.rng.uniform(0.5, 2.0, 4096).astype(np.float32) * np.exp2(session.rng.integers(-20, 20, 4096)).astype(np.float32) for _ in range(2))
+    x, y = (
+        session.rng.uniform(0.5, 2.0, 4096).astype(np.float32)
+        * np.exp2(session.rng.integers(-20, 20, 4096)).astype(np.float32)
+        for _ in range(2)
+    )
     found = [unset(4096, np.float32) for _ in range(2)]
     session.launch(quotients, (1,), x, y, *found, BLOCK=4096)
     session.check(found[0], x.astype(np.float64) / y.astype(np.float64), ulp=2, name="x / y")
@@ -376,14 +520,39 @@ def _quotients(session: Session) -> None:
 
 def _multiplications() -> Iterator[Case]:
     for name in ("float32", "float64"):
-        yield _case(f"fusion/{IR[name]}/off", "enable_fp_fusion", functools.partial(_unfused, name), name, quick=name == "float32")
+        yield _case(
+            f"fusion/{IR[name]}/off",
+            "enable_fp_fusion",
+            functools.partial(_unfused, name),
+            name,
+            quick=name == "float32",
+        )
     for name in ("float16", "float32", "float64"):
-        yield _case(f"fma/{IR[name]}/values", "tl.fma", functools.partial(_fused, name), name, quick=name == "float32")
+        yield _case(
+            f"fma/{IR[name]}/values",
+            "tl.fma",
+            functools.partial(_fused, name),
+            name,
+            quick=name == "float32",
+        )
     for name in ("int32", "uint32", "int64", "uint64"):
         own = name.removeprefix("u")
-        yield _case(f"umulhi/{IR[name]}/values", "tl.umulhi", functools.partial(_upper_halves, name), name, f"u{own}", quick=name in ("uint32", "int64"))
+        yield _case(
+            f"umulhi/{IR[name]}/values",
+            "tl.umulhi",
+            functools.partial(_upper_halves, name),
+            name,
+            f"u{own}",
+            quick=name in ("uint32", "int64"),
+        )
     for index, name in enumerate(INTEGERS):
-        yield _case(f"cdiv/{IR[name]}/values", "tl.cdiv", functools.partial(_rounded_up, name), name, quick=index % 4 == 0)
+        yield _case(
+            f"cdiv/{IR[name]}/values",
+            "tl.cdiv",
+            functools.partial(_rounded_up, name),
+            name,
+            quick=index % 4 == 0,
+        )
     yield _case("divide/f32/default", "x / y", _quotients, "float32", quick=True, tile=4096)
 
 
@@ -418,7 +587,9 @@ def bit_counts(x_ptr, leading, ones, BLOCK: tl.constexpr):
 
 def _whole_parts(name: str, session: Session) -> None:
     halves = np.arange(-20, 20) / 2
-    x = np.concatenate([special(name), halves, 2.0**22 + halves, wide(session.rng, name, _BLOCK)])[:_BLOCK].astype(name)
+    x = np.concatenate([special(name), halves, 2.0**22 + halves, wide(session.rng, name, _BLOCK)])[
+        :_BLOCK
+    ].astype(name)
     found = unset((4, _BLOCK), name)
     session.launch(whole_parts, (1,), x, found, BLOCK=_BLOCK)
     for row, function in zip(found, (np.floor, np.ceil, np.trunc, np.rint), strict=True):
@@ -436,21 +607,39 @@ def _exact_roots(session: Session) -> None:
 
 
 def _bit_counts(name: str, session: Session) -> None:
-    x = wide(session.rng, name, _BLOCK) >> session.rng.integers(0, 8 * kind(name).itemsize, _BLOCK).astype(name)
+    x = wide(session.rng, name, _BLOCK) >> session.rng.integers(
+        0, 8 * kind(name).itemsize, _BLOCK
+    ).astype(name)
     x[:3] = 0, -1, 1
     found = [unset(_BLOCK, np.int32) for _ in range(2)]
     session.launch(bit_counts, (1,), x, *found, BLOCK=_BLOCK)
     bits = [f"{value & ((1 << 8 * x.itemsize) - 1):0{8 * x.itemsize}b}" for value in x.tolist()]
-    session.check(found[0], np.array([len(text) - len(text.lstrip("0")) for text in bits], np.int32), name="clz")
+    session.check(
+        found[0],
+        np.array([len(text) - len(text.lstrip("0")) for text in bits], np.int32),
+        name="clz",
+    )
     session.check(found[1], np.array([text.count("1") for text in bits], np.int32), name="popc")
 
 
 def _functions() -> Iterator[Case]:
     for name in ("float32", "float64"):
-        yield _case(f"whole/{IR[name]}/values", "tl.floor", functools.partial(_whole_parts, name), name, quick=name == "float32")
+        yield _case(
+            f"whole/{IR[name]}/values",
+            "tl.floor",
+            functools.partial(_whole_parts, name),
+            name,
+            quick=name == "float32",
+        )
     yield _case("roots/f32/values", "tl.sqrt_rn", _exact_roots, "float32", quick=True)
     for name in ("int32", "int64"):
-        yield _case(f"counts/{IR[name]}/values", "libdevice.clz", functools.partial(_bit_counts, name), name, quick=name == "int32")
+        yield _case(
+            f"counts/{IR[name]}/values",
+            "libdevice.clz",
+            functools.partial(_bit_counts, name),
+            name,
+            quick=name == "int32",
+        )
 
 
 # ---- operands of different shapes
@@ -468,10 +657,17 @@ def outer(x_ptr, y_ptr, added, differences, below, ROWS: tl.constexpr, COLUMNS: 
 
 
 @tw.jit
-def four_axes(x_ptr, y_ptr, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, A)[:, None, None, None] * C + tl.arange(0, C)[None, None, :, None])
+def four_axes(
+    x_ptr, y_ptr, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr
+):
+    x = tl.load(
+        x_ptr + tl.arange(0, A)[:, None, None, None] * C + tl.arange(0, C)[None, None, :, None]
+    )
     y = tl.load(y_ptr + tl.arange(0, B)[:, None, None] * D + tl.arange(0, D)[None, None, :])
-    at = ((tl.arange(0, A)[:, None, None, None] * B + tl.arange(0, B)[:, None, None]) * C + tl.arange(0, C)[:, None]) * D + tl.arange(0, D)
+    at = (
+        (tl.arange(0, A)[:, None, None, None] * B + tl.arange(0, B)[:, None, None]) * C
+        + tl.arange(0, C)[:, None]
+    ) * D + tl.arange(0, D)
     tl.store(out + at, x * y)
 
 
@@ -497,5 +693,13 @@ def _shapes() -> Iterator[Case]:
     for index, shape in enumerate(shapes):
         for name in (names[index], names[(index + 3) % 7]):
             run = functools.partial(_outer, name, shape)
-            yield _case(f"broadcast/{IR[name]}/{shape[0]}x{shape[1]}", "x + y", run, name, "int8", quick=index % 3 == 0, tile=shape[0] * shape[1])
+            yield _case(
+                f"broadcast/{IR[name]}/{shape[0]}x{shape[1]}",
+                "x + y",
+                run,
+                name,
+                "int8",
+                quick=index % 3 == 0,
+                tile=shape[0] * shape[1],
+            )
     yield _case("broadcast/i32/2x4x8x16", "x + y", _four_axes, "int32", quick=True, tile=1024)

@@ -79,7 +79,10 @@ def operands(rng: np.random.Generator, a: str, b: str, count: int) -> tuple[Arra
 
 def truncated_quotient(p: Array, q: Array) -> Array:
     """Integer division as C has it."""
-    wanted = [abs(int(i)) // abs(int(j)) * (1 if (i < 0) == (j < 0) else -1) for i, j in zip(p, q, strict=True)]
+    wanted = [
+        abs(int(i)) // abs(int(j)) * (1 if (i < 0) == (j < 0) else -1)
+        for i, j in zip(p, q, strict=True)
+    ]
     return np.array(wanted, p.dtype)
 
 
@@ -92,7 +95,10 @@ def shifted(p: Array, amount: Array, *, arithmetic: bool) -> tuple[Array, Array]
 
 def fused(x: Array, y: Array, z: Array) -> Array:
     """``x * y + z`` of finite floats other than bf16, rounded once."""
-    exact = [Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)) for a, b, c in zip(x, y, z, strict=True)]
+    exact = [
+        Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        for a, b, c in zip(x, y, z, strict=True)
+    ]
     if x.dtype == np.float64:
         return np.array([float(value) for value in exact])
     return np.array([_odd(value) for value in exact]).astype(x.dtype)
@@ -113,7 +119,9 @@ def _odd(exact: Fraction) -> float:
 
 
 @tw.jit
-def arithmetic(x_ptr, y_ptr, added, differences, multiplied, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+def arithmetic(
+    x_ptr, y_ptr, added, differences, multiplied, TYPE: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.arange(0, BLOCK)
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
     tl.static_assert((x + y).dtype == TYPE)
@@ -141,7 +149,16 @@ COMPARISONS = (np.less, np.less_equal, np.equal, np.not_equal, np.greater_equal,
 
 
 @tw.jit
-def divided(x_ptr, y_ptr, quotients, whole, remainders, TYPE: tl.constexpr, REST: tl.constexpr, BLOCK: tl.constexpr):
+def divided(
+    x_ptr,
+    y_ptr,
+    quotients,
+    whole,
+    remainders,
+    TYPE: tl.constexpr,
+    REST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     at = tl.arange(0, BLOCK)
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
     tl.static_assert((x / y).dtype == TYPE)
@@ -158,7 +175,9 @@ def one_division(x_ptr, y_ptr, out):
 
 
 @tw.jit
-def bitwise(x_ptr, y_ptr, both, either, odd, left, right, inverted, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+def bitwise(
+    x_ptr, y_ptr, both, either, odd, left, right, inverted, TYPE: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.arange(0, BLOCK)
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
     tl.store(both + at, x & y)
@@ -200,7 +219,9 @@ def not_numbers(x_ptr, y_ptr, out, PROPAGATE: tl.constexpr, BLOCK: tl.constexpr)
 
 
 @tw.jit
-def with_number(x_ptr, added, back, multiplied, NUMBER: tl.constexpr, TYPE: tl.constexpr, BLOCK: tl.constexpr):
+def with_number(
+    x_ptr, added, back, multiplied, NUMBER: tl.constexpr, TYPE: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
     tl.static_assert((x + NUMBER).dtype == TYPE)

@@ -20,9 +20,30 @@ case = Table("descriptors", "descriptors")
 
 _FEATURE = frozenset({"descriptors"})
 #: bits of a NaN
-_NAN = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8 << 48, "f8e5m2": 0x7F, "f8e4m3fn": 0x7F}
+_NAN = {
+    "f16": 0x7E00,
+    "bf16": 0x7FC0,
+    "f32": 0x7FC00000,
+    "f64": 0x7FF8 << 48,
+    "f8e5m2": 0x7F,
+    "f8e4m3fn": 0x7F,
+}
 #: where a block of 8 x 32 is put on an array of 20 x 70: inside, over each edge and corner, beyond
-PLACES = ((0, 0), (3, 16), (12, 38), (17, 3), (3, 60), (17, 60), (-3, 4), (4, -5), (-7, -31), (40, 0), (0, -32), (20, 70), (0, 1 << 30))
+PLACES = (
+    (0, 0),
+    (3, 16),
+    (12, 38),
+    (17, 3),
+    (3, 60),
+    (17, 60),
+    (-3, 4),
+    (4, -5),
+    (-7, -31),
+    (40, 0),
+    (0, -32),
+    (20, 70),
+    (0, 1 << 30),
+)
 
 
 def described(*names: str, tile: int = 1, **more: Any) -> Needs:
@@ -42,20 +63,39 @@ def steps(array: Array) -> list[int]:
     return [stride // array.itemsize for stride in array.strides[:-1]] + [1]
 
 
-def on_host(array: Array, element: str, block: tuple[int, ...], padding: str = "zero") -> TensorDescriptor:
+def on_host(
+    array: Array, element: str, block: tuple[int, ...], padding: str = "zero"
+) -> TensorDescriptor:
     """The descriptor of an array, made by the host."""
     return TensorDescriptor(given(array, element), array.shape, steps(array), block, padding)
 
 
-def demand_padded(session: Session, found: Array, data: Array, place: tuple[int, ...], element: str, padding: str) -> None:
+def demand_padded(
+    session: Session, found: Array, data: Array, place: tuple[int, ...], element: str, padding: str
+) -> None:
     """Demand that a block holds what the array has there, bit by bit, and padding elsewhere."""
     there = window(np.ones(data.shape, bool), place, found.shape, False)
-    same_bits(session, np.where(there, found, 0).astype(found.dtype), window(data, place, found.shape, 0), f"the part that is there, at {place}")
+    same_bits(
+        session,
+        np.where(there, found, 0).astype(found.dtype),
+        window(data, place, found.shape, 0),
+        f"the part that is there, at {place}",
+    )
     if padding == "zero":
-        same_bits(session, np.where(there, 0, found).astype(found.dtype), np.zeros_like(found), f"zeros outside, at {place}")
+        same_bits(
+            session,
+            np.where(there, 0, found).astype(found.dtype),
+            np.zeros_like(found),
+            f"zeros outside, at {place}",
+        )
         return
     nan = np.array(_NAN[element], f"u{found.itemsize}").view(found.dtype)
-    session.check(np.where(there, nan, found).astype(found.dtype), np.full_like(found, nan), type_=element, name=f"NaN outside, at {place}")
+    session.check(
+        np.where(there, nan, found).astype(found.dtype),
+        np.full_like(found, nan),
+        type_=element,
+        name=f"NaN outside, at {place}",
+    )
 
 
 # ---- blocks of two axes
@@ -69,34 +109,78 @@ def read(desc, y, row, column):
 
 
 @tw.jit(do_not_specialize=("rows", "columns", "stride", "row", "column"))
-def read_made(x, y, rows, columns, stride, row, column, PADDING: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    desc = tl.make_tensor_descriptor(x, shape=[rows, columns], strides=[stride, 1], block_shape=[R, C], padding_option=PADDING)
-    tl.store(y + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :], tl.load_tensor_descriptor(desc, [row, column]))
+def read_made(
+    x,
+    y,
+    rows,
+    columns,
+    stride,
+    row,
+    column,
+    PADDING: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    desc = tl.make_tensor_descriptor(
+        x, shape=[rows, columns], strides=[stride, 1], block_shape=[R, C], padding_option=PADDING
+    )
+    tl.store(
+        y + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :],
+        tl.load_tensor_descriptor(desc, [row, column]),
+    )
 
 
-_LOADED = {f"{element}/zero": (element, "zero") for element in ELEMENTS} | {f"{element}/nan": (element, "nan") for element in _NAN}
+_LOADED = {f"{element}/zero": (element, "zero") for element in ELEMENTS} | {
+    f"{element}/nan": (element, "nan") for element in _NAN
+}
 _QUICK_LOADS = ("i8/zero", "f16/nan", "f32/zero", "f8e5m2/zero")
 
 
-@case("load/host", "descriptor.load", each=_LOADED, needs=lambda how: described(how[0], tile=256), quick=(*_QUICK_LOADS, "i1/zero"))
+@case(
+    "load/host",
+    "descriptor.load",
+    each=_LOADED,
+    needs=lambda how: described(how[0], tile=256),
+    quick=(*_QUICK_LOADS, "i1/zero"),
+)
 def loads(session: Session, how: tuple[str, str]) -> None:
     """Blocks at every edge of a tensor that the host describes."""
     element, padding = how
     data = spaced(session.rng, element, (20, 70))
     for place in PLACES:
         y = poison(element, (8, 32))
-        session.launch(read, (1,), on_host(data, element, (8, 32), padding), given(y, element), *place)
+        session.launch(
+            read, (1,), on_host(data, element, (8, 32), padding), given(y, element), *place
+        )
         demand_padded(session, y, data, place, element, padding)
 
 
-@case("load/made", "descriptor.load", each=_LOADED, needs=lambda how: described(how[0], tile=256), quick=(*_QUICK_LOADS, "bf16/nan"))
+@case(
+    "load/made",
+    "descriptor.load",
+    each=_LOADED,
+    needs=lambda how: described(how[0], tile=256),
+    quick=(*_QUICK_LOADS, "bf16/nan"),
+)
 def loads_of_made(session: Session, how: tuple[str, str]) -> None:
     """Blocks at every edge of a tensor that the kernel describes."""
     element, padding = how
     data = spaced(session.rng, element, (20, 70))
     for place in PLACES:
         y = poison(element, (8, 32))
-        session.launch(read_made, (1,), given(data, element), given(y, element), 20, 70, steps(data)[0], *place, PADDING=padding, R=8, C=32)
+        session.launch(
+            read_made,
+            (1,),
+            given(data, element),
+            given(y, element),
+            20,
+            70,
+            steps(data)[0],
+            *place,
+            PADDING=padding,
+            R=8,
+            C=32,
+        )
         demand_padded(session, y, data, place, element, padding)
 
 
@@ -109,23 +193,49 @@ def write(desc, x, row, column):
 
 @tw.jit(do_not_specialize=("rows", "columns", "stride", "row", "column"))
 def write_made(y, x, rows, columns, stride, row, column, R: tl.constexpr, C: tl.constexpr):
-    desc = tl.make_tensor_descriptor(y, shape=[rows, columns], strides=[stride, 1], block_shape=[R, C])
-    tl.store_tensor_descriptor(desc, [row, column], tl.load(x + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]))
+    desc = tl.make_tensor_descriptor(
+        y, shape=[rows, columns], strides=[stride, 1], block_shape=[R, C]
+    )
+    tl.store_tensor_descriptor(
+        desc, [row, column], tl.load(x + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :])
+    )
 
 
-_STORED = {f"{how}/{element}": (how == "made", element) for how in ("host", "made") for element in ELEMENTS}
+_STORED = {
+    f"{how}/{element}": (how == "made", element) for how in ("host", "made") for element in ELEMENTS
+}
 
 
-@case("store", "descriptor.store", each=_STORED, needs=lambda how: described(how[1], tile=256), quick=("host/f32", "host/i1", "made/u8", "made/i64"))
+@case(
+    "store",
+    "descriptor.store",
+    each=_STORED,
+    needs=lambda how: described(how[1], tile=256),
+    quick=("host/f32", "host/i1", "made/u8", "made/i64"),
+)
 def stores(session: Session, how: tuple[bool, str]) -> None:
     """Blocks are cut off at the edges: what lies between the rows and around the tensor stays."""
     made, element = how
     for place in PLACES:
-        whole, x = random_bits(session.rng, element, (20, 80)), random_bits(session.rng, element, (8, 32))
+        whole, x = (
+            random_bits(session.rng, element, (20, 80)),
+            random_bits(session.rng, element, (8, 32)),
+        )
         data, expected = whole[:, :70], whole.copy()
         expected[:, :70] = paste(data, place, x)
         if made:
-            session.launch(write_made, (1,), given(data, element), given(x, element), 20, 70, steps(data)[0], *place, R=8, C=32)
+            session.launch(
+                write_made,
+                (1,),
+                given(data, element),
+                given(x, element),
+                20,
+                70,
+                steps(data)[0],
+                *place,
+                R=8,
+                C=32,
+            )
         else:
             session.launch(write, (1,), on_host(data, element, (8, 32)), given(x, element), *place)
         same_bits(session, whole, expected, f"at {place}")
@@ -134,7 +244,13 @@ def stores(session: Session, how: tuple[bool, str]) -> None:
 _BLOCKS = {"1x16": (1, 16), "16x4": (16, 4), "32x32": (32, 32), "2x128": (2, 128)}
 
 
-@case("load/blocks", "descriptor.load", each=_BLOCKS, needs=lambda block: described("f32", tile=block[0] * block[1]), quick=("1x16",))
+@case(
+    "load/blocks",
+    "descriptor.load",
+    each=_BLOCKS,
+    needs=lambda block: described("f32", tile=block[0] * block[1]),
+    quick=("1x16",),
+)
 def block_shapes(session: Session, block: tuple[int, int]) -> None:
     """Blocks of other shapes, larger than the tensor too; tensors of odd extents down to one."""
     for shape in ((20, 70), (1, 1), (3, 5), (1, 33), (33, 1)):
@@ -145,7 +261,13 @@ def block_shapes(session: Session, block: tuple[int, int]) -> None:
             demand_padded(session, y, data, place, "f32", "zero")
 
 
-@case("load/offset-base", "descriptor.load", each=("f16", "i32"), needs=lambda element: described(element, tile=256), quick=("f16",))
+@case(
+    "load/offset-base",
+    "descriptor.load",
+    each=("f16", "i32"),
+    needs=lambda element: described(element, tile=256),
+    quick=("f16",),
+)
 def offset_bases(session: Session, element: str) -> None:
     """A tensor inside of a larger one: what surrounds it is no part of it."""
     whole = random_bits(session.rng, element, (40, 128))
@@ -161,10 +283,14 @@ def repeated_rows(session: Session) -> None:
     """Strides computed in the kernel: equal rows, overlapping rows, and an unused row stride."""
     x = random_bits(session.rng, "f32", 200)
     for rows, columns, stride in ((20, 70, 0), (20, 70, 4), (5, 64, 8), (1, 70, 1 << 40)):
-        data = np.lib.stride_tricks.as_strided(x, (rows, columns), (4 * stride if rows > 1 else 0, 4))
+        data = np.lib.stride_tricks.as_strided(
+            x, (rows, columns), (4 * stride if rows > 1 else 0, 4)
+        )
         for place in ((0, 0), (2, 40), (-3, -3)):
             y = poison("f32", (8, 32))
-            session.launch(read_made, (1,), x, y, rows, columns, stride, *place, PADDING="zero", R=8, C=32)
+            session.launch(
+                read_made, (1,), x, y, rows, columns, stride, *place, PADDING="zero", R=8, C=32
+            )
             demand_padded(session, y, data, place, "f32", "zero")
 
 
@@ -190,22 +316,54 @@ _RANKS: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
 }  # fmt: skip
 
 
-@case("ranks/host", "descriptor.load", each=_RANKS, needs=lambda how: described(how[2], tile=int(np.prod(how[1]))), quick=("1", "3", "5"))
+@case(
+    "ranks/host",
+    "descriptor.load",
+    each=_RANKS,
+    needs=lambda how: described(how[2], tile=int(np.prod(how[1]))),
+    quick=("1", "3", "5"),
+)
 def ranks(session: Session, how: tuple[tuple[int, ...], tuple[int, ...], str]) -> None:
     """One to five axes, over the edge along each."""
     shape, block, element = how
     data = spaced(session.rng, element, shape)
     places = [tuple(0 for _ in shape), tuple(n - 1 for n in shape), tuple(-1 for _ in shape)]
-    places += [tuple(n - b // 2 if axis == other else 0 for other, (n, b) in enumerate(zip(shape, block, strict=True))) for axis in range(len(shape))]
+    places += [
+        tuple(
+            n - b // 2 if axis == other else 0
+            for other, (n, b) in enumerate(zip(shape, block, strict=True))
+        )
+        for axis in range(len(shape))
+    ]
     for place in places:
         out = poison(element, block)
         offsets = [0] * (5 - len(place)) + list(place)
-        session.launch(move_ranked, (1,), on_host(data, element, block), on_host(out, element, block), *offsets)
+        session.launch(
+            move_ranked, (1,), on_host(data, element, block), on_host(out, element, block), *offsets
+        )
         demand_padded(session, out, data, place, element, "zero")
 
 
 @tw.jit
-def move_made(x, y, n0, n1, n2, n3, n4, s0, s1, s2, s3, e0, e1, e2, e3, FROM: tl.constexpr, BLOCK: tl.constexpr):
+def move_made(
+    x,
+    y,
+    n0,
+    n1,
+    n2,
+    n3,
+    n4,
+    s0,
+    s1,
+    s2,
+    s3,
+    e0,
+    e1,
+    e2,
+    e3,
+    FROM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     source = tl.make_tensor_descriptor(x, [n0, n1, n2, n3, n4], [s0, s1, s2, s3, 1], BLOCK)
     target = tl.make_tensor_descriptor(y, [n0, n1, n2, n3, n4], [e0, e1, e2, e3, 1], BLOCK)
     at = tl.program_id(0) * BLOCK[2]
@@ -236,7 +394,13 @@ def transpose(source, target):
         target.store([column, row], tl.trans(source.load([row, column])))
 
 
-@case("loops/transpose", "descriptor.store", each=("f32", "i16", "u8"), needs=lambda element: described(element, tile=512), quick=("i16",))
+@case(
+    "loops/transpose",
+    "descriptor.store",
+    each=("f32", "i16", "u8"),
+    needs=lambda element: described(element, tile=512),
+    quick=("i16",),
+)
 def transposes(session: Session, element: str) -> None:
     """A loop over blocks whose end is an extent of the descriptor."""
     x, y = spaced(session.rng, element, (37, 83)), spaced(session.rng, element, (83, 37))
@@ -254,14 +418,25 @@ def summed(desc, out, n, K: tl.constexpr):
     tl.store(out + row + tl.arange(0, R), total)
 
 
-@case("loops/sums", "descriptor.load", each=("i8", "i32"), needs=lambda element: described(element, "i32", tile=512), quick=("i8",))
+@case(
+    "loops/sums",
+    "descriptor.load",
+    each=("i8", "i32"),
+    needs=lambda element: described(element, "i32", tile=512),
+    quick=("i8",),
+)
 def loops_over_columns(session: Session, element: str) -> None:
     """Add up rows, in which padding counts nothing."""
     for columns in (83, 32, 1):
         x = spaced(session.rng, element, (30, columns))
         out = np.zeros(32, np.int32)
         session.launch(summed, (2,), on_host(x, element, (16, 32)), out, columns, K=32)
-        same_bits(session, out, np.concatenate([x.sum(1, dtype=np.int32), np.zeros(2, np.int32)]), f"{columns} columns")
+        same_bits(
+            session,
+            out,
+            np.concatenate([x.sum(1, dtype=np.int32), np.zeros(2, np.int32)]),
+            f"{columns} columns",
+        )
 
 
 @tw.jit
@@ -277,14 +452,24 @@ def multiply(a, b, c, k, BLOCK: tl.constexpr):
 @case(
     "loops/product",
     "descriptor.load",
-    needs=described("f16", "f32", tile=1024, dot=frozenset({("f16", "f32")}), dot_shape=(32, 32, 32)),
+    needs=described(
+        "f16", "f32", tile=1024, dot=frozenset({("f16", "f32")}), dot_shape=(32, 32, 32)
+    ),
     quick=True,
 )
 def matmuls(session: Session) -> None:
     """A matmul over K, of small whole numbers; the result is cast as it is stored."""
     a, b = (session.rng.integers(-4, 5, shape).astype(np.float16) for shape in ((50, 80), (80, 72)))
     c = poison("f16", (50, 72))
-    session.launch(multiply, (2, 3), on_host(a, "f16", (32, 32)), on_host(b, "f16", (32, 32)), on_host(c, "f16", (32, 32)), 80, BLOCK=32)
+    session.launch(
+        multiply,
+        (2, 3),
+        on_host(a, "f16", (32, 32)),
+        on_host(b, "f16", (32, 32)),
+        on_host(c, "f16", (32, 32)),
+        80,
+        BLOCK=32,
+    )
     session.check(c, a.astype(np.float64) @ b.astype(np.float64))
 
 
@@ -316,7 +501,11 @@ def members_and_tuples(session: Session) -> None:
     Descriptors are in tuples and arguments of functions; a number is stored to a whole block.
     """
     x, other = spaced(session.rng, "i32", (9, 13)), spaced(session.rng, "i32", (9, 13))
-    target, out, numbers = spaced(session.rng, "i32", (3, 5)), np.zeros((4, 8), np.int32), np.zeros(5, np.int64)
+    target, out, numbers = (
+        spaced(session.rng, "i32", (3, 5)),
+        np.zeros((4, 8), np.int32),
+        np.zeros(5, np.int64),
+    )
     both = (on_host(target, "i32", (4, 8)), on_host(other, "i32", (4, 8)))
     session.launch(members, (1,), on_host(x, "i32", (4, 8)), both, out, numbers)
     session.check(numbers, np.array([9, 13, steps(x)[0], 1, 408]))
@@ -337,7 +526,9 @@ def values_are_cast(session: Session) -> None:
     """A stored value becomes one of the tensor's type."""
     x = (session.rng.integers(-8000, 8000, (8, 16)) / 4).astype(np.float32)
     integers, halves = poison("i16", (8, 16)), poison("f16", (8, 16))
-    session.launch(cast_stored, (1,), x, on_host(integers, "i16", (8, 16)), on_host(halves, "f16", (8, 16)))
+    session.launch(
+        cast_stored, (1,), x, on_host(integers, "i16", (8, 16)), on_host(halves, "f16", (8, 16))
+    )
     same_bits(session, integers, np.trunc(x).astype(np.int16))
     same_bits(session, halves, x.astype(np.float16))
 

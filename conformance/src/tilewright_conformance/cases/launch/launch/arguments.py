@@ -83,20 +83,36 @@ def every_position_counts(session: Session, count: int) -> None:
     for _ in range(2):
         values, found = _mixed(session, given), _places()
         session.launch(many_parameters.take, (1,), *found, *values)
-        for array, expected, name in zip(found, _expected(values), ("integers", "unsigned", "floats"), strict=True):
+        for array, expected, name in zip(
+            found, _expected(values), ("integers", "unsigned", "floats"), strict=True
+        ):
             session.check(array, expected, name=name)
 
 
-@CASES("arguments/variadic", "launch", each={str(n): n for n in (0, 1, 20, 61)}, needs=_of_mixed, quick=("20",))
+@CASES(
+    "arguments/variadic",
+    "launch",
+    each={str(n): n for n in (0, 1, 20, 61)},
+    needs=_of_mixed,
+    quick=("20",),
+)
 def parameters_of_any_number(session: Session, count: int) -> None:
     for _ in range(2):
         values, found = _mixed(session, count), _places()
         session.launch(many_parameters.take_any, (1,), *found, *values)
-        for array, expected, name in zip(found, _expected(values), ("integers", "unsigned", "floats"), strict=True):
+        for array, expected, name in zip(
+            found, _expected(values), ("integers", "unsigned", "floats"), strict=True
+        ):
             session.check(array, expected, name=name)
 
 
-@CASES("arguments/numbers", "launch", each={"integers": 1, "floats": 0.37}, needs=elements("u64", "f32"), quick=True)
+@CASES(
+    "arguments/numbers",
+    "launch",
+    each={"integers": 1, "floats": 0.37},
+    needs=elements("u64", "f32"),
+    quick=True,
+)
 def late_numbers(session: Session, start: float) -> None:
     """Sixty-one numbers and no other arguments between them."""
     values = [type(start)(start + 3 * position) for position in range(61)]
@@ -140,14 +156,31 @@ def put_number(out, number):
 INTEGERS = {
     "small": (0, 1, -1, 2, 16, 17, -16, 100),
     "i32": (2**31 - 1, 2**31 - 2, -(2**31), -(2**31) + 1, 2**30, -(2**31) + 16),
-    "i64": (2**31, -(2**31) - 1, 2**32 - 1, 2**32, 2**40 + 5, -(2**40) - 5, 2**63 - 2, -(2**63), -(2**63) + 1, 2**62),
+    "i64": (
+        2**31,
+        -(2**31) - 1,
+        2**32 - 1,
+        2**32,
+        2**40 + 5,
+        -(2**40) - 5,
+        2**63 - 2,
+        -(2**63),
+        -(2**63) + 1,
+        2**62,
+    ),
     "u64": (2**63, 2**63 + 1, 2**64 - 2, 2**64 - 16),
 }
 #: The needs of some; among the others are values that arrive as u32.
 _NEEDS = {"small": NOTHING, "u64": elements("u64")}
 
 
-@CASES("integers", "launch", each={n: n for n in INTEGERS}, needs=lambda name: _NEEDS.get(name, elements("u32")), quick=("i32", "i64", "u64"))
+@CASES(
+    "integers",
+    "launch",
+    each={n: n for n in INTEGERS},
+    needs=lambda name: _NEEDS.get(name, elements("u32")),
+    quick=("i32", "i64", "u64"),
+)
 def integers_by_their_size(session: Session, name: str) -> None:
     """Pass Python's and NumPy's integers, and constants.
 
@@ -164,7 +197,18 @@ def integers_by_their_size(session: Session, name: str) -> None:
 
 
 @tw.jit
-def put_annotated(out, unsigned, a: i8, b: i16, c: tl.int32, d: i64, e: tl.uint8, f: tl.uint16, g: u32, h: tl.uint64):  # type: ignore[name-defined]
+def put_annotated(
+    out,
+    unsigned,
+    a: i8,  # type: ignore[name-defined]
+    b: i16,  # type: ignore[name-defined]
+    c: tl.int32,
+    d: i64,  # type: ignore[name-defined]
+    e: tl.uint8,
+    f: tl.uint16,
+    g: u32,  # type: ignore[name-defined]
+    h: tl.uint64,
+):
     tl.store(out, a)
     tl.store(out + 1, b)
     tl.store(out + 2, c)
@@ -175,7 +219,12 @@ def put_annotated(out, unsigned, a: i8, b: i16, c: tl.int32, d: i64, e: tl.uint8
     tl.store(unsigned + 3, h)
 
 
-@CASES("integers/annotated", "launch", needs=elements("i8", "i16", "u8", "u16", "u32", "u64"), quick=True)
+@CASES(
+    "integers/annotated",
+    "launch",
+    needs=elements("i8", "i16", "u8", "u16", "u32", "u64"),
+    quick=True,
+)
 def annotations_fix_the_width(session: Session) -> None:
     """The ends of every width, stored with 64 bits, so that signs and widths show."""
     bits = (8, 16, 32, 64)
@@ -205,11 +254,18 @@ def put_booleans(out, a, b, c):
 
 @CASES("booleans", "launch", quick=True)
 def booleans(session: Session) -> None:
-    for a, b, c in ((True, False, True), (False, True, False), (True, True, True), (False, False, False)):
+    for a, b, c in (
+        (True, False, True),
+        (False, True, False),
+        (True, True, True),
+        (False, False, False),
+    ):
         for kind in (bool, np.bool_):
             out = np.full(4, 9, np.int32)
             session.launch(put_booleans, (1,), out, kind(a), kind(b), kind(c))
-            session.check(out, np.array([a, 5 if b else 6, 7 if c else 8, a + 2 * b + 4 * c], np.int32))
+            session.check(
+                out, np.array([a, 5 if b else 6, 7 if c else 8, a + 2 * b + 4 * c], np.int32)
+            )
 
 
 # ---- floats
@@ -276,7 +332,9 @@ def floats_are_rounded_to_their_type(session: Session) -> None:
             session.check(single, np.array([value]).astype(np.float32), name=f"{value} as f32")
             session.check(plain, np.array([value]).astype(np.float32), name=f"{value}")
             session.check(half, np.array([value]).astype(np.float16), name=f"{value} as f16")
-            session.check(brain.view(np.uint16), np.array([value]), type_="bf16", name=f"{value} as bf16")
+            session.check(
+                brain.view(np.uint16), np.array([value]), type_="bf16", name=f"{value} as bf16"
+            )
 
 
 @tw.jit
@@ -287,7 +345,15 @@ def put_single(out, a, b):
 
 @CASES("floats/f32", "launch", needs=elements("f32"), quick=True)
 def floats_without_wider_types(session: Session) -> None:
-    for a, b in ((0.1, 1e5), (1e-40, -0.0), (3.0e38, 0.0), (-np.inf, 1.0), (np.float32(0.1), np.float32(0.2)), (1.0, 16.0), (0.0, np.float32(7.5))):
+    for a, b in (
+        (0.1, 1e5),
+        (1e-40, -0.0),
+        (3.0e38, 0.0),
+        (-np.inf, 1.0),
+        (np.float32(0.1), np.float32(0.2)),
+        (1.0, 16.0),
+        (0.0, np.float32(7.5)),
+    ):
         out = np.zeros(2, np.float32)
         session.launch(put_single, (1,), out, a, b)
         wide = np.array([a, float(np.float32(a)) + float(np.float32(b))])
@@ -315,7 +381,12 @@ def none_is_a_constant(session: Session) -> None:
     for given, y, z in ((x, 4, None), (None, 4, None), (x, None, 5), (None, None, x), (x, 4, None)):
         out = np.zeros(1, np.int32)
         session.launch(put_with_optional, (1,), out, given, y, z)
-        session.check(out, np.array([(given is not None) * 3 + (y is not None) * 40 + (z is None) * 100], np.int32))
+        session.check(
+            out,
+            np.array(
+                [(given is not None) * 3 + (y is not None) * 40 + (z is None) * 100], np.int32
+            ),
+        )
 
 
 @tw.jit
@@ -358,7 +429,13 @@ CONSTANTS = {
 }
 
 
-@CASES("constants", "launch", each={n: n for n in CONSTANTS}, needs=elements("f32"), quick=("integers", "booleans", "functions"))
+@CASES(
+    "constants",
+    "launch",
+    each={n: n for n in CONSTANTS},
+    needs=elements("f32"),
+    quick=("integers", "booleans", "functions"),
+)
 def constants_that_differ_are_compiled_apart(session: Session, name: str) -> None:
     """Equal but different constants too: 1, 1.0 and True."""
     for value, expected in CONSTANTS[name]:
@@ -399,11 +476,22 @@ def tuples_in_tuples(session: Session) -> None:
 
     The same kernel takes other values and other kinds of them.
     """
-    for b, c, d, e in ((2, 3, 4, None), (1, 16, -5, None), (2, 3, 4, 77), (1 << 20, 0, 2**31 - 1, None)):
+    for b, c, d, e in (
+        (2, 3, 4, None),
+        (1, 16, -5, None),
+        (2, 3, 4, 77),
+        (1 << 20, 0, 2**31 - 1, None),
+    ):
         x = session.rng.integers(-9, 9, 16).astype(np.int32)
-        first, second, third = np.zeros(16, np.int32), np.zeros(2, np.int32), np.zeros(2, np.float32)
+        first, second, third = (
+            np.zeros(16, np.int32),
+            np.zeros(2, np.int32),
+            np.zeros(2, np.float32),
+        )
         line = Line(Point(b, 0.5), end=Point(1.5, c), name=0.25)
-        session.launch(put_tuples, (1,), ((first, second), third), (x, (b, (c, d)), e), line, BLOCK=16)
+        session.launch(
+            put_tuples, (1,), ((first, second), third), (x, (b, (c, d)), e), line, BLOCK=16
+        )
         session.check(first, x * b + c)
         session.check(second, np.array([d, b + c * 10 if e is None else e], np.int32))
         session.check(third, np.array([0.75, 33.0]))
@@ -451,11 +539,19 @@ _SPECIAL = {
     "usual": tw.jit(shifted_copy.fn),
     "do_not_specialize": tw.jit(shifted_copy.fn, do_not_specialize=["n", "stride"]),
     "by_position": tw.jit(shifted_copy.fn, do_not_specialize=[2, 3]),
-    "not_on_alignment": tw.jit(shifted_copy.fn, do_not_specialize_on_alignment=["x", "out", "n", "stride"]),
+    "not_on_alignment": tw.jit(
+        shifted_copy.fn, do_not_specialize_on_alignment=["x", "out", "n", "stride"]
+    ),
 }
 
 
-@CASES("specialisation", "launch", each={n: n for n in _SPECIAL}, needs=elements("f32", tile=16), quick=("usual", "do_not_specialize"))
+@CASES(
+    "specialisation",
+    "launch",
+    each={n: n for n in _SPECIAL},
+    needs=elements("f32", tile=16),
+    quick=("usual", "do_not_specialize"),
+)
 def specializations_agree(session: Session, name: str) -> None:
     """Alternate sizes, strides and alignments that are specialized with others that are not.
 
@@ -464,8 +560,20 @@ def specializations_agree(session: Session, name: str) -> None:
     """
     kernel = _SPECIAL[name]
     for offset in (0, 1, 4, 3):
-        for n, stride in ((64, 16), (63, 15), (1, 1), (64, 17), (16, 16), (33, 1), (2, 32), (64, 16)):
-            whole, result = session.rng.integers(-8, 9, 70).astype(np.float32), np.full(70, 9, np.float32)
+        for n, stride in (
+            (64, 16),
+            (63, 15),
+            (1, 1),
+            (64, 17),
+            (16, 16),
+            (33, 1),
+            (2, 32),
+            (64, 16),
+        ):
+            whole, result = (
+                session.rng.integers(-8, 9, 70).astype(np.float32),
+                np.full(70, 9, np.float32),
+            )
             x, out = whole[offset:], result[offset:]
             expected = result.copy()
             for program in range(3):
@@ -473,4 +581,6 @@ def specializations_agree(session: Session, name: str) -> None:
                 at = at[at < n]
                 expected[offset + at] = whole[offset + at] * 2 + stride
             session.launch(kernel, (3,), x, out, n, stride, BLOCK=16)
-            session.check(result, expected, name=f"n={n}, stride={stride}, offset {offset}", zero_sign=False)
+            session.check(
+                result, expected, name=f"n={n}, stride={stride}, offset {offset}", zero_sign=False
+            )

@@ -60,7 +60,9 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]]
 
 
 @CASES("errors/arguments", "LaunchError", each=REFUSED, quick=("missing", "list", "wide"))
-def wrong_arguments_are_refused(session: Session, given: tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]) -> None:
+def wrong_arguments_are_refused(
+    session: Session, given: tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]
+) -> None:
     """Before anything runs, by an error that names what is wrong; the next launch runs."""
     arguments, keywords, kind, text = given
     out = np.full(2, 9, np.int64)
@@ -143,9 +145,14 @@ def the_disk_cache_serves_other_kernels_of_the_same_source(session: Session) -> 
     with own_cache(), _compilations() as events:
         _launch(session, _fresh())
         _launch(session, _fresh(), 3.0)
-        session.require(events == [False, True], f"the second kernel comes from the disk, and gave {events}")
+        session.require(
+            events == [False, True], f"the second kernel comes from the disk, and gave {events}"
+        )
         _launch(session, _fresh(), BLOCK=32)
-        session.require(events == [False, True, False], f"another constant is not on the disk, and gave {events}")
+        session.require(
+            events == [False, True, False],
+            f"another constant is not on the disk, and gave {events}",
+        )
         _launch(session, _fresh(), 0.5, BLOCK=32)
         session.require(events[-1] is True, f"it is there afterwards, and gave {events}")
         for folder, _, files in os.walk(os.environ["TILEWRIGHT_CACHE_DIR"]):
@@ -164,7 +171,10 @@ def a_cleared_kernel_is_loaded_again(session: Session) -> None:
         _launch(session, kernel)
         kernel.clear_cache()
         _launch(session, kernel, 3.0)
-        session.require(events == [False, True], f"after clear_cache the code comes from the disk, and gave {events}")
+        session.require(
+            events == [False, True],
+            f"after clear_cache the code comes from the disk, and gave {events}",
+        )
 
 
 @tw.jit
@@ -224,12 +234,19 @@ def warming_up_compiles_and_runs_nothing(session: Session) -> None:
             compiled = kernel.warmup(place(x), place(out), 40, grid=(3,))
         place.fetch()
         session.check(out, np.zeros(40, np.float32), name="an array after a warm-up")
-        session.require(events == [False] and compiled is not None, f"a warm-up compiles once, and gave {events}")
+        session.require(
+            events == [False] and compiled is not None,
+            f"a warm-up compiles once, and gave {events}",
+        )
         with session.use():
-            found = kernel.warmup(tw.MockTensor(tl.float32), tw.MockTensor(tl.float32), 40, 2.0, grid=(3,))
+            found = kernel.warmup(
+                tw.MockTensor(tl.float32), tw.MockTensor(tl.float32), 40, 2.0, grid=(3,)
+            )
         session.require(found is not None, "a warm-up with mock arrays returns the compiled kernel")
         _launch(session, kernel)
-        session.require(len(events) == 1, f"the launch after it compiles nothing, and gave {events}")
+        session.require(
+            len(events) == 1, f"the launch after it compiles nothing, and gave {events}"
+        )
 
 
 @CASES("hooks/pre_run", "launch", needs=elements("f32", tile=32), quick=True)
@@ -239,8 +256,15 @@ def hooks_run_before_each_launch(session: Session) -> None:
     for n, named in ((40, {}), (33, {"BLOCK": 32}), (40, {"factor": 3.0})):
         x, out = _arrays(session)
         session.launch(kernel, (3,), x, out, n, **named)
-        session.check(out, np.where(np.arange(40) < n, x * named.get("factor", 2.0), 0).astype(np.float32), zero_sign=False)
-    session.require(seen == [(3, 40, {}), (3, 33, {"BLOCK": 32}), (3, 40, {"factor": 3.0})], f"the hook was given {seen}")
+        session.check(
+            out,
+            np.where(np.arange(40) < n, x * named.get("factor", 2.0), 0).astype(np.float32),
+            zero_sign=False,
+        )
+    session.require(
+        seen == [(3, 40, {}), (3, 33, {"BLOCK": 32}), (3, 40, {"factor": 3.0})],
+        f"the hook was given {seen}",
+    )
 
 
 @CASES("hooks/around", "launch", needs=elements("f32", tile=16), quick=True)
@@ -264,7 +288,10 @@ def hooks_run_around_launches(session: Session) -> None:
         hooks.launch_enter.remove(enter)
         hooks.launch_exit.remove(leave)
     session.launch(scaled, (3,), x, out, 40)
-    session.require(events == [("enter", "scaled", (3, 1, 1)), ("exit", "scaled", (3, 1, 1))] * 2, f"the hooks were given {events}")
+    session.require(
+        events == [("enter", "scaled", (3, 1, 1)), ("exit", "scaled", (3, 1, 1))] * 2,
+        f"the hooks were given {events}",
+    )
     session.check(out, x * 2, zero_sign=False)
 
 
@@ -283,7 +310,10 @@ def a_hook_may_forbid_compilation(session: Session) -> None:
         found = session.launch(kernel, (3,), x, out, 40)
     finally:
         hooks.jit_cache = before
-    session.require(found is None and called == ["scaled"], f"a launch that was forbidden gave {found}, and called the hook for {called}")
+    session.require(
+        found is None and called == ["scaled"],
+        f"a launch that was forbidden gave {found}, and called the hook for {called}",
+    )
     session.check(out, np.zeros(40, np.float32))
     session.launch(kernel, (3,), x, out, 40)
     session.check(out, x * 2, zero_sign=False)
@@ -292,11 +322,19 @@ def a_hook_may_forbid_compilation(session: Session) -> None:
 # ---- options and compiled kernels
 
 
-@CASES("options/num_warps", "launch", each={str(n): n for n in (1, 2, 4, 8)}, needs=elements("f32", tile=256), quick=("8",))
+@CASES(
+    "options/num_warps",
+    "launch",
+    each={str(n): n for n in (1, 2, 4, 8)},
+    needs=elements("f32", tile=256),
+    quick=("8",),
+)
 def warps_change_no_result(session: Session, warps: int) -> None:
     for stages in (1, 3):
         x, out = _arrays(session, 1000)
-        session.launch(scaled, (4,), x, out, 1000, 0.5, BLOCK=256, num_warps=warps, num_stages=stages)
+        session.launch(
+            scaled, (4,), x, out, 1000, 0.5, BLOCK=256, num_warps=warps, num_stages=stages
+        )
         session.check(out, x * np.float32(0.5), zero_sign=False)
 
 
@@ -315,7 +353,10 @@ def fusion_can_be_disabled(session: Session) -> None:
     session.check(out, x * y + z)
     session.launch(multiply_add, (1,), x, y, z, out, BLOCK=256)
     once = (x.astype(np.float64) * y + z).astype(np.float32)
-    session.require(bool(((out == once) | (out == x * y + z)).all()), "a multiplication and an addition round once or twice")
+    session.require(
+        bool(((out == once) | (out == x * y + z)).all()),
+        "a multiplication and an addition round once or twice",
+    )
 
 
 @CASES("compiled", "launch", needs=elements("f32", tile=16), quick=True)
@@ -323,9 +364,17 @@ def compiled_kernels_launch_and_tell_of_themselves(session: Session) -> None:
     x, out = _arrays(session)
     compiled = session.launch(scaled, (3,), x, out, 40, num_warps=4)
     session.require(compiled.name == "scaled", f"the compiled kernel is called {compiled.name!r}")
-    session.require("kernel @scaled" in compiled.asm["tileir"], "asm['tileir'] holds the kernel's Tile IR")
-    session.require(compiled.metadata.num_warps == 4, f"its metadata has num_warps {compiled.metadata.num_warps}")
-    session.require(compiled.metadata.target.backend == session.backend, f"its target is of backend {compiled.metadata.target.backend}")
+    session.require(
+        "kernel @scaled" in compiled.asm["tileir"], "asm['tileir'] holds the kernel's Tile IR"
+    )
+    session.require(
+        compiled.metadata.num_warps == 4,
+        f"its metadata has num_warps {compiled.metadata.num_warps}",
+    )
+    session.require(
+        compiled.metadata.target.backend == session.backend,
+        f"its target is of backend {compiled.metadata.target.backend}",
+    )
     second = np.zeros(40, np.float32)
     place = session.placement()
     with session.use():

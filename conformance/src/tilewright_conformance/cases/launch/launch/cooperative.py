@@ -19,7 +19,9 @@ _NEEDS = elements("i32", tile=64, atomics=frozenset({("i32", "add")}), features=
 
 @tw.jit
 def program_number():
-    return (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+    return (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(
+        0
+    ) + tl.program_id(0)
 
 
 @tw.jit
@@ -67,8 +69,14 @@ def programs_meet_at_barriers_of_the_grid(session: Session, grid: tuple[int, ...
     """Blocks that the neighbour stored before a barrier, read behind it, several times."""
     programs, block = int(np.prod(grid)), 64
     x = random_bits(session.rng, "i32", programs * block)
-    count, kept, out = np.zeros(1, np.int32), np.zeros(_ROUNDS * programs * block, np.int32), np.zeros_like(x)
-    session.launch(hand_on, grid, count, x, kept, out, ROUNDS=_ROUNDS, BLOCK=block, cooperative=True)
+    count, kept, out = (
+        np.zeros(1, np.int32),
+        np.zeros(_ROUNDS * programs * block, np.int32),
+        np.zeros_like(x),
+    )
+    session.launch(
+        hand_on, grid, count, x, kept, out, ROUNDS=_ROUNDS, BLOCK=block, cooperative=True
+    )
     expected = x.reshape(programs, block)
     for _ in range(_ROUNDS):
         expected = np.roll(expected, -1, 0) + np.arange(programs, dtype=np.int32)[:, None]

@@ -36,7 +36,21 @@ def who_is_there(out):
 
 GRIDS: dict[str, tuple[int, ...]] = {
     "x" + "x".join(map(str, grid)): grid
-    for grid in ((1,), (7,), (64,), (3, 5), (5, 3), (1, 9), (2, 3, 4), (4, 3, 2), (1, 1, 6), (1, 5, 1), (8, 1, 2), (1, 2000), (1, 1, 700))
+    for grid in (
+        (1,),
+        (7,),
+        (64,),
+        (3, 5),
+        (5, 3),
+        (1, 9),
+        (2, 3, 4),
+        (4, 3, 2),
+        (1, 1, 6),
+        (1, 5, 1),
+        (8, 1, 2),
+        (1, 2000),
+        (1, 1, 700),
+    )
 }
 
 
@@ -47,7 +61,9 @@ def every_program_knows_its_place(session: Session, grid: tuple[int, ...]) -> No
     out = np.full((z, y, x, 6), -1, np.int32)
     session.launch(who_is_there, grid, out)
     at = np.moveaxis(np.indices((z, y, x)), 0, -1)[..., ::-1]
-    session.check(out, np.concatenate([at, np.broadcast_to([x, y, z], at.shape)], -1).astype(np.int32))
+    session.check(
+        out, np.concatenate([at, np.broadcast_to([x, y, z], at.shape)], -1).astype(np.int32)
+    )
 
 
 @tw.jit
@@ -74,7 +90,9 @@ def empty_grids_run_nothing(session: Session) -> None:
         kernel, found = SampleKernel("empty"), np.full(1, 9, np.int32)
         kernel.b.store(kernel.pointer(I32, (1,), output=True), kernel.constant(I32, 7))
         session.run_module(kernel.finish().module, [found], (*grid, 1, 1)[:3])
-        session.check(found, np.array([9], np.int32), name=f"an array after the launcher's grid {grid}")
+        session.check(
+            found, np.array([9], np.int32), name=f"an array after the launcher's grid {grid}"
+        )
     session.launch(who_is_there, (1,), out)
     session.check(out[0], np.array([0, 0, 0, 1, 1, 1], np.int32))
 
@@ -107,14 +125,29 @@ def grids_are_numbers_sequences_and_functions(session: Session) -> None:
         session.launch(fill_blocks, grid, out, 32, 7, **options)
         reached = 16 if isinstance(grid, tuple) and len(grid) == 2 else 32
         session.check(out, np.where(np.arange(32) < reached, 7, 0).astype(np.int32))
-    session.require([(one["n"], one["BLOCK"]) for one in seen] == [(32, 8), (32, 16)], f"a grid's function is given all arguments, not {seen}")
+    session.require(
+        [(one["n"], one["BLOCK"]) for one in seen] == [(32, 8), (32, 16)],
+        f"a grid's function is given all arguments, not {seen}",
+    )
     session.require(seen[1].get("num_warps") == 2, "a grid's function is given the launch options")
 
 
 @CASES("errors/grid", "LaunchError", needs=elements(tile=8), quick=True)
 def what_is_no_grid_is_refused(session: Session) -> None:
     out = np.zeros(8, np.int32)
-    for grid in ((), (1, 1, 1, 1), (-1,), (2, -2), (1.5,), ("4",), "4", None, (2**31,), (1, 2**31), lambda meta: None):
+    for grid in (
+        (),
+        (1, 1, 1, 1),
+        (-1,),
+        (2, -2),
+        (1.5,),
+        ("4",),
+        "4",
+        None,
+        (2**31,),
+        (1, 2**31),
+        lambda meta: None,
+    ):
         with session.raises(LaunchError, "grid"):
             session.launch(fill_blocks, grid, out, 8, 3)
     session.check(out, np.zeros(8, np.int32))
@@ -137,7 +170,11 @@ def every_launch_has_its_own_numbers(session: Session) -> None:
     for n, number in ((20, 5), (41, 7), (20, -7), (3, 100000), (41, 7), (64, 3)):
         x = np.zeros(64, np.int32)
         session.launch(kernel, (8,), x, n, number, BLOCK=8)
-        session.check(x, np.where(np.arange(64) < n, number, 0).astype(np.int32), name=f"n={n}, number={number}")
+        session.check(
+            x,
+            np.where(np.arange(64) < n, number, 0).astype(np.int32),
+            name=f"n={n}, number={number}",
+        )
 
 
 @CASES("repeat/grids", "launch", needs=elements(tile=8), quick=True)
@@ -146,7 +183,9 @@ def every_launch_has_its_own_grid(session: Session) -> None:
     for grid in (2, 8, 1, 5):
         x = np.zeros(64, np.int32)
         session.launch(kernel, (grid,), x, 64, 5, BLOCK=8)
-        session.check(x, np.where(np.arange(64) < grid * 8, 5, 0).astype(np.int32), name=f"grid {grid}")
+        session.check(
+            x, np.where(np.arange(64) < grid * 8, 5, 0).astype(np.int32), name=f"grid {grid}"
+        )
 
 
 @CASES("repeat/same", "launch", needs=elements(tile=8), quick=True)
@@ -249,7 +288,9 @@ def threads_launch_side_by_side(session: Session) -> None:
 @tw.jit
 def root(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + offsets, tl.sqrt(tl.load(x + offsets, mask=offsets < n, other=0.0)), mask=offsets < n)
+    tl.store(
+        out + offsets, tl.sqrt(tl.load(x + offsets, mask=offsets < n, other=0.0)), mask=offsets < n
+    )
 
 
 def _check_root(session: Session, n: int) -> None:
@@ -285,4 +326,6 @@ def launches_keep_no_memory(session: Session) -> None:
     for _ in range(6):
         _check_root(session, 1000)
     grown = _resident() - before
-    session.require(grown < _GROWTH, f"the process grew by {grown >> 20} MiB in 6 launches of a small kernel")
+    session.require(
+        grown < _GROWTH, f"the process grew by {grown >> 20} MiB in 6 launches of a small kernel"
+    )

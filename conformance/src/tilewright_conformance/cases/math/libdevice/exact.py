@@ -75,8 +75,22 @@ def _directed() -> Iterator[Row]:
             through = ("f64",) if mode != "rn" else ()
             for name in OPERATIONS:
                 count = {"rcp": 1, "fma": 3}.get(name, 2)
-                yield Row(f"{name}_{mode}", (type_,) * count, type_, _directed_operands(type_, count), _directed_result(name, mode, type_), through)
-            yield Row(f"sqrt_{mode}", (type_,), type_, _root_operands(type_), _directed_root(mode, type_), through)
+                yield Row(
+                    f"{name}_{mode}",
+                    (type_,) * count,
+                    type_,
+                    _directed_operands(type_, count),
+                    _directed_result(name, mode, type_),
+                    through,
+                )
+            yield Row(
+                f"sqrt_{mode}",
+                (type_,),
+                type_,
+                _root_operands(type_),
+                _directed_root(mode, type_),
+                through,
+            )
 
 
 def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator], list[Array]]:
@@ -91,7 +105,10 @@ def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator]
             found[-1][20:30] = -found[0][20:30]
             if count == 3:
                 found[2][20:30] = -(found[0] * found[1])[20:30]
-        return [np.concatenate([ordinary, extreme]) for ordinary, extreme in zip(found, _extreme_operands(rng, type_, count), strict=True)]
+        return [
+            np.concatenate([ordinary, extreme])
+            for ordinary, extreme in zip(found, _extreme_operands(rng, type_, count), strict=True)
+        ]
 
     return make
 
@@ -106,10 +123,20 @@ def _extreme_operands(rng: np.random.Generator, type_: str, count: int) -> list[
     info = np.finfo(dtype)
     with np.errstate(all="ignore"):
         if count > 1:
-            edges = np.exp2(rng.uniform(info.minexp - info.nmant - 1, info.minexp + info.nmant, 40).astype(np.longdouble))
-            found[1][:40] = _not_zero(np.where(np.arange(40) % 2, edges / found[0][:40], found[0][:40] / edges).astype(dtype))
+            edges = np.exp2(
+                rng.uniform(info.minexp - info.nmant - 1, info.minexp + info.nmant, 40).astype(
+                    np.longdouble
+                )
+            )
+            found[1][:40] = _not_zero(
+                np.where(np.arange(40) % 2, edges / found[0][:40], found[0][:40] / edges).astype(
+                    dtype
+                )
+            )
         if count == 3:
-            found[2][:60] = _not_zero((-(found[0][:60] * found[1][:60]) * np.exp2(rng.integers(-3, 4, 60))).astype(dtype))
+            found[2][:60] = _not_zero(
+                (-(found[0][:60] * found[1][:60]) * np.exp2(rng.integers(-3, 4, 60))).astype(dtype)
+            )
     return found
 
 
@@ -131,7 +158,14 @@ def _directed_result(name: str, mode: str, type_: str) -> Callable[..., Array]:
 
 def _root_operands(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     def make(rng: np.random.Generator) -> list[Array]:
-        x = np.abs(np.concatenate([spread(rng, 160, 1e-6, 1e6).astype(storage(type_)), any_bits(rng, storage(type_), 120)]))
+        x = np.abs(
+            np.concatenate(
+                [
+                    spread(rng, 160, 1e-6, 1e6).astype(storage(type_)),
+                    any_bits(rng, storage(type_), 120),
+                ]
+            )
+        )
         x[:3] = [4.0, 2.25, 0.0]
         return [x]
 
@@ -158,23 +192,64 @@ def _directed_root(mode: str, type_: str) -> Callable[[Array], Array]:
 # ---- conversions with a stated rounding
 
 _INTEGERS = {"int": "i32", "uint": "u32", "ll": "i64", "ull": "u64"}
-_WHOLE: dict[str, Callable[[float], float]] = {"rn": np.rint, "rz": np.trunc, "rd": np.floor, "ru": np.ceil}
+_WHOLE: dict[str, Callable[[float], float]] = {
+    "rn": np.rint,
+    "rz": np.trunc,
+    "rd": np.floor,
+    "ru": np.ceil,
+}
 
 
 def _conversions() -> Iterator[Row]:
     for mode in MODES:
         for float_name, float_ in (("float", "f32"), ("double", "f64")):
             for name, integer in _INTEGERS.items():
-                yield Row(f"{float_name}2{name}_{mode}", (float_,), integer, _floats(float_), _to_integer(mode, integer))
+                yield Row(
+                    f"{float_name}2{name}_{mode}",
+                    (float_,),
+                    integer,
+                    _floats(float_),
+                    _to_integer(mode, integer),
+                )
                 if not (float_ == "f64" and integer in ("i32", "u32") and mode != "rn"):
                     through = ("f64",) if mode != "rn" else ()
-                    yield Row(f"{name}2{float_name}_{mode}", (integer,), float_, _integers(integer), _from_integer(mode, float_), through)
+                    yield Row(
+                        f"{name}2{float_name}_{mode}",
+                        (integer,),
+                        float_,
+                        _integers(integer),
+                        _from_integer(mode, float_),
+                        through,
+                    )
         yield Row(f"double2float_{mode}", ("f64",), "f32", _narrowing, _narrowed(mode))
 
 
 def _floats(type_: str) -> Callable[[np.random.Generator], list[Array]]:
-    few = [0.5, 1.5, 2.5, -0.5, -1.5, 1e30, -1e30, 2.0**31, 2.0**32, 2.0**63, 2.0**64, -(2.0**31), -(2.0**63), NAN, INF, -INF, 0.0, -0.0]
-    return lambda rng: [np.concatenate([spread(rng, 150, 0.1, 1e6), spread(rng, 50, 1e6, 1e20), few]).astype(storage(type_))]
+    few = [
+        0.5,
+        1.5,
+        2.5,
+        -0.5,
+        -1.5,
+        1e30,
+        -1e30,
+        2.0**31,
+        2.0**32,
+        2.0**63,
+        2.0**64,
+        -(2.0**31),
+        -(2.0**63),
+        NAN,
+        INF,
+        -INF,
+        0.0,
+        -0.0,
+    ]
+    return lambda rng: [
+        np.concatenate([spread(rng, 150, 0.1, 1e6), spread(rng, 50, 1e6, 1e20), few]).astype(
+            storage(type_)
+        )
+    ]
 
 
 def _to_integer(mode: str, integer: str) -> Callable[[Array], Array]:
@@ -184,7 +259,13 @@ def _to_integer(mode: str, integer: str) -> Callable[[Array], Array]:
     def one(value: float) -> int:
         if value != value:
             return 0
-        return limits.max if value == INF else limits.min if value == -INF else int(min(max(int(_WHOLE[mode](value)), limits.min), limits.max))
+        return (
+            limits.max
+            if value == INF
+            else limits.min
+            if value == -INF
+            else int(min(max(int(_WHOLE[mode](value)), limits.min), limits.max))
+        )
 
     return lambda x: np.array([one(value) for value in x.tolist()], storage(integer))
 
@@ -193,7 +274,9 @@ def _integers(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     limits = np.iinfo(storage(type_))
 
     def make(rng: np.random.Generator) -> list[Array]:
-        x = rng.integers(limits.min, limits.max, 200, dtype=storage(type_), endpoint=True) >> rng.integers(0, limits.bits - 2, 200).astype(storage(type_))
+        x = rng.integers(
+            limits.min, limits.max, 200, dtype=storage(type_), endpoint=True
+        ) >> rng.integers(0, limits.bits - 2, 200).astype(storage(type_))
         x[:6] = limits.min, limits.max, 0, 1, limits.max - 1, (1 << 24) + 1
         return [x]
 
@@ -201,15 +284,27 @@ def _integers(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
 
 def _from_integer(mode: str, type_: str) -> Callable[[Array], Array]:
-    return lambda x: np.array([rounded(Fraction(int(value)), mode, type_) for value in x], storage(type_))
+    return lambda x: np.array(
+        [rounded(Fraction(int(value)), mode, type_) for value in x], storage(type_)
+    )
 
 
 def _narrowing(rng: np.random.Generator) -> list[Array]:
-    return [np.concatenate([spread(rng, 150, 1e-44, 1e38), spread(rng, 20, 1e38, 1e300), [0.1, -0.1, 1 + 2.0**-24, 1 + 3 * 2.0**-24]])]
+    return [
+        np.concatenate(
+            [
+                spread(rng, 150, 1e-44, 1e38),
+                spread(rng, 20, 1e38, 1e300),
+                [0.1, -0.1, 1 + 2.0**-24, 1 + 3 * 2.0**-24],
+            ]
+        )
+    ]
 
 
 def _narrowed(mode: str) -> Callable[[Array], Array]:
-    return lambda x: np.array([rounded(Fraction(value), mode, "f32") for value in x.tolist()], np.float32)
+    return lambda x: np.array(
+        [rounded(Fraction(value), mode, "f32") for value in x.tolist()], np.float32
+    )
 
 
 # ---- parts of floats
@@ -219,7 +314,14 @@ def _parts() -> Iterator[Row]:
     for type_ in ("f32", "f64"):
         dtype = storage(type_)
         bits = "i32" if type_ == "f32" else "i64"
-        for name, function in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rint", np.rint), ("nearbyint", np.rint), ("abs", np.abs)):
+        for name, function in (
+            ("floor", np.floor),
+            ("ceil", np.ceil),
+            ("trunc", np.trunc),
+            ("rint", np.rint),
+            ("nearbyint", np.rint),
+            ("abs", np.abs),
+        ):
             yield Row(name, (type_,), type_, _any(type_), function)
         yield Row("round", (type_,), type_, _any(type_), _away)
         yield Row("llrint", (type_,), "i64", _inside(type_), lambda x: np.rint(x).astype(np.int64))
@@ -228,26 +330,102 @@ def _parts() -> Iterator[Row]:
         yield Row("isinf", (type_,), "i1", _any(type_), np.isinf)
         for name in ("finitef", "isfinited"):
             yield Row(name, (type_,), "i1", _any(type_), np.isfinite)
-        yield Row("signbit", (type_,), "i32", _any(type_), lambda x: np.signbit(x).astype(np.int32), (bits,))
+        yield Row(
+            "signbit",
+            (type_,),
+            "i32",
+            _any(type_),
+            lambda x: np.signbit(x).astype(np.int32),
+            (bits,),
+        )
         yield Row("copysign", (type_,) * 2, type_, _two(type_), np.copysign)
         yield Row("fmod", (type_,) * 2, type_, _two(type_), _each("fmod", type_))
         yield Row("remainder", (type_,) * 2, type_, _two(type_), _each("remainder", type_), (bits,))
-        yield Row("fdim", (type_,) * 2, type_, _two(type_), lambda x, y, d=dtype: np.where(np.isnan(x) | np.isnan(y), NAN, np.where(x > y, x - y, 0)).astype(d))
+        yield Row(
+            "fdim",
+            (type_,) * 2,
+            type_,
+            _two(type_),
+            lambda x, y, d=dtype: np.where(
+                np.isnan(x) | np.isnan(y), NAN, np.where(x > y, x - y, 0)
+            ).astype(d),
+        )
         yield Row("nextafter", (type_,) * 2, type_, _two(type_), np.nextafter, (bits,))
-        yield Row("ilogb", (type_,), "i32", _any(type_), lambda x: np.array([_exponent(v) for v in x.tolist()], np.int32), (bits,))
-        yield Row("logb", (type_,), type_, _any(type_), lambda x, d=dtype: np.array([_log_exponent(v) for v in x.tolist()], d), (bits,))
+        yield Row(
+            "ilogb",
+            (type_,),
+            "i32",
+            _any(type_),
+            lambda x: np.array([_exponent(v) for v in x.tolist()], np.int32),
+            (bits,),
+        )
+        yield Row(
+            "logb",
+            (type_,),
+            type_,
+            _any(type_),
+            lambda x, d=dtype: np.array([_log_exponent(v) for v in x.tolist()], d),
+            (bits,),
+        )
         for name in ("ldexp", "scalbn"):
             yield Row(name, (type_, "i32"), type_, _scaled(type_), np.ldexp)
-        yield Row("fma", (type_,) * 3, type_, _directed_operands(type_, 3), _directed_result("fma", "rn", type_))
-        yield Row("fast_dividef", (type_,) * 2, type_, _directed_operands(type_, 2), _directed_result("div", "rn", type_))
-    yield Row("saturatef", ("f32",), "f32", _any("f32"), lambda x: np.where(x > 0, np.minimum(x, 1), 0).astype(np.float32), zero_sign=False)
-    yield Row("rcp64h", ("f64",), "f64", lambda rng: [spread(rng, 200, 1e-9, 1e9)], _upper_reciprocal, ("i64",))
+        yield Row(
+            "fma",
+            (type_,) * 3,
+            type_,
+            _directed_operands(type_, 3),
+            _directed_result("fma", "rn", type_),
+        )
+        yield Row(
+            "fast_dividef",
+            (type_,) * 2,
+            type_,
+            _directed_operands(type_, 2),
+            _directed_result("div", "rn", type_),
+        )
+    yield Row(
+        "saturatef",
+        ("f32",),
+        "f32",
+        _any("f32"),
+        lambda x: np.where(x > 0, np.minimum(x, 1), 0).astype(np.float32),
+        zero_sign=False,
+    )
+    yield Row(
+        "rcp64h",
+        ("f64",),
+        "f64",
+        lambda rng: [spread(rng, 200, 1e-9, 1e9)],
+        _upper_reciprocal,
+        ("i64",),
+    )
 
 
 def _any(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     """Numbers of any bits, halves, and special ones."""
-    few = [0.0, -0.0, INF, -INF, NAN, 1.0, 0.99999994, 0.5, 1.5, 2.5, -0.5, -2.5, 8388607.5, 1e-40, -1e-45, 0.49999997]
-    return lambda rng: [np.concatenate([any_bits(rng, storage(type_), 200), spread(rng, 100, 0.01, 1e4), few]).astype(storage(type_))]
+    few = [
+        0.0,
+        -0.0,
+        INF,
+        -INF,
+        NAN,
+        1.0,
+        0.99999994,
+        0.5,
+        1.5,
+        2.5,
+        -0.5,
+        -2.5,
+        8388607.5,
+        1e-40,
+        -1e-45,
+        0.49999997,
+    ]
+    return lambda rng: [
+        np.concatenate(
+            [any_bits(rng, storage(type_), 200), spread(rng, 100, 0.01, 1e4), few]
+        ).astype(storage(type_))
+    ]
 
 
 def _inside(type_: str) -> Callable[[np.random.Generator], list[Array]]:
@@ -261,7 +439,9 @@ def _two(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     def make(rng: np.random.Generator) -> list[Array]:
         x = any_bits(rng, storage(type_), 100)
         with np.errstate(all="ignore"):
-            y = (x * np.exp2(rng.integers(-30, 30, 100)) * rng.uniform(-2, 2, 100)).astype(storage(type_))
+            y = (x * np.exp2(rng.integers(-30, 30, 100)) * rng.uniform(-2, 2, 100)).astype(
+                storage(type_)
+            )
         y = np.where(np.isfinite(y) & (y != 0), y, 1).astype(storage(type_))
         near = [spread(rng, 100, 1e-3, 1e3).astype(storage(type_)) for _ in range(2)]
         return [np.concatenate([x, near[0]]), np.concatenate([y, near[1]])]
@@ -281,14 +461,18 @@ def _scaled(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
 
 def _each(name: str, type_: str) -> Callable[[Array, Array], Array]:
-    return lambda x, y: np.array([PAIRS[name](a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)], storage(type_))
+    return lambda x, y: np.array(
+        [PAIRS[name](a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)], storage(type_)
+    )
 
 
 def _away(x: Array) -> Array:
     """To the nearest integer, ties away from zero."""
     whole = np.trunc(x)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(x.dtype.type(1), x), whole))
+        return np.asarray(
+            np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(x.dtype.type(1), x), whole)
+        )
 
 
 def _exponent(value: float) -> int:
@@ -298,7 +482,15 @@ def _exponent(value: float) -> int:
 
 
 def _log_exponent(value: float) -> float:
-    return NAN if value != value else INF if math.isinf(value) else -INF if value == 0 else float(math.frexp(value)[1] - 1)
+    return (
+        NAN
+        if value != value
+        else INF
+        if math.isinf(value)
+        else -INF
+        if value == 0
+        else float(math.frexp(value)[1] - 1)
+    )
 
 
 def _upper_reciprocal(x: Array) -> Array:
@@ -311,35 +503,106 @@ def _upper_reciprocal(x: Array) -> Array:
 def _bits() -> Iterator[Row]:
     for type_ in ("i32", "u32", "i64", "u64"):
         bits, dtype = int(type_[1:]), storage(type_)
-        own = lambda values, d=dtype, b=bits: np.array([int(v) % (1 << b) for v in values], f"u{b // 8}").view(d)  # noqa: E731
+        own = lambda values, d=dtype, b=bits: np.array(  # noqa: E731
+            [int(v) % (1 << b) for v in values], f"u{b // 8}"
+        ).view(d)
         plain = lambda x, b=bits: [int(v) % (1 << b) for v in x]  # noqa: E731
         unsigned = (f"u{bits}",)
-        yield Row("clz", (type_,), "i32", _words(type_, 1), lambda x, b=bits, p=plain: np.array([b - v.bit_length() for v in p(x)], np.int32))
-        yield Row("popc", (type_,), "i32", _words(type_, 1), lambda x, p=plain: np.array([v.bit_count() for v in p(x)], np.int32))
-        yield Row("ffs", (type_,), "i32", _words(type_, 1), lambda x, p=plain: np.array([(v & -v).bit_length() for v in p(x)], np.int32))
-        yield Row("brev", (type_,), type_, _words(type_, 1), lambda x, b=bits, p=plain, o=own: o([int(f"{v:0{b}b}"[::-1], 2) for v in p(x)]), unsigned)
-        high = lambda x, y, b=bits, o=own: o([(int(p) * int(q)) >> b for p, q in zip(x, y, strict=True)])  # noqa: E731
+        yield Row(
+            "clz",
+            (type_,),
+            "i32",
+            _words(type_, 1),
+            lambda x, b=bits, p=plain: np.array([b - v.bit_length() for v in p(x)], np.int32),
+        )
+        yield Row(
+            "popc",
+            (type_,),
+            "i32",
+            _words(type_, 1),
+            lambda x, p=plain: np.array([v.bit_count() for v in p(x)], np.int32),
+        )
+        yield Row(
+            "ffs",
+            (type_,),
+            "i32",
+            _words(type_, 1),
+            lambda x, p=plain: np.array([(v & -v).bit_length() for v in p(x)], np.int32),
+        )
+        yield Row(
+            "brev",
+            (type_,),
+            type_,
+            _words(type_, 1),
+            lambda x, b=bits, p=plain, o=own: o([int(f"{v:0{b}b}"[::-1], 2) for v in p(x)]),
+            unsigned,
+        )
+        high = lambda x, y, b=bits, o=own: o(  # noqa: E731
+            [(int(p) * int(q)) >> b for p, q in zip(x, y, strict=True)]
+        )
         yield Row("mulhi", (type_,) * 2, type_, _words(type_, 2), high)
         if bits == 32:
-            yield Row("byte_perm", (type_,) * 3, type_, _words(type_, 3), lambda x, y, s, p=plain, o=own: o(_chosen(p(x), p(y), p(s))), ("u32", "u64"))
-            yield Row("hadd", (type_,) * 2, type_, _words(type_, 2), lambda x, y, o=own: o([(int(p) + int(q)) >> 1 for p, q in zip(x, y, strict=True)]))
-            yield Row("rhadd", (type_,) * 2, type_, _words(type_, 2), lambda x, y, o=own: o([(int(p) + int(q) + 1) >> 1 for p, q in zip(x, y, strict=True)]))
-            difference = lambda x, y, z, o=own: o([abs(int(p) - int(q)) + int(r) for p, q, r in zip(x, y, z, strict=True)])  # noqa: E731
+            yield Row(
+                "byte_perm",
+                (type_,) * 3,
+                type_,
+                _words(type_, 3),
+                lambda x, y, s, p=plain, o=own: o(_chosen(p(x), p(y), p(s))),
+                ("u32", "u64"),
+            )
+            yield Row(
+                "hadd",
+                (type_,) * 2,
+                type_,
+                _words(type_, 2),
+                lambda x, y, o=own: o([(int(p) + int(q)) >> 1 for p, q in zip(x, y, strict=True)]),
+            )
+            yield Row(
+                "rhadd",
+                (type_,) * 2,
+                type_,
+                _words(type_, 2),
+                lambda x, y, o=own: o(
+                    [(int(p) + int(q) + 1) >> 1 for p, q in zip(x, y, strict=True)]
+                ),
+            )
+            difference = lambda x, y, z, o=own: o(  # noqa: E731
+                [abs(int(p) - int(q)) + int(r) for p, q, r in zip(x, y, z, strict=True)]
+            )
             yield Row("sad", (type_,) * 3, type_, _words(type_, 3), difference)
-            low = lambda x, y, o=own, t=type_: o([_low(p, t) * _low(q, t) for p, q in zip(x, y, strict=True)])  # noqa: E731
+            low = lambda x, y, o=own, t=type_: o(  # noqa: E731
+                [_low(p, t) * _low(q, t) for p, q in zip(x, y, strict=True)]
+            )
             yield Row("mul24", (type_,) * 2, type_, _words(type_, 2), low)
 
 
 def _words(type_: str, count: int) -> Callable[[np.random.Generator], list[Array]]:
     """Words of any bits, of few, and the ends of the range in pairs."""
     bits = int(type_[1:])
-    few = [0, 1, 2, 3, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 0x800000, 0x7FFFFF, 0xFFFFFF]
+    few = [
+        0,
+        1,
+        2,
+        3,
+        (1 << bits) - 1,
+        1 << (bits - 1),
+        (1 << (bits - 1)) - 1,
+        0x800000,
+        0x7FFFFF,
+        0xFFFFFF,
+    ]
 
     def make(rng: np.random.Generator) -> list[Array]:
-        many = [rng.integers(0, 1 << bits, 200, dtype=f"u{bits // 8}") >> rng.integers(0, bits, 200).astype(f"u{bits // 8}") for _ in range(count)]
+        many = [
+            rng.integers(0, 1 << bits, 200, dtype=f"u{bits // 8}")
+            >> rng.integers(0, bits, 200).astype(f"u{bits // 8}")
+            for _ in range(count)
+        ]
         ends = np.array([few[i] for i in range(len(few)) for _ in range(len(few))], f"u{bits // 8}")
         sides = [ends, np.tile(np.array(few, ends.dtype), len(few)), rng.permutation(ends)]
-        return [np.concatenate(parts).view(storage(type_)) for parts in zip(many, sides, strict=False)]
+        return [
+            np.concatenate(parts).view(storage(type_)) for parts in zip(many, sides, strict=False)
+        ]
 
     return make
 
@@ -347,7 +610,10 @@ def _words(type_: str, count: int) -> Callable[[np.random.Generator], list[Array
 def _chosen(x: list[int], y: list[int], selectors: list[int]) -> list[int]:
     """Of the eight bytes of y:x, those that the low nibbles' three bits choose."""
     pools = [(b << 32 | a).to_bytes(8, "little") for a, b in zip(x, y, strict=True)]
-    return [int.from_bytes(bytes(pool[s >> 4 * i & 7] for i in range(4)), "little") for pool, s in zip(pools, selectors, strict=True)]
+    return [
+        int.from_bytes(bytes(pool[s >> 4 * i & 7] for i in range(4)), "little")
+        for pool, s in zip(pools, selectors, strict=True)
+    ]
 
 
 def _low(value: Any, type_: str) -> int:
@@ -372,11 +638,37 @@ def _reinterpretations() -> Iterator[Row]:
         ("double_as_longlong", "f64", "i64"),
         ("longlong_as_double", "i64", "f64"),
     ):
-        yield Row(name, (source,), target, _patterns(source), functools.partial(_viewed, storage(target)))
-    yield Row("double2loint", ("f64",), "i32", _patterns("f64"), lambda x: x.view(np.int32)[::2].copy(), ("i64",))
-    yield Row("double2hiint", ("f64",), "i32", _patterns("f64"), lambda x: x.view(np.int32)[1::2].copy(), ("i64",))
-    halves = lambda rng: [np.ascontiguousarray(half) for half in _patterns("f64")(rng)[0].view(np.int32).reshape(-1, 2).T[::-1]]  # noqa: E731
-    yield Row("hiloint2double", ("i32", "i32"), "f64", halves, lambda high, low: np.stack([low, high], 1).view(np.float64).ravel(), ("i64",))
+        yield Row(
+            name, (source,), target, _patterns(source), functools.partial(_viewed, storage(target))
+        )
+    yield Row(
+        "double2loint",
+        ("f64",),
+        "i32",
+        _patterns("f64"),
+        lambda x: x.view(np.int32)[::2].copy(),
+        ("i64",),
+    )
+    yield Row(
+        "double2hiint",
+        ("f64",),
+        "i32",
+        _patterns("f64"),
+        lambda x: x.view(np.int32)[1::2].copy(),
+        ("i64",),
+    )
+    halves = lambda rng: [  # noqa: E731
+        np.ascontiguousarray(half)
+        for half in _patterns("f64")(rng)[0].view(np.int32).reshape(-1, 2).T[::-1]
+    ]
+    yield Row(
+        "hiloint2double",
+        ("i32", "i32"),
+        "f64",
+        halves,
+        lambda high, low: np.stack([low, high], 1).view(np.float64).ravel(),
+        ("i64",),
+    )
 
 
 def _patterns(type_: str) -> Callable[[np.random.Generator], list[Array]]:
@@ -384,7 +676,9 @@ def _patterns(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
     def make(rng: np.random.Generator) -> list[Array]:
         floating = np.float32 if type_.endswith("32") else np.float64
-        x = np.concatenate([any_bits(rng, floating, 200), np.array([0.0, -0.0, INF, -INF], floating)])
+        x = np.concatenate(
+            [any_bits(rng, floating, 200), np.array([0.0, -0.0, INF, -INF], floating)]
+        )
         return [x.view(storage(type_))]
 
     return make

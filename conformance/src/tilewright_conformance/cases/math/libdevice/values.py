@@ -17,7 +17,9 @@ INF, NAN = math.inf, math.nan
 
 def spread(rng: np.random.Generator, count: int, low: float, high: float) -> Array:
     """Numbers of both signs whose sizes are spread evenly on a logarithmic scale."""
-    return np.asarray(rng.choice([-1.0, 1.0], count) * np.exp(rng.uniform(math.log(low), math.log(high), count)))
+    return np.asarray(
+        rng.choice([-1.0, 1.0], count) * np.exp(rng.uniform(math.log(low), math.log(high), count))
+    )
 
 
 def _one(domain: Callable[[np.random.Generator, float], Array]) -> Domain:
@@ -37,14 +39,25 @@ def _powers(rng: np.random.Generator, big: float) -> list[Array]:
     """Results over the whole range; and negative bases with integers."""
     x = np.abs(spread(rng, 200, 1e-6, 1e6))
     y = rng.uniform(-1, 1, 200) * (big - 5) / np.maximum(np.abs(np.log(x)), 0.05)
-    return [np.concatenate([x, spread(rng, 50, 0.5, 4)]), np.concatenate([y, rng.integers(-20, 20, 50)])]
+    return [
+        np.concatenate([x, spread(rng, 50, 0.5, 4)]),
+        np.concatenate([y, rng.integers(-20, 20, 50)]),
+    ]
 
 
 #: name -> the domain it is tried on
 DOMAINS: dict[str, Domain] = {
     "expm1": _one(lambda rng, big: spread(rng, 200, 1e-8, big)),
-    "log1p": _one(lambda rng, big: np.concatenate([np.abs(spread(rng, 150, 1e-8, 1e6)), -np.abs(spread(rng, 50, 1e-8, 0.99))])),
-    "log10": _one(lambda rng, big: np.concatenate([np.abs(spread(rng, 100, 1e-30, 1e30)), 1 + spread(rng, 100, 1e-5, 0.1)])),
+    "log1p": _one(
+        lambda rng, big: np.concatenate(
+            [np.abs(spread(rng, 150, 1e-8, 1e6)), -np.abs(spread(rng, 50, 1e-8, 0.99))]
+        )
+    ),
+    "log10": _one(
+        lambda rng, big: np.concatenate(
+            [np.abs(spread(rng, 100, 1e-30, 1e30)), 1 + spread(rng, 100, 1e-5, 0.1)]
+        )
+    ),
     "exp10": _one(lambda rng, big: spread(rng, 200, 1e-5, big / 2.4)),
     "pow": _powers,
     "sinh": _one(lambda rng, big: spread(rng, 200, 1e-6, big)),
@@ -71,11 +84,23 @@ DOMAINS: dict[str, Domain] = {
     "erfc": _one(lambda rng, big: np.clip(spread(rng, 200, 1e-4, 25 if big > 100 else 9), -6, 25)),
     "erfcx": _one(lambda rng, big: np.clip(spread(rng, 200, 1e-4, 1e6), -5, None)),
     "erfinv": _one(lambda rng, big: spread(rng, 200, 1e-6, 0.9999)),
-    "erfcinv": _one(lambda rng, big: np.concatenate([_tiny(rng, big), rng.uniform(0, 2, 60), 1 + spread(rng, 30, 1e-3, 0.1)])),
-    "normcdf": _one(lambda rng, big: np.clip(spread(rng, 200, 1e-4, 36 if big > 100 else 12), None, 6)),
-    "normcdfinv": _one(lambda rng, big: np.concatenate([_tiny(rng, big), rng.uniform(0.01, 0.99, 60)])),
+    "erfcinv": _one(
+        lambda rng, big: np.concatenate(
+            [_tiny(rng, big), rng.uniform(0, 2, 60), 1 + spread(rng, 30, 1e-3, 0.1)]
+        )
+    ),
+    "normcdf": _one(
+        lambda rng, big: np.clip(spread(rng, 200, 1e-4, 36 if big > 100 else 12), None, 6)
+    ),
+    "normcdfinv": _one(
+        lambda rng, big: np.concatenate([_tiny(rng, big), rng.uniform(0.01, 0.99, 60)])
+    ),
     "lgamma": _one(lambda rng, big: np.abs(spread(rng, 200, 1e-8, 1e6))),
-    "tgamma": _one(lambda rng, big: np.concatenate([np.abs(spread(rng, 100, 1e-4, 170 if big > 100 else 34)), rng.uniform(-20, 0, 100)])),
+    "tgamma": _one(
+        lambda rng, big: np.concatenate(
+            [np.abs(spread(rng, 100, 1e-4, 170 if big > 100 else 34)), rng.uniform(-20, 0, 100)]
+        )
+    ),
     "cyl_bessel_i0": _one(lambda rng, big: spread(rng, 200, 1e-4, big)),
     "cyl_bessel_i1": _one(lambda rng, big: spread(rng, 200, 1e-4, big)),
 }
@@ -141,7 +166,21 @@ SETTLED: dict[str, tuple[float, ...]] = {
     "logb": (-INF, -INF, INF, INF, NAN),
 }
 _TINY = (5e-324, 1e-310, 1e-300, 1e-200, 5e-155, 1e-154, 1e-100, 1e-45, 1e-40, 1e-30, 1e-20)
-_BELOW_ONE = (0.99999994, 0.5, -0.5, -1.0, -2.0, -5032.5244, -1e5, -1e8, -1e10, -1e15, -1e25, -3e38, -1e300)
+_BELOW_ONE = (
+    0.99999994,
+    0.5,
+    -0.5,
+    -1.0,
+    -2.0,
+    -5032.5244,
+    -1e5,
+    -1e8,
+    -1e10,
+    -1e15,
+    -1e25,
+    -3e38,
+    -1e300,
+)
 #: name -> arguments where a way to the function might end: a step beyond the domain and far beyond
 #: it, next to zeros, at the ends of the range
 EDGES: dict[str, tuple[float, ...]] = {
@@ -153,15 +192,55 @@ EDGES: dict[str, tuple[float, ...]] = {
     "log10": (-1e-45, -1.0, -3e38, -1e300, 1.0, *_TINY),
     "cosh": (89.0, 89.4, 709.8, 710.4, -89.4, 3e38),
     "sinh": (89.0, 89.4, 709.8, 710.4, -89.4, 3e38, *_TINY),
-    "cospi": tuple(sign * x for x in (0.49999997, 0.5, 0.50000006, 1.5, 1.5000001, 7.5000005, 4194303.8, 8388607.5, 0.49999999999999994) for sign in (1, -1)),
-    "sinpi": tuple(sign * x for x in (0.99999994, 1.0, 1.0000001, 2.0, 2.0000002, 8388607.5, 4503599627370495.5, 0.9999999999999999) for sign in (1, -1)),
+    "cospi": tuple(
+        sign * x
+        for x in (
+            0.49999997,
+            0.5,
+            0.50000006,
+            1.5,
+            1.5000001,
+            7.5000005,
+            4194303.8,
+            8388607.5,
+            0.49999999999999994,
+        )
+        for sign in (1, -1)
+    ),
+    "sinpi": tuple(
+        sign * x
+        for x in (
+            0.99999994,
+            1.0,
+            1.0000001,
+            2.0,
+            2.0000002,
+            8388607.5,
+            4503599627370495.5,
+            0.9999999999999999,
+        )
+        for sign in (1, -1)
+    ),
     "erfcx": (9e307, 1.7e308, 3e38, 1e20, -5.0),
     "erfc": (27.2, 26.5, 10.05, 9.19, -30.0, 3e38, -3e38, *_TINY),
     "erfinv": (1.0000001, -1.0000001, 3e38, *_TINY),
     "erfcinv": (2.0000002, -1e-45, -3e38, 3e38, 1e-323, 1.5e-323, 1.0, *_TINY),
     "normcdfinv": (1.0000001, -1e-45, -3e38, 3e38, 1e-323, 1.5e-323, 0.5, *_TINY),
     "lgamma": (1.0, 2.0, -1.0, -2.0, -8388608.0, 3e38, 1e305, *_TINY, *(-x for x in _TINY)),
-    "tgamma": (1.0, -1.0, -2.0, -8388608.0, 3e38, -170.5, -177.5, -182.00000000000003, -0.5, -0.25, *_TINY, *(-x for x in _TINY)),
+    "tgamma": (
+        1.0,
+        -1.0,
+        -2.0,
+        -8388608.0,
+        3e38,
+        -170.5,
+        -177.5,
+        -182.00000000000003,
+        -0.5,
+        -0.25,
+        *_TINY,
+        *(-x for x in _TINY),
+    ),
 }
 
 #: name -> where the function of EDGES is no number
@@ -184,7 +263,18 @@ _AT: dict[tuple[str, float], float] = {
     ("erfcinv", 2.0): -INF,
     ("normcdfinv", 1.0): INF,
     ("tgamma", 3e38): INF,
-    **dict.fromkeys((("lgamma", 1.0), ("lgamma", 2.0), ("acosh", 1.0), ("acos", 1.0), ("log10", 1.0), ("erfcinv", 1.0), ("normcdfinv", 0.5)), 0.0),
+    **dict.fromkeys(
+        (
+            ("lgamma", 1.0),
+            ("lgamma", 2.0),
+            ("acosh", 1.0),
+            ("acos", 1.0),
+            ("log10", 1.0),
+            ("erfcinv", 1.0),
+            ("normcdfinv", 0.5),
+        ),
+        0.0,
+    ),
 }
 
 
@@ -206,7 +296,24 @@ def settled_edge(name: str, x: float) -> float | None:
 ANY_ZERO = frozenset({"j0", "j1", "y0", "y1"})
 
 #: Numbers of which functions of two operands take every pair.
-SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, INF, -INF, NAN, 5e-324, 1e300, -1e300)
+SPECIAL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.0,
+    3.0,
+    -3.0,
+    INF,
+    -INF,
+    NAN,
+    5e-324,
+    1e300,
+    -1e300,
+)
 
 
 def _c(fn: Callable[..., float]) -> Callable[..., float]:
@@ -229,16 +336,28 @@ def _difference(a: float, b: float) -> float:
 
 #: name -> the function of two Python floats, special cases as in C's Annex F
 PAIRS: dict[str, Callable[[float, float], float]] = {
-    "pow": lambda a, b: float(np.power(np.array([a]), np.array([b]))[0]),  # of arrays: NumPy takes another way with a scalar exponent of 0.5
+    "pow": lambda a, b: float(
+        np.power(np.array([a]), np.array([b]))[0]
+    ),  # of arrays: NumPy takes another way with a scalar exponent of 0.5
     "fdim": _difference,
-    **{name: _c(getattr(math, name)) for name in ("atan2", "hypot", "fmod", "remainder", "copysign")},
+    **{
+        name: _c(getattr(math, name))
+        for name in ("atan2", "hypot", "fmod", "remainder", "copysign")
+    },
 }
 
 
 def pairs_of_special_numbers(name: str, dtype: Any) -> tuple[Array, Array, Array]:
     """Both operands, and the results as float64 or as numbers of ``dtype``."""
     with np.errstate(all="ignore"):
-        x, y = (np.array(side).astype(dtype) for side in zip(*((a, b) for a in SPECIAL for b in SPECIAL), strict=True))
+        x, y = (
+            np.array(side).astype(dtype)
+            for side in zip(*((a, b) for a in SPECIAL for b in SPECIAL), strict=True)
+        )
         if name == "nextafter":
             return x, y, np.nextafter(x, y)
-        return x, y, np.array([PAIRS[name](a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)])
+        return (
+            x,
+            y,
+            np.array([PAIRS[name](a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]),
+        )

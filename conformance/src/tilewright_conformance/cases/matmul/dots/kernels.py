@@ -21,7 +21,18 @@ def count(batches: Any, rows: Any, columns: Any) -> Any:
 
 
 @tw.jit
-def matmul(a_ptr, b_ptr, c_ptr, out, BATCHES: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr):
+def matmul(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    out,
+    BATCHES: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    OUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """``a @ b + c``, and the same without ``c`` behind it; BATCHES is a list of leading extents."""
     a = tl.load(a_ptr + tl.arange(0, count(BATCHES, M, K)).reshape(BATCHES + [M, K]))  # noqa: RUF005
     b = tl.load(b_ptr + tl.arange(0, count(BATCHES, K, N)).reshape(BATCHES + [K, N]))  # noqa: RUF005
@@ -34,7 +45,16 @@ def matmul(a_ptr, b_ptr, c_ptr, out, BATCHES: tl.constexpr, M: tl.constexpr, N: 
 
 
 @tw.jit
-def allowing(a_ptr, b_ptr, out, TF32: tl.constexpr, IMPRECISE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def allowing(
+    a_ptr,
+    b_ptr,
+    out,
+    TF32: tl.constexpr,
+    IMPRECISE: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+):
     """``a @ b`` by the older spelling of precision."""
     a = load_tile(a_ptr, M, K)
     b = load_tile(b_ptr, K, N)
@@ -50,7 +70,10 @@ def load_tile(ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def store_tile(ptr, values):
     rows: tl.constexpr = values.shape[0]
     columns: tl.constexpr = values.shape[1]
-    tl.store(ptr + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :], values.to(ptr.dtype.element_ty))
+    tl.store(
+        ptr + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :],
+        values.to(ptr.dtype.element_ty),
+    )
 
 
 # ---- the loop over K
@@ -79,7 +102,16 @@ def looped(
         for start in range(0, K, 2 * BK):
             a, b = blocks(a_ptrs, b_ptrs, rows, columns, inner, M, N, K - start)
             acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=OUT)
-            a, b = blocks(a_ptrs + BK * a_column, b_ptrs + BK * b_row, rows, columns, inner, M, N, K - start - BK)
+            a, b = blocks(
+                a_ptrs + BK * a_column,
+                b_ptrs + BK * b_row,
+                rows,
+                columns,
+                inner,
+                M,
+                N,
+                K - start - BK,
+            )
             other = tl.dot(a, b, other, input_precision=PRECISION, out_dtype=OUT)
             a_ptrs += 2 * BK * a_column
             b_ptrs += 2 * BK * b_row
@@ -183,7 +215,9 @@ def woven(x, y, z):
 
 @tw.jit
 def added_up(x, y, z):
-    return tl.dot(x, y) + tl.sum(tl.dot(y, z), axis=1)[:, None] - tl.max(tl.dot(x, z), axis=0)[None, :]
+    return (
+        tl.dot(x, y) + tl.sum(tl.dot(y, z), axis=1)[:, None] - tl.max(tl.dot(x, z), axis=0)[None, :]
+    )
 
 
 @tw.jit
@@ -231,29 +265,65 @@ def scaled_loop(x, y, z):
 @tw.jit
 def fused(x_ptr, y_ptr, z_ptr, out_ptr, FN: tl.constexpr, SIZE: tl.constexpr):
     """One of the functions above of square matrices."""
-    x, y, z = load_tile(x_ptr, SIZE, SIZE), load_tile(y_ptr, SIZE, SIZE), load_tile(z_ptr, SIZE, SIZE)
+    x, y, z = (
+        load_tile(x_ptr, SIZE, SIZE),
+        load_tile(y_ptr, SIZE, SIZE),
+        load_tile(z_ptr, SIZE, SIZE),
+    )
     store_tile(out_ptr + tl.program_id(0) * SIZE * SIZE, FN(x, y, z))
 
 
 @tw.jit
-def converted(a_ptr, scale_ptr, b_ptr, out_ptr, TYPE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def converted(
+    a_ptr,
+    scale_ptr,
+    b_ptr,
+    out_ptr,
+    TYPE: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+):
     """The matmul of a matrix that is widened and scaled in registers."""
     a = load_tile(a_ptr, M, K).to(TYPE) * tl.load(scale_ptr + tl.arange(0, M))[:, None].to(TYPE)
     store_tile(out_ptr, tl.dot(a, load_tile(b_ptr, K, N)))
 
 
 @tw.jit
-def batches_transposed(a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def batches_transposed(
+    a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
+):
     """``a`` [B, M, K] times ``b`` [B, N, K] transposed, all batches in one matmul."""
     batch = tl.arange(0, B)[:, None, None]
-    a = tl.load(a_ptr + batch * (M * K) + tl.arange(0, M)[None, :, None] * K + tl.arange(0, K)[None, None, :])
-    b = tl.load(b_ptr + batch * (N * K) + tl.arange(0, N)[None, :, None] * K + tl.arange(0, K)[None, None, :])
+    a = tl.load(
+        a_ptr
+        + batch * (M * K)
+        + tl.arange(0, M)[None, :, None] * K
+        + tl.arange(0, K)[None, None, :]
+    )
+    b = tl.load(
+        b_ptr
+        + batch * (N * K)
+        + tl.arange(0, N)[None, :, None] * K
+        + tl.arange(0, K)[None, None, :]
+    )
     at = batch * (M * N) + tl.arange(0, M)[None, :, None] * N + tl.arange(0, N)[None, None, :]
     tl.store(out_ptr + at, tl.dot(a, tl.permute(b, 0, 2, 1)))
 
 
 @tw.jit
-def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, TWICE: tl.constexpr):
+def gathered(
+    q_ptr,
+    rows_ptr,
+    index_ptr,
+    out_ptr,
+    n,
+    stride,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    D: tl.constexpr,
+    TWICE: tl.constexpr,
+):
     """``(q @ k.T) @ k`` of the rows ``k`` that an index names.
 
     TWICE: they are loaded once for each factor.
@@ -266,7 +336,9 @@ def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N:
         row = tl.load(index_ptr + at, mask=at < n, other=0)
         k = tl.load(rows_ptr + row[None, :] * stride + d[:, None], mask=at[None, :] < n, other=0.0)
         if TWICE:
-            v = tl.load(rows_ptr + row[:, None] * stride + d[None, :], mask=at[:, None] < n, other=0.0)
+            v = tl.load(
+                rows_ptr + row[:, None] * stride + d[None, :], mask=at[:, None] < n, other=0.0
+            )
         else:
             v = tl.trans(k)
         total += tl.dot(tl.dot(q, k).to(k.dtype), v)
@@ -277,7 +349,19 @@ def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N:
 
 
 @tw.jit
-def scaled_matmul(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, PACK: tl.constexpr, FAST: tl.constexpr):
+def scaled_matmul(
+    a_ptr,
+    a_scale,
+    b_ptr,
+    b_scale,
+    c_ptr,
+    out,
+    A: tl.constexpr,
+    B: tl.constexpr,
+    SHAPES: tl.constexpr,
+    PACK: tl.constexpr,
+    FAST: tl.constexpr,
+):
     """``(a * a_scale) @ (b * b_scale) + c``; a scale may be None.
 
     SHAPES holds the size and the shape of a, b, a_scale, b_scale and c, in turn.
@@ -290,7 +374,9 @@ def scaled_matmul(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, B
         b_scale = tl.load(b_scale + tl.arange(0, SHAPES[6]).reshape(SHAPES[7]))
     at = tl.arange(0, SHAPES[8])
     c = tl.load(c_ptr + at.reshape(SHAPES[9]))
-    result = tl.dot_scaled(a, a_scale, A, b, b_scale, B, c, fast_math=FAST, lhs_k_pack=PACK[0], rhs_k_pack=PACK[1])
+    result = tl.dot_scaled(
+        a, a_scale, A, b, b_scale, B, c, fast_math=FAST, lhs_k_pack=PACK[0], rhs_k_pack=PACK[1]
+    )
     tl.store(out + at, tl.ravel(result))
 
 

@@ -41,7 +41,13 @@ def _reach(index: str) -> tuple[int, int]:
     return max(int(limits.min), -1000), min(int(limits.max), 999)
 
 
-@case("gather/index", "tl.load", each=_INDICES, needs=lambda index: elements(index, "f32", tile=256), quick=("u8", "i64"))
+@case(
+    "gather/index",
+    "tl.load",
+    each=_INDICES,
+    needs=lambda index: elements(index, "f32", tile=256),
+    quick=("u8", "i64"),
+)
 def gathers(session: Session, index: str) -> None:
     """Gather by offsets of every integer type.
 
@@ -56,7 +62,13 @@ def gathers(session: Session, index: str) -> None:
     same_bits(session, y, data[1000 + places])
 
 
-@case("scatter/index", "tl.store", each=_INDICES, needs=lambda index: elements(index, "i16", tile=256), quick=("u8", "i16"))
+@case(
+    "scatter/index",
+    "tl.store",
+    each=_INDICES,
+    needs=lambda index: elements(index, "i16", tile=256),
+    quick=("u8", "i16"),
+)
 def scatters(session: Session, index: str) -> None:
     """To distinct places; all others stay."""
     low, high = _reach(index)
@@ -69,36 +81,58 @@ def scatters(session: Session, index: str) -> None:
     same_bits(session, data, expected)
 
 
-@case("gather/element", "tl.load", each=tuple(ELEMENTS), needs=lambda element: elements(element, tile=256), quick=("i1", "bf16", "f8e4b15"))
+@case(
+    "gather/element",
+    "tl.load",
+    each=tuple(ELEMENTS),
+    needs=lambda element: elements(element, tile=256),
+    quick=("i1", "bf16", "f8e4b15"),
+)
 def gathers_of(session: Session, element: str) -> None:
     """Elements of every type, the same ones again and again."""
-    data, places = random_bits(session.rng, element, 97), session.rng.integers(0, 97, 300).astype(np.int32)
+    data, places = (
+        random_bits(session.rng, element, 97),
+        session.rng.integers(0, 97, 300).astype(np.int32),
+    )
     y = poison(element, 300)
     session.launch(gather, (2,), given(data, element), 0, places, given(y, element), 300, BLOCK=256)
     same_bits(session, y, data[places])
 
 
-@case("scatter/element", "tl.store", each=tuple(ELEMENTS), needs=lambda element: elements(element, tile=256), quick=("i1", "u64", "f8e4m3fn"))
+@case(
+    "scatter/element",
+    "tl.store",
+    each=tuple(ELEMENTS),
+    needs=lambda element: elements(element, tile=256),
+    quick=("i1", "u64", "f8e4m3fn"),
+)
 def scatters_of(session: Session, element: str) -> None:
     places = session.rng.permutation(500)[:300].astype(np.int32)
     x, data = random_bits(session.rng, element, 300), poison(element, 500)
     expected = data.copy()
     expected[places] = x
-    session.launch(scatter, (2,), given(x, element), places, given(data, element), 0, 300, BLOCK=256)
+    session.launch(
+        scatter, (2,), given(x, element), places, given(data, element), 0, 300, BLOCK=256
+    )
     same_bits(session, data, expected)
 
 
 @case("scatter/duplicates", "tl.store", needs=elements("i32", tile=256), quick=True)
 def duplicates(session: Session) -> None:
     """Of two values for one place either may stay, and none that was for another place."""
-    places, x = session.rng.integers(0, 40, 256).astype(np.int32), np.arange(256, dtype=np.int32) + 1
+    places, x = (
+        session.rng.integers(0, 40, 256).astype(np.int32),
+        np.arange(256, dtype=np.int32) + 1,
+    )
     data = np.zeros(50, np.int32)
     session.launch(scatter, (1,), x, places, data, 0, 256, BLOCK=256)
     written = np.zeros(50, bool)
     written[places] = True
     session.check(data != 0, written, name="places that were written")
     there = np.flatnonzero(written)
-    session.check(places[data[there] - 1], there.astype(np.int32), name="places the values were for")
+    session.check(
+        places[data[there] - 1], there.astype(np.int32), name="places the values were for"
+    )
 
 
 @tw.jit
@@ -107,16 +141,40 @@ def gather_rows(x, index, y, rows, columns, width, R: tl.constexpr, C: tl.conste
     c = tl.arange(0, C)
     at = tl.load(index + r, mask=r < rows, other=0)
     inside = (r[:, None] < rows) & (c[None, :] < columns)
-    tl.store(y + r[:, None] * columns + c[None, :], tl.load(x + at[:, None] * width + c[None, :], mask=inside, other=0), mask=inside)
+    tl.store(
+        y + r[:, None] * columns + c[None, :],
+        tl.load(x + at[:, None] * width + c[None, :], mask=inside, other=0),
+        mask=inside,
+    )
 
 
-@case("gather/rows", "tl.load", each=("f16", "i32", "u8"), needs=lambda element: elements(element, tile=1024), quick=("f16",))
+@case(
+    "gather/rows",
+    "tl.load",
+    each=("f16", "i32", "u8"),
+    needs=lambda element: elements(element, tile=1024),
+    quick=("f16",),
+)
 def rows_gathered(session: Session, element: str) -> None:
     """Whole rows of a table in any order."""
-    table, index = random_bits(session.rng, element, (50, 40)), session.rng.integers(0, 50, 13).astype(np.int64)
+    table, index = (
+        random_bits(session.rng, element, (50, 40)),
+        session.rng.integers(0, 50, 13).astype(np.int64),
+    )
     for columns in (40, 33, 1):
         y = poison(element, (13, columns))
-        session.launch(gather_rows, (1,), given(table, element), index, given(y, element), 13, columns, 40, R=16, C=64)
+        session.launch(
+            gather_rows,
+            (1,),
+            given(table, element),
+            index,
+            given(y, element),
+            13,
+            columns,
+            40,
+            R=16,
+            C=64,
+        )
         same_bits(session, y, table[index, :columns])
 
 
@@ -150,24 +208,68 @@ def _patterns(rng: np.random.Generator, count: int) -> dict[str, Any]:
     }
 
 
-@case("mask/tile", "tl.load", each=(*PORTABLE, "f64", *FP8), needs=lambda element: elements("i1", element, tile=128), quick=("i1", "i8", "f32", "f8e5m2"))
+@case(
+    "mask/tile",
+    "tl.load",
+    each=(*PORTABLE, "f64", *FP8),
+    needs=lambda element: elements("i1", element, tile=128),
+    quick=("i1", "i8", "f32", "f8e5m2"),
+)
 def others_of_tiles(session: Session, element: str) -> None:
     """Masks of any pattern; masked-off elements are those of a tile."""
     for name, keep in _patterns(session.rng, 128).items():
-        x, other, y = random_bits(session.rng, element, 128), random_bits(session.rng, element, 128), poison(element, 128)
-        session.launch(masked, (1,), given(x, element), keep, given(y, element), given(other, element), OTHER="tile", BLOCK=128)
+        x, other, y = (
+            random_bits(session.rng, element, 128),
+            random_bits(session.rng, element, 128),
+            poison(element, 128),
+        )
+        session.launch(
+            masked,
+            (1,),
+            given(x, element),
+            keep,
+            given(y, element),
+            given(other, element),
+            OTHER="tile",
+            BLOCK=128,
+        )
         same_bits(session, y, np.where(keep, x, other), name)
 
 
-@case("mask/scalar", "tl.load", each=("i16", "f16", "u32"), needs=lambda element: elements("i1", element, tile=128), quick=("f16",))
+@case(
+    "mask/scalar",
+    "tl.load",
+    each=("i16", "f16", "u32"),
+    needs=lambda element: elements("i1", element, tile=128),
+    quick=("f16",),
+)
 def others_of_scalars(session: Session, element: str) -> None:
     keep = session.rng.random(128) < 0.5
-    x, other, y = random_bits(session.rng, element, 128), random_bits(session.rng, element, 1), poison(element, 128)
-    session.launch(masked, (1,), given(x, element), keep, given(y, element), given(other, element), OTHER="scalar", BLOCK=128)
+    x, other, y = (
+        random_bits(session.rng, element, 128),
+        random_bits(session.rng, element, 1),
+        poison(element, 128),
+    )
+    session.launch(
+        masked,
+        (1,),
+        given(x, element),
+        keep,
+        given(y, element),
+        given(other, element),
+        OTHER="scalar",
+        BLOCK=128,
+    )
     same_bits(session, y, np.where(keep, x, other))
 
 
-@case("mask/number", "tl.load", each=("i8", "i64", "f32", "f16"), needs=lambda element: elements("i1", element, tile=128), quick=("i8", "f32"))
+@case(
+    "mask/number",
+    "tl.load",
+    each=("i8", "i64", "f32", "f16"),
+    needs=lambda element: elements("i1", element, tile=128),
+    quick=("i8", "f32"),
+)
 def others_of_numbers(session: Session, element: str) -> None:
     keep = session.rng.random(128) < 0.5
     x, y = random_bits(session.rng, element, 128), poison(element, 128)
@@ -175,18 +277,35 @@ def others_of_numbers(session: Session, element: str) -> None:
     same_bits(session, y, np.where(keep, x, x.dtype.type(7)))
 
 
-@case("mask/store", "tl.store", each=(*PORTABLE, *FP8), needs=lambda element: elements("i1", element, tile=128), quick=("i8", "f16", "i64"))
+@case(
+    "mask/store",
+    "tl.store",
+    each=(*PORTABLE, *FP8),
+    needs=lambda element: elements("i1", element, tile=128),
+    quick=("i8", "f16", "i64"),
+)
 def masked_stores(session: Session, element: str) -> None:
     """Masked-off elements of memory stay as they are."""
     for name, keep in _patterns(session.rng, 128).items():
         x, y = random_bits(session.rng, element, 128), poison(element, 128)
         expected = np.where(keep, x, y)
-        session.launch(masked, (1,), given(x, element), keep, given(y, element), given(x, element), OTHER="", BLOCK=128)
+        session.launch(
+            masked,
+            (1,),
+            given(x, element),
+            keep,
+            given(y, element),
+            given(x, element),
+            OTHER="",
+            BLOCK=128,
+        )
         same_bits(session, y, expected, name)
 
 
 @tw.jit
-def window(x, y, rows, columns, other, FIRST: tl.constexpr, SECOND: tl.constexpr, SIZE: tl.constexpr):
+def window(
+    x, y, rows, columns, other, FIRST: tl.constexpr, SECOND: tl.constexpr, SIZE: tl.constexpr
+):
     r = tl.arange(0, SIZE)[:, None]
     c = tl.arange(0, SIZE)[None, :]
     inside = (r >= 0) & (c >= 0)
@@ -201,10 +320,18 @@ def window(x, y, rows, columns, other, FIRST: tl.constexpr, SECOND: tl.constexpr
 def window_plain(x, y, rows, columns, other, SIZE: tl.constexpr):
     r = tl.arange(0, SIZE)[:, None]
     c = tl.arange(0, SIZE)[None, :]
-    tl.store(y + r * SIZE + c, tl.load(x + r * SIZE + c, mask=(r < rows) & (c < columns), other=other))
+    tl.store(
+        y + r * SIZE + c, tl.load(x + r * SIZE + c, mask=(r < rows) & (c < columns), other=other)
+    )
 
 
-@case("mask/axes", "tl.load", each=("f32", "i32"), needs=lambda element: elements(element, tile=1024), quick=True)
+@case(
+    "mask/axes",
+    "tl.load",
+    each=("f32", "i32"),
+    needs=lambda element: elements(element, tile=1024),
+    quick=True,
+)
 def masks_of_two_axes(session: Session, element: str) -> None:
     """Every condition of a mask counts, and an argument stands for what it leaves out."""
     x = session.rng.integers(1, 100, (32, 32)).astype(storage(element))
@@ -212,11 +339,18 @@ def masks_of_two_axes(session: Session, element: str) -> None:
     for rows, columns in ((5, 9), (32, 1), (0, 32), (31, 31), (40, 17)):
         y = poison(element, (32, 32))
         session.launch(window_plain, (1,), x, y, rows, columns, -3, SIZE=32)
-        same_bits(session, y, np.where((r < rows) & (c < columns), x, x.dtype.type(-3)), f"{rows} rows, {columns} columns")
+        same_bits(
+            session,
+            y,
+            np.where((r < rows) & (c < columns), x, x.dtype.type(-3)),
+            f"{rows} rows, {columns} columns",
+        )
     for first, second in ((True, False), (False, True)):
         y = poison(element, (32, 32))
         session.launch(window, (1,), x, y, 7, 11, -3, FIRST=first, SECOND=second, SIZE=32)
-        same_bits(session, y, np.where((not first or r < 7) & (not second or c < 11), x, x.dtype.type(-3)))
+        same_bits(
+            session, y, np.where((not first or r < 7) & (not second or c < 11), x, x.dtype.type(-3))
+        )
 
 
 @tw.jit
@@ -266,7 +400,13 @@ def scalars(x, y, keep, other):
     tl.store(y + 2, first)
 
 
-@case("scalars", "tl.load", each=PORTABLE, needs=lambda element: elements(element), quick=("i1", "f32"))
+@case(
+    "scalars",
+    "tl.load",
+    each=PORTABLE,
+    needs=lambda element: elements(element),
+    quick=("i1", "f32"),
+)
 def single_elements(session: Session, element: str) -> None:
     """Pointers that are no tiles, with masks."""
     for keep in (0, 5):
@@ -290,12 +430,26 @@ def store_broadcast(y, row, number, SIZE: tl.constexpr):
     tl.store(y + 3 * SIZE * SIZE + at, 3)
 
 
-@case("broadcast", "tl.store", each=("i8", "i32", "f32"), needs=lambda element: elements(element, tile=256), quick=("i8",))
+@case(
+    "broadcast",
+    "tl.store",
+    each=("i8", "i32", "f32"),
+    needs=lambda element: elements(element, tile=256),
+    quick=("i8",),
+)
 def broadcast_values(session: Session, element: str) -> None:
     """Rows, columns, scalars and numbers, repeated to the shape of the pointers."""
     y, row = poison(element, 3 * 256 + 20), random_bits(session.rng, element, 16)
     square = np.broadcast_to(row, (16, 16))
-    expected = np.concatenate([square.ravel(), square.T.ravel(), np.full(256, 9, y.dtype), np.full(16, 3, y.dtype), y[-4:]])
+    expected = np.concatenate(
+        [
+            square.ravel(),
+            square.T.ravel(),
+            np.full(256, 9, y.dtype),
+            np.full(16, 3, y.dtype),
+            y[-4:],
+        ]
+    )
     session.launch(store_broadcast, (1,), y, row, 9, SIZE=16)
     same_bits(session, y, expected)
 
@@ -306,7 +460,13 @@ _STORED = {
 }  # fmt: skip
 
 
-@case("mixed", "tl.store", each=_STORED, needs=lambda pair: elements(*pair, tile=128), quick=("i32_i8", "i8_i1"))
+@case(
+    "mixed",
+    "tl.store",
+    each=_STORED,
+    needs=lambda pair: elements(*pair, tile=128),
+    quick=("i32_i8", "i8_i1"),
+)
 def mixed_elements(session: Session, pair: tuple[str, str]) -> None:
     """Convert a stored value to the pointer's type: integers wrap, booleans are 0 or 1."""
     source, target = pair
@@ -348,10 +508,25 @@ def bytes_as_booleans(session: Session) -> None:
 
 
 @tw.jit
-def hinted(x, y, CACHE: tl.constexpr, EVICTION: tl.constexpr, VOLATILE: tl.constexpr, STORE: tl.constexpr, BLOCK: tl.constexpr):
+def hinted(
+    x,
+    y,
+    CACHE: tl.constexpr,
+    EVICTION: tl.constexpr,
+    VOLATILE: tl.constexpr,
+    STORE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, cache_modifier=CACHE, eviction_policy=EVICTION, volatile=VOLATILE)
-    again = tl.load(x + at, mask=at < 150, other=0, cache_modifier=CACHE, eviction_policy=EVICTION, volatile=VOLATILE)
+    again = tl.load(
+        x + at,
+        mask=at < 150,
+        other=0,
+        cache_modifier=CACHE,
+        eviction_policy=EVICTION,
+        volatile=VOLATILE,
+    )
     tl.store(y + at, value, cache_modifier=STORE, eviction_policy=EVICTION)
     tl.store(y + 256 + at, again, mask=at < 200, cache_modifier=STORE, eviction_policy=EVICTION)
 
@@ -365,7 +540,13 @@ _HINTS = {
 }
 
 
-@case("hints", "tl.load", each=_HINTS, needs=elements("f16", "f32", tile=128), quick=("load.cg", "store.wt", "evict_first", "volatile"))
+@case(
+    "hints",
+    "tl.load",
+    each=_HINTS,
+    needs=elements("f16", "f32", tile=128),
+    quick=("load.cg", "store.wt", "evict_first", "volatile"),
+)
 def hints(session: Session, hint: tuple[str, str, bool, str]) -> None:
     """Hints change nothing that can be seen."""
     cache, eviction, volatile, store = hint
@@ -373,7 +554,17 @@ def hints(session: Session, hint: tuple[str, str, bool, str]) -> None:
         x, y = random_bits(session.rng, element, 256), poison(element, 512)
         expected = np.concatenate([x, np.where(np.arange(256) < 150, x, 0), y[:0]])
         expected[256 + 200 :] = y[256 + 200 :]
-        session.launch(hinted, (2,), x, y, CACHE=cache, EVICTION=eviction, VOLATILE=volatile, STORE=store, BLOCK=128)
+        session.launch(
+            hinted,
+            (2,),
+            x,
+            y,
+            CACHE=cache,
+            EVICTION=eviction,
+            VOLATILE=volatile,
+            STORE=store,
+            BLOCK=128,
+        )
         same_bits(session, y, expected, element)
 
 
@@ -391,10 +582,22 @@ def with_hint(x, y, start, KIND: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + at, tl.load(x + places))
 
 
-@case("promises", "tl.multiple_of", each=("multiple_of", "max_contiguous", "both", "max_constancy"), needs=elements("i16", tile=64), quick=("both",))
+@case(
+    "promises",
+    "tl.multiple_of",
+    each=("multiple_of", "max_contiguous", "both", "max_constancy"),
+    needs=elements("i16", tile=64),
+    quick=("both",),
+)
 def promises(session: Session, kind: str) -> None:
     """True hints about offsets change nothing."""
     for start in (0, 48, 112):
-        x, y, places = random_bits(session.rng, "i16", 256), poison("i16", 64), start + np.arange(64)
+        x, y, places = (
+            random_bits(session.rng, "i16", 256),
+            poison("i16", 64),
+            start + np.arange(64),
+        )
         session.launch(with_hint, (1,), x, y, start, KIND=kind, BLOCK=64)
-        same_bits(session, y, x[places // 4 * 4 if kind == "max_constancy" else places], f"from {start}")
+        same_bits(
+            session, y, x[places // 4 * 4 if kind == "max_constancy" else places], f"from {start}"
+        )

@@ -32,7 +32,11 @@ def reversed_twice(x, y, scratch, BLOCK: tl.constexpr):
 
 
 @case(
-    "order/barrier", "tl.debug_barrier", each={str(block): block for block in (32, 256, 1024)}, needs=lambda block: elements("i32", tile=block), quick=("256",)
+    "order/barrier",
+    "tl.debug_barrier",
+    each={str(block): block for block in (32, 256, 1024)},
+    needs=lambda block: elements("i32", tile=block),
+    quick=("256",),
 )
 def loads_after_stores(session: Session, block: int) -> None:
     """Load after a barrier the values stored before it, for every element of the tile."""
@@ -191,7 +195,13 @@ def alignment(session: Session) -> None:
         for size in (1, 100, 5000):
             buffer = memory.allocate(size, alignment_)
             address = int(buffer.data_ptr())
-            session.require(address % alignment_ == 0, f"{size} bytes aligned to {alignment_} lie at {address:#x}")
+            session.require(
+                address % alignment_ == 0,
+                f"{size} bytes aligned to {alignment_} lie at {address:#x}",
+            )
             pieces.append((address, address + size, buffer))
     pieces.sort(key=lambda piece: piece[0])
-    session.require(all(low[1] <= high[0] for low, high in itertools.pairwise(pieces)), "two pieces of memory overlap")
+    session.require(
+        all(low[1] <= high[0] for low, high in itertools.pairwise(pieces)),
+        "two pieces of memory overlap",
+    )

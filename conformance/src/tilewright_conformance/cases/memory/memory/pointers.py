@@ -28,7 +28,13 @@ def copy_listed(table, sizes, out, width, BLOCK: tl.constexpr):
         tl.store(out + pid * width + at, tl.load(source + at, mask=at < n), mask=at < n)
 
 
-@case("addresses/programs", "tl.load", each=("f32", "i8", "f16"), needs=lambda element: elements(element, tile=64), quick=("f32",))
+@case(
+    "addresses/programs",
+    "tl.load",
+    each=("f32", "i8", "f16"),
+    needs=lambda element: elements(element, tile=64),
+    quick=("f32",),
+)
 def arrays_from_a_table(session: Session, element: str) -> None:
     """Each program finds its array in a table of addresses."""
     sizes = np.array([1, 64, 100, 0, 33], np.int32)
@@ -71,7 +77,13 @@ def reach_back(table, out, far, BLOCK: tl.constexpr):
     tl.store(out + BLOCK + at, tl.load(near + far + at))
 
 
-@case("offsets/beyond-32-bits", "pointer arithmetic", each={"up": (1 << 33) + 3, "down": -(1 << 34) - 7}, needs=elements("i32", tile=64), quick=("up",))
+@case(
+    "offsets/beyond-32-bits",
+    "pointer arithmetic",
+    each={"up": (1 << 33) + 3, "down": -(1 << 34) - 7},
+    needs=elements("i32", tile=64),
+    quick=("up",),
+)
 def far_offsets(session: Session, far: int) -> None:
     """Offsets that take more than 32 bits, in elements and in bytes."""
     data, out = random_bits(session.rng, "i32", 64), np.zeros(128, np.int32)
@@ -95,7 +107,12 @@ def wide_offsets(session: Session) -> None:
         out = np.zeros(64, np.int32)
         session.launch(wide_rows, (1,), data, out, stride, 1000, BLOCK=64)
         places = at * stride
-        same_bits(session, out, np.where(places < 1000, data[np.minimum(places, 999)], -1), f"stride {stride}")
+        same_bits(
+            session,
+            out,
+            np.where(places < 1000, data[np.minimum(places, 999)], -1),
+            f"stride {stride}",
+        )
 
 
 @tw.jit
@@ -114,9 +131,15 @@ def moved_pointers(x, out, n, BLOCK: tl.constexpr):
 @case("offsets/moved", "pointer arithmetic", needs=elements("i32", tile=32), quick=True)
 def pointers_that_move(session: Session) -> None:
     """Tiles of pointers are carried by a loop, upwards and downwards."""
-    x, out, expected = session.rng.integers(-99, 99, 160).astype(np.int32), np.zeros(32, np.int32), np.zeros(32, np.int32)
+    x, out, expected = (
+        session.rng.integers(-99, 99, 160).astype(np.int32),
+        np.zeros(32, np.int32),
+        np.zeros(32, np.int32),
+    )
     for turn in range(5):
-        expected = expected * 3 + x[32 * turn : 32 * turn + 32] - x[::-1][32 * turn : 32 * turn + 32]
+        expected = (
+            expected * 3 + x[32 * turn : 32 * turn + 32] - x[::-1][32 * turn : 32 * turn + 32]
+        )
     session.launch(moved_pointers, (1,), x, out, 160, BLOCK=32)
     same_bits(session, out, expected)
 
@@ -128,10 +151,22 @@ def recast(x, out, count, TYPE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(seen + at, mask=at < count, other=0), mask=at < count)
 
 
-_RECASTS = {"f32_i32": ("f32", "i32"), "f32_u8": ("f32", "u8"), "i64_i16": ("i64", "i16"), "i8_i32": ("i8", "i32"), "u16_f16": ("u16", "f16")}
+_RECASTS = {
+    "f32_i32": ("f32", "i32"),
+    "f32_u8": ("f32", "u8"),
+    "i64_i16": ("i64", "i16"),
+    "i8_i32": ("i8", "i32"),
+    "u16_f16": ("u16", "f16"),
+}
 
 
-@case("casts/pointers", "tl.cast", each=_RECASTS, needs=lambda pair: elements(*pair, tile=256), quick=("f32_u8",))
+@case(
+    "casts/pointers",
+    "tl.cast",
+    each=_RECASTS,
+    needs=lambda pair: elements(*pair, tile=256),
+    quick=("f32_u8",),
+)
 def casts_of_pointers(session: Session, pair: tuple[str, str]) -> None:
     """Memory read as another type: its bits in little-endian order."""
     source, target = pair
@@ -169,7 +204,12 @@ def chosen(x, y, keep, out, BLOCK: tl.constexpr):
 @case("casts/choices", "tl.where", needs=elements("i1", "f32", tile=64), quick=True)
 def pointers_chosen(session: Session) -> None:
     """Each element of a tile of pointers is one of two."""
-    x, y, keep, out = random_bits(session.rng, "f32", 64), random_bits(session.rng, "f32", 64), session.rng.random(64) < 0.5, poison("f32", 64)
+    x, y, keep, out = (
+        random_bits(session.rng, "f32", 64),
+        random_bits(session.rng, "f32", 64),
+        session.rng.random(64) < 0.5,
+        poison("f32", 64),
+    )
     expected = np.where(keep, bits(x), bits(y)[::-1]).view(np.float32)
     after = [np.where(keep, np.float32(4), x), np.where(keep, y, np.float32(4))]
     session.launch(chosen, (1,), x, y, keep, out, BLOCK=64)

@@ -28,11 +28,17 @@ def copy(x, y, n, BLOCK: tl.constexpr):
 
 
 @tw.jit(do_not_specialize=("rows", "columns", "x_row", "x_column", "y_row", "y_column"))
-def copy_matrix(x, y, rows, columns, x_row, x_column, y_row, y_column, R: tl.constexpr, C: tl.constexpr):
+def copy_matrix(
+    x, y, rows, columns, x_row, x_column, y_row, y_column, R: tl.constexpr, C: tl.constexpr
+):
     r = tl.program_id(0) * R + tl.arange(0, R)[:, None]
     c = tl.program_id(1) * C + tl.arange(0, C)[None, :]
     inside = (r < rows) & (c < columns)
-    tl.store(y + r * y_row + c * y_column, tl.load(x + r * x_row + c * x_column, mask=inside), mask=inside)
+    tl.store(
+        y + r * y_row + c * y_column,
+        tl.load(x + r * x_row + c * x_column, mask=inside),
+        mask=inside,
+    )
 
 
 def steps(array: Array) -> tuple[int, ...]:
@@ -40,7 +46,13 @@ def steps(array: Array) -> tuple[int, ...]:
     return tuple(stride // array.itemsize for stride in array.strides)
 
 
-@case("sizes", "tl.load", each=tuple(name for name in ELEMENTS), needs=lambda element: elements(element, tile=128), quick=("i1", "i8", "u16", "f32", "f8e5m2"))
+@case(
+    "sizes",
+    "tl.load",
+    each=tuple(name for name in ELEMENTS),
+    needs=lambda element: elements(element, tile=128),
+    quick=("i1", "i8", "u16", "f32", "f8e5m2"),
+)
 def sizes(session: Session, element: str) -> None:
     """Arrays of odd lengths; what follows the part that is copied stays."""
     for n in SIZES:
@@ -51,7 +63,13 @@ def sizes(session: Session, element: str) -> None:
         same_bits(session, y, expected, f"{n} elements")
 
 
-@case("blocks", "tl.load", each={str(block): block for block in (1, 2, 16, 1024, 8192)}, needs=lambda block: elements("f32", tile=block), quick=("1", "1024"))
+@case(
+    "blocks",
+    "tl.load",
+    each={str(block): block for block in (1, 2, 16, 1024, 8192)},
+    needs=lambda block: elements("f32", tile=block),
+    quick=("1", "1024"),
+)
 def blocks(session: Session, block: int) -> None:
     """Tiles of one element to many, one program or several."""
     for n in (1, block, block + 1, 3 * block - 1):
@@ -83,7 +101,9 @@ REPEATING: dict[str, Callable[[Array, int, int], Array]] = {
     "one-column": lambda data, r, c: np.broadcast_to(data[3 : 3 + r, None], (r, c)),
     "one-element": lambda data, r, c: np.broadcast_to(data[11], (r, c)),
     "windows": lambda data, r, c: np.lib.stride_tricks.sliding_window_view(data[: r + c - 1], c),
-    "windows-reversed": lambda data, r, c: np.lib.stride_tricks.sliding_window_view(data[: r + c - 1], c)[::-1],
+    "windows-reversed": lambda data, r, c: np.lib.stride_tricks.sliding_window_view(
+        data[: r + c - 1], c
+    )[::-1],
 }
 _ROTATION = (*PORTABLE, "f64")
 
@@ -94,7 +114,10 @@ def _pairs() -> dict[str, tuple[str, str, str]]:
     targets = list(LAYOUTS)
     for index, source in enumerate((*LAYOUTS, *REPEATING)):
         for turn in (0, 3):
-            target, element = targets[(index * 3 + turn) % len(targets)], _ROTATION[(2 * index + turn) % len(_ROTATION)]
+            target, element = (
+                targets[(index * 3 + turn) % len(targets)],
+                _ROTATION[(2 * index + turn) % len(_ROTATION)],
+            )
             found[f"{source}_{target}/{element}"] = (source, target, element)
     return found
 
@@ -104,7 +127,12 @@ def _pairs() -> dict[str, tuple[str, str, str]]:
     "tl.store",
     each=_pairs(),
     needs=lambda pair: elements(pair[2], tile=512),
-    quick=("dense_dense/i1", "transposed_unaligned/i8", "rows-apart_columns-reversed/i32", "windows_offset/bf16"),
+    quick=(
+        "dense_dense/i1",
+        "transposed_unaligned/i8",
+        "rows-apart_columns-reversed/i32",
+        "windows_offset/bf16",
+    ),
 )
 def views(session: Session, pair: tuple[str, str, str]) -> None:
     """A matrix of one layout into one of another."""
@@ -112,15 +140,48 @@ def views(session: Session, pair: tuple[str, str, str]) -> None:
     for rows, columns in SHAPES:
         data, out = random_bits(session.rng, element, 40000), poison(element, 40000)
         expected = out.copy()
-        x, y = {**LAYOUTS, **REPEATING}[source](data, rows, columns), LAYOUTS[target](out, rows, columns)
+        x, y = (
+            {**LAYOUTS, **REPEATING}[source](data, rows, columns),
+            LAYOUTS[target](out, rows, columns),
+        )
         LAYOUTS[target](expected, rows, columns)[...] = x
         grid = (-(-rows // 16), -(-columns // 32))
-        session.launch(copy_matrix, grid, given(x, element), given(y, element), rows, columns, *steps(x), *steps(y), R=16, C=32)
+        session.launch(
+            copy_matrix,
+            grid,
+            given(x, element),
+            given(y, element),
+            rows,
+            columns,
+            *steps(x),
+            *steps(y),
+            R=16,
+            C=32,
+        )
         same_bits(session, out, expected, f"{rows} x {columns} elements and their neighbours")
 
 
 @tw.jit
-def copy_axes(x, y, e0, e1, e2, e3, x0, x1, x2, x3, y0, y1, y2, y3, B0: tl.constexpr, B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr):
+def copy_axes(
+    x,
+    y,
+    e0,
+    e1,
+    e2,
+    e3,
+    x0,
+    x1,
+    x2,
+    x3,
+    y0,
+    y1,
+    y2,
+    y3,
+    B0: tl.constexpr,
+    B1: tl.constexpr,
+    B2: tl.constexpr,
+    B3: tl.constexpr,
+):
     a = (tl.program_id(0) * B0 + tl.arange(0, B0))[:, None, None, None]
     b = tl.arange(0, B1)[None, :, None, None]
     c = (tl.program_id(1) * B2 + tl.arange(0, B2))[None, None, :, None]
@@ -130,15 +191,39 @@ def copy_axes(x, y, e0, e1, e2, e3, x0, x1, x2, x3, y0, y1, y2, y3, B0: tl.const
     tl.store(y + a * y0 + b * y1 + c * y2 + d * y3, value, mask=inside)
 
 
-@case("axes", "tl.store", each=("i8", "u16", "f32", "i64", "f8e4m3fn"), needs=lambda element: elements(element, tile=512), quick=("u16",))
+@case(
+    "axes",
+    "tl.store",
+    each=("i8", "u16", "f32", "i64", "f8e4m3fn"),
+    needs=lambda element: elements(element, tile=512),
+    quick=("u16",),
+)
 def axes(session: Session, element: str) -> None:
     """Four axes, permuted on the way, over a grid of three."""
-    for extents, order in (((3, 2, 9, 17), (3, 1, 0, 2)), ((5, 4, 3, 2), (0, 2, 1, 3)), ((1, 1, 8, 8), (2, 3, 0, 1))):
-        x = random_bits(session.rng, element, tuple(extents[axis] for axis in order)).transpose(np.argsort(order))
+    for extents, order in (
+        ((3, 2, 9, 17), (3, 1, 0, 2)),
+        ((5, 4, 3, 2), (0, 2, 1, 3)),
+        ((1, 1, 8, 8), (2, 3, 0, 1)),
+    ):
+        x = random_bits(session.rng, element, tuple(extents[axis] for axis in order)).transpose(
+            np.argsort(order)
+        )
         y = poison(element, extents)
         assert x.shape == extents
         grid = (-(-extents[0] // 2), -(-extents[2] // 8), -(-extents[3] // 8))
-        session.launch(copy_axes, grid, given(x, element), given(y, element), *extents, *steps(x), *steps(y), B0=2, B1=4, B2=8, B3=8)
+        session.launch(
+            copy_axes,
+            grid,
+            given(x, element),
+            given(y, element),
+            *extents,
+            *steps(x),
+            *steps(y),
+            B0=2,
+            B1=4,
+            B2=8,
+            B3=8,
+        )
         same_bits(session, y, x, f"axes {extents}")
 
 
@@ -146,16 +231,37 @@ def axes(session: Session, element: str) -> None:
 def transpose(x, y, rows, columns, R: tl.constexpr, C: tl.constexpr):
     r = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * C + tl.arange(0, C)
-    value = tl.load(x + r[:, None] * columns + c[None, :], mask=(r[:, None] < rows) & (c[None, :] < columns))
-    tl.store(y + c[:, None] * rows + r[None, :], tl.trans(value), mask=(c[:, None] < columns) & (r[None, :] < rows))
+    value = tl.load(
+        x + r[:, None] * columns + c[None, :], mask=(r[:, None] < rows) & (c[None, :] < columns)
+    )
+    tl.store(
+        y + c[:, None] * rows + r[None, :],
+        tl.trans(value),
+        mask=(c[:, None] < columns) & (r[None, :] < rows),
+    )
 
 
-@case("transpose", "tl.trans", each=("i8", "f16", "f32", "u64"), needs=lambda element: elements(element, tile=1024), quick=("f16",))
+@case(
+    "transpose",
+    "tl.trans",
+    each=("i8", "f16", "f32", "u64"),
+    needs=lambda element: elements(element, tile=1024),
+    quick=("f16",),
+)
 def transposes(session: Session, element: str) -> None:
     """Rows are read and columns are written, both without gaps."""
     for rows, columns in ((37, 70), (64, 32), (1, 33)):
         x, y = random_bits(session.rng, element, (rows, columns)), poison(element, (columns, rows))
-        session.launch(transpose, (-(-rows // 32), -(-columns // 32)), given(x, element), given(y, element), rows, columns, R=32, C=32)
+        session.launch(
+            transpose,
+            (-(-rows // 32), -(-columns // 32)),
+            given(x, element),
+            given(y, element),
+            rows,
+            columns,
+            R=32,
+            C=32,
+        )
         same_bits(session, y, x.T)
 
 
@@ -167,7 +273,13 @@ def shift(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + at, value, mask=at < n)
 
 
-@case("overlap", "tl.store", each={"up": 1, "down": -1, "far": 30}, needs=elements("i32", tile=128), quick=True)
+@case(
+    "overlap",
+    "tl.store",
+    each={"up": 1, "down": -1, "far": 30},
+    needs=elements("i32", tile=128),
+    quick=True,
+)
 def overlap(session: Session, by: int) -> None:
     """One program reads a part of an array and writes it to a part that overlaps."""
     data = random_bits(session.rng, "i32", 200)
@@ -177,7 +289,13 @@ def overlap(session: Session, by: int) -> None:
     same_bits(session, data, expected)
 
 
-@case("empty/arrays", "tl.load", each=("i8", "f32"), needs=lambda element: elements(element, tile=512), quick=True)
+@case(
+    "empty/arrays",
+    "tl.load",
+    each=("i8", "f32"),
+    needs=lambda element: elements(element, tile=512),
+    quick=True,
+)
 def empty_arrays(session: Session, element: str) -> None:
     """Access no element of empty arrays; others beside them stay as they are."""
     nothing, data = np.empty(0, storage(element)), poison(element, 130)
@@ -190,7 +308,13 @@ def empty_arrays(session: Session, element: str) -> None:
     same_bits(session, data, before)
 
 
-@case("empty/grids", "launch", each={"x": (0,), "y": (3, 0), "z": (2, 2, 0), "all": (0, 0, 0)}, needs=elements("i32", tile=128), quick=True)
+@case(
+    "empty/grids",
+    "launch",
+    each={"x": (0,), "y": (3, 0), "z": (2, 2, 0), "all": (0, 0, 0)},
+    needs=elements("i32", tile=128),
+    quick=True,
+)
 def empty_grids(session: Session, grid: tuple[int, ...]) -> None:
     """A grid without programs does nothing; the kernel works all the same."""
     x, y = random_bits(session.rng, "i32", 128), poison("i32", 128)
@@ -213,7 +337,13 @@ kernel @counted(%out: ptr<i32>) {
 """
 
 
-@case("empty/launches", "launch", each={"x": (0, 1, 1), "y": (3, 0, 1), "z": (2, 2, 0), "all": (0, 0, 0)}, needs=elements("i32"), quick=True)
+@case(
+    "empty/launches",
+    "launch",
+    each={"x": (0, 1, 1), "y": (3, 0, 1), "z": (2, 2, 0), "all": (0, 0, 0)},
+    needs=elements("i32"),
+    quick=True,
+)
 def empty_launches(session: Session, grid: tuple[int, int, int]) -> None:
     """Launch a grid without programs, which starts none, and one of two, which starts two.
 

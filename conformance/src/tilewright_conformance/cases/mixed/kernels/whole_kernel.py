@@ -14,7 +14,15 @@ from tilewright_conformance.testlib.case_table import Table
 Array = np.ndarray[Any, Any]
 
 
-def whole(id_: str, profile: str, body: Callable[[Session], None], dtypes: str = "f32", *, quick: bool = False, **needs: Any) -> Case:
+def whole(
+    id_: str,
+    profile: str,
+    body: Callable[[Session], None],
+    dtypes: str = "f32",
+    *,
+    quick: bool = False,
+    **needs: Any,
+) -> Case:
     """A case of the family ``kernels``; its subject is the first word of ``id_``.
 
     Args:
@@ -22,7 +30,9 @@ def whole(id_: str, profile: str, body: Callable[[Session], None], dtypes: str =
         needs: as ``elements`` takes them.
     """
     table, subject = Table("kernels", profile, "NumPy, float64"), id_.partition("/")[0]
-    return table.case(id_, subject, body, *dtypes.split(), quick=quick, **{"tile": 1 << 12, **needs})
+    return table.case(
+        id_, subject, body, *dtypes.split(), quick=quick, **{"tile": 1 << 12, **needs}
+    )
 
 
 def normal(session: Session, *shape: int, dtype: Any = np.float32) -> Array:

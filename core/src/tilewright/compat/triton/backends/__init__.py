@@ -25,7 +25,9 @@ def _wrap(name: str) -> Backend:
 
     title = name.replace("-", "_").capitalize()
     compiler: type[TilewrightCompiler] = type(
-        f"{title}Compiler", (TilewrightCompiler,), {"backend_name": name, "supports_target": staticmethod(supports_target)}
+        f"{title}Compiler",
+        (TilewrightCompiler,),
+        {"backend_name": name, "supports_target": staticmethod(supports_target)},
     )
     driver = type(f"{title}Driver", (TilewrightDriver,), {"backend_name": name})
     return Backend(compiler, driver)
@@ -53,7 +55,9 @@ class Backends(Mapping[str, Backend]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter([backend.name for backend in registry().backends() if backend.manifest.priority >= 0])
+        return iter(
+            [backend.name for backend in registry().backends() if backend.manifest.priority >= 0]
+        )
 
     def __len__(self) -> int:
         return len(list(iter(self)))

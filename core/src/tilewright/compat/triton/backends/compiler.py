@@ -9,7 +9,17 @@ from types import ModuleType
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.options import ALL_FP8, BINARY, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen, require_clusters
+from tilewright.compat.triton.backends.options import (
+    ALL_FP8,
+    BINARY,
+    BY_KIND,
+    COMMON,
+    FP8_BY_KIND,
+    MIN_DOT,
+    TritonOptions,
+    frozen,
+    require_clusters,
+)
 from tilewright.compat.triton.backends.targets import GPUTarget, place_of
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.plugins.manifest import Target
@@ -46,7 +56,9 @@ class BaseBackend(metaclass=ABCMeta):
         """Every option of a compilation, from the ones that were given."""
 
     @abstractmethod
-    def add_stages(self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON) -> None:
+    def add_stages(
+        self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON
+    ) -> None:
         """Add the compiler's stages, functions by name, to ``stages``."""
 
     @abstractmethod
@@ -130,33 +142,55 @@ class TilewrightCompiler(BaseBackend):
         where it has no clusters.
         """
         capabilities = self.own.capabilities
-        values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind, {}), **self.backend().manifest.options}
+        values: dict[str, Any] = {
+            **COMMON,
+            **BY_KIND.get(self.kind, {}),
+            **self.backend().manifest.options,
+        }
         values["arch"] = self.target.arch if self.kind != "cuda" else f"sm_{self.target.arch}"
         values["warp_size"] = self.target.warp_size
         values["backend_name"] = self.kind
         if "line_info" in values and self.kind != "cpu":
             values["line_info"] = not knobs.compilation.disable_line_info
-        values["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(options.get("enable_fp_fusion"))
+        values["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(
+            options.get("enable_fp_fusion")
+        )
         values["supported_fp8_dtypes"] = FP8_BY_KIND.get(self.kind, ALL_FP8)
         if self.kind == "cuda" and int(self.target.arch) >= 90:
             values["deprecated_fp8_dot_operand_dtypes"] = ("fp8e4b15",)
         if capabilities is not None:
             values["allowed_dot_input_precisions"] = capabilities.dot_precisions
-            if values["default_dot_input_precision"] not in capabilities.dot_precisions or (self.kind == "cuda" and int(self.target.arch) < 80):
+            if values["default_dot_input_precision"] not in capabilities.dot_precisions or (
+                self.kind == "cuda" and int(self.target.arch) < 80
+            ):
                 values["default_dot_input_precision"] = "ieee"
         wanted = knobs.language.fp32_default
         if wanted is not None:
             allowed = values["allowed_dot_input_precisions"]
             if wanted not in allowed:
-                raise ValueError(f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the precisions {', '.join(allowed)}")
+                raise ValueError(
+                    f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the precisions {', '.join(allowed)}"
+                )
             values["default_dot_input_precision"] = wanted
-        values.update({name: frozen(value) for name, value in options.items() if name in values and name != "enable_fp_fusion" and value is not None})
-        values["launch_cooperative_grid"] = bool(values["launch_cooperative_grid"] or values.get("cooperative"))
+        values.update(
+            {
+                name: frozen(value)
+                for name, value in options.items()
+                if name in values and name != "enable_fp_fusion" and value is not None
+            }
+        )
+        values["launch_cooperative_grid"] = bool(
+            values["launch_cooperative_grid"] or values.get("cooperative")
+        )
         require_clusters(self.kind, values["arch"], values["num_ctas"])
         return TritonOptions(values)
 
-    def add_stages(self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON) -> None:
-        raise OutsideNameError("the stages of Triton's compiler are not Tilewright's: triton.compile runs them all, and tilewright inspect shows each")
+    def add_stages(
+        self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON
+    ) -> None:
+        raise OutsideNameError(
+            "the stages of Triton's compiler are not Tilewright's: triton.compile runs them all, and tilewright inspect shows each"
+        )
 
     def load_dialects(self, context: Any) -> None:
         """Nothing is to be prepared: see :mod:`tilewright.compat.triton._C.libtriton.ir`."""

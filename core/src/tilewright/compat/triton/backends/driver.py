@@ -43,7 +43,9 @@ _POINTERS = {"cuda": "CUdeviceptr", "hip": "hipDeviceptr_t"}
 class Benchmarker(Protocol):
     """Times a call: milliseconds, one per quantile."""
 
-    def __call__(self, kernel_call: Callable[[], Any], *, quantiles: list[float], **kwargs: Any) -> Sequence[float]: ...
+    def __call__(
+        self, kernel_call: Callable[[], Any], *, quantiles: list[float], **kwargs: Any
+    ) -> Sequence[float]: ...
 
 
 class DriverBase(metaclass=ABCMeta):
@@ -79,7 +81,9 @@ class DriverBase(metaclass=ABCMeta):
         Raises:
             OutsideNameError: kernels of Tilewright are not instrumented by Triton's profiler.
         """
-        raise OutsideNameError("no kernel of Tilewright needs profile scratch: Triton's instrumentation is not part of it")
+        raise OutsideNameError(
+            "no kernel of Tilewright needs profile scratch: Triton's instrumentation is not part of it"
+        )
 
 
 class GPUDriver(DriverBase):
@@ -103,14 +107,20 @@ class Utilities:
     def __init__(self, driver: TilewrightDriver) -> None:
         self._driver = driver
 
-    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
+    def load_binary(
+        self, name: str, kernel: bytes, shared: int, device: int
+    ) -> tuple[Any, Any, int, int, int]:
         """Load a kernel's code, ``compiled.kernel``.
 
         The result is (module, function, registers, spills, most threads).
         """
         code = CodeObject(name, kernel, {}, {"kernel": name, "shared": shared, "num_warps": 1})
-        module = self._driver.backend().require("tilewright_load", code=code, device=self._driver.device(device))
-        facts = [int(getattr(module, fact, 0) or 0) for fact in ("n_regs", "n_spills", "n_max_threads")]
+        module = self._driver.backend().require(
+            "tilewright_load", code=code, device=self._driver.device(device)
+        )
+        facts = [
+            int(getattr(module, fact, 0) or 0) for fact in ("n_regs", "n_spills", "n_max_threads")
+        ]
         return module, getattr(module, "function", module), facts[0], facts[1], facts[2]
 
     def unload_module(self, module: Any) -> None:
@@ -166,7 +176,9 @@ class TilewrightDriver(GPUDriver):
 
     def device(self, index: int | None = None) -> Device:
         """The device of an index; the current one for None."""
-        return device_registry.find(self.backend(), (self.kind(), self.get_current_device() if index is None else index))
+        return device_registry.find(
+            self.backend(), (self.kind(), self.get_current_device() if index is None else index)
+        )
 
     def target(self, index: int | None = None) -> Target:
         return device_registry.target_of(self.backend(), self.device(index))
@@ -197,7 +209,9 @@ class TilewrightDriver(GPUDriver):
         import torch
 
         kind = torch_kind(self.kind())
-        return torch.device(kind) if kind == "cpu" else torch.device(kind, self.get_current_device())
+        return (
+            torch.device(kind) if kind == "cpu" else torch.device(kind, self.get_current_device())
+        )
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         if ty.startswith("*"):
@@ -217,7 +231,9 @@ class TilewrightDriver(GPUDriver):
         """Memory larger than the device's caches; :meth:`clear_cache` overwrites it."""
         import torch
 
-        return torch.empty(_CACHE_BYTES // 4, dtype=torch.int32, device=self.get_active_torch_device())
+        return torch.empty(
+            _CACHE_BYTES // 4, dtype=torch.int32, device=self.get_active_torch_device()
+        )
 
     def clear_cache(self, cache: Any) -> None:
         cache.zero_()
@@ -229,7 +245,9 @@ def _properties(driver: TilewrightDriver, index: int) -> tuple[tuple[str, Any], 
     facts, limits = device.properties, target.limits
     own = {
         "max_shared_mem": facts.get("shared_memory", limits.get("shared_memory", 0)),
-        "multiprocessor_count": facts.get("multiprocessors", facts.get("cores", os.cpu_count() or 1)),
+        "multiprocessor_count": facts.get(
+            "multiprocessors", facts.get("cores", os.cpu_count() or 1)
+        ),
         "warpSize": target.warp_size,
         "max_num_regs": limits.get("registers", 0),
         "sm_clock_rate": 0,
@@ -239,7 +257,11 @@ def _properties(driver: TilewrightDriver, index: int) -> tuple[tuple[str, Any], 
     module = interface(driver.kind())
     if module is not None:
         known = module.get_device_properties(index)
-        for name, theirs in (("sm_clock_rate", "clock_rate"), ("mem_clock_rate", "memory_clock_rate"), ("mem_bus_width", "memory_bus_width")):
+        for name, theirs in (
+            ("sm_clock_rate", "clock_rate"),
+            ("mem_clock_rate", "memory_clock_rate"),
+            ("mem_bus_width", "memory_bus_width"),
+        ):
             own[name] = int(getattr(known, theirs, 0) or 0)
     return tuple(own.items())
 
@@ -252,7 +274,9 @@ def active_backend_name() -> str | None:
     ``TRITON_DEFAULT_BACKEND`` names it (a backend or a kind of target); ``TRITON_CPU_BACKEND=1`` is
     the CPU; else the first by priority that has a device.
     """
-    named = os.environ.get("TRITON_DEFAULT_BACKEND") or ("cpu" if os.environ.get("TRITON_CPU_BACKEND") == "1" else "")
+    named = os.environ.get("TRITON_DEFAULT_BACKEND") or (
+        "cpu" if os.environ.get("TRITON_CPU_BACKEND") == "1" else ""
+    )
     if named:
         return backend_called(named)
     for backend in registry().backends():

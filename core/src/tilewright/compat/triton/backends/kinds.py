@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget
-from tilewright.compat.triton.backends.options import BY_KIND, COMMON, MIN_DOT, TritonOptions, frozen
+from tilewright.compat.triton.backends.options import (
+    BY_KIND,
+    COMMON,
+    MIN_DOT,
+    TritonOptions,
+    frozen,
+)
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.plugins.registry import registry
 
@@ -25,7 +31,9 @@ class KindOptions(TritonOptions):
         known = {**COMMON, **BY_KIND.get(self.kind, {})}
         unknown = sorted(given.keys() - known.keys())
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+            raise TypeError(
+                f"{type(self).__name__} has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+            )
         super().__init__({name: frozen(given.get(name, value)) for name, value in known.items()})
 
     @property
@@ -50,4 +58,6 @@ def compiler_for(kind: str, module: str, name: str) -> type[BaseBackend]:
     for backend in backends:
         if kind in registry().get(backend).manifest.device_kinds:
             return backends[backend].compiler
-    raise OutsideNameError(f"{module}.{name} is the compiler of an installed backend for targets of kind {kind!r}, and there is none")
+    raise OutsideNameError(
+        f"{module}.{name} is the compiler of an installed backend for targets of kind {kind!r}, and there is none"
+    )

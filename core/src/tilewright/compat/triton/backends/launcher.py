@@ -16,7 +16,9 @@ class Launcher:
 
     __slots__ = ("_launch", "_pick")
 
-    def __init__(self, launch: Callable[..., None], pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+    def __init__(
+        self, launch: Callable[..., None], pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    ) -> None:
         self._launch, self._pick = launch, pick
 
     def __call__(self, x: Any, y: Any, z: Any, *rest: Any) -> None:

@@ -86,7 +86,9 @@ FP8_BY_KIND: Mapping[str, tuple[str, ...]] = {"cuda": ("fp8e4b15", "fp8e4nv", "f
 
 #: Kind of target -> the smallest (M, N, K) of a dot by the bits of an operand's element; a kind
 #: that is not here has the backend's own.
-MIN_DOT: Mapping[str, Mapping[int, tuple[int, int, int]]] = {"cuda": {8: (1, 1, 32), 16: (1, 1, 16), 32: (1, 1, 8), 64: (1, 1, 4)}}
+MIN_DOT: Mapping[str, Mapping[int, tuple[int, int, int]]] = {
+    "cuda": {8: (1, 1, 32), 16: (1, 1, 16), 32: (1, 1, 8), 64: (1, 1, 4)}
+}
 
 
 #: Kind of target -> what its code is called among the stages of a kernel, and at the end of a
@@ -109,7 +111,9 @@ def require_clusters(kind: str, arch: Any, num_ctas: Any) -> None:
     if kind == "cuda":
         digits = re.search(r"\d+", str(arch))
         if digits is not None and int(digits[0]) < 90:
-            raise ValueError(f"num_ctas > 1 requires NVIDIA SM90+ (Hopper), and the target is sm_{digits[0]}; use num_ctas=1")
+            raise ValueError(
+                f"num_ctas > 1 requires NVIDIA SM90+ (Hopper), and the target is sm_{digits[0]}; use num_ctas=1"
+            )
 
 
 def names_of(kind: str) -> frozenset[str]:

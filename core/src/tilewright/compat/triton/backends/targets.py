@@ -50,7 +50,11 @@ def overridden(target: GPUTarget) -> GPUTarget:
     It has another architecture where ``knobs.runtime.override_arch`` names one.
     """
     arch = knobs.runtime.override_arch
-    return target if not arch else GPUTarget(target.backend, _arch(target.backend, arch), target.warp_size)
+    return (
+        target
+        if not arch
+        else GPUTarget(target.backend, _arch(target.backend, arch), target.warp_size)
+    )
 
 
 def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None]:
@@ -61,7 +65,13 @@ def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None
     Raises:
         BackendError: the backend does not compile for it.
     """
-    present = [] if backend.manifest.status else [device for device in device_registry.devices(backend) if device.kind == target.backend]
+    present = (
+        []
+        if backend.manifest.status
+        else [
+            device for device in device_registry.devices(backend) if device.kind == target.backend
+        ]
+    )
     current = current_device(backend.manifest.device_kinds[0]) if len(present) > 1 else 0
     for device in sorted(present, key=lambda one: one.index != current):
         found = device_registry.target_of(backend, device)
@@ -69,7 +79,9 @@ def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None
             return found, device
     arch = arch_name(backend, target)
     if arch is None:
-        raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}")
+        raise BackendError(
+            f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}"
+        )
     return device_registry.named_target(backend, arch), None
 
 

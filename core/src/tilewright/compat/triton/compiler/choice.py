@@ -23,7 +23,11 @@ def chosen_among(candidates: Sequence[Backend], target: GPUTarget) -> Backend | 
         active = getattr(driver.active, "backend_name", "")
     except RuntimeError:  # nothing has a device
         active = ""
-    return min(candidates, key=lambda backend: (arch_name(backend, target) is None, backend.name != active), default=None)
+    return min(
+        candidates,
+        key=lambda backend: (arch_name(backend, target) is None, backend.name != active),
+        default=None,
+    )
 
 
 def backend_of(target: GPUTarget) -> Backend:
@@ -34,8 +38,12 @@ def backend_of(target: GPUTarget) -> Backend:
     """
     found = chosen_among(registry().for_device_kind(target.backend), target)
     if found is None:
-        kinds = sorted({kind for backend in registry().backends() for kind in backend.manifest.device_kinds})
-        raise BackendError(f"no installed backend compiles for devices of kind {target.backend!r}; there are {', '.join(kinds)}")
+        kinds = sorted(
+            {kind for backend in registry().backends() for kind in backend.manifest.device_kinds}
+        )
+        raise BackendError(
+            f"no installed backend compiles for devices of kind {target.backend!r}; there are {', '.join(kinds)}"
+        )
     return found
 
 
@@ -47,8 +55,14 @@ def make_backend(target: GPUTarget) -> BaseBackend:
     Raises:
         RuntimeError: no installed backend compiles for it.
     """
-    serving = [backend for backend in registry().for_device_kind(target.backend) if backend.name in backends]
+    serving = [
+        backend
+        for backend in registry().for_device_kind(target.backend)
+        if backend.name in backends
+    ]
     chosen = chosen_among(serving, target)
     if chosen is None:
-        raise RuntimeError(f"0 compatible backends for target ({target.backend}) ([]). There should only be one. Installed: {', '.join(backends) or 'none'}")
+        raise RuntimeError(
+            f"0 compatible backends for target ({target.backend}) ([]). There should only be one. Installed: {', '.join(backends) or 'none'}"
+        )
     return backends[chosen.name].compiler(target)

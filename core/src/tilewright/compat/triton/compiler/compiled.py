@@ -80,7 +80,13 @@ class CompiledKernel(own.CompiledKernel):
 
     @classmethod
     def of(
-        cls, artifact: Artifact, specialization: Specialization, backend: Backend, target: Target, device: Device | None, converters: list[Converter]
+        cls,
+        artifact: Artifact,
+        specialization: Specialization,
+        backend: Backend,
+        target: Target,
+        device: Device | None,
+        converters: list[Converter],
     ) -> CompiledKernel:
         """A kernel that was compiled. It is made by the constructor, which programs replace."""
         parts = group.Parts(artifact, specialization, backend, target, device, converters)
@@ -93,7 +99,10 @@ class CompiledKernel(own.CompiledKernel):
         ending = BINARY.get(self.target.kind)
         if ending:
             return Asm(super().asm, {ending: self._device_code})
-        return Asm(super().asm, dict.fromkeys(_LIBRARIES, self._library) if self.target.kind == "cpu" else None)
+        return Asm(
+            super().asm,
+            dict.fromkeys(_LIBRARIES, self._library) if self.target.kind == "cpu" else None,
+        )
 
     def _library(self) -> bytes:
         """The code as a shared library, see :mod:`.libraries`."""
@@ -152,10 +161,16 @@ class CompiledKernel(own.CompiledKernel):
             return self
         with self._here.lock:
             if self._here.alone is None:
-                specialization = replace(self.specialization, options={**self.specialization.options, **changed})
-                artifact = with_other_options(self._compile, specialization, self.backend, self.target, self.artifact.code)
+                specialization = replace(
+                    self.specialization, options={**self.specialization.options, **changed}
+                )
+                artifact = with_other_options(
+                    self._compile, specialization, self.backend, self.target, self.artifact.code
+                )
                 converters = type_converters(dict(specialization.signature))
-                self._here.alone = CompiledKernel.of(artifact, specialization, self.backend, self.target, self.device, converters)
+                self._here.alone = CompiledKernel.of(
+                    artifact, specialization, self.backend, self.target, self.device, converters
+                )
             assert isinstance(self._here.alone, CompiledKernel)
             return self._here.alone
 
@@ -165,8 +180,17 @@ class CompiledKernel(own.CompiledKernel):
             given = self.specialization.options
             options = triton_options(self.backend, self.target, given).__dict__
             facts = {**_FACTS, **given, **options, **self.artifact.code.metadata}
-            facts.update(name=self.name, hash=self.hash, target=target_of(self.target), triton_version=VERSION)
-            facts = {name: frozen(value) for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
+            facts.update(
+                name=self.name,
+                hash=self.hash,
+                target=target_of(self.target),
+                triton_version=VERSION,
+            )
+            facts = {
+                name: frozen(value)
+                for name, value in facts.items()
+                if name.isidentifier() and not name.startswith("_")
+            }
             self._here.metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
         return self._here.metadata
 
@@ -208,10 +232,20 @@ def tell(kernel: CompiledKernel, times: knobs.CompileTimes) -> None:
         keep(kernel)
     if knobs.compilation.listener is not None:
         metadata = kernel.metadata._asdict()
-        knobs.compilation.listener(src=kernel.src, metadata=metadata, metadata_group=kernel.metadata_group, times=times, cache_hit=kernel.cache_hit)
+        knobs.compilation.listener(
+            src=kernel.src,
+            metadata=metadata,
+            metadata_group=kernel.metadata_group,
+            times=times,
+            cache_hit=kernel.cache_hit,
+        )
     if hooks.compilation_listener is not None:
         hooks.compilation_listener(
-            src=kernel.specialization, metadata=kernel.metadata, metadata_group=kernel.metadata_group, times=kernel.timings, cache_hit=kernel.cache_hit
+            src=kernel.specialization,
+            metadata=kernel.metadata,
+            metadata_group=kernel.metadata_group,
+            times=kernel.timings,
+            cache_hit=kernel.cache_hit,
         )
 
 

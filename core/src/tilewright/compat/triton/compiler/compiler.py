@@ -15,7 +15,12 @@ from tilewright.compat.triton.compiler.choice import make_backend
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.options import tilewright_options
 from tilewright.compat.triton.compiler.pipeline import compile_artifact
-from tilewright.compat.triton.compiler.sources import ASTSource, IRSource, NamedFunction, type_converters
+from tilewright.compat.triton.compiler.sources import (
+    ASTSource,
+    IRSource,
+    NamedFunction,
+    type_converters,
+)
 from tilewright.compat.triton.compiler.stages import Asm as AsmDict
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
@@ -56,11 +61,20 @@ class CompileTimer:
         for name, end in self.lowering_stage_ends:
             stages.append((name, int((end - last) * 1e6)))
             last = end
-        stored = int((self.store_results_end - last) * 1e6) if self.store_results_end is not None else 0
-        return knobs.CompileTimes(int((self.ir_initialization_end - self.start) * 1e6), stages, stored)
+        stored = (
+            int((self.store_results_end - last) * 1e6) if self.store_results_end is not None else 0
+        )
+        return knobs.CompileTimes(
+            int((self.ir_initialization_end - self.start) * 1e6), stages, stored
+        )
 
 
-def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None, _env_vars: Any = None) -> CompiledKernel:
+def compile(
+    src: Any,
+    target: GPUTarget | None = None,
+    options: Mapping[str, Any] | None = None,
+    _env_vars: Any = None,
+) -> CompiledKernel:
     """Compile a kernel; no device is needed where a target is given.
 
     Args:
@@ -90,16 +104,40 @@ def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any
         return _compile_file(src, chosen, backend, own, device)
     specialization = src.specialize(chosen)
     artifact, times = compile_artifact(specialization, backend, own)
-    found = CompiledKernel.of(artifact, specialization, backend, own, device, type_converters(dict(specialization.signature)))
+    found = CompiledKernel.of(
+        artifact,
+        specialization,
+        backend,
+        own,
+        device,
+        type_converters(dict(specialization.signature)),
+    )
     tell(found, times)
     return found
 
 
-def _compile_file(src: IRSource, options: Mapping[str, Any], backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
+def _compile_file(
+    src: IRSource,
+    options: Mapping[str, Any],
+    backend: Backend,
+    target: Target,
+    device: Device | None,
+) -> CompiledKernel:
     artifact: Artifact = lower_module(src.module, options, backend, target)
     names = [parameter.name for parameter in parameters_of(src.module)]
-    specialization = Specialization(NamedFunction(src.name, names), dict.fromkeys(names, ""), options=dict(options))  # type: ignore[arg-type]
-    return CompiledKernel.of(artifact, specialization, backend, target, device, [((position,), None) for position in range(len(names))])
+    specialization = Specialization(
+        NamedFunction(src.name, names),  # type: ignore[arg-type]
+        dict.fromkeys(names, ""),
+        options=dict(options),
+    )
+    return CompiledKernel.of(
+        artifact,
+        specialization,
+        backend,
+        target,
+        device,
+        [((position,), None) for position in range(len(names))],
+    )
 
 
 @functools.cache
@@ -115,12 +153,19 @@ def filter_traceback(e: BaseException) -> None:
     """
 
 
-_OUTSIDE = {"parse": "it reads MLIR", "convert_type_repr": "it reads MLIR types", "ir": "MLIR has no counterpart: see tilewright.ir", "passes": "MLIR's passes"}
+_OUTSIDE = {
+    "parse": "it reads MLIR",
+    "convert_type_repr": "it reads MLIR types",
+    "ir": "MLIR has no counterpart: see tilewright.ir",
+    "passes": "MLIR's passes",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _OUTSIDE:
-        raise OutsideNameError(f"triton.compiler.compiler.{name} is outside what tilewright.compat.triton provides: {_OUTSIDE[name]}")
+        raise OutsideNameError(
+            f"triton.compiler.compiler.{name} is outside what tilewright.compat.triton provides: {_OUTSIDE[name]}"
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

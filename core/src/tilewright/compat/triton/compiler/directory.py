@@ -26,7 +26,11 @@ def directory() -> str | None:
     """
     settings = knobs.cache
     chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
-    return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
+    return (
+        settings.dir
+        if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME")
+        else None
+    )
 
 
 class TritonDirectory(disk_cache.DiskCache):

@@ -3,6 +3,10 @@
 They have ``src``, ``node`` and ``error_message``.
 """
 
-from tilewright.errors import CompilationError, CompileTimeAssertionFailure, UnsupportedLanguageConstruct
+from tilewright.errors import (
+    CompilationError,
+    CompileTimeAssertionFailure,
+    UnsupportedLanguageConstruct,
+)
 
 __all__ = ["CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"]

@@ -54,8 +54,15 @@ class InMemory(dict[str, Any]):
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         name, code = file_name(parts.specialization), parts.artifact.code
-        stages = {BINARY.get(parts.target.kind, CODE): None, "json": None, **code.stages, CODE: code.binary}
-        super().__init__({f"{name}.{_TRITON_NAMES.get(stage, stage)}": text for stage, text in stages.items()})
+        stages = {
+            BINARY.get(parts.target.kind, CODE): None,
+            "json": None,
+            **code.stages,
+            CODE: code.binary,
+        }
+        super().__init__(
+            {f"{name}.{_TRITON_NAMES.get(stage, stage)}": text for stage, text in stages.items()}
+        )
         self._first = dict(self)
 
     def replaced(self) -> dict[str, Any]:
@@ -101,32 +108,57 @@ def open_group(src: Any, given: Mapping[str, Any], key: str) -> tuple[Parts, dic
 
 
 def _read(src: Any, given: Mapping[str, Any], key: str) -> Parts:
-    described = next((file for file in given if file.endswith(".json") and not file.startswith("__grp__")), None)
+    described = next(
+        (file for file in given if file.endswith(".json") and not file.startswith("__grp__")), None
+    )
     if described is None:
-        raise ForeignFilesError(f"a kernel's files have one that ends with .json, and there are {', '.join(map(str, given)) or 'none'}")
+        raise ForeignFilesError(
+            f"a kernel's files have one that ends with .json, and there are {', '.join(map(str, given)) or 'none'}"
+        )
     path, name = given[described], described.removesuffix(".json")
     facts = json.loads(Path(path).read_text())
     record = facts.get(RECORD)
     if record is None:
         release = facts.get("triton_version")
         maker = f"Triton {release}" if release else "another compiler"
-        raise ForeignFilesError(f"{path} was written by {maker}, whose code is launched in a way of its own: compile the kernel with Tilewright")
+        raise ForeignFilesError(
+            f"{path} was written by {maker}, whose code is launched in a way of its own: compile the kernel with Tilewright"
+        )
     backend = registry().get(record["backend"])
     here = [core_version(), backend_version(backend)]
     if record["versions"] != here:
-        raise ForeignFilesError(f"{path} was written by {'; '.join(record['versions'])}, and this is {'; '.join(here)}: compile the kernel again")
+        raise ForeignFilesError(
+            f"{path} was written by {'; '.join(record['versions'])}, and this is {'; '.join(here)}: compile the kernel again"
+        )
     target, device = place_of(GPUTarget(**facts["target"]), backend)
-    endings = [file.removeprefix(f"{name}.") for file in given if file.startswith(f"{name}.") and file != described]
+    endings = [
+        file.removeprefix(f"{name}.")
+        for file in given
+        if file.startswith(f"{name}.") and file != described
+    ]
     contents = {ending: _content(given, f"{name}.{ending}") for ending in endings}
-    stages = {OWN_NAMES.get(ending, ending): content for ending, content in contents.items() if content is not None}
+    stages = {
+        OWN_NAMES.get(ending, ending): content
+        for ending, content in contents.items()
+        if content is not None
+    }
     binary = stages.pop(CODE, None) if record["code"] == CODE else stages.get(record["code"])
     if not isinstance(binary, bytes):
-        raise ForeignFilesError(f"{path} says that the code of {name} is in {name}.{record['code']}, which is not among the kernel's files")
+        raise ForeignFilesError(
+            f"{path} says that the code of {name} is in {name}.{record['code']}, which is not among the kernel's files"
+        )
     code = CodeObject(record["name"], binary, stages, record["metadata"])
     artifact = Artifact(key, code, parameters_of_data(record["parameters"]), cache_hit=False)
     options = {option: _hashable(value) for option, value in record["options"].items()}
     specialization = _specialization(src, name, record["symbol"], options)
-    return Parts(artifact, specialization, backend, target, device, type_converters(dict(specialization.signature)))
+    return Parts(
+        artifact,
+        specialization,
+        backend,
+        target,
+        device,
+        type_converters(dict(specialization.signature)),
+    )
 
 
 def _content(given: Mapping[str, Any], file: str) -> str | bytes | None:
@@ -143,9 +175,19 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def _specialization(src: Any, name: str, symbol: str | None, options: dict[str, Any]) -> Specialization:
+def _specialization(
+    src: Any, name: str, symbol: str | None, options: dict[str, Any]
+) -> Specialization:
     if hasattr(src, "specialize"):
         found: Specialization = src.specialize(options)
-        return Specialization(found.fn, found.signature, found.constants, found.attributes, options, symbol, found.ir_override)
+        return Specialization(
+            found.fn,
+            found.signature,
+            found.constants,
+            found.attributes,
+            options,
+            symbol,
+            found.ir_override,
+        )
     function: Any = NamedFunction(name, list(src.fn.arg_names))
     return Specialization(function, dict(src.signature), options=options, name=symbol)

@@ -24,7 +24,9 @@ _STAGES: Final = ("source", "ttir", "llir", "ptx", "amdgcn", "cubin", "hsaco")
 #: Those that others launch by themselves.
 _LAUNCHED: Final = ("cubin", "hsaco")
 #: Types of arguments whose words are what others write of them.
-_PLAIN: Final = frozenset({"i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"})
+_PLAIN: Final = frozenset(
+    {"i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"}
+)
 
 
 def keep(kernel: CompiledKernel) -> None:
@@ -41,16 +43,25 @@ def keep(kernel: CompiledKernel) -> None:
         manager = get_cache_manager(kernel.hash)
         if manager.get_group(f"{name}.json") is not None:
             return
-        found = {f"{name}.{stage}": text for stage in _STAGES if (text := _content(kernel, stage)) is not None}
+        found = {
+            f"{name}.{stage}": text
+            for stage in _STAGES
+            if (text := _content(kernel, stage)) is not None
+        }
         code = kernel.artifact.code.binary
         ending = next((stage for stage in _LAUNCHED if found.get(f"{name}.{stage}") == code), CODE)
         found[f"{name}.{ending}"] = code
         facts = {**kernel.metadata._asdict(), RECORD: record_of(parts_of(kernel), ending)}
         found[f"{name}.json"] = json.dumps(facts, default=_plain)
-        group = {file: manager.put(text, file, binary=isinstance(text, bytes)) for file, text in found.items()}
+        group = {
+            file: manager.put(text, file, binary=isinstance(text, bytes))
+            for file, text in found.items()
+        }
         manager.put_group(f"{name}.json", group)
     except OSError as error:
-        warn_user(f"the files of kernel {name} cannot be written ({error}); set TRITON_CACHE_DIR to a directory that can")
+        warn_user(
+            f"the files of kernel {name} cannot be written ({error}); set TRITON_CACHE_DIR to a directory that can"
+        )
 
 
 def files_of(kernel: CompiledKernel) -> dict[str, str] | None:
@@ -64,7 +75,14 @@ def files_of(kernel: CompiledKernel) -> dict[str, str] | None:
 
 def parts_of(kernel: CompiledKernel) -> Parts:
     """Return the parts of a kernel."""
-    return Parts(kernel.artifact, kernel.specialization, kernel.backend, kernel.target, kernel.device, list(kernel.converters or ()))
+    return Parts(
+        kernel.artifact,
+        kernel.specialization,
+        kernel.backend,
+        kernel.target,
+        kernel.device,
+        list(kernel.converters or ()),
+    )
 
 
 def launches_alone(kernel: CompiledKernel) -> bool:
@@ -79,7 +97,10 @@ def launches_alone(kernel: CompiledKernel) -> bool:
         and not facts.get("tensor_maps")
         and not facts.get("launch_pdl")
         and not facts.get("cooperative")
-        and all(parameter.type in _PLAIN or parameter.type.startswith("ptr<") for parameter in kernel.parameters)
+        and all(
+            parameter.type in _PLAIN or parameter.type.startswith("ptr<")
+            for parameter in kernel.parameters
+        )
     )
 
 

@@ -43,40 +43,72 @@ def library_of(kernel: CompiledKernel) -> bytes:
         BackendError: the kernel prints or takes arguments that are neither tensors nor numbers, or
             there is no C compiler, or it rejects the code.
     """
-    name, symbol = kernel.metadata.name, str(kernel.artifact.code.metadata.get("kernel", kernel.name))
+    name, symbol = (
+        kernel.metadata.name,
+        str(kernel.artifact.code.metadata.get("kernel", kernel.name)),
+    )
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-        raise BackendError(f"kernel {name} has no name of C, which a shared library needs: give it one by jit(repr=)")
+        raise BackendError(
+            f"kernel {name} has no name of C, which a shared library needs: give it one by jit(repr=)"
+        )
     parameters = kernel.parameters
     positions = _positions(name, kernel.src.signature, parameters)
     program: CProgram | None = kernel.backend.call(
-        "tilewright_export", name=f"{name}_of_tilewright", code=kernel.artifact.code, parameters=parameters, target=kernel.target
+        "tilewright_export",
+        name=f"{name}_of_tilewright",
+        code=kernel.artifact.code,
+        parameters=parameters,
+        target=kernel.target,
     )
     if program is None:
-        raise BackendError(f"backend {kernel.backend.name!r} writes no files for C programs: it has no tilewright_export")
-    adapter = _adapter(f"{name}_of_tilewright", c_parameters(parameters), positions, f"{name}_of_tilewright_messages" in _text(program, ".h"))
+        raise BackendError(
+            f"backend {kernel.backend.name!r} writes no files for C programs: it has no tilewright_export"
+        )
+    adapter = _adapter(
+        f"{name}_of_tilewright",
+        c_parameters(parameters),
+        positions,
+        f"{name}_of_tilewright_messages" in _text(program, ".h"),
+    )
     named = () if symbol == name else (f"-Wl,--defsym,{name}={symbol}",)
     return _linked(name, program, adapter, named)
 
 
-def _positions(name: str, signature: Mapping[str, Any], parameters: Sequence[Parameter]) -> list[int]:
+def _positions(
+    name: str, signature: Mapping[str, Any], parameters: Sequence[Parameter]
+) -> list[int]:
     """Where each parameter of the machine code is among those of the Python function."""
     found = [position for position, type_ in enumerate(signature.values()) if type_ != "constexpr"]
     for parameter in parameters:
         type_ = parse_type(parameter.type)
         if not isinstance(type_, PointerType | IntType) and type_ not in (F32, F64):
-            raise BackendError(f"parameter {parameter.name!r} of kernel {name} is {parameter.type}, and packages pass tensors, integers, fp32 and fp64")
-    if len(found) != len(parameters) or any(not isinstance(type_, str) for type_ in signature.values()):
+            raise BackendError(
+                f"parameter {parameter.name!r} of kernel {name} is {parameter.type}, and packages pass tensors, integers, fp32 and fp64"
+            )
+    if len(found) != len(parameters) or any(
+        not isinstance(type_, str) for type_ in signature.values()
+    ):
         raise BackendError(f"kernel {name} takes tuples, and packages pass tensors and numbers")
     return found
 
 
-def _adapter(name: str, parameters: Sequence[CParameter], positions: Sequence[int], asserts: bool) -> str:
+def _adapter(
+    name: str, parameters: Sequence[CParameter], positions: Sequence[int], asserts: bool
+) -> str:
     values = []
     for parameter, position in zip(parameters, positions, strict=True):
         type_ = parameter.declaration.removesuffix(parameter.name)
         read = "float" if type_.strip() == "double" else type_.strip()
-        values.append(f"({type_})arguments[{position}]" if "*" in type_ else f"*({read} *)arguments[{position}]")
-    told = f'    if (failed > 0) fprintf(stderr, "%s\\n", {name}_messages[failed - 1]);' if asserts else ""
+        values.append(
+            f"({type_})arguments[{position}]"
+            if "*" in type_
+            else f"*({read} *)arguments[{position}]"
+        )
+    told = (
+        f'    if (failed > 0) fprintf(stderr, "%s\\n", {name}_messages[failed - 1]);'
+        if asserts
+        else ""
+    )
     lines = (
         f'#include "{name}.h"',
         "#include <stdio.h>",
@@ -107,19 +139,36 @@ def _adapter(name: str, parameters: Sequence[CParameter], positions: Sequence[in
 
 
 def _text(program: CProgram, ending: str) -> str:
-    return "".join(content.decode() for file, content in program.files.items() if file.endswith(ending))
+    return "".join(
+        content.decode() for file, content in program.files.items() if file.endswith(ending)
+    )
 
 
 def _linked(name: str, program: CProgram, adapter: str, more: Sequence[str]) -> bytes:
-    compiler = shlex.split(knobs.build.cc or "") or [path for path in (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),) if path]
+    compiler = shlex.split(knobs.build.cc or "") or [
+        path
+        for path in (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),)
+        if path
+    ]
     if not compiler or not program.link:
-        raise BackendError(f"a shared library of kernel {name} takes a C compiler: install one, or name it by the environment variable CC")
+        raise BackendError(
+            f"a shared library of kernel {name} takes a C compiler: install one, or name it by the environment variable CC"
+        )
     with tempfile.TemporaryDirectory() as folder:
         for file, content in {**program.files, "adapter.c": adapter.encode()}.items():
             Path(folder, file).write_bytes(content)
         for parallel in _ATTEMPTS:
             # no other library of the process takes the place of what this one calls
-            command = [*compiler, *parallel, "adapter.c", *program.link, "-Wl,-Bsymbolic", *more, "-o", "kernel.so"]
+            command = [
+                *compiler,
+                *parallel,
+                "adapter.c",
+                *program.link,
+                "-Wl,-Bsymbolic",
+                *more,
+                "-o",
+                "kernel.so",
+            ]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if not done.returncode:
                 return Path(folder, "kernel.so").read_bytes()

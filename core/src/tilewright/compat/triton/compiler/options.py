@@ -7,7 +7,12 @@ from typing import Any
 
 from tilewright.compat.triton.backends import backends
 from tilewright.compat.triton.backends.compiler import TilewrightCompiler
-from tilewright.compat.triton.backends.options import MIN_DOT, OF_THE_LANGUAGE, RENAMED, TritonOptions
+from tilewright.compat.triton.backends.options import (
+    MIN_DOT,
+    OF_THE_LANGUAGE,
+    RENAMED,
+    TritonOptions,
+)
 from tilewright.compat.triton.backends.targets import target_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
@@ -25,7 +30,9 @@ def compiler_of(backend: Backend, target: Target) -> TilewrightCompiler:
     return compiler(target_of(target), target)
 
 
-def tilewright_options(backend: Backend, target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
+def tilewright_options(
+    backend: Backend, target: Target, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """The options of a compilation in Tilewright's terms, from all of Triton's."""
     known = dict(backend.manifest.options)
     known.update({name: options[name] for name in known if options.get(name) is not None})

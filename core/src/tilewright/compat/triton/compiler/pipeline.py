@@ -17,10 +17,19 @@ from tilewright.runtime.compiler.compile import Specialization, compile_kernel
 from tilewright.runtime.storage.artifact import Artifact
 
 #: Stages of the texts of a kernel by the file endings that Triton's tools know.
-DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amdgcn": "amdgcn", "hsaco": "hsaco"}
+DUMPED = {
+    "tileir": "ttir",
+    "llir": "llir",
+    "ptx": "ptx",
+    "cubin": "cubin",
+    "amdgcn": "amdgcn",
+    "hsaco": "hsaco",
+}
 
 
-def compile_artifact(specialization: Specialization, backend: Backend, target: Target) -> tuple[Artifact, knobs.CompileTimes]:
+def compile_artifact(
+    specialization: Specialization, backend: Backend, target: Target
+) -> tuple[Artifact, knobs.CompileTimes]:
     """Compile, or find in the disk cache, as ``triton.knobs.compilation`` says; return the times.
 
     Raises:
@@ -66,9 +75,13 @@ def _times(artifact: Artifact, taken: float) -> knobs.CompileTimes:
     """Split ``taken``, in microseconds, by stage; the remainder is spent on keeping the result."""
     if artifact.cache_hit:
         return knobs.CompileTimes(max(1, int(taken)), [], 0)
-    stages = [(name, max(1, int(artifact.timings.get(name, 0.0) * 1e3))) for name in ("passes", "lower")]
+    stages = [
+        (name, max(1, int(artifact.timings.get(name, 0.0) * 1e3))) for name in ("passes", "lower")
+    ]
     frontend = max(1, int(artifact.timings.get("frontend", 0.0) * 1e3))
-    return knobs.CompileTimes(frontend, stages, max(1, int(taken) - frontend - sum(time_ for _, time_ in stages)))
+    return knobs.CompileTimes(
+        frontend, stages, max(1, int(taken) - frontend - sum(time_ for _, time_ in stages))
+    )
 
 
 def _override_of(specialization: Specialization) -> str | None:

@@ -27,7 +27,9 @@ def located_in_text(specialization: Specialization, stage: str | None) -> Prepar
     if not stage:
         return None
     if stage != "ttir":
-        raise OutsideStageError(f"USE_IR_LOC is {stage!r}, which Tilewright has no places of: it can be 'ttir', for those of Tile IR")
+        raise OutsideStageError(
+            f"USE_IR_LOC is {stage!r}, which Tilewright has no places of: it can be 'ttir', for those of Tile IR"
+        )
 
     from tilewright.compat.triton.runtime.cache import get_cache_manager
 
@@ -49,16 +51,24 @@ def relocate(module: Module, path: str) -> None:
     lines = print_module(module).splitlines()
     # what has regions is marked at its end, and begins in the line before the first operation
     # inside
-    found = {operations[int(mark[1])]: number for number, line in enumerate(lines, 1) for mark in _MARKED.finditer(line)}
+    found = {
+        operations[int(mark[1])]: number
+        for number, line in enumerate(lines, 1)
+        for mark in _MARKED.finditer(line)
+    }
     for operation, location in reversed(list(zip(operations, before, strict=True))):
         if operation.regions and operation.regions[0].first is not None:
             found[operation] = found[operation.regions[0].first] - 1
         operation.location = _place(path, found[operation], lines, location)
     for function in module.functions.values():
         if function.body.first is not None:
-            function.location = _place(path, found[function.body.first] - 1, lines, function.location)
+            function.location = _place(
+                path, found[function.body.first] - 1, lines, function.location
+            )
 
 
 def _place(path: str, number: int, lines: list[str], before: Location | None) -> Location:
     line = lines[number - 1]
-    return Location(path, number, len(line) - len(line.lstrip()), before.function if before is not None else "")
+    return Location(
+        path, number, len(line) - len(line.lstrip()), before.function if before is not None else ""
+    )

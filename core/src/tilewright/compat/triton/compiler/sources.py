@@ -24,7 +24,9 @@ Path_ = tuple[int, ...]
 #: compiler, which may be left out.
 _FACTS = {"tt.divisibility": "divisibility"}
 
-_MLIR = re.compile(r"\b(?:tt|ttg|scf|arith|gluon)\.\w+|^\s*module\s*(?:attributes|\{)", re.MULTILINE)
+_MLIR = re.compile(
+    r"\b(?:tt|ttg|scf|arith|gluon)\.\w+|^\s*module\s*(?:attributes|\{)", re.MULTILINE
+)
 
 
 class ASTSource:
@@ -45,7 +47,11 @@ class ASTSource:
     language = Language.TRITON
 
     def __init__(
-        self, fn: JitCallable, signature: Mapping[str, Any], constexprs: Mapping[Any, Any] | None = None, attrs: Mapping[Path_, Any] | None = None
+        self,
+        fn: JitCallable,
+        signature: Mapping[str, Any],
+        constexprs: Mapping[Any, Any] | None = None,
+        attrs: Mapping[Path_, Any] | None = None,
     ) -> None:
         self.fn = fn
         self.name = fn.__name__
@@ -56,11 +62,15 @@ class ASTSource:
         self.constants: dict[Path_, Any] = {}
         for key, value in (constexprs or {}).items():
             path = (fn.arg_names.index(key),) if isinstance(key, str) else key
-            assert isinstance(path, tuple), f"a constant is named by its parameter or by a path, not by {key!r}"
+            assert isinstance(path, tuple), (
+                f"a constant is named by its parameter or by a path, not by {key!r}"
+            )
             self.constants[path] = value
         for position, name in enumerate(fn.arg_names):
             if name in self.signature:
-                self.signature[name] = _with_constants(self.signature[name], (position,), self.constants)
+                self.signature[name] = _with_constants(
+                    self.signature[name], (position,), self.constants
+                )
         self.attrs = dict(attrs or {})
         #: what the kernel is called in its code, where that is not the function's name
         self.symbol: str | None = None
@@ -69,7 +79,11 @@ class ASTSource:
 
     def hash(self) -> str:
         """A text (hex SHA-256) that differs for another source, types, constants or facts."""
-        parts = [self.fn.cache_key, repr(sorted(self.signature.items())), repr(sorted(self.attrs.items()))]
+        parts = [
+            self.fn.cache_key,
+            repr(sorted(self.signature.items())),
+            repr(sorted(self.attrs.items())),
+        ]
         for path, value in sorted(self.constants.items()):
             try:
                 parts.append(f"{path}={stable_text(unwrap(value))}")
@@ -81,7 +95,14 @@ class ASTSource:
         """Options that the source itself fixes: none."""
         return {}
 
-    def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
+    def make_ir(
+        self,
+        target: Any,
+        options: Any,
+        codegen_fns: Any = None,
+        module_map: Any = None,
+        context: Any = None,
+    ) -> Any:
         """Return the kernel's accesses, whose ``tile_ir`` is the kernel as Tile IR.
 
         See :mod:`tilewright.compat.triton._C.libtriton.ir`.
@@ -95,7 +116,11 @@ class ASTSource:
         backend = backend_of(target)
         own, _ = place_of(target, backend)
         specialization = self.specialize(tilewright_options(backend, own, options.__dict__))
-        shown = [parameter.name for parameter in self.fn.params if specialization.signature[parameter.name] != "constexpr"]
+        shown = [
+            parameter.name
+            for parameter in self.fn.params
+            if specialization.signature[parameter.name] != "constexpr"
+        ]
         return ir.module(build_module(specialization, backend, own), self.name, shown)
 
     def specialize(self, options: Mapping[str, Any]) -> Specialization:
@@ -108,12 +133,20 @@ class ASTSource:
         constants: dict[str, Any] = {}
         for parameter in self.fn.params:
             path: Path_ = (parameter.num,)
-            type_ = self.signature.get(parameter.name, "constexpr" if path in self.constants or parameter.has_default else None)
+            type_ = self.signature.get(
+                parameter.name,
+                "constexpr" if path in self.constants or parameter.has_default else None,
+            )
             if type_ is None:
-                raise ValueError(f"the signature of {self.name} has no type of parameter {parameter.name!r}")
+                raise ValueError(
+                    f"the signature of {self.name} has no type of parameter {parameter.name!r}"
+                )
             types[parameter.name] = type_
             for item_path, name in _constant_paths(type_, path, parameter.name):
-                value = self.constants.get(item_path, parameter.default if item_path == path and parameter.has_default else None)
+                value = self.constants.get(
+                    item_path,
+                    parameter.default if item_path == path and parameter.has_default else None,
+                )
                 constants[name] = unwrap(value)
         attributes: dict[str, dict[str, Any]] = {}
         names = self.fn.arg_names
@@ -122,7 +155,9 @@ class ASTSource:
             known = {_FACTS[fact]: value for fact, value in facts if fact in _FACTS}
             if known and item not in self.constants:
                 attributes[name] = known
-        return Specialization(self.fn, types, constants, attributes, dict(options), name=self.symbol)
+        return Specialization(
+            self.fn, types, constants, attributes, dict(options), name=self.symbol
+        )
 
     @classmethod
     def of(cls, specialization: Specialization) -> ASTSource:
@@ -153,7 +188,13 @@ def type_converters(signature: dict[str, Any]) -> list[Converter]:
             for number, item in enumerate(type_):
                 visit(item, (*path, number))
         elif type_ != "constexpr":
-            convert: Callable[[Any], Any] | None = float if type_ in ("fp16", "bf16", "fp32", "fp64") else bool if type_ in ("u1", "i1") else None
+            convert: Callable[[Any], Any] | None = (
+                float
+                if type_ in ("fp16", "bf16", "fp32", "fp64")
+                else bool
+                if type_ in ("u1", "i1")
+                else None
+            )
             found.append((path, convert))
 
     for position, type_ in enumerate(signature.values()):
@@ -179,7 +220,9 @@ def _with_constants(type_: Any, path: Path_, constants: Mapping[Path_, Any]) -> 
     if path in constants:
         return "constexpr"
     if isinstance(type_, tuple | list):
-        items = [_with_constants(item, (*path, number), constants) for number, item in enumerate(type_)]
+        items = [
+            _with_constants(item, (*path, number), constants) for number, item in enumerate(type_)
+        ]
         return type(type_)(*items) if hasattr(type_, "_fields") else type(type_)(items)
     return type_
 
@@ -213,16 +256,28 @@ class IRSource:
             )
         self.module = parse_module(self.src)
         self.name = self.module.kernel.name
-        self.signature = {number: str(argument.type) for number, argument in enumerate(self.module.kernel.arguments)}
+        self.signature = {
+            number: str(argument.type)
+            for number, argument in enumerate(self.module.kernel.arguments)
+        }
 
     def hash(self) -> str:
         return hashlib.sha256(self.src.encode()).hexdigest()
 
-    def make_ir(self, target: Any = None, options: Any = None, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
+    def make_ir(
+        self,
+        target: Any = None,
+        options: Any = None,
+        codegen_fns: Any = None,
+        module_map: Any = None,
+        context: Any = None,
+    ) -> Any:
         """As for a kernel."""
         from tilewright.compat.triton._C.libtriton import ir
 
-        return ir.module(self.module, self.name, [argument.name for argument in self.module.kernel.arguments])
+        return ir.module(
+            self.module, self.name, [argument.name for argument in self.module.kernel.arguments]
+        )
 
     def parse_options(self) -> dict[str, Any]:
         return {}

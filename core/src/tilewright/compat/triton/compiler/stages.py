@@ -16,7 +16,9 @@ _OUTSIDE = {
     "ttgir": "MLIR of Triton's GPU dialect. Tilewright's Tile IR is in asm['ttir'], and layouts by operation in asm['layouts'] on GPUs",
     "llmlir": "MLIR. LLVM IR is in asm['llir']",
 }
-_MLIR_NAME = re.compile(r"\b(?:tt|ttg|ttng|scf|arith|cf|gluon|amdg|nvws)\.[a-z_]|tensor<|!tt|#ttg|#blocked|#mma|#shared")
+_MLIR_NAME = re.compile(
+    r"\b(?:tt|ttg|ttng|scf|arith|cf|gluon|amdg|nvws)\.[a-z_]|tensor<|!tt|#ttg|#blocked|#mma|#shared"
+)
 
 
 class TileText(str):
@@ -42,7 +44,9 @@ class TileText(str):
 
     def _check(self, part: object) -> None:
         if isinstance(part, str) and _MLIR_NAME.search(part):
-            raise OutsideStageError(f"asm['ttir'] is Tile IR, not MLIR, so that looking for {part!r} in it says nothing of the kernel")
+            raise OutsideStageError(
+                f"asm['ttir'] is Tile IR, not MLIR, so that looking for {part!r} in it says nothing of the kernel"
+            )
 
 
 class Asm(Mapping[str, str | bytes]):
@@ -54,10 +58,16 @@ class Asm(Mapping[str, str | bytes]):
         made: stages that are made when they are asked for.
     """
 
-    def __init__(self, stages: Mapping[str, str | bytes], made: Mapping[str, Callable[[], bytes]] | None = None) -> None:
+    def __init__(
+        self,
+        stages: Mapping[str, str | bytes],
+        made: Mapping[str, Callable[[], bytes]] | None = None,
+    ) -> None:
         self._made = dict(made or {})
         renamed = {own: theirs for theirs, own in OWN_NAMES.items()}
-        self._stages: dict[str, str | bytes] = {renamed.get(name, name): text for name, text in stages.items()}
+        self._stages: dict[str, str | bytes] = {
+            renamed.get(name, name): text for name, text in stages.items()
+        }
         tile_text = self._stages.get("ttir")
         if isinstance(tile_text, str):
             self._stages["ttir"] = TileText(tile_text)
@@ -76,7 +86,9 @@ class Asm(Mapping[str, str | bytes]):
             code = self._stages[name] = self._made[name]()
             return code
         if name in _OUTSIDE:
-            raise OutsideStageError(f"asm[{name!r}] is outside what tilewright.compat.triton provides: it is {_OUTSIDE[name]}")
+            raise OutsideStageError(
+                f"asm[{name!r}] is outside what tilewright.compat.triton provides: it is {_OUTSIDE[name]}"
+            )
         if name == "sass" and "cubin" in self:
             from tilewright.compat.triton.tools.disasm import get_sass
 

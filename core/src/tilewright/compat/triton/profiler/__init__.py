@@ -15,8 +15,24 @@ While no session is active nothing is recorded and launches cost what they alway
 from __future__ import annotations
 
 from tilewright.compat.triton.profiler import language, mode, specs
-from tilewright.compat.triton.profiler.scope import cpu_timed_scope, enter_scope, enter_state, exit_scope, exit_state, scope, state
-from tilewright.compat.triton.profiler.session import DEFAULT_PROFILE_NAME, activate, data, deactivate, finalize, profile, start
+from tilewright.compat.triton.profiler.scope import (
+    cpu_timed_scope,
+    enter_scope,
+    enter_state,
+    exit_scope,
+    exit_state,
+    scope,
+    state,
+)
+from tilewright.compat.triton.profiler.session import (
+    DEFAULT_PROFILE_NAME,
+    activate,
+    data,
+    deactivate,
+    finalize,
+    profile,
+    start,
+)
 
 __all__ = [
     "DEFAULT_PROFILE_NAME",

@@ -58,7 +58,9 @@ def exit_scope(name: str | None = None, *, metrics: Mapping[str, Any] | None = N
     if not open_.scopes:
         raise ValueError("exit_scope() where no scope was entered in this thread")
     if name is not None and open_.scopes[-1][0] != name:
-        raise ValueError(f"exit_scope({name!r}) in scope {open_.scopes[-1][0]!r}: the innermost scope ends first")
+        raise ValueError(
+            f"exit_scope({name!r}) in scope {open_.scopes[-1][0]!r}: the innermost scope ends first"
+        )
     session.add_metrics(path(), metrics)
     open_.scopes.pop()
     _range(False, "")
@@ -97,7 +99,9 @@ class cpu_timed_scope(scope):  # noqa: N801
 
     def __init__(self, name: str, metrics: Mapping[str, Any] | None = None) -> None:
         if metrics and any(key.startswith("cpu_time") for key in metrics):
-            raise ValueError(f"the scope {name!r} records cpu_time itself: give its metrics other names")
+            raise ValueError(
+                f"the scope {name!r} records cpu_time itself: give its metrics other names"
+            )
         super().__init__(name, metrics)
 
     def __exit__(self, *error: object) -> None:

@@ -35,7 +35,10 @@ DEFAULT_PROFILE_NAME = "proton"
 #: What a launch may say of itself, by ``jit(launch_metadata=)``.
 METRICS = ("flops", "flops8", "flops16", "flops32", "flops64", "bytes")
 _ENDINGS = {"hatchet": "hatchet", "chrome_trace": "chrome_trace"}
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
+_OURS = (
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    + os.sep
+)
 
 
 @dataclass
@@ -86,7 +89,9 @@ class Session:
         node.facts.update(device_id=str(index), device_type=kind.upper())
         self.devices.setdefault((kind, index), facts_of(kernel))
         if self.data == "trace":
-            self.spans.append(Span(path[-1], path[:-1], kind.upper(), index, since / 1e3, nanoseconds / 1e3))
+            self.spans.append(
+                Span(path[-1], path[:-1], kind.upper(), index, since / 1e3, nanoseconds / 1e3)
+            )
 
     def literal(self) -> Any:
         """The session as its file has it."""
@@ -148,12 +153,19 @@ def _time_of(session: Session, launch: Launch) -> tuple[float, float]:
 
     0 where its stream was being captured: it has not run.
     """
-    place = launch.kernel.target.kind, 0 if launch.kernel.device is None else launch.kernel.device.index
+    place = (
+        launch.kernel.target.kind,
+        0 if launch.kernel.device is None else launch.kernel.device.index,
+    )
     begin = session.begins.setdefault(place, launch).start
     if launch.timer is None:
         return launch.end - launch.start, launch.start - begin
     try:
-        since = launch.timer.milliseconds_between(begin, launch.start) * 1e6 if session.data == "trace" else 0.0
+        since = (
+            launch.timer.milliseconds_between(begin, launch.start) * 1e6
+            if session.data == "trace"
+            else 0.0
+        )
         return launch.timer.milliseconds_between(launch.start, launch.end) * 1e6, since
     except TilewrightError:
         return 0.0, 0.0
@@ -183,7 +195,9 @@ def _enter(metadata: Any) -> None:
         frames = _frames() if session.context == "python" else ()
         launch.paths[session.number] = (*frames, *scopes(), str(facts.get("name", kernel.name)))
         if session.metrics:
-            launch.metrics[session.number] = {name: float(facts[name]) for name in METRICS if name in facts}
+            launch.metrics[session.number] = {
+                name: float(facts[name]) for name in METRICS if name in facts
+            }
     running = _sessions.running.__dict__.setdefault("launches", [])
     running.append(launch)
     launch.start = time.perf_counter_ns() if timer is None else timer.mark()
@@ -234,7 +248,10 @@ def facts_of(kernel: Any) -> dict[str, Any]:
 def add_metrics(path: tuple[str, ...], metrics: Mapping[str, Any] | None) -> None:
     """Add numbers to a scope in every active session."""
     if metrics and _sessions.active:
-        plain = {name: float(value.item() if hasattr(value, "item") else value) for name, value in metrics.items()}
+        plain = {
+            name: float(value.item() if hasattr(value, "item") else value)
+            for name, value in metrics.items()
+        }
         with _sessions.lock:
             for session in _sessions.active:
                 session.root.at(path).add(plain)
@@ -276,14 +293,22 @@ def start(
             f"profiling by {backend!r} is outside what tilewright.compat.triton provides: it instruments Triton's code. Launches are timed by events with "
             "backend=None"
         )
-    for what, value, allowed in (("context", context, ("shadow", "python")), ("data", data, ("tree", "trace")), ("hook", hook, (None, "triton"))):
+    for what, value, allowed in (
+        ("context", context, ("shadow", "python")),
+        ("data", data, ("tree", "trace")),
+        ("hook", hook, (None, "triton")),
+    ):
         if value not in allowed:
-            raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+            raise ValueError(
+                f"{what} must be one of {', '.join(map(repr, allowed))}, not {value!r}"
+            )
     assert context is not None
     assert data is not None
     name = DEFAULT_PROFILE_NAME if name is None else name
     with _sessions.lock:
-        found = next((session for session in _sessions.known.values() if session.name == name), None)
+        found = next(
+            (session for session in _sessions.known.values() if session.name == name), None
+        )
         if found is None:
             found = Session(_sessions.count, name, context, data, hook == "triton")
             _sessions.known[found.number] = found
@@ -327,7 +352,9 @@ def _chosen(number: int | None) -> list[Session]:
     if number is None:
         return list(_sessions.known.values())
     if number not in _sessions.known:
-        raise ValueError(f"there is no session {number}; there are {', '.join(map(str, _sessions.known)) or 'none'}")
+        raise ValueError(
+            f"there is no session {number}; there are {', '.join(map(str, _sessions.known)) or 'none'}"
+        )
     return [_sessions.known[number]]
 
 
@@ -348,7 +375,9 @@ def finalize(session: int | None = None, output_format: str = "") -> None:
         for each in chosen:
             own = "chrome_trace" if each.data == "trace" else "hatchet"
             if output_format not in ("", own):
-                raise ValueError(f"session {each.name!r} records a {each.data}, which is written as {own!r}, not as {output_format!r}")
+                raise ValueError(
+                    f"session {each.name!r} records a {each.data}, which is written as {own!r}, not as {output_format!r}"
+                )
             path = Path(f"{each.name}.{_ENDINGS[own]}")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(each.literal()))
@@ -381,7 +410,9 @@ def profile(
 ) -> Callable[..., Any]:
     """A decorator: every call of the function is a session; see :func:`start`."""
     if func is None:
-        return functools.partial(profile, name=name, context=context, data=data, backend=backend, mode=mode, hook=hook)
+        return functools.partial(
+            profile, name=name, context=context, data=data, backend=backend, mode=mode, hook=hook
+        )
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:

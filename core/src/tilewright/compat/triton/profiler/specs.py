@@ -6,7 +6,12 @@ from __future__ import annotations
 #: units, for operands of 8 bits; half for 16 bits.
 _CUDA_PER_CYCLE = {80: 4096, 89: 2048, 90: 8192, 100: 16384}
 #: Architecture -> (operations a second for operands of 8 bits, bytes a second)
-_HIP = {"gfx90a": (383e12, 3.2e12), "gfx941": (2614.9e12, 5.3e12), "gfx942": (2614.9e12, 5.3e12), "gfx950": (4614e12, 8.0e12)}
+_HIP = {
+    "gfx90a": (383e12, 3.2e12),
+    "gfx941": (2614.9e12, 5.3e12),
+    "gfx942": (2614.9e12, 5.3e12),
+    "gfx950": (4614e12, 8.0e12),
+}
 
 
 def max_flops(device_type: str, arch: str, width: int, num_sms: int, clock_rate: float) -> float:

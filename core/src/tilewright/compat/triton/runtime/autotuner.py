@@ -62,7 +62,10 @@ class Autotuner(own.Autotuner):
     ) -> None:
         unknown = [name for name in key if name not in arg_names]
         if unknown:
-            warnings.warn(f"key of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel, and is left out", stacklevel=3)
+            warnings.warn(
+                f"key of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel, and is left out",
+                stacklevel=3,
+            )
         super().__init__(
             fn if hasattr(fn, "__getitem__") else _Runnable(fn),
             arg_names,
@@ -109,7 +112,9 @@ class Autotuner(own.Autotuner):
         """
         return self._pruned(self.configs, kwargs)
 
-    def check_disk_cache(self, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], Any]) -> bool:
+    def check_disk_cache(
+        self, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], Any]
+    ) -> bool:
         """Return whether the result of a tuning is in memory; else measure it by ``bench_fn``.
 
         Results on disk are found by the tuning itself.
@@ -143,7 +148,9 @@ class Autotuner(own.Autotuner):
             from tilewright.compat.triton.timing import do_bench_cudagraph
 
             rep = self.num_reps if self.num_reps is not None else 100
-            return lambda kernel_call, quantiles: do_bench_cudagraph(kernel_call, rep=rep, quantiles=quantiles)
+            return lambda kernel_call, quantiles: do_bench_cudagraph(
+                kernel_call, rep=rep, quantiles=quantiles
+            )
         return super().do_bench
 
     @do_bench.setter
@@ -151,21 +158,33 @@ class Autotuner(own.Autotuner):
         self._given_bench = function
 
     def _is_compiled(self) -> bool:
-        return isinstance(self.base_kernel, JITFunction) and not isinstance(self.base_kernel, InterpretedFunction)
+        return isinstance(self.base_kernel, JITFunction) and not isinstance(
+            self.base_kernel, InterpretedFunction
+        )
 
-    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: TuningTarget) -> Any:
+    def _record_identity(
+        self,
+        key: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        configs: Sequence[Config],
+        place: TuningTarget,
+    ) -> Any:
         if not self._is_compiled() or any(config.pre_hook is not None for config in configs):
             return None
         return super()._record_identity(key, kwargs, configs, place)
 
-    def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
+    def _trials(
+        self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> list[Trial]:
         if self._is_compiled():
             return super()._trials(configs, args, grid, kwargs)
         for config in configs:
             self._refuse_conflicts(config, kwargs)
         return [Trial(config, []) for config in configs]  # nothing to compile ahead
 
-    def _ordered(self, found: list[Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
+    def _ordered(
+        self, found: list[Trial], place: TuningTarget, grid: Any, kwargs: dict[str, Any]
+    ) -> list[Trial]:
         """Return all of the trials, in the given order.
 
         Programs count on every one being tried, and on ``post_hook`` for those that do not fit.
@@ -188,14 +207,30 @@ class Autotuner(own.Autotuner):
         grid = meta.pop("grid", None)
         meta.pop("warmup", None)
         self._refuse_conflicts(config, meta)
-        return self._timed(args, grid, config, meta, lambda call: self.do_bench(call, quantiles=QUANTILES))
+        return self._timed(
+            args, grid, config, meta, lambda call: self.do_bench(call, quantiles=QUANTILES)
+        )
 
-    def _measured(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
+    def _measured(
+        self,
+        args: tuple[Any, ...],
+        grid: Any,
+        config: Config,
+        kwargs: dict[str, Any],
+        clock: Callable[[Callable[[], None]], Any],
+    ) -> list[float]:
         if getattr(self._bench, "__func__", None) is _BENCH:
             return self._timed(args, grid, config, kwargs, clock)
         return list(self._bench(*args, config=config, grid=grid, warmup=False, **kwargs))
 
-    def _timed(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
+    def _timed(
+        self,
+        args: tuple[Any, ...],
+        grid: Any,
+        config: Config,
+        kwargs: dict[str, Any],
+        clock: Callable[[Callable[[], None]], Any],
+    ) -> list[float]:
         if not knobs.autotuning.print:
             return super()._measured(args, grid, config, kwargs, clock)
         print(f"Autotuning kernel {self.__name__} with config {config}")
@@ -208,7 +243,9 @@ class Autotuner(own.Autotuner):
         super()._tell(key, best, seconds, cache_hit=cache_hit)
         if knobs.autotuning.print and not cache_hit:
             shown = key[: len(self.keys)]
-            print(f"Triton autotuning for function {self.__name__},\nwith key as {shown},\nfinished after {seconds:.2f}s,\nbest config selected: {best};")
+            print(
+                f"Triton autotuning for function {self.__name__},\nwith key as {shown},\nfinished after {seconds:.2f}s,\nbest config selected: {best};"
+            )
         if knobs.autotuning.listener is not None:
             knobs.autotuning.listener(
                 fn=self.base_kernel,
@@ -243,10 +280,30 @@ def autotune(
     """
 
     def decorate(fn: Any) -> Autotuner:
-        others = (reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results)
+        others = (
+            reset_to_zero,
+            restore_value,
+            pre_hook,
+            post_hook,
+            prune_configs_by,
+            warmup,
+            rep,
+            use_cuda_graph,
+            do_bench,
+            cache_results,
+        )
         return Autotuner(fn, fn.arg_names, configs, key, *others)
 
     return decorate
 
 
-__all__ = ["Autotuner", "Config", "Heuristics", "KernelInterface", "OutOfResources", "PTXASError", "autotune", "heuristics"]
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "KernelInterface",
+    "OutOfResources",
+    "PTXASError",
+    "autotune",
+    "heuristics",
+]

@@ -23,7 +23,13 @@ KeyOfLaunch = Callable[[tuple[Any, ...], dict[str, Any]], str]
 class BoundSpecialization(list[tuple[Any, Any]]):
     """(signature text, assumption) of each parameter that :class:`TritonBinder` bound."""
 
-    def __init__(self, key_of_launch: KeyOfLaunch, args: tuple[Any, ...], named: dict[str, Any], pairs: list[tuple[Any, Any]]) -> None:
+    def __init__(
+        self,
+        key_of_launch: KeyOfLaunch,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        pairs: list[tuple[Any, Any]],
+    ) -> None:
         super().__init__(pairs)
         self._launch = (key_of_launch, args, named)
 
@@ -43,10 +49,14 @@ class TritonBinder:
     driver's compiler, or None.
     """
 
-    def __init__(self, params: Sequence[FunctionParameter], bind: Bind, key_of_launch: KeyOfLaunch) -> None:
+    def __init__(
+        self, params: Sequence[FunctionParameter], bind: Bind, key_of_launch: KeyOfLaunch
+    ) -> None:
         self._params, self._bind, self._key_of_launch = params, bind, key_of_launch
 
-    def __call__(self, *args: Any, **keywords: Any) -> tuple[dict[str, Any], BoundSpecialization, dict[str, Any]]:
+    def __call__(
+        self, *args: Any, **keywords: Any
+    ) -> tuple[dict[str, Any], BoundSpecialization, dict[str, Any]]:
         from tilewright.compat.triton.compiler.choice import make_backend
         from tilewright.compat.triton.runtime.driver import driver
 
@@ -59,14 +69,24 @@ class TritonBinder:
                 continue
             specialize = not parameter.do_not_specialize
             align = specialize and not parameter.do_not_specialize_on_alignment
-            text, assumed = native_specialize_impl(compiler, value, parameter.is_const, specialize, align)
-            pairs.append((parameter.annotation_type or text, assumed) if text != "constexpr" else (text, assumed))
+            text, assumed = native_specialize_impl(
+                compiler, value, parameter.is_const, specialize, align
+            )
+            pairs.append(
+                (parameter.annotation_type or text, assumed)
+                if text != "constexpr"
+                else (text, assumed)
+            )
         named = {name: value for name, value in keywords.items() if name not in options}
         bound = dict(zip((parameter.name for parameter in self._params), values, strict=True))
         return bound, BoundSpecialization(self._key_of_launch, args, named, pairs), options
 
 
-def compute_cache_key(kernel_key_cache: dict[Any, str], specialization: list[tuple[Any, Any]], options: Mapping[str, Any]) -> str:
+def compute_cache_key(
+    kernel_key_cache: dict[Any, str],
+    specialization: list[tuple[Any, Any]],
+    options: Mapping[str, Any],
+) -> str:
     """The key of a compiled kernel among ``device_caches[device][0]``.
 
     Args:
@@ -89,7 +109,13 @@ def _without_callables(value: Any) -> Any:
     """Kernels and device functions by their keys, within lists and tuples."""
     if isinstance(value, list | tuple):
         items = [_without_callables(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items) if isinstance(value, tuple) else items
+        return (
+            type(value)(*items)
+            if hasattr(value, "_fields")
+            else tuple(items)
+            if isinstance(value, tuple)
+            else items
+        )
     return value.cache_key if isinstance(value, JitCallable) else value
 
 
@@ -110,7 +136,9 @@ def serialize_specialization_data(
         {
             "name": name,
             "signature": dict(signature),
-            "constant_keys": [list(path) if isinstance(path, tuple) else path for path in constants],
+            "constant_keys": [
+                list(path) if isinstance(path, tuple) else path for path in constants
+            ],
             "constant_vals": [_as_json(value) for value in constants.values()],
             "attrs_keys": [list(path) if isinstance(path, tuple) else path for path in attrs],
             "attrs_vals": list(attrs.values()),

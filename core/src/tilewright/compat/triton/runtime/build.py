@@ -41,14 +41,24 @@ def _build(
         return knobs.build.impl(name, src, srcdir, library_dirs, include_dirs, libraries)
     compiler = knobs.build.cc or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl.")
+        raise RuntimeError(
+            "Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl."
+        )
     scheme = sysconfig.get_default_scheme()
-    headers = sysconfig.get_paths(scheme="posix_prefix" if scheme == "posix_local" else scheme)["include"]
+    headers = sysconfig.get_paths(scheme="posix_prefix" if scheme == "posix_local" else scheme)[
+        "include"
+    ]
     out = os.path.join(srcdir, f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}")
     command = [compiler, src, "-O3", "-shared", "-fPIC", "-o", out]
-    command += [f"-l:{library}" if _SHARED.search(library) else f"-l{library}" for library in libraries]
+    command += [
+        f"-l:{library}" if _SHARED.search(library) else f"-l{library}" for library in libraries
+    ]
     command += [f"-L{directory}" for directory in library_dirs]
-    command += [f"-I{directory}" for directory in (*include_dirs, srcdir, headers, *sorted(knobs.build.backend_dirs)) if directory]
+    command += [
+        f"-I{directory}"
+        for directory in (*include_dirs, srcdir, headers, *sorted(knobs.build.backend_dirs))
+        if directory
+    ]
     subprocess.check_call([*command, *(ccflags or [])], stdout=subprocess.DEVNULL)
     return out
 
@@ -91,11 +101,22 @@ def compile_module_from_src(
         try:
             return _load_module_from_path(name, kept)
         except (RuntimeError, ImportError):
-            warnings.warn(f"the compiled module {kept} could not be loaded, and is compiled anew", stacklevel=2)
+            warnings.warn(
+                f"the compiled module {kept} could not be loaded, and is compiled anew",
+                stacklevel=2,
+            )
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, f"{name}.c")
         source.write_text(src)
-        built = _build(name, str(source), folder, library_dirs or [], include_dirs or [], libraries or [], ccflags or [])
+        built = _build(
+            name,
+            str(source),
+            folder,
+            library_dirs or [],
+            include_dirs or [],
+            libraries or [],
+            ccflags or [],
+        )
         try:
             built = cache.put(Path(built).read_bytes(), filename)
         except OSError as error:

@@ -62,11 +62,15 @@ class FileCacheManager(CacheManager):
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self.key = key
         settings = knobs.cache
-        directory = settings.dump_dir if dump else settings.override_dir if override else settings.dir
+        directory = (
+            settings.dump_dir if dump else settings.override_dir if override else settings.dir
+        )
         if not directory:
             raise RuntimeError("Could not create or locate cache dir")
         self.cache_dir = os.path.join(directory, key)
-        self.lock_path: str | None = None if override and not dump else os.path.join(self.cache_dir, "lock")
+        self.lock_path: str | None = (
+            None if override and not dump else os.path.join(self.cache_dir, "lock")
+        )
         if self.lock_path is not None:
             private_folder.make(Path(self.cache_dir), Path(directory))
 
@@ -85,7 +89,9 @@ class FileCacheManager(CacheManager):
         if not os.path.exists(path):
             return None
         # who can write to the folder above puts another in the place of the one that was looked at
-        reason = next(filter(None, map(private_folder.distrust, (Path(path), *Path(path).parents[:2]))), "")
+        reason = next(
+            filter(None, map(private_folder.distrust, (Path(path), *Path(path).parents[:2]))), ""
+        )
         if reason:
             warn_user(f"a file of a kernel is not used: {reason}")
             return None
@@ -96,15 +102,23 @@ class FileCacheManager(CacheManager):
         if path is None:
             return None
         members = _members(path)
-        return members if members is not None and all(map(os.path.exists, members.values())) else None
+        return (
+            members if members is not None and all(map(os.path.exists, members.values())) else None
+        )
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         return self.put(json.dumps({"child_paths": group}), f"__grp__{filename}", binary=False)
 
     def put(self, data: Any, filename: str, binary: bool = True) -> str:
-        assert self.lock_path is not None, "the files that override kernels are the user's: nothing is put there"
+        assert self.lock_path is not None, (
+            "the files that override kernels are the user's: nothing is put there"
+        )
         path = self._make_path(filename)
-        private_folder.write(Path(path), data if isinstance(data, bytes) else str(data).encode(), Path(self.cache_dir).parent)
+        private_folder.write(
+            Path(path),
+            data if isinstance(data, bytes) else str(data).encode(),
+            Path(self.cache_dir).parent,
+        )
         return path
 
 
@@ -114,7 +128,11 @@ def _members(path: str) -> dict[str, str] | None:
         members = json.loads(Path(path).read_bytes())["child_paths"]
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return None
-    return members if isinstance(members, dict) and all(isinstance(member, str) for member in members.values()) else None
+    return (
+        members
+        if isinstance(members, dict) and all(isinstance(member, str) for member in members.values())
+        else None
+    )
 
 
 class RemoteCacheBackend:
@@ -147,7 +165,11 @@ class RedisRemoteCacheBackend(RemoteCacheBackend):
 
     def get(self, filenames: list[str]) -> dict[str, bytes]:
         found = self._redis.mget([self._get_key(filename) for filename in filenames])
-        return {filename: data for filename, data in zip(filenames, found, strict=True) if data is not None}
+        return {
+            filename: data
+            for filename, data in zip(filenames, found, strict=True)
+            if data is not None
+        }
 
     def put(self, filename: str, data: bytes) -> Any:
         return self._redis.set(self._get_key(filename), data)
@@ -165,7 +187,9 @@ class RemoteCacheManager(CacheManager):
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         backend = knobs.cache.remote_manager_class
         if backend is None:
-            raise RuntimeError("Unable to instantiate RemoteCacheManager, TRITON_REMOTE_CACHE_BACKEND doesn't point to a valid class")
+            raise RuntimeError(
+                "Unable to instantiate RemoteCacheManager, TRITON_REMOTE_CACHE_BACKEND doesn't point to a valid class"
+            )
         self._backend: Any = backend(key)
         self._local_only = override or dump
         self._files = FileCacheManager(key, override=override, dump=dump)
@@ -194,7 +218,11 @@ class RemoteCacheManager(CacheManager):
         if members is None:
             return None
         found = self._backend.get(members)
-        return {name: self._files.put(data, name) for name, data in found.items()} if len(found) == len(members) else None
+        return (
+            {name: self._files.put(data, name) for name, data in found.items()}
+            if len(found) == len(members)
+            else None
+        )
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         if self._local_only:
@@ -229,10 +257,18 @@ def get_dump_manager(key: str) -> CacheManager:
     return manager(base32(key), dump=True)
 
 
-def make_so_cache_key(version_hash: str, signature: Mapping[Any, str], constants: Any, ids: Any, **kwargs: Any) -> str:
+def make_so_cache_key(
+    version_hash: str, signature: Mapping[Any, str], constants: Any, ids: Any, **kwargs: Any
+) -> str:
     """The key of a shared library that launches kernels of a signature."""
     types = "".join("ptr" if type_.startswith("*") else type_ for type_ in signature.values())
-    parts = (version_hash, types, str(constants), str(ids), *(str(value) for value in kwargs.values()))
+    parts = (
+        version_hash,
+        types,
+        str(constants),
+        str(ids),
+        *(str(value) for value in kwargs.values()),
+    )
     return base32(hashlib.sha256("-".join(parts).encode()).hexdigest())
 
 
@@ -242,7 +278,13 @@ def triton_key() -> str:
     from tilewright.plugins.registry import registry
     from tilewright.runtime.storage.cache_keys import backend_version, core_version
 
-    return "-".join((VERSION, core_version(), *(str(backend_version(backend)) for backend in registry().backends())))
+    return "-".join(
+        (
+            VERSION,
+            core_version(),
+            *(str(backend_version(backend)) for backend in registry().backends()),
+        )
+    )
 
 
 def get_cache_key(src: Any, backend: Any, backend_options: Any, env_vars: Mapping[str, Any]) -> str:

@@ -31,7 +31,8 @@ class TritonDeviceCaches(DeviceCaches):
         found = [
             (name, entry)
             for name, entry in self.items()
-            if (index is None or name.endswith(f":{index}")) and (kind is None or _is_called(entry[2].backend, kind))
+            if (index is None or name.endswith(f":{index}"))
+            and (kind is None or _is_called(entry[2].backend, kind))
         ]
         if len(found) > 1:
             active = _active_backend()
@@ -49,9 +50,13 @@ class TritonDeviceCaches(DeviceCaches):
             if not (backend.name == active if kind is None else _is_called(own, kind)):
                 continue
             with contextlib.suppress(BackendError):
-                device = device_registry.find(backend, (own, current_device(own) if index is None else index))
+                device = device_registry.find(
+                    backend, (own, current_device(own) if index is None else index)
+                )
                 place = f"{backend.name}:{device.index}"
-                self[place] = kernel.device_entry(backend, device_registry.target_of(backend, device))
+                self[place] = kernel.device_entry(
+                    backend, device_registry.target_of(backend, device)
+                )
                 return self[place]
         return {}, {}, None, None, None
 

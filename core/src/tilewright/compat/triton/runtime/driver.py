@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import tilewright.active_target as active_target
 from tilewright.compat.triton.backends import DriverBase, backends
-from tilewright.compat.triton.backends.driver import TilewrightDriver, active_backend_name, backend_called
+from tilewright.compat.triton.backends.driver import (
+    TilewrightDriver,
+    active_backend_name,
+    backend_called,
+)
 from tilewright.compat.triton.runtime.placed import forget_placed
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Target
@@ -83,7 +87,9 @@ class DriverConfig:
         """
         found = self.get_active_gpus()
         if not found:
-            raise RuntimeError("0 active GPU drivers ([]). There should only be one. No installed backend has a GPU")
+            raise RuntimeError(
+                "0 active GPU drivers ([]). There should only be one. No installed backend has a GPU"
+            )
         self.set_active(found[0]())
 
     def get_active_gpus(self) -> list[type[DriverBase]]:
@@ -91,7 +97,9 @@ class DriverConfig:
         return [
             backend.driver
             for name, backend in backends.items()
-            if name != "cpu" and issubclass(backend.driver, TilewrightDriver) and backend.driver.has_devices()
+            if name != "cpu"
+            and issubclass(backend.driver, TilewrightDriver)
+            and backend.driver.has_devices()
         ]
 
 
@@ -109,7 +117,9 @@ def _active_target() -> Target | None:
 def _active_place() -> tuple[str, int]:
     """The current device of the active driver, where Triton takes every pointer to lie."""
     active = driver.active
-    assert isinstance(active, TilewrightDriver), f"kernels run on backends of Tilewright, not on {type(active).__name__}"
+    assert isinstance(active, TilewrightDriver), (
+        f"kernels run on backends of Tilewright, not on {type(active).__name__}"
+    )
     return active.kind(), active.get_current_device()
 
 

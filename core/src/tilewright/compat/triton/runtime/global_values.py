@@ -12,7 +12,9 @@ from tilewright.language.definitions.dependencies import dependencies
 
 #: Function -> the globals it was first compiled with: (name, id of the namespace) -> (value,
 #: namespace).
-_first_seen: weakref.WeakKeyDictionary[JitCallable, dict[tuple[str, int], tuple[Any, dict[str, Any]]]] = weakref.WeakKeyDictionary()
+_first_seen: weakref.WeakKeyDictionary[
+    JitCallable, dict[tuple[str, int], tuple[Any, dict[str, Any]]]
+] = weakref.WeakKeyDictionary()
 
 
 class GlobalValues:
@@ -46,18 +48,32 @@ class GlobalValues:
             first = _first_seen.setdefault(function, found.globals)
             if function is not kernel:
                 _check_same(kernel, function, first, found.globals)
-            read = [*((name, value) for (name, _), (value, _) in found.globals.items()), *function.nonlocals.items()]
-            mutable += [(name, value, copy.copy(value.value)) for name, value in read if isinstance(value, constexpr)]
+            read = [
+                *((name, value) for (name, _), (value, _) in found.globals.items()),
+                *function.nonlocals.items(),
+            ]
+            mutable += [
+                (name, value, copy.copy(value.value))
+                for name, value in read
+                if isinstance(value, constexpr)
+            ]
         self.mutable[:] = mutable  # the same list: launches look at it
 
     def check(self) -> None:
         """Raise RuntimeError if a constexpr has another value than the kernel was compiled with."""
         for name, holder, value in self.mutable:
             if holder.value is not value and holder.value != value:
-                raise RuntimeError(f"Global variable {name} has changed since we compiled this kernel, from {constexpr(value)!r} to {holder!r}")
+                raise RuntimeError(
+                    f"Global variable {name} has changed since we compiled this kernel, from {constexpr(value)!r} to {holder!r}"
+                )
 
 
-def _check_same(kernel: JitCallable, function: JitCallable, first: dict[tuple[str, int], Any], now: dict[tuple[str, int], Any]) -> None:
+def _check_same(
+    kernel: JitCallable,
+    function: JitCallable,
+    first: dict[tuple[str, int], Any],
+    now: dict[tuple[str, int], Any],
+) -> None:
     for key in first.keys() & now.keys():
         before, value = first[key][0], now[key][0]
         if before is not value and bool(before != value):

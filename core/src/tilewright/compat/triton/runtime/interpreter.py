@@ -24,7 +24,14 @@ class InterpreterPolicy(TritonPolicy):
 
     __slots__ = ()
 
-    def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+    def select(
+        self,
+        kernel: KernelDefinition,
+        args: tuple[Any, ...],
+        kinds: tuple[Any, ...],
+        options: Mapping[str, Any],
+        choice: Choice | None,
+    ) -> Selected:
         return super().select(kernel, args, kinds, options, choice or Choice("reference", {}))
 
 
@@ -61,7 +68,9 @@ class InterpretedFunction(JITFunction):
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise OutsideNameError(f"triton.runtime.interpreter.{name} is a part of Triton's interpreter; Tilewright's is tilewright.reference")
+    raise OutsideNameError(
+        f"triton.runtime.interpreter.{name} is a part of Triton's interpreter; Tilewright's is tilewright.reference"
+    )
 
 
 __all__ = ["InterpretedFunction", "InterpreterError"]

@@ -16,7 +16,11 @@ from tilewright.compat.triton._utils import find_paths_if, get_iterable_path
 from tilewright.compat.triton.backends.compiler import BaseBackend
 from tilewright.compat.triton.backends.targets import target_of
 from tilewright.compat.triton.outside import OutsideNameError
-from tilewright.compat.triton.runtime.binding import TritonBinder, compute_cache_key, serialize_specialization_data
+from tilewright.compat.triton.runtime.binding import (
+    TritonBinder,
+    compute_cache_key,
+    serialize_specialization_data,
+)
 from tilewright.compat.triton.runtime.launch_policy import JitFunctionInfo, TritonPolicy
 from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
@@ -77,11 +81,22 @@ class JITFunction(own.JITFunction):
 
     #: Where the source is said to be written: programs that write kernels from others' texts say
     #: those others' places.
-    raw_src = property(lambda self: self._source.raw_lines, lambda self, lines: self._relocate(raw_lines=lines))
-    starting_line_number = property(lambda self: self._source.first_line, lambda self, line: self._relocate(first_line=line))
-    file_name = property(lambda self: self._source.file, lambda self, file: self._relocate(file=file))
-    def_file_line_number = property(lambda self: self._source.definition_line, lambda self, line: self._relocate(definition_line=line))
-    def_file_col_number = property(lambda self: self._source.indent + 1, lambda self, column: self._relocate(indent=column - 1))
+    raw_src = property(
+        lambda self: self._source.raw_lines, lambda self, lines: self._relocate(raw_lines=lines)
+    )
+    starting_line_number = property(
+        lambda self: self._source.first_line, lambda self, line: self._relocate(first_line=line)
+    )
+    file_name = property(
+        lambda self: self._source.file, lambda self, file: self._relocate(file=file)
+    )
+    def_file_line_number = property(
+        lambda self: self._source.definition_line,
+        lambda self, line: self._relocate(definition_line=line),
+    )
+    def_file_col_number = property(
+        lambda self: self._source.indent + 1, lambda self, column: self._relocate(indent=column - 1)
+    )
 
     def is_gluon(self) -> bool:
         """Return whether the kernel is written in Gluon: never."""
@@ -105,13 +120,26 @@ class JITFunction(own.JITFunction):
     def _triton_binder(self) -> TritonBinder:
         return TritonBinder(self.params, self.bind, self.key_of_launch)
 
-    def device_entry(self, backend: Backend, target: Target) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
+    def device_entry(
+        self, backend: Backend, target: Target
+    ) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
         from tilewright.compat.triton.compiler.options import compiler_of
 
-        return KernelCache(self), {}, target_of(target), compiler_of(backend, target), self._triton_binder()
+        return (
+            KernelCache(self),
+            {},
+            target_of(target),
+            compiler_of(backend, target),
+            self._triton_binder(),
+        )
 
     def _pack_args(
-        self, backend: BaseBackend, kwargs: Mapping[str, Any], bound_args: Mapping[str, Any], specialization: Sequence[tuple[Any, Any]], options: Any
+        self,
+        backend: BaseBackend,
+        kwargs: Mapping[str, Any],
+        bound_args: Mapping[str, Any],
+        specialization: Sequence[tuple[Any, Any]],
+        options: Any,
     ) -> tuple[Any, dict[str, Any], dict[tuple[int, ...], Any], dict[tuple[int, ...], Any]]:
         """Return the inputs of :attr:`ASTSource` and :attr:`compile` for a bound launch.
 
@@ -138,7 +166,10 @@ class JITFunction(own.JITFunction):
             if name not in every.__dict__ and name not in signature:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         values = list(bound_args.values())
-        constants = {path: get_iterable_path(values, path) for path in find_paths_if(types, lambda _, type_: type_ == "constexpr")}
+        constants = {
+            path: get_iterable_path(values, path)
+            for path in find_paths_if(types, lambda _, type_: type_ == "constexpr")
+        }
         attributes = {
             path: backend.parse_attr(get_iterable_path(assumed, path))
             for path in find_paths_if(assumed, lambda _, letters: isinstance(letters, str))
@@ -182,7 +213,9 @@ class JITFunction(own.JITFunction):
     # -- launching
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"Cannot call @triton.jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)")
+        raise RuntimeError(
+            f"Cannot call @triton.jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)"
+        )
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         kind = type(self)
@@ -198,7 +231,12 @@ class JITFunction(own.JITFunction):
 
     def launch_function(self) -> Callable[..., Any] | None:
         kind, dispatcher = type(self), self._dispatcher
-        if kind.run is not kind._own_run or "run" in self.__dict__ or knobs.runtime.debug or self.policy.mutable:
+        if (
+            kind.run is not kind._own_run
+            or "run" in self.__dict__
+            or knobs.runtime.debug
+            or self.policy.mutable
+        ):
             return None
         if dispatcher is None or self.pre_run_hooks or kind.__getitem__ is not _GET_ITEM:
             return None
@@ -209,7 +247,11 @@ class JITFunction(own.JITFunction):
 
         Launches call this method where a subclass or a program has replaced it.
         """
-        return self.compile_only(*args, grid=grid, **kwargs) if warmup else self.launch_on(grid)(*args, **kwargs)
+        return (
+            self.compile_only(*args, grid=grid, **kwargs)
+            if warmup
+            else self.launch_on(grid)(*args, **kwargs)
+        )
 
     _own_run = run
 
@@ -260,7 +302,9 @@ _GET_ITEM = JITFunction.__getitem__
 @overload
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
-def jit(fn: None = None, **options: Unpack[JitOptions]) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(
+    fn: None = None, **options: Unpack[JitOptions]
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -310,7 +354,9 @@ def get_jit_fn_file_line(fn: Any) -> tuple[str, int]:
 
 def convert_to_tuple_if_list(item: Any) -> Any:
     """Lists as tuples, also within lists."""
-    return tuple(convert_to_tuple_if_list(inner) for inner in item) if isinstance(item, list) else item
+    return (
+        tuple(convert_to_tuple_if_list(inner) for inner in item) if isinstance(item, list) else item
+    )
 
 
 _OUTSIDE = frozenset(
@@ -329,7 +375,9 @@ def __getattr__(name: str) -> Any:
 
         return type_canonicalisation_dict
     if name in _OUTSIDE:
-        raise OutsideNameError(f"triton.runtime.jit.{name} is a part of Triton's launcher; Tilewright's is in tilewright.runtime")
+        raise OutsideNameError(
+            f"triton.runtime.jit.{name} is a part of Triton's launcher; Tilewright's is in tilewright.runtime"
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -9,7 +9,13 @@ from functools import partial
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of, require_clusters
+from tilewright.compat.triton.backends.options import (
+    ALL_NAMES,
+    RENAMED,
+    frozen,
+    names_of,
+    require_clusters,
+)
 from tilewright.compat.triton.backends.targets import target_for
 from tilewright.compat.triton.backends.torch_devices import current_device
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
@@ -58,7 +64,14 @@ class TritonPolicy(LaunchPolicy):
         """Raise RuntimeError if a constexpr has another value than the kernel was compiled with."""
         self._globals.check()
 
-    def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+    def select(
+        self,
+        kernel: KernelDefinition,
+        args: tuple[Any, ...],
+        kinds: tuple[Any, ...],
+        options: Mapping[str, Any],
+        choice: Choice | None,
+    ) -> Selected:
         """As in Tilewright, with Triton's options.
 
         Raises:
@@ -70,12 +83,19 @@ class TritonPolicy(LaunchPolicy):
         kinds = of_one_float(kinds)
         given = dict(options)
         own_debug = given.pop("debug", None)
-        given["debug"] = bool((kernel.debug if own_debug is None else own_debug) or knobs.runtime.debug)
+        given["debug"] = bool(
+            (kernel.debug if own_debug is None else own_debug) or knobs.runtime.debug
+        )
         for theirs, ours in RENAMED.items():
             if theirs in given and theirs != "default_dot_input_precision":
                 given[ours] = given.pop(theirs)
         kept = {name: frozen(given.pop(name)) for name in list(given) if name in _KEPT}
-        if choice is None and "backend" not in given and not has_arrays(kinds) and environment_choice() is None:
+        if (
+            choice is None
+            and "backend" not in given
+            and not has_arrays(kinds)
+            and environment_choice() is None
+        ):
             assert isinstance(kernel, JITFunction)
             choice = choice_without_arrays(kernel)
         given.setdefault("enable_fp_fusion", None)
@@ -83,22 +103,32 @@ class TritonPolicy(LaunchPolicy):
         try:
             selected = super().select(kernel, args, kinds, given, choice)
         except DeviceError as error:
-            raise DeviceError(f"Pointer argument cannot be accessed from Triton (cpu tensor?). {error}") from None
+            raise DeviceError(
+                f"Pointer argument cannot be accessed from Triton (cpu tensor?). {error}"
+            ) from None
         backend = selected.backend
         if knobs.runtime.override_arch:
             selected = selected._replace(target=target_for(backend, selected.target))
         warps = selected.specialization.options.get("num_warps")
         if isinstance(warps, int) and warps & (warps - 1):
             raise AssertionError(f"num_warps must be a power of 2, not {warps}")
-        require_clusters(selected.target.kind, kept.get("arch") or selected.target.arch, selected.specialization.options.get("num_ctas"))
+        require_clusters(
+            selected.target.kind,
+            kept.get("arch") or selected.target.arch,
+            selected.specialization.options.get("num_ctas"),
+        )
         known = names_of(selected.target.kind)
         for name in kept:
             if name not in known:
-                raise KeyError(f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}")
+                raise KeyError(
+                    f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}"
+                )
         chosen = {
             **selected.specialization.options,
             **_other_than_default(kept, triton_options(backend, selected.target, {}).__dict__),
-            **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__),
+            **language_options(
+                selected.target, triton_options(backend, selected.target, kept).__dict__
+            ),
         }
         if "line_info" in chosen and "line_info" not in given and selected.target.kind != "cpu":
             chosen["line_info"] = not knobs.compilation.disable_line_info
@@ -120,9 +150,15 @@ class TritonPolicy(LaunchPolicy):
         """
         specialization, signature = selected.specialization, selected.signature
         parts = (
-            [_pair(type_, signature.constants.get(name), signature.attributes.get(name)) for name, type_ in signature.types.items()],
+            [
+                _pair(type_, signature.constants.get(name), signature.attributes.get(name))
+                for name, type_ in signature.types.items()
+            ],
             [(parameter, constant_key(value)) for parameter, value in signature.constants.items()],
-            [(parameter, sorted(facts.items())) for parameter, facts in signature.attributes.items()],
+            [
+                (parameter, sorted(facts.items()))
+                for parameter, facts in signature.attributes.items()
+            ],
             option_key(specialization.options.items()),
             selected.target.arch,
             [kind is ONE for kind in selected.kinds],
@@ -136,14 +172,18 @@ class TritonPolicy(LaunchPolicy):
         self._globals.record(kernel)
         return bool(_call_hook(knobs.runtime.jit_cache_hook, kernel, selected, key, warmup))
 
-    def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
+    def tell_compiled(
+        self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool
+    ) -> None:
         _call_hook(knobs.runtime.jit_post_compile_hook, kernel, selected, key, warmup)
 
     def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
         """Return the function that compiles a selection, and returns the times with it."""
         return partial(compile_artifact, selected.specialization, selected.backend, selected.target)
 
-    def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> own.CompiledKernel:
+    def compiled(
+        self, kernel: KernelDefinition, result: Any, selected: Selected
+    ) -> own.CompiledKernel:
         return super().compiled(kernel, _artifact_and_times(result)[0], selected)
 
     def announce(self, found: own.CompiledKernel, result: Any) -> None:
@@ -158,7 +198,12 @@ class TritonPolicy(LaunchPolicy):
         writes = kernel.artifact.code.metadata.get("writes")
         if writes:
             plan.settled = False
-            plan.launcher = partial(_first_launch, plan, plan.launcher, bounds_check(kernel.name, kernel.artifact.parameters, writes))
+            plan.launcher = partial(
+                _first_launch,
+                plan,
+                plan.launcher,
+                bounds_check(kernel.name, kernel.artifact.parameters, writes),
+            )
         return plan
 
 
@@ -168,7 +213,9 @@ def _pair(type_: Any, constant: Any, facts: Mapping[str, Any] | None) -> tuple[A
     A constant is assumed to be itself.
     """
     if type_ == "constexpr":
-        return type_, constant if isinstance(constant, bool | int | float | str) else constant_key(constant)
+        return type_, constant if isinstance(constant, bool | int | float | str) else constant_key(
+            constant
+        )
     return type_, "D" if facts else None
 
 
@@ -185,7 +232,14 @@ def _artifact_and_times(result: Any) -> tuple[Any, knobs.CompileTimes]:
     return result if isinstance(result, tuple) else (result, knobs.CompileTimes(0, [], 0))
 
 
-def _first_launch(plan: Plan, launcher: Callable[..., None], check: Callable[[Sequence[Any]], None], grid: Any, stream: Any, values: Any) -> None:
+def _first_launch(
+    plan: Plan,
+    launcher: Callable[..., None],
+    check: Callable[[Sequence[Any]], None],
+    grid: Any,
+    stream: Any,
+    values: Any,
+) -> None:
     """Launch a plan for the first time: refuse sure writes outside an argument's memory.
 
     Later launches are not checked.
@@ -195,13 +249,30 @@ def _first_launch(plan: Plan, launcher: Callable[..., None], check: Callable[[Se
     launcher(grid, stream, values)
 
 
-def _call_hook(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
+def _call_hook(
+    hook: Callable[..., Any] | None,
+    kernel: KernelDefinition,
+    selected: Selected,
+    key: Any,
+    warmup: bool,
+) -> Any:
     """Call a hook of ``triton.knobs.runtime``."""
     if hook is None:
         return None
     options = triton_options(selected.backend, selected.target, selected.specialization.options)
-    types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
-    shown = ", ".join(f"{name}={getattr(options, name)}" for name in ("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid"))
+    types = ", ".join(
+        f"{name}: {type_}" for name, type_ in selected.specialization.signature.items()
+    )
+    shown = ", ".join(
+        f"{name}={getattr(options, name)}"
+        for name in (
+            "num_warps",
+            "num_ctas",
+            "num_stages",
+            "enable_fp_fusion",
+            "launch_cooperative_grid",
+        )
+    )
     return hook(
         key=key,
         repr=f"{kernel.__qualname__}[{shown}]({types})",

@@ -35,6 +35,8 @@ def choice_without_arrays(kernel: JITFunction) -> Choice:
     from tilewright.compat.triton.runtime.driver import driver
 
     active = driver.active
-    assert isinstance(active, TilewrightDriver), f"kernels run on backends of Tilewright, not on {type(active).__name__}"
+    assert isinstance(active, TilewrightDriver), (
+        f"kernels run on backends of Tilewright, not on {type(active).__name__}"
+    )
     place(kernel)
     return Choice(active.backend_name, {})

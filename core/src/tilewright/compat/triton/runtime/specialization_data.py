@@ -22,12 +22,20 @@ def check_target(text: str, name: str) -> None:
     """
     data = parse(text, name)
     backend = registry().get(data["backend"])
-    here = vars(target_of(device_registry.target_of(backend, device_registry.find(backend, tuple(data["device"])))))
+    here = vars(
+        target_of(
+            device_registry.target_of(backend, device_registry.find(backend, tuple(data["device"])))
+        )
+    )
     if data.get("target") != here:
-        raise RuntimeError(f"Specialization data is for {data.get('target')} but trying to preload for {here}")
+        raise RuntimeError(
+            f"Specialization data is for {data.get('target')} but trying to preload for {here}"
+        )
 
 
-def hook_facts(selected: Selected, key: str, name: str, options: Any, is_warmup: bool) -> dict[str, Any]:
+def hook_facts(
+    selected: Selected, key: str, name: str, options: Any, is_warmup: bool
+) -> dict[str, Any]:
     """Return the keyword ``compile`` for hooks of a compilation."""
     source = ASTSource.of(selected.specialization)
     facts = dict(options.__dict__)
@@ -37,7 +45,9 @@ def hook_facts(selected: Selected, key: str, name: str, options: Any, is_warmup:
         device=selected.device.index,
         constants=source.constants,
         configs=[source.attrs],
-        specialization_data=serialize(selected, name, key=key, target=vars(target_of(selected.target))),
+        specialization_data=serialize(
+            selected, name, key=key, target=vars(target_of(selected.target))
+        ),
         is_warmup=is_warmup,
     )
     return facts

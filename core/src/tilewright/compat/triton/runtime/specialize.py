@@ -11,7 +11,13 @@ from tilewright.language.definitions.callable import JitCallable
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 
-def native_specialize_impl(backend: type[BaseBackend] | BaseBackend, arg: Any, is_const: bool, specialize_value: bool, align: bool) -> tuple[Any, Any]:
+def native_specialize_impl(
+    backend: type[BaseBackend] | BaseBackend,
+    arg: Any,
+    is_const: bool,
+    specialize_value: bool,
+    align: bool,
+) -> tuple[Any, Any]:
     """(signature text, letters of what is assumed) of an argument.
 
     The letters are the backend's, None for what nothing is assumed of; a constant has the text
@@ -28,13 +34,17 @@ def native_specialize_impl(backend: type[BaseBackend] | BaseBackend, arg: Any, i
     if isinstance(arg, int):
         if arg == 1 and specialize_value:
             return "constexpr", 1
-        return _integer_type(arg), backend.get_int_specialization(arg, align=align) if specialize_value else None
+        return _integer_type(arg), backend.get_int_specialization(
+            arg, align=align
+        ) if specialize_value else None
     if isinstance(arg, float):
         return "fp32", None
     if isinstance(arg, TensorDescriptor):
         return f"tensordesc<{canonicalize_dtype(arg.base.dtype)}{list(arg.block_shape)}>", None
     if hasattr(arg, "data_ptr"):
-        return canonicalize_ptr_dtype(arg.dtype, is_const), backend.get_tensor_specialization(arg, align=align) if specialize_value else None
+        return canonicalize_ptr_dtype(arg.dtype, is_const), backend.get_tensor_specialization(
+            arg, align=align
+        ) if specialize_value else None
     if isinstance(arg, JitCallable):
         return "constexpr", arg.cache_key
     if isinstance(arg, constexpr):

@@ -14,7 +14,12 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tilewright.compat.triton.tools.specialization import LAUNCHED, LinkedParameter, Specialization, specializations
+from tilewright.compat.triton.tools.specialization import (
+    LAUNCHED,
+    LinkedParameter,
+    Specialization,
+    specializations,
+)
 from tilewright.runtime.arguments.c_interface import comment, header
 
 
@@ -53,29 +58,42 @@ def _by_kernel(headers: Sequence[Path]) -> dict[str, list[Specialization]]:
     for path in headers:
         found = list(specializations(path.read_text()))
         if not found:
-            raise LinkerError(f"{path} is no header that triton.tools.compile wrote: it has no line tilewright-link")
+            raise LinkerError(
+                f"{path} is no header that triton.tools.compile wrote: it has no line tilewright-link"
+            )
         for each in found:
             kernels.setdefault(each.kernel, []).append(each)
     for name, group in kernels.items():
         seen: dict[tuple[str, tuple[int, ...]], str] = {}
         for each in group:
             if _types(each) != _types(group[0]):
-                raise LinkerError(f"{name}: {each.function}({_types(each)}) and {group[0].function}({_types(group[0])}) have other parameters")
-            same = seen.setdefault((each.configuration, tuple(parameter.hint for parameter in each.parameters)), each.function)
+                raise LinkerError(
+                    f"{name}: {each.function}({_types(each)}) and {group[0].function}({_types(group[0])}) have other parameters"
+                )
+            same = seen.setdefault(
+                (each.configuration, tuple(parameter.hint for parameter in each.parameters)),
+                each.function,
+            )
             if same != each.function:
-                raise LinkerError(f"{name}: {same} and {each.function} are for the same arguments ({each.configuration}): leave one of them out")
+                raise LinkerError(
+                    f"{name}: {same} and {each.function} are for the same arguments ({each.configuration}): leave one of them out"
+                )
     return kernels
 
 
 def _only_kind(kernels: dict[str, list[Specialization]]) -> str:
     kinds = {each.kind for group in kernels.values() for each in group}
     if len(kinds) != 1:
-        raise LinkerError(f"the headers are for targets of kind {', '.join(sorted(kinds))}: link those of one kind")
+        raise LinkerError(
+            f"the headers are for targets of kind {', '.join(sorted(kinds))}: link those of one kind"
+        )
     return kinds.pop()
 
 
 def _types(specialization: Specialization) -> str:
-    return ", ".join(parameter.declaration.removeprefix("const ") for parameter in specialization.parameters)
+    return ", ".join(
+        parameter.declaration.removeprefix("const ") for parameter in specialization.parameters
+    )
 
 
 class _Kernel:
@@ -87,7 +105,9 @@ class _Kernel:
         self.stream, self.result, self.refused, self.loads = LAUNCHED[self.kind]
         self.configurations = list(dict.fromkeys(each.configuration for each in group))
         parameters = group[0].parameters
-        self.declared = ", ".join((_declared(self.stream, "stream"), *(self._parameter(each) for each in parameters)))
+        self.declared = ", ".join(
+            (_declared(self.stream, "stream"), *(self._parameter(each) for each in parameters))
+        )
         self.given = ", ".join(("stream", *(each.name for each in parameters)))
 
     def _parameter(self, parameter: LinkedParameter) -> str:
@@ -97,20 +117,32 @@ class _Kernel:
         """
         if not parameter.is_pointer:
             return parameter.declaration
-        return f"CUdeviceptr {parameter.name}" if self.kind == "cuda" else f"const void *{parameter.name}"
+        return (
+            f"CUdeviceptr {parameter.name}"
+            if self.kind == "cuda"
+            else f"const void *{parameter.name}"
+        )
 
     def declarations(self) -> list[str]:
         """Of the header."""
-        choices = "\n".join(f"  algo_id {number}: {configuration}" for number, configuration in enumerate(self.configurations))
+        choices = "\n".join(
+            f"  algo_id {number}: {configuration}"
+            for number, configuration in enumerate(self.configurations)
+        )
         choices = choices.replace("*/", "* /")
         lines = [
-            *comment(f"Call the most specialized function that the arguments fit; {self.refused} where none does.\n{choices}"),
+            *comment(
+                f"Call the most specialized function that the arguments fit; {self.refused} where none does.\n{choices}"
+            ),
             f"{self.result} {self.name}({self.declared}, int algo_id);",
             f"{self.result} {self.name}_default({self.declared});",
             f"int {self.name}_get_num_algos(void);",
         ]
         if self.loads:
-            lines += [*comment("Load all of them, in the current context, and let go of them."), f"{self.result} load_{self.name}(void);"]
+            lines += [
+                *comment("Load all of them, in the current context, and let go of them."),
+                f"{self.result} load_{self.name}(void);",
+            ]
             lines += [f"{self.result} unload_{self.name}(void);"]
         return [*lines, ""]
 
@@ -118,33 +150,76 @@ class _Kernel:
         """Of the source."""
         lines: list[str] = []
         for each in self.group:
-            taken = ", ".join((_declared(self.stream, "stream"), *(parameter.declaration for parameter in each.parameters if parameter.hint != 1)))
+            taken = ", ".join(
+                (
+                    _declared(self.stream, "stream"),
+                    *(
+                        parameter.declaration
+                        for parameter in each.parameters
+                        if parameter.hint != 1
+                    ),
+                )
+            )
             lines.append(f"{self.result} {each.function}({taken});")
             if self.loads:
-                lines += [f"{self.result} load_{each.function}(void);", f"{self.result} unload_{each.function}(void);"]
+                lines += [
+                    f"{self.result} load_{each.function}(void);",
+                    f"{self.result} unload_{each.function}(void);",
+                ]
         for number, configuration in enumerate(self.configurations):
             own = [each for each in self.group if each.configuration == configuration]
-            lines += ["", f"static {self.result} {self.name}_algo_{number}({self.declared}) {{", *self._choices(own), f"    return {self.refused};", "}"]
+            lines += [
+                "",
+                f"static {self.result} {self.name}_algo_{number}({self.declared}) {{",
+                *self._choices(own),
+                f"    return {self.refused};",
+                "}",
+            ]
         count = len(self.configurations)
-        lines += ["", f"{self.result} {self.name}({self.declared}, int algo_id) {{", "    switch (algo_id) {"]
-        lines += [f"    case {number}: return {self.name}_algo_{number}({self.given});" for number in range(count)]
+        lines += [
+            "",
+            f"{self.result} {self.name}({self.declared}, int algo_id) {{",
+            "    switch (algo_id) {",
+        ]
+        lines += [
+            f"    case {number}: return {self.name}_algo_{number}({self.given});"
+            for number in range(count)
+        ]
         lines += [f"    default: return {self.refused};", "    }", "}"]
-        lines += ["", f"{self.result} {self.name}_default({self.declared}) {{ return {self.name}_algo_0({self.given}); }}"]
+        lines += [
+            "",
+            f"{self.result} {self.name}_default({self.declared}) {{ return {self.name}_algo_0({self.given}); }}",
+        ]
         lines += ["", f"int {self.name}_get_num_algos(void) {{ return {count}; }}", ""]
         if self.loads:
             for verb in ("load", "unload"):
-                lines += [f"{self.result} {verb}_{self.name}(void) {{", f"    {self.result} result = CUDA_SUCCESS, own;"]
-                lines += [f"    if ((own = {verb}_{each.function}()) != CUDA_SUCCESS) result = own;" for each in self.group]
+                lines += [
+                    f"{self.result} {verb}_{self.name}(void) {{",
+                    f"    {self.result} result = CUDA_SUCCESS, own;",
+                ]
+                lines += [
+                    f"    if ((own = {verb}_{each.function}()) != CUDA_SUCCESS) result = own;"
+                    for each in self.group
+                ]
                 lines += ["    return result;", "}", ""]
         return lines
 
     def _choices(self, group: Iterable[Specialization]) -> list[str]:
         """Return a call of each function, the most specialized first, if the arguments fit."""
         lines = []
-        for each in sorted(group, key=lambda each: -sum(parameter.hint != 0 for parameter in each.parameters)):
+        for each in sorted(
+            group, key=lambda each: -sum(parameter.hint != 0 for parameter in each.parameters)
+        ):
             conditions = [_condition(parameter) for parameter in each.parameters if parameter.hint]
-            given = ", ".join(("stream", *(_argument(parameter) for parameter in each.parameters if parameter.hint != 1)))
-            lines.append(f"    if ({' && '.join(conditions) or '1'}) return {each.function}({given});")
+            given = ", ".join(
+                (
+                    "stream",
+                    *(_argument(parameter) for parameter in each.parameters if parameter.hint != 1),
+                )
+            )
+            lines.append(
+                f"    if ({' && '.join(conditions) or '1'}) return {each.function}({given});"
+            )
         return lines
 
 
@@ -155,19 +230,36 @@ def _declared(type_: str, name: str) -> str:
 def _condition(parameter: LinkedParameter) -> str:
     if parameter.hint == 1:
         return f"{parameter.name} == 1"
-    return f"(uintptr_t){parameter.name} % 16 == 0" if parameter.is_pointer else f"{parameter.name} % 16 == 0"
+    return (
+        f"(uintptr_t){parameter.name} % 16 == 0"
+        if parameter.is_pointer
+        else f"{parameter.name} % 16 == 0"
+    )
 
 
 def _argument(parameter: LinkedParameter) -> str:
     if not parameter.is_pointer:
         return parameter.name
-    return f"({parameter.declaration.removesuffix(parameter.name).strip()})(uintptr_t){parameter.name}"
+    return (
+        f"({parameter.declaration.removesuffix(parameter.name).strip()})(uintptr_t){parameter.name}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="triton.tools.link", description="Write one function of C over the specializations of a kernel.")
-    parser.add_argument("headers", nargs="+", type=Path, help="headers that triton.tools.compile wrote")
-    parser.add_argument("--out", "-o", type=Path, required=True, help="the path of what is written, without its ending")
+    parser = argparse.ArgumentParser(
+        prog="triton.tools.link",
+        description="Write one function of C over the specializations of a kernel.",
+    )
+    parser.add_argument(
+        "headers", nargs="+", type=Path, help="headers that triton.tools.compile wrote"
+    )
+    parser.add_argument(
+        "--out",
+        "-o",
+        type=Path,
+        required=True,
+        help="the path of what is written, without its ending",
+    )
     parser.add_argument("--prefix", default="", help="stands before the names of the functions")
     given = parser.parse_args(arguments)
     try:

@@ -29,7 +29,9 @@ class _Patterns:
 
     data: torch.Tensor
 
-    def __init__(self, data: torch.Tensor | None = None, size: Any = None, device: Any = None) -> None:
+    def __init__(
+        self, data: torch.Tensor | None = None, size: Any = None, device: Any = None
+    ) -> None:
         self.device = device
         if data is not None:
             assert isinstance(data, torch.Tensor), "Parameter data must be a torch tensor"
@@ -65,8 +67,12 @@ class MXFP4Tensor(_Patterns):
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
         """The numbers as float32; zeros keep their sign."""
-        assert dtype == torch.float32, "Currently only float32 is supported for fp4e2m1 to float conversion"
-        table = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float32, device=self.data.device)
+        assert dtype == torch.float32, (
+            "Currently only float32 is supported for fp4e2m1 to float conversion"
+        )
+        table = torch.tensor(
+            [*_E2M1, *(-value for value in _E2M1)], dtype=torch.float32, device=self.data.device
+        )
         return table[self.data.long()]
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
@@ -75,7 +81,9 @@ class MXFP4Tensor(_Patterns):
         middles = [(low + high) / 2 for low, high in itertools.pairwise(_E2M1)]
         pattern = torch.zeros_like(magnitude, dtype=torch.uint8)
         for number, middle in enumerate(middles, 1):
-            pattern += (magnitude >= middle if number % 2 == 0 else magnitude > middle).to(torch.uint8)
+            pattern += (magnitude >= middle if number % 2 == 0 else magnitude > middle).to(
+                torch.uint8
+            )
         return torch.signbit(values).to(torch.uint8) << 3 | pattern
 
     def to_packed_tensor(self, dim: int) -> torch.Tensor:
@@ -84,16 +92,22 @@ class MXFP4Tensor(_Patterns):
         An odd extent is filled up with zero.
         """
         data = self.data
-        assert 0 <= dim < data.ndim, "The dimension to pack along is not within the range of tensor dimensions"
+        assert 0 <= dim < data.ndim, (
+            "The dimension to pack along is not within the range of tensor dimensions"
+        )
         if data.shape[dim] % 2:
             zeros = torch.zeros_like(data.narrow(dim, 0, 1))
             data = torch.cat([data, zeros], dim)
         low, high = (data.unflatten(dim, (-1, 2)).select(dim + 1, part) for part in (0, 1))
         return high << 4 | low
 
-    def unpack_packed_tensor(self, packed_tensor: torch.Tensor, dim: int, original_shape: Any) -> torch.Tensor:
+    def unpack_packed_tensor(
+        self, packed_tensor: torch.Tensor, dim: int, original_shape: Any
+    ) -> torch.Tensor:
         """The inverse of :meth:`to_packed_tensor`: one pattern in each byte."""
-        both = torch.stack((packed_tensor & 0xF, packed_tensor >> 4 & 0xF), dim=dim + 1).flatten(dim, dim + 1)
+        both = torch.stack((packed_tensor & 0xF, packed_tensor >> 4 & 0xF), dim=dim + 1).flatten(
+            dim, dim + 1
+        )
         return both.narrow(dim, 0, original_shape[dim]).to(torch.uint8)
 
 
@@ -112,14 +126,22 @@ class MXScaleTensor(_Patterns):
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
         """Powers of two from ``low`` to ``high``, each with the same probability; no NaN."""
         first = 0 if low is None else max(0, int(torch.log2(torch.tensor(low))) + _E8M0_BIAS)
-        last = _E8M0_NAN - 1 if high is None else min(_E8M0_NAN - 1, max(0, int(torch.log2(torch.tensor(high))) + _E8M0_BIAS))
+        last = (
+            _E8M0_NAN - 1
+            if high is None
+            else min(_E8M0_NAN - 1, max(0, int(torch.log2(torch.tensor(high))) + _E8M0_BIAS))
+        )
         assert first <= last, "Low must be less than or equal to high"
-        self.data = torch.randint(first, last + 1, size=self.size, dtype=torch.uint8, device=self.device)
+        self.data = torch.randint(
+            first, last + 1, size=self.size, dtype=torch.uint8, device=self.device
+        )
         return self
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
         """The powers as float32."""
-        assert dtype == torch.float32, "Currently only float32 is supported for f8e8m0 to float conversion"
+        assert dtype == torch.float32, (
+            "Currently only float32 is supported for f8e8m0 to float conversion"
+        )
         return fp8e8m0_to_float32(self.data)
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
@@ -133,7 +155,9 @@ class MXScaleTensor(_Patterns):
 def fp8e8m0_to_float32(scale: torch.Tensor) -> torch.Tensor:
     """E8M0 patterns as float32."""
     patterns = scale.view(torch.uint8)
-    values = torch.ldexp(torch.ones_like(patterns, dtype=torch.float64), patterns.to(torch.int32) - _E8M0_BIAS)
+    values = torch.ldexp(
+        torch.ones_like(patterns, dtype=torch.float64), patterns.to(torch.int32) - _E8M0_BIAS
+    )
     return torch.where(patterns == _E8M0_NAN, torch.nan, values).to(torch.float32)
 
 

@@ -47,7 +47,12 @@ def create_ragged_descriptor(T: Any, block_shape: Any, ragged_dim: int = 0) -> T
     assert shape[ragged] <= _ROWS.value, "number of rows may not exceed 2**30"
     step = T.stride(ragged)
     shape[ragged] = _ROWS.value
-    return TensorDescriptor(T, [_LARGE, _LARGE, *shape], [(1 << 34) - step, step, *(T.stride(dim) for dim in range(rank))], [1, 1, *blocks])
+    return TensorDescriptor(
+        T,
+        [_LARGE, _LARGE, *shape],
+        [(1 << 34) - step, step, *(T.stride(dim) for dim in range(rank))],
+        [1, 1, *blocks],
+    )
 
 
 @jit
@@ -62,7 +67,9 @@ def load_ragged(TMA, batch_offset, batch_size, coords, ragged_dim: tl.constexpr 
 
     Outside of them it has zeros.
     """
-    tl.static_assert(len(TMA.shape) == len(coords) + 2, "the descriptor must be made by create_ragged_descriptor")
+    tl.static_assert(
+        len(TMA.shape) == len(coords) + 2, "the descriptor must be made by create_ragged_descriptor"
+    )
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
     block = TMA.load([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]])
     return tl.reshape(block, block.shape[2:])
@@ -75,7 +82,10 @@ def store_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.con
     Elements outside of them are not stored.
     """
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
-    TMA.store([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]], tl.reshape(data, [1, 1, *data.shape]))
+    TMA.store(
+        [first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]],
+        tl.reshape(data, [1, 1, *data.shape]),
+    )
 
 
 @jit
@@ -85,7 +95,16 @@ def atomic_add_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: t
     Elements outside of them are not added.
     """
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
-    TMA.atomic_add([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]], tl.reshape(data, [1, 1, *data.shape]))
+    TMA.atomic_add(
+        [first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]],
+        tl.reshape(data, [1, 1, *data.shape]),
+    )
 
 
-__all__ = ["atomic_add_ragged", "create_ragged_descriptor", "load_ragged", "store_ragged", "to_ragged_indices"]
+__all__ = [
+    "atomic_add_ragged",
+    "create_ragged_descriptor",
+    "load_ragged",
+    "store_ragged",
+    "to_ragged_indices",
+]

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass
 
 #: Kind of target -> how C programs name its stream, what a function gives, what it gives where it
 #: cannot be launched, and whether code is loaded first.
-LAUNCHED = {"cuda": ("CUstream", "CUresult", "CUDA_ERROR_INVALID_VALUE", True), "cpu": ("void *", "int32_t", "-3", False)}
+LAUNCHED = {
+    "cuda": ("CUstream", "CUresult", "CUDA_ERROR_INVALID_VALUE", True),
+    "cpu": ("void *", "int32_t", "-3", False),
+}
 
 _LINE = re.compile(r"^/\* tilewright-link: (\{.*\}) \*/$", re.MULTILINE)
 
@@ -62,4 +65,9 @@ def specializations(header: str) -> Iterator[Specialization]:
     """Read the lines of a header's text."""
     for found in _LINE.finditer(header):
         fields = json.loads(found[1])
-        yield Specialization(**{**fields, "parameters": tuple(LinkedParameter(**each) for each in fields["parameters"])})
+        yield Specialization(
+            **{
+                **fields,
+                "parameters": tuple(LinkedParameter(**each) for each in fields["parameters"]),
+            }
+        )

@@ -13,7 +13,16 @@ interface (:mod:`tilewright.simt.lowering`).
 
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import OpTable
-from tilewright.simt.dialect.ops import async_copy, buffers, dot, mbarrier, tensor_maps, tensor_memory, tma, warp_specialize
+from tilewright.simt.dialect.ops import (
+    async_copy,
+    buffers,
+    dot,
+    mbarrier,
+    tensor_maps,
+    tensor_memory,
+    tma,
+    warp_specialize,
+)
 from tilewright.simt.dialect.types import ENCODINGS, TYPES
 
 #: The operations, in documentation order.

@@ -4,7 +4,13 @@ waiting for it."""
 from __future__ import annotations
 
 from tilewright.ir.core import Operation
-from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.declare import (
+    Declarations,
+    OptionalOperand,
+    SingleOperand,
+    TypedAttribute,
+    VariadicOperand,
+)
 from tilewright.ir.ops.rules import nothing
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import I1, PointerType, TileType, Type, element_type
@@ -84,12 +90,23 @@ class CopyStart(Operation):
     ordered = fields.ORDERED
 
 
-@OPS.operation("simt.commit", "what was started since the last commit, as a group", _commit, effects=Effect.ORDER, explicit_results=True)
+@OPS.operation(
+    "simt.commit",
+    "what was started since the last commit, as a group",
+    _commit,
+    effects=Effect.ORDER,
+    explicit_results=True,
+)
 class Commit(Operation):
     __slots__ = ()
 
 
-@OPS.operation("simt.load_start", "start loading the elements at the pointers; the tile may be read after a wait", _load_start, effects=Effect.READ)
+@OPS.operation(
+    "simt.load_start",
+    "start loading the elements at the pointers; the tile may be read after a wait",
+    _load_start,
+    effects=Effect.READ,
+)
 class LoadStart(Operation):
     __slots__ = ()
 
@@ -98,7 +115,9 @@ class LoadStart(Operation):
     other = OptionalOperand("in place of elements that are not read")
     cache = fields.CACHE
     eviction = fields.EVICTION
-    unseen = TypedAttribute[bool]("nobody sees the elements that are not read: they may be anything", False)
+    unseen = TypedAttribute[bool](
+        "nobody sees the elements that are not read: they may be anything", False
+    )
 
 
 @OPS.operation(

@@ -41,8 +41,14 @@ def _slot(shape: Shape) -> list[Type]:
 
 def _view(shape: Shape) -> list[Type]:
     slot, result = slot_of(shape, "x"), shape.result
-    if not isinstance(result, SlotType) or result.element is not slot.element or len(result.layout.images) != len(slot.layout.images):
-        raise RuleError(f"the result must be a slot of as many elements of the same type, not {result}")
+    if (
+        not isinstance(result, SlotType)
+        or result.element is not slot.element
+        or len(result.layout.images) != len(slot.layout.images)
+    ):
+        raise RuleError(
+            f"the result must be a slot of as many elements of the same type, not {result}"
+        )
     return [result]
 
 
@@ -67,7 +73,13 @@ class Convert(Operation):
     x = SingleOperand()
 
 
-@OPS.operation("simt.buffer", "shared memory for some tiles, for as long as it is used", _buffer, effects=Effect.ORDER, explicit_results=True)
+@OPS.operation(
+    "simt.buffer",
+    "shared memory for some tiles, for as long as it is used",
+    _buffer,
+    effects=Effect.ORDER,
+    explicit_results=True,
+)
 class Buffer(Operation):
     __slots__ = ()
 
@@ -94,7 +106,12 @@ class Slot(Operation):
     index = SingleOperand("from 0 on")
 
 
-@OPS.operation("simt.view", "the same memory seen as a tile of another shape; the shared layout says where its elements are", _view, explicit_results=True)
+@OPS.operation(
+    "simt.view",
+    "the same memory seen as a tile of another shape; the shared layout says where its elements are",
+    _view,
+    explicit_results=True,
+)
 class View(Operation):
     __slots__ = ()
 
@@ -114,4 +131,6 @@ class Store(Operation):
 
     slot = fields.SLOT
     x = SingleOperand()
-    ordered = TypedAttribute[bool](f"{fields.ORDERED.meaning}, and nothing behind it in its region reads what it writes", False)
+    ordered = TypedAttribute[bool](
+        f"{fields.ORDERED.meaning}, and nothing behind it in its region reads what it writes", False
+    )

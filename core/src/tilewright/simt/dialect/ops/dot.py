@@ -13,9 +13,17 @@ from tilewright.simt.dialect.types import MATMULS, SlotType
 
 def _dot(shape: Shape) -> list[Type]:
     a, b, c = (shape.type(name) for name in ("a", "b", "c"))
-    if not isinstance(a, TileType | SlotType) or not isinstance(b, TileType | SlotType) or not isinstance(c, TileType):
+    if (
+        not isinstance(a, TileType | SlotType)
+        or not isinstance(b, TileType | SlotType)
+        or not isinstance(c, TileType)
+    ):
         raise RuleError(f"a and b must be tiles or slots and c a tile, not {a}, {b} and {c}")
-    if not (a.shape[:-2] == b.shape[:-2] == c.shape[:-2] and a.shape[-1] == b.shape[-2] and c.shape[-2:] == (a.shape[-2], b.shape[-1])):
+    if not (
+        a.shape[:-2] == b.shape[:-2] == c.shape[:-2]
+        and a.shape[-1] == b.shape[-2]
+        and c.shape[-2:] == (a.shape[-2], b.shape[-1])
+    ):
         raise RuleError(f"{a} times {b} does not give {c}")
     return [c]
 
@@ -103,7 +111,11 @@ class Fragment(Step):
     first = TypedAttribute[int]("the coordinate along K at which the step begins")
 
 
-@OPS.operation("simt.dot_step", "c and the matmul of one step along K of both operands, which are fragments", _dot_step)
+@OPS.operation(
+    "simt.dot_step",
+    "c and the matmul of one step along K of both operands, which are fragments",
+    _dot_step,
+)
 class DotStep(Step):
     __slots__ = ()
 

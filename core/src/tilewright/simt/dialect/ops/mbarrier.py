@@ -54,16 +54,26 @@ class Barriers(Operation):
 
 
 @OPS.operation(
-    "simt.expect", "arrive at an mbarrier, by one thread, and announce bytes that copies will bring in this phase", _on_barrier, effects=Effect.ORDER
+    "simt.expect",
+    "arrive at an mbarrier, by one thread, and announce bytes that copies will bring in this phase",
+    _on_barrier,
+    effects=Effect.ORDER,
 )
 class Expect(OnBarrier):
     __slots__ = ()
 
     bytes = TypedAttribute[int]("that come")
-    ordered = TypedAttribute[bool]("whoever wrote it saw to it that no thread may still wait for the phase before", False)
+    ordered = TypedAttribute[bool](
+        "whoever wrote it saw to it that no thread may still wait for the phase before", False
+    )
 
 
-@OPS.operation("simt.arrive", "arrive at an mbarrier: each warp once, after what its threads did before", _on_barrier, effects=Effect.ORDER)
+@OPS.operation(
+    "simt.arrive",
+    "arrive at an mbarrier: each warp once, after what its threads did before",
+    _on_barrier,
+    effects=Effect.ORDER,
+)
 class Arrive(OnBarrier):
     __slots__ = ()
 
@@ -80,13 +90,21 @@ class ArriveAfter(OnBarrier):
     __slots__ = ()
 
 
-@OPS.operation("simt.await", "wait until the phase of this parity of an mbarrier has ended; that before the first one has", _on_barrier, effects=Effect.ORDER)
+@OPS.operation(
+    "simt.await",
+    "wait until the phase of this parity of an mbarrier has ended; that before the first one has",
+    _on_barrier,
+    effects=Effect.ORDER,
+)
 class Await(OnBarrier):
     __slots__ = ()
 
     phase = SingleOperand("its parity: false for the first phase")
     condition = fields.CONDITION
-    alone = TypedAttribute[bool]("only the warp waits that starts TMA copies: the others do not depend on what it waits for", False)
+    alone = TypedAttribute[bool](
+        "only the warp waits that starts TMA copies: the others do not depend on what it waits for",
+        False,
+    )
 
 
 @OPS.operation(

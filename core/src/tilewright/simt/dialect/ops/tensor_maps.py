@@ -23,7 +23,9 @@ def _tensor(shape: Shape) -> list[Type]:
     for name in ("shape", "strides"):
         group = shape.groups[name]
         if len(group) != result.rank or any(type_ is not I64 for type_ in group):
-            raise RuleError(f"{name} must be {result.rank} numbers of {I64}, not {', '.join(map(str, group)) or 'none'}")
+            raise RuleError(
+                f"{name} must be {result.rank} numbers of {I64}, not {', '.join(map(str, group)) or 'none'}"
+            )
     return [result]
 
 
@@ -100,7 +102,10 @@ class MakeDescriptor(Operation):
 
 
 @OPS.operation(
-    "simt.show_descriptor", "let TMA copies, which this program starts after, read a descriptor that it made", _descriptor_only, effects=Effect.ORDER
+    "simt.show_descriptor",
+    "let TMA copies, which this program starts after, read a descriptor that it made",
+    _descriptor_only,
+    effects=Effect.ORDER,
 )
 class ShowDescriptor(Operation):
     __slots__ = ()
@@ -108,7 +113,12 @@ class ShowDescriptor(Operation):
     descriptor = SingleOperand()
 
 
-@OPS.operation("simt.free_descriptors", "give memory for descriptors back: no copy is in flight that reads one in it", _free_descriptors, effects=Effect.ORDER)
+@OPS.operation(
+    "simt.free_descriptors",
+    "give memory for descriptors back: no copy is in flight that reads one in it",
+    _free_descriptors,
+    effects=Effect.ORDER,
+)
 class FreeDescriptors(Operation):
     __slots__ = ()
 

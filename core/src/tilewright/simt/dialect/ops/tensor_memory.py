@@ -84,7 +84,12 @@ class Accumulator(Operation):
     first = TypedAttribute[int]("the first of its units")
 
 
-@OPS.operation("simt.accumulator_load", "the sums that are there: no matmul that writes them is in flight", _accumulator_load, effects=Effect.ORDER)
+@OPS.operation(
+    "simt.accumulator_load",
+    "the sums that are there: no matmul that writes them is in flight",
+    _accumulator_load,
+    effects=Effect.ORDER,
+)
 class AccumulatorLoad(Step):
     __slots__ = ()
 
@@ -93,7 +98,10 @@ class AccumulatorLoad(Step):
 
 
 @OPS.operation(
-    "simt.accumulator_store", "write sums there, for matmuls to add to: none that touches them is in flight", _accumulator_store, effects=Effect.ORDER
+    "simt.accumulator_store",
+    "write sums there, for matmuls to add to: none that touches them is in flight",
+    _accumulator_store,
+    effects=Effect.ORDER,
 )
 class AccumulatorStore(Step):
     __slots__ = ()
@@ -115,7 +123,12 @@ class DotInto(Multiplication):
     adds = SingleOperand("whether it is added")
 
 
-@OPS.operation("simt.free_accumulators", "give memory for sums back: nothing touches it any more", _free_accumulators, effects=Effect.ORDER)
+@OPS.operation(
+    "simt.free_accumulators",
+    "give memory for sums back: nothing touches it any more",
+    _free_accumulators,
+    effects=Effect.ORDER,
+)
 class FreeAccumulators(Operation):
     __slots__ = ()
 

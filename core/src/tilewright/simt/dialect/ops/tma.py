@@ -15,11 +15,19 @@ def _block(shape: Shape, *, pieces: bool = False) -> None:
     """A descriptor, as many offsets as it has axes, and a slot for its block, or for a piece of it."""
     descriptor, slot = descriptor_of(shape), slot_of(shape)
     if len(shape.groups["offsets"]) != descriptor.rank:
-        raise RuleError(f"{descriptor} takes {descriptor.rank} offsets, not {len(shape.groups['offsets'])}")
+        raise RuleError(
+            f"{descriptor} takes {descriptor.rank} offsets, not {len(shape.groups['offsets'])}"
+        )
     block = descriptor.block_type
-    fits = slot.element is block.element and len(slot.shape) == descriptor.rank and not any(b % a for a, b in zip(slot.shape, block.shape, strict=True))
+    fits = (
+        slot.element is block.element
+        and len(slot.shape) == descriptor.rank
+        and not any(b % a for a, b in zip(slot.shape, block.shape, strict=True))
+    )
     if slot.tile is not block and not (pieces and fits):
-        raise RuleError(f"slot must be one of {block}{' or of a piece of it' if pieces else ''}, not {slot}")
+        raise RuleError(
+            f"slot must be one of {block}{' or of a piece of it' if pieces else ''}, not {slot}"
+        )
 
 
 def _block_load_start(shape: Shape) -> list[Type]:
@@ -37,7 +45,11 @@ def _row_copy(shape: Shape) -> None:
     """A descriptor of rows, a slot for as many of them as another slot has numbers, and the first
     column."""
     descriptor, slot, rows = shape.type("descriptor"), slot_of(shape), slot_of(shape, "rows")
-    if not isinstance(descriptor, DescriptorType) or descriptor.rank != 2 or descriptor.block_shape[0] != 1:
+    if (
+        not isinstance(descriptor, DescriptorType)
+        or descriptor.rank != 2
+        or descriptor.block_shape[0] != 1
+    ):
         raise RuleError(f"descriptor must be one of rows, not {descriptor}")
     if len(rows.shape) != 1 or rows.element is not I32:
         raise RuleError(f"rows must be a slot of numbers of {I32}, not {rows}")
@@ -100,7 +112,9 @@ class BlockLoadStart(BlockCopy):
     cache = fields.CACHE
     eviction = fields.EVICTION
     ordered = fields.ORDERED
-    to_all = TypedAttribute[bool]("of a cluster: each block copies a part of it, to all of them", False)
+    to_all = TypedAttribute[bool](
+        "of a cluster: each block copies a part of it, to all of them", False
+    )
 
 
 @OPS.operation(
@@ -113,7 +127,10 @@ class BlockLoadStart(BlockCopy):
 class BlockStoreStart(BlockCopy):
     __slots__ = ()
 
-    reduction = TypedAttribute[str]("the kind of an atomic, by which elements of the tensor are updated in place of being written", "")
+    reduction = TypedAttribute[str](
+        "the kind of an atomic, by which elements of the tensor are updated in place of being written",
+        "",
+    )
 
 
 @OPS.operation(

@@ -29,15 +29,21 @@ def _check_part(operation: Part) -> None:
     for inner in operation.walk():
         for operand in inner.operands:
             owner = operand.owner
-            outer = owner not in inside if isinstance(owner, Operation) else owner.owner not in inside
+            outer = (
+                owner not in inside if isinstance(owner, Operation) else owner.owner not in inside
+            )
             if outer and isinstance(operand.type, TileType):
-                raise RuleError(f"reads the tile {operand.name or operand.type} from outside: tiles go between parts through buffers")
+                raise RuleError(
+                    f"reads the tile {operand.name or operand.type} from outside: tiles go between parts through buffers"
+                )
 
 
 OPS = Declarations()
 
 
-@OPS.operation("simt.rank", "the number of this CTA among those that run the program, from 0 on", _rank)
+@OPS.operation(
+    "simt.rank", "the number of this CTA among those that run the program, from 0 on", _rank
+)
 class Rank(Operation):
     __slots__ = ()
 
@@ -56,7 +62,11 @@ class Partition(Operation):
 
 
 @OPS.operation(
-    "simt.part", "one part of a partition: barriers, lanes and warps in it are its own", nothing, effects=Effect.REGION | Effect.ORDER, check=_check_part
+    "simt.part",
+    "one part of a partition: barriers, lanes and warps in it are its own",
+    nothing,
+    effects=Effect.REGION | Effect.ORDER,
+    check=_check_part,
 )
 class Part(Operation):
     __slots__ = ()
@@ -76,10 +86,17 @@ class Part(Operation):
 class Stagger(Operation):
     __slots__ = ()
 
-    later = TypedAttribute[bool]("it is the later half, which is behind from there on; else the earlier, for which the later then catches up")
+    later = TypedAttribute[bool](
+        "it is the later half, which is behind from there on; else the earlier, for which the later then catches up"
+    )
 
 
-@OPS.operation("simt.phase", "between this and the next of its kind the warp multiplies only, or does everything else", nothing, effects=Effect.ORDER)
+@OPS.operation(
+    "simt.phase",
+    "between this and the next of its kind the warp multiplies only, or does everything else",
+    nothing,
+    effects=Effect.ORDER,
+)
 class Phase(Operation):
     __slots__ = ()
 
@@ -96,5 +113,17 @@ class Turn(Operation):
     of = TypedAttribute[int]("how many parts take turns")
 
 
-OPS.row(Turn, "simt.turn_wait", "wait until it is this part's turn; at first it is that of place 0", nothing, effects=Effect.ORDER)
-OPS.row(Turn, "simt.turn_pass", "let the next part of the order have its turn", nothing, effects=Effect.ORDER)
+OPS.row(
+    Turn,
+    "simt.turn_wait",
+    "wait until it is this part's turn; at first it is that of place 0",
+    nothing,
+    effects=Effect.ORDER,
+)
+OPS.row(
+    Turn,
+    "simt.turn_pass",
+    "let the next part of the order have its turn",
+    nothing,
+    effects=Effect.ORDER,
+)

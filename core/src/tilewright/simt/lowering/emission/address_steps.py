@@ -39,12 +39,16 @@ class AddressSteps:
         Returns None if the distances may differ between threads, or if the operation computes all
         its addresses.
         """
-        if not isinstance(operation, CopyStart) and not (self._few and isinstance(operation, LoadStart)):
+        if not isinstance(operation, CopyStart) and not (
+            self._few and isinstance(operation, LoadStart)
+        ):
             return None
         if operation not in self._known:
             self._affine = self._affine or Affine(self._function)
             found = _steps(self._affine, operation)
-            pays = self._few or (found is not None and not any(distance.unknowns() for distance in found))
+            pays = self._few or (
+                found is not None and not any(distance.unknowns() for distance in found)
+            )
             self._known[operation] = found if pays else None
         return self._known[operation]
 
@@ -55,7 +59,9 @@ class AddressSteps:
         for monomial, factor in polynomial.terms:
             name = str(factor * size)
             for number in monomial:
-                name = w.emit(f"mul i64 {_wide(context, w, self._affine.atom(number).of[0])}, {name}")
+                name = w.emit(
+                    f"mul i64 {_wide(context, w, self._affine.atom(number).of[0])}, {name}"
+                )
             terms.append(name)
         return functools.reduce(lambda a, b: w.emit(f"add i64 {a}, {b}"), terms)
 
@@ -71,7 +77,11 @@ def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial
     assert isinstance(pointer.type, TileType)
     layout = layout_of(pointer)
     # a register's offset never carries into the thread's offset
-    form = affine.form(pointer) if sum(layout.images) == functools.reduce(operator.or_, layout.images, 0) else None
+    form = (
+        affine.form(pointer)
+        if sum(layout.images) == functools.reduce(operator.or_, layout.images, 0)
+        else None
+    )
     if form is None:
         return None
     wrapped = {key.axis for key, _ in form.steps if isinstance(key, Wrapped)}
@@ -84,7 +94,9 @@ def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial
                 return None
             distance = distance.plus(along.get(axis, Polynomial()), coordinate)
         found.append(distance)
-    return tuple(found) if all(_is_known(affine, distance, operation) for distance in found) else None
+    return (
+        tuple(found) if all(_is_known(affine, distance, operation) for distance in found) else None
+    )
 
 
 def _is_known(affine: Affine, polynomial: Polynomial, operation: Operation) -> bool:
@@ -97,6 +109,10 @@ def _is_known(affine: Affine, polynomial: Polynomial, operation: Operation) -> b
         if atom.kind != "value":
             return False
         (value,) = atom.of
-        if not isinstance(value.type, IntType) or not value.type.signed or any(is_inside(value, outer) for outer in operation.ancestors()):
+        if (
+            not isinstance(value.type, IntType)
+            or not value.type.signed
+            or any(is_inside(value, outer) for outer in operation.ancestors())
+        ):
             return False
     return True

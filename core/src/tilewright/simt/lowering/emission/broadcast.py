@@ -15,7 +15,9 @@ def both(context: SimtContext, a: str | None, b: str | None) -> str | None:
     return a if b is None else context.writer.emit(f"and i1 {a}, {b}")
 
 
-def give_to_all(context: SimtContext, operation: Operation, result: Value, old: list[str], owner: str) -> list[str]:
+def give_to_all(
+    context: SimtContext, operation: Operation, result: Value, old: list[str], owner: str
+) -> list[str]:
     """Broadcast the owners' values of ``result`` through shared memory.
 
     Returns each thread's registers. In the operation's scratch space an element is at its row-major

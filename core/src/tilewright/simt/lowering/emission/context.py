@@ -84,7 +84,9 @@ class SimtContext:
         self.operation: Operation | None = None
         #: groups in flight behind each token
         counted = any(mechanism.counted for mechanism in target.async_copy.mechanisms)
-        self.tokens = Tokens(function, (lambda operation: copies_of(operation, target, axes)) if counted else None)
+        self.tokens = Tokens(
+            function, (lambda operation: copies_of(operation, target, axes)) if counted else None
+        )
         #: numbers of the ordered hand-offs so far, by name
         self.orders: dict[str, int] = {}
         self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
@@ -108,7 +110,9 @@ class SimtContext:
 
         A register that nothing reads may be :data:`UNWRITTEN`.
         """
-        return not isinstance(value.type, TileType) or bool(self._needs.get(value, 0) >> register & 1)
+        return not isinstance(value.type, TileType) or bool(
+            self._needs.get(value, 0) >> register & 1
+        )
 
     def bind(self, value: Value, names: Sequence[str]) -> None:
         """Bind a value to the names of its registers."""
@@ -139,10 +143,19 @@ class SimtContext:
     def native_exp(self) -> bool:
         return self.target.arithmetic.native_exp
 
-    def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
+    def machine_operation(
+        self,
+        name: str,
+        operands: list[str],
+        width: int,
+        element: Type,
+        attributes: Mapping[str, Any],
+    ) -> str | None:
         return self.target.arithmetic.operation(self, name, operands, element, attributes)
 
-    def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
+    def machine_cast(
+        self, operand: str, source: Type, result: Type, width: int, rounding: str
+    ) -> str | None:
         return self.target.arithmetic.cast(self, operand, source, result, rounding)
 
     # ---- the thread
@@ -202,14 +215,20 @@ class SimtContext:
                     conditions.append(w.emit(f"icmp eq i32 {w.emit(f'and i32 {name}, {mask}')}, 0"))
             if not conditions:
                 return None
-            return conditions[0] if len(conditions) == 1 else w.emit(f"and i1 {conditions[0]}, {conditions[1]}")
+            return (
+                conditions[0]
+                if len(conditions) == 1
+                else w.emit(f"and i1 {conditions[0]}, {conditions[1]}")
+            )
 
     def is_first_thread(self) -> str:
         """Emit an i1: whether this is the first of the threads that run the emitted code.
 
         A partition may have any number of warps.
         """
-        condition = self.thread_is_zero(self.target.resources.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1)
+        condition = self.thread_is_zero(
+            self.target.resources.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1
+        )
         return "true" if condition is None else condition
 
     def barrier(self) -> None:
@@ -223,9 +242,13 @@ class SimtContext:
 
     def shared_address(self, offset: int | str) -> str:
         """Emit the shared-memory address at ``offset`` bytes, a number or the name of an i32."""
-        return self.writer.emit(f"getelementptr i8, {self.target.shared.pointer} {self.shared_base}, i32 {offset}")
+        return self.writer.emit(
+            f"getelementptr i8, {self.target.shared.pointer} {self.shared_base}, i32 {offset}"
+        )
 
-    def shared_load(self, address: str, type_: str, count: int = 1, offset: int = 0, align: int = 1) -> list[str]:
+    def shared_load(
+        self, address: str, type_: str, count: int = 1, offset: int = 0, align: int = 1
+    ) -> list[str]:
         """Load ``count`` consecutive elements of an LLVM type from shared memory.
 
         The first one is ``offset`` bytes from ``address``.
@@ -235,23 +258,39 @@ class SimtContext:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
         self.target.shared.touch(w, address, writes=False)
         if count == 1:
-            return [w.emit(f"load {type_}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")]
-        vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")
-        return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
+            return [
+                w.emit(
+                    f"load {type_}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+                )
+            ]
+        vector = w.emit(
+            f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+        )
+        return [
+            w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)
+        ]
 
-    def shared_store(self, address: str, type_: str, values: Sequence[str], offset: int = 0, align: int = 1) -> None:
+    def shared_store(
+        self, address: str, type_: str, values: Sequence[str], offset: int = 0, align: int = 1
+    ) -> None:
         """Store consecutive elements of an LLVM type to shared memory."""
         w, pointer = self.writer, self.target.shared.pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
         self.target.shared.touch(w, address, writes=True)
         if len(values) == 1:
-            w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")
+            w.do(
+                f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+            )
             return
         vector = "poison"
         for i, value in enumerate(values):
-            vector = w.emit(f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}")
-        w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")
+            vector = w.emit(
+                f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}"
+            )
+        w.do(
+            f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+        )
 
     # ---- regions
 

@@ -31,7 +31,9 @@ from tilewright.simt.target.simt_target import SimtTarget
 Needs = dict[Value, int]
 
 
-def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps) -> Needs:
+def needed_registers(
+    function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps
+) -> Needs:
     """Return the live registers of every tile of a function in its final form, as bit masks.
 
     Bits are register numbers. Tiles without a live register have no entry.
@@ -40,7 +42,13 @@ def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value
 
 
 class _Needs:
-    def __init__(self, function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps) -> None:
+    def __init__(
+        self,
+        function: Function,
+        target: SimtTarget,
+        axes: Mapping[Value, AxisInfo],
+        steps: AddressSteps,
+    ) -> None:
         self.target, self.axes, self.steps = target, axes, steps
         self.operations = operations_of_program(function.body)
         self.carried = all_carried(function)
@@ -73,7 +81,10 @@ class _Needs:
             return
         if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
             pointer, mask, starts = operation.pointer, operation.mask, self._starts(operation)
-            own: dict[Value | None, int] = {pointer: 1 if self.steps.of(operation) is not None else starts, mask: starts}
+            own: dict[Value | None, int] = {
+                pointer: 1 if self.steps.of(operation) is not None else starts,
+                mask: starts,
+            }
             for operand in operation.operands:
                 self._read(operand, own[operand] if operand in own else self._all(operand))
         elif not operation.spec.elementwise:
@@ -88,8 +99,12 @@ class _Needs:
         axes, mask_axes = self.axes[pointer], self.axes[mask] if mask is not None else None
         width = 0
         if isinstance(operation, CopyStart):
-            width = width_of(operation, self.target.async_copy.mechanism(operation.by), axes, mask_axes)
-        width = width or access_width(layout, axes, mask_axes, size, self.target.resources.max_access)
+            width = width_of(
+                operation, self.target.async_copy.mechanism(operation.by), axes, mask_axes
+            )
+        width = width or access_width(
+            layout, axes, mask_axes, size, self.target.resources.max_access
+        )
         return sum(1 << start for start in range(0, layout.register_count, width))
 
     def _follow(self, value: Value, mask: int) -> None:
@@ -105,7 +120,10 @@ class _Needs:
         if operation.name in SOURCE_NUMBERS:
             assert isinstance(operation, Moved | Convert)
             operand = operation.x
-            held = {number: register for register, number in enumerate(layout_of(operand).register_elements())}
+            held = {
+                number: register
+                for register, number in enumerate(layout_of(operand).register_elements())
+            }
             wanted = 0
             for register, number in enumerate(source_elements(operation, layout_of(value))):
                 if mask >> register & 1:

@@ -32,11 +32,22 @@ class Place:
     offset_bits: int
 
 
-def plan_accesses(context: SimtContext, layout: LinearLayout, shared: SharedLayout, element: Type) -> Accesses:
-    return accesses(layout, shared, max(1, context.target.resources.max_access // storage_size(element)))
+def plan_accesses(
+    context: SimtContext, layout: LinearLayout, shared: SharedLayout, element: Type
+) -> Accesses:
+    return accesses(
+        layout, shared, max(1, context.target.resources.max_access // storage_size(element))
+    )
 
 
-def places(context: SimtContext, base: str, plan: Accesses, element: Type, inside: int = -1, index: tuple[str, int] | None = None) -> list[Place]:
+def places(
+    context: SimtContext,
+    base: str,
+    plan: Accesses,
+    element: Type,
+    inside: int = -1,
+    index: tuple[str, int] | None = None,
+) -> list[Place]:
     """Emit the addresses of a plan's accesses to the tile at address ``base``.
 
     Args:
@@ -46,7 +57,9 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
             set.
     """
     w, size = context.writer, storage_size(element)
-    lanes, warps = ([(image & inside) * size for image in images] for images in (plan.lanes, plan.warps))
+    lanes, warps = (
+        [(image & inside) * size for image in images] for images in (plan.lanes, plan.warps)
+    )
     thread = context.thread_part(lanes, warps)
     varying = 0
     for image in (*lanes, *warps):
@@ -63,7 +76,9 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
         name = bases.get(mixed)
         if name is None:
             moved = w.emit(f"xor i32 {thread}, {mixed}") if mixed else thread
-            name = bases[mixed] = w.emit(f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {moved}")
+            name = bases[mixed] = w.emit(
+                f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {moved}"
+            )
         found.append(Place(registers, name, offset ^ mixed, bits))
     return found
 
@@ -73,10 +88,18 @@ def read(context: SimtContext, place: Place, element: Type) -> list[str]:
     size, count = storage_size(element), len(place.registers)
     word, each = _words(context, element, count)
     if each > 1:
-        words = context.shared_load(place.base, storage_type(word), count // each, place.offset, count * size)
+        words = context.shared_load(
+            place.base, storage_type(word), count // each, place.offset, count * size
+        )
         return context.target.matrix.unpack(context.writer, words, element)
-    names = context.shared_load(place.base, storage_type(element), count, place.offset, count * size)
-    return [context.writer.emit(f"trunc i8 {name} to i1") for name in names] if element is I1 else names
+    names = context.shared_load(
+        place.base, storage_type(element), count, place.offset, count * size
+    )
+    return (
+        [context.writer.emit(f"trunc i8 {name} to i1") for name in names]
+        if element is I1
+        else names
+    )
 
 
 def write(context: SimtContext, place: Place, element: Type, registers: Sequence[str]) -> None:
@@ -85,7 +108,13 @@ def write(context: SimtContext, place: Place, element: Type, registers: Sequence
     size = len(names) * storage_size(element)
     word, each = _words(context, element, len(names))
     if each > 1:
-        context.shared_store(place.base, storage_type(word), context.target.matrix.pack(context.writer, names, element), place.offset, size)
+        context.shared_store(
+            place.base,
+            storage_type(word),
+            context.target.matrix.pack(context.writer, names, element),
+            place.offset,
+            size,
+        )
         return
     if element is I1:
         names = [context.writer.emit(f"zext i1 {name} to i8") for name in names]
@@ -104,7 +133,9 @@ def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
     return (word, each) if count % each == 0 else (element, 1)
 
 
-def read_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
+def read_tile(
+    context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type
+) -> list[str]:
     """Load the registers of a tile from shared memory."""
     names = [""] * layout.register_count
     for place in places(context, base, plan_accesses(context, layout, shared, element), element):
@@ -113,7 +144,14 @@ def read_tile(context: SimtContext, base: str, layout: LinearLayout, shared: Sha
     return names
 
 
-def write_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type, registers: Sequence[str]) -> None:
+def write_tile(
+    context: SimtContext,
+    base: str,
+    layout: LinearLayout,
+    shared: SharedLayout,
+    element: Type,
+    registers: Sequence[str],
+) -> None:
     """Store a tile to shared memory. Of the warps that hold the same elements, one stores them."""
     found = places(context, base, plan_accesses(context, layout, shared, element), element)
 

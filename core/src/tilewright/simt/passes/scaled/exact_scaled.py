@@ -95,11 +95,15 @@ class Passes:
             region = Region([F32, F32])
             with inside.at_region(region):
                 found, before = region.arguments
-                magnitude = inside.and_(encoded(inside, found), inside.constant(value=0x7FFFFFFF, result=U32))
+                magnitude = inside.and_(
+                    encoded(inside, found), inside.constant(value=0x7FFFFFFF, result=U32)
+                )
                 infinity = inside.constant(value=_EXPONENT << FRACTION_BITS, result=U32)
                 is_kept = inside.or_(later, inside.cmp(magnitude, infinity, predicate="ge"))
                 inside.yield_([inside.select(is_kept, found, before)])
-            return inside.region_op("map", [added, c], regions=[region], results=[c.type]).results[0]
+            return inside.region_op("map", [added, c], regions=[region], results=[c.type]).results[
+                0
+            ]
 
         (result,) = loop(b, self.count, [c], lambda number, carried: [body(b, number, carried[0])])
         return result
@@ -122,8 +126,14 @@ class Passes:
         half = b.shr(both, constant(1))
         is_special = b.cmp(number, constant(0), predicate="eq")
         elements = []
-        for operand, own, index, first, shift in zip(operands, windows, indices, firsts, (half, b.sub(both, half)), strict=True):
-            is_low = b.cmp(b.rem(index, constant(own.parts)), constant(1), predicate="eq") if own.parts > 1 else None
+        for operand, own, index, first, shift in zip(
+            operands, windows, indices, firsts, (half, b.sub(both, half)), strict=True
+        ):
+            is_low = (
+                b.cmp(b.rem(index, constant(own.parts)), constant(1), predicate="eq")
+                if own.parts > 1
+                else None
+            )
             elements.append(_elements(b, operand, first, shift, is_low, is_special))
         result: Value = b.dot(*elements, c)
         return result
@@ -132,7 +142,9 @@ class Passes:
 def exact_dot(b: Builder, operands: _Operands, c: Value) -> Value:
     """Return ``(a * a_scale) @ (b * b_scale) + c``."""
     passes = passes_of(operands)
-    return passes.run(b, c, lambda inside, total, number: passes.add(inside, operands, total, number))
+    return passes.run(
+        b, c, lambda inside, total, number: passes.add(inside, operands, total, number)
+    )
 
 
 def passes_of(operands: _Operands) -> Passes:
@@ -147,10 +159,19 @@ def _windows_of(operand: ScaledOperand) -> _Windows:
         minimum, maximum = minimum - _BIAS, maximum + _BIAS
     elif operand.scale is not None:
         minimum, maximum = minimum - _SCALE_EXPONENTS, maximum + _SCALE_EXPONENTS
-    return _Windows(minimum, -(-(maximum + 1 - minimum) // _WIDTH), 1 if BF16 in operand.types else 2)
+    return _Windows(
+        minimum, -(-(maximum + 1 - minimum) // _WIDTH), 1 if BF16 in operand.types else 2
+    )
 
 
-def _elements(b: Builder, operand: ScaledOperand, first: Value, shift: Value, is_low: Value | None, is_special: Value) -> Value:
+def _elements(
+    b: Builder,
+    operand: ScaledOperand,
+    first: Value,
+    shift: Value,
+    is_low: Value | None,
+    is_special: Value,
+) -> Value:
     """Return a pass's bf16 operand, computed element by element to need few registers.
 
     Args:
@@ -163,13 +184,35 @@ def _elements(b: Builder, operand: ScaledOperand, first: Value, shift: Value, is
     region = Region([element_type(value.type) for value in given])
     with b.at_region(region):
         arguments = region.arguments
-        b.yield_([_element(b, operand, arguments[0], arguments[1] if operand.scale is not None else None, first, shift, is_low, is_special)])
-    (result,) = b.region_op("map", given, regions=[region], results=[with_element(x.type, BF16)]).results
+        b.yield_(
+            [
+                _element(
+                    b,
+                    operand,
+                    arguments[0],
+                    arguments[1] if operand.scale is not None else None,
+                    first,
+                    shift,
+                    is_low,
+                    is_special,
+                )
+            ]
+        )
+    (result,) = b.region_op(
+        "map", given, regions=[region], results=[with_element(x.type, BF16)]
+    ).results
     return result
 
 
 def _element(
-    b: Builder, operand: ScaledOperand, given: Value, scale: Value | None, first: Value, shift: Value, is_low: Value | None, is_special: Value
+    b: Builder,
+    operand: ScaledOperand,
+    given: Value,
+    scale: Value | None,
+    first: Value,
+    shift: Value,
+    is_low: Value | None,
+    is_special: Value,
 ) -> Value:
     """One element of :func:`_elements`."""
 
@@ -195,10 +238,14 @@ def _element(
     lift = number(0)
     if operand.format == "bf16":
         is_small = b.cmp(exponent_of(bits), number(0), predicate="eq")
-        bits = b.select(is_small, encoded(b, b.mul(x, b.constant(value=2.0**_LIFT, result=F32))), bits)
+        bits = b.select(
+            is_small, encoded(b, b.mul(x, b.constant(value=2.0**_LIFT, result=F32))), bits
+        )
         lift = b.select(is_small, number(_LIFT), lift)
     # from the window's first exponent on
-    exponents = b.sub(b.sub(b.sub(exponent_of(bits), lift), number(_BIAS)), b.bitcast(first, result=U32))
+    exponents = b.sub(
+        b.sub(b.sub(exponent_of(bits), lift), number(_BIAS)), b.bitcast(first, result=U32)
+    )
     bits = from_one_to_two(bits)
     if scale is not None and operand.has_exponents:
         codes = cast(b, scale, U32)
@@ -216,9 +263,14 @@ def _element(
 
     is_inside = b.cmp(exponents, number(_WIDTH), predicate="lt")
     maximum = b.constant(value=_MAX_EXPONENT, result=I32)
-    placed = b.add(b.min(b.add(b.bitcast(exponents, result=I32), shift), maximum), b.constant(value=_BIAS, result=I32))
+    placed = b.add(
+        b.min(b.add(b.bitcast(exponents, result=I32), shift), maximum),
+        b.constant(value=_BIAS, result=I32),
+    )
     is_normal = b.cmp(placed, b.constant(value=0, result=I32), predicate="gt")
-    value = b.or_(b.and_(bits, number(_REST)), b.shl(b.bitcast(placed, result=U32), number(FRACTION_BITS)))
+    value = b.or_(
+        b.and_(bits, number(_REST)), b.shl(b.bitcast(placed, result=U32), number(FRACTION_BITS))
+    )
     is_kept = b.and_(b.and_(is_inside, is_normal), b.and_(is_some, is_finite))
     scaled = b.select(is_kept, decoded(b, value, F32), zero)
     if is_low is not None:

@@ -43,7 +43,13 @@ from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
 from tilewright.simt.dialect.attributes import COLD
 from tilewright.simt.passes.scaled.exact_scaled import exact_dot, passes_of
-from tilewright.simt.passes.scaled.scaled_operands import dot_type, headroom, is_guarded, operands_of, scaled
+from tilewright.simt.passes.scaled.scaled_operands import (
+    dot_type,
+    headroom,
+    is_guarded,
+    operands_of,
+    scaled,
+)
 from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -56,7 +62,11 @@ _INITS: Final = 3
 
 def expand_scaled(function: Function, target: SimtTarget) -> bool:
     """Expand every ``dot_scaled`` that the target does not keep; return whether there was one."""
-    found = [operation for operation in function.walk() if isinstance(operation, DotScaled) and not target.matrix.keeps_scaled(operation)]
+    found = [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, DotScaled) and not target.matrix.keeps_scaled(operation)
+    ]
     by_loop: dict[For, list[DotScaled]] = {}
     for operation in found:
         loop = _repeatable_loop(operation)
@@ -119,10 +129,16 @@ def _expand_in_loop(loop: For, operations: Sequence[DotScaled]) -> None:
     indices = list(sums) if len(summing) == len(operations) else list(range(len(loop.results)))
     again, rooms = Region([]), {index: _headroom(chain[0]) for index, chain in sums.items()}
     inside = Builder.at_end(again, loop.location)
-    inside.yield_([_sum_again(inside, loop, index, sums) for index in sums] if len(summing) == len(operations) else _loop_again(inside, loop, operations))
+    inside.yield_(
+        [_sum_again(inside, loop, index, sums) for index in sums]
+        if len(summing) == len(operations)
+        else _loop_again(inside, loop, operations)
+    )
 
     for index, room in rooms.items():
-        loop.set_operand(_INITS + index, _times(Builder.at(loop), loop.operands[_INITS + index], room))
+        loop.set_operand(
+            _INITS + index, _times(Builder.at(loop), loop.operands[_INITS + index], room)
+        )
     readers = {index: list(loop.results[index].uses) for index in indices}
     count = len(loop.results)
     for operation in operations:
@@ -170,7 +186,11 @@ def _sum_again(b: Builder, loop: For, index: int, sums: Mapping[int, Sequence[Do
             if not isinstance(operation, DotScaled) or operation not in others:
                 return False
             c = mapping[operation.c]
-            mapping[operation.results[0]] = passes.add(body, operands_of(operation, mapping), c, number) if operation in own else c
+            mapping[operation.results[0]] = (
+                passes.add(body, operands_of(operation, mapping), c, number)
+                if operation in own
+                else c
+            )
             return True
 
         return _repeated(inside, loop, {index: part}, write)[index]
@@ -185,13 +205,20 @@ def _loop_again(b: Builder, loop: For, operations: Sequence[DotScaled]) -> Seque
     def write(body: Builder, operation: Operation, mapping: dict[Value, Value]) -> bool:
         if not isinstance(operation, DotScaled) or operation not in own:
             return False
-        mapping[operation.results[0]] = exact_dot(body, operands_of(operation, mapping), mapping.get(operation.c, operation.c))
+        mapping[operation.results[0]] = exact_dot(
+            body, operands_of(operation, mapping), mapping.get(operation.c, operation.c)
+        )
         return True
 
     return _repeated(b, loop, {}, write)
 
 
-def _repeated(b: Builder, loop: For, inits: Mapping[int, Value], write: Callable[[Builder, Operation, dict[Value, Value]], bool]) -> Sequence[Value]:
+def _repeated(
+    b: Builder,
+    loop: For,
+    inits: Mapping[int, Value],
+    write: Callable[[Builder, Operation, dict[Value, Value]], bool],
+) -> Sequence[Value]:
     """Write a loop once more, which nothing pipelines, with other values in place of some that it
     carries; ``write`` writes what becomes other operations."""
     carried = [inits.get(index, value) for index, value in enumerate(loop.operands[_INITS:])]
@@ -203,7 +230,9 @@ def _repeated(b: Builder, loop: For, inits: Mapping[int, Value], write: Callable
         inside.location = operation.location
         if not write(inside, operation, mapping):
             inside.insert(clone_operation(operation, mapping))
-    results: Sequence[Value] = b.region_op("for", lower, upper, step, carried, regions=[region], num_stages=1, no_licm=loop.no_licm).results
+    results: Sequence[Value] = b.region_op(
+        "for", lower, upper, step, carried, regions=[region], num_stages=1, no_licm=loop.no_licm
+    ).results
     return results
 
 
@@ -219,7 +248,9 @@ def _sums(loop: For, operations: Iterable[DotScaled]) -> dict[int, list[DotScale
     for index, argument in enumerate(loop.body.arguments[1:]):
         chain: list[DotScaled] = []
         value = argument
-        while (user := _only_user(value)) in own and isinstance(user, DotScaled) and user.c is value:
+        while (
+            (user := _only_user(value)) in own and isinstance(user, DotScaled) and user.c is value
+        ):
             chain.append(user)
             value = user.results[0]
         kinds = {(_headroom(operation), passes_of(operands_of(operation))) for operation in chain}
@@ -233,7 +264,9 @@ def _only_user(value: Value) -> Operation | None:
     return next(iter(value.uses)) if sum(value.uses.values()) == 1 else None
 
 
-def _unless_finite(b: Builder, values: Sequence[Value], again: Region, found: Sequence[Value]) -> Sequence[Value]:
+def _unless_finite(
+    b: Builder, values: Sequence[Value], again: Region, found: Sequence[Value]
+) -> Sequence[Value]:
     """What was found, or what ``again`` yields where there is an infinity or NaN among values (of
     :func:`_magnitude`)."""
     maximum = None
@@ -247,7 +280,9 @@ def _unless_finite(b: Builder, values: Sequence[Value], again: Region, found: Se
     condition = b.cmp(maximum, b.constant_like(maximum.type, _INFINITY), predicate="ge")
     otherwise = Region([])
     Builder.at_end(otherwise, b.location).yield_(list(found))
-    chosen = b.region_op("if", condition, regions=[again, otherwise], results=[value.type for value in found])
+    chosen = b.region_op(
+        "if", condition, regions=[again, otherwise], results=[value.type for value in found]
+    )
     chosen.attributes[COLD] = True
     results: Sequence[Value] = chosen.results
     return results
@@ -272,7 +307,11 @@ def _reduced(b: Builder, bits: Value, axis: int) -> Value:
 def _times(b: Builder, value: Value, exponent: int) -> Value:
     """A tile of f32 times a power of two; 0 is 0."""
     made = value.definition
-    is_zero = isinstance(made, Splat) and isinstance(made.x.definition, Constant) and made.x.definition.value == 0
+    is_zero = (
+        isinstance(made, Splat)
+        and isinstance(made.x.definition, Constant)
+        and made.x.definition.value == 0
+    )
     if exponent == 0 or is_zero:
         return value
     result: Value = b.mul(value, b.constant_like(value.type, 2.0**exponent))

@@ -43,7 +43,13 @@ _BITS: Final = {"e2m1": 2, "e4m3": 4, "e5m2": 3, "bf16": 8, "fp16": 11}
 _SCALE_BITS: Final = 4
 _BF16_BITS: Final = 8
 #: Minimum and maximum exponent of elements that are not 0.
-EXPONENTS: Final = {"e2m1": (-1, 2), "e4m3": (-9, 8), "e5m2": (-16, 15), "fp16": (-24, 15), "bf16": (-133, 127)}
+EXPONENTS: Final = {
+    "e2m1": (-1, 2),
+    "e4m3": (-9, 8),
+    "e5m2": (-16, 15),
+    "fp16": (-24, 15),
+    "bf16": (-133, 127),
+}
 #: Exponents that bring the usual scales of each format into the middle of f16's range: those of
 #: groups whose maximum magnitude is about 2**-3.
 _F16_HEADROOM: Final = {"e2m1": 0, "e4m3": 7, "e5m2": 14}
@@ -115,10 +121,13 @@ class ScaledOperand:
         return (BF16, F32) if self.format == "bf16" else (BF16, F16, F32)
 
 
-def operands_of(operation: DotScaled, mapping: Mapping[Value, Value] = MappingProxyType({})) -> tuple[ScaledOperand, ScaledOperand]:
+def operands_of(
+    operation: DotScaled, mapping: Mapping[Value, Value] = MappingProxyType({})
+) -> tuple[ScaledOperand, ScaledOperand]:
     """Return both operands of a ``dot_scaled``, or what a mapping has in their place."""
     a, a_scale, b, b_scale = (
-        value if value is None else mapping.get(value, value) for value in (operation.a, operation.a_scale, operation.b, operation.b_scale)
+        value if value is None else mapping.get(value, value)
+        for value in (operation.a, operation.a_scale, operation.b, operation.b_scale)
     )
     assert a is not None and b is not None
     fast = operation.fast_math
@@ -130,7 +139,9 @@ def operands_of(operation: DotScaled, mapping: Mapping[Value, Value] = MappingPr
 
 def dot_type(operands: tuple[ScaledOperand, ScaledOperand]) -> Type:
     """Return the narrowest type that holds the scaled elements of both."""
-    return next(type_ for type_ in (BF16, F16, F32) if all(type_ in operand.types for operand in operands))
+    return next(
+        type_ for type_ in (BF16, F16, F32) if all(type_ in operand.types for operand in operands)
+    )
 
 
 def safe_codes(format_: str, type_: Type) -> tuple[int, int]:
@@ -181,12 +192,28 @@ def scaled(b: Builder, operand: ScaledOperand, type_: Type) -> Value:
     room = b.constant_like(codes.type, headroom(operand, type_))
     moved = b.add(codes, room)
     if type_ is F16:
-        unsafe = b.cmp(b.sub(moved, b.constant_like(codes.type, low)), b.constant_like(codes.type, high - low), predicate="gt")
+        unsafe = b.cmp(
+            b.sub(moved, b.constant_like(codes.type, low)),
+            b.constant_like(codes.type, high - low),
+            predicate="gt",
+        )
         bits = b.select(unsafe, b.constant_like(codes.type, _BEYOND_F16), _shifted(b, moved))
-        return _multiplied(b, operand, value, as_float(b, bits if operand.fast_math else or_nan(b, codes, bits)), type_)
+        return _multiplied(
+            b,
+            operand,
+            value,
+            as_float(b, bits if operand.fast_math else or_nan(b, codes, bits)),
+            type_,
+        )
     unsafe = b.cmp(moved, b.constant_like(codes.type, _NAN_CODE - 1), predicate="gt")
     moved = _shifted(b, moved)
-    return _multiplied(b, operand, value, as_float(b, b.select(unsafe, b.constant_like(codes.type, _NAN_BITS), moved)), type_)
+    return _multiplied(
+        b,
+        operand,
+        value,
+        as_float(b, b.select(unsafe, b.constant_like(codes.type, _NAN_BITS), moved)),
+        type_,
+    )
 
 
 def _unless_small(b: Builder, operand: ScaledOperand, value: Value, type_: Type) -> Value:
@@ -194,10 +221,16 @@ def _unless_small(b: Builder, operand: ScaledOperand, value: Value, type_: Type)
     assert operand.scale is not None
     through = BF16 if type_ is BF16 else F32
     value = cast(b, value, through)
-    product = _multiplied(b, operand, value, power_of_two(b, operand.scale, fast=operand.fast_math), through)
+    product = _multiplied(
+        b, operand, value, power_of_two(b, operand.scale, fast=operand.fast_math), through
+    )
     bits = encoded(b, product)
     exponent_bits = 0xFF << (bit_width(through) - 9)
-    small = b.cmp(b.and_(bits, b.constant_like(bits.type, exponent_bits)), b.constant_like(bits.type, 0), predicate="eq")
+    small = b.cmp(
+        b.and_(bits, b.constant_like(bits.type, exponent_bits)),
+        b.constant_like(bits.type, 0),
+        predicate="eq",
+    )
     lost = b.and_(small, b.cmp(value, b.constant_like(value.type, 0.0), predicate="ne"))
     kept = b.select(lost, b.constant_like(bits.type, exponent_bits | exponent_bits >> 1), bits)
     return cast(b, decoded(b, kept, through), type_)
@@ -216,7 +249,9 @@ def power_of_two(b: Builder, scale: Value, *, fast: bool) -> Value:
     codes = cast(b, scale, U32)
     # 2**-127 is subnormal in f32: half of its smallest normal number
     minimum = b.cmp(codes, b.constant_like(codes.type, 0), predicate="eq")
-    bits = b.select(minimum, b.constant_like(codes.type, 1 << (FRACTION_BITS - 1)), _shifted(b, codes))
+    bits = b.select(
+        minimum, b.constant_like(codes.type, 1 << (FRACTION_BITS - 1)), _shifted(b, codes)
+    )
     return as_float(b, bits if fast else or_nan(b, codes, bits))
 
 
@@ -247,7 +282,9 @@ def or_nan(b: Builder, codes: Value, bits: Value) -> Value:
     return found
 
 
-def _multiplied(b: Builder, operand: ScaledOperand, value: Value, factors: Value, type_: Type) -> Value:
+def _multiplied(
+    b: Builder, operand: ScaledOperand, value: Value, factors: Value, type_: Type
+) -> Value:
     """Elements times the factors of their groups; bf16 holds element, factor and product exactly,
     and has the range of f32."""
     through = BF16 if type_ is BF16 else F32
@@ -303,7 +340,10 @@ def _halves_bf16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
     # by 12 and 24 places; by 6 and 18
     word = b.or_(fields(1 << 12 | 1 << 24, 0x80008000), fields(1 << 6 | 1 << 18, 0x01C001C0))
     high = b.shr(word, b.constant_like(codes.type, 16))
-    return [b.bitcast(cast(b, half, U16), result=with_element(codes.type, BF16)) for half in (word, high)], 2.0**126
+    return [
+        b.bitcast(cast(b, half, U16), result=with_element(codes.type, BF16))
+        for half in (word, high)
+    ], 2.0**126
 
 
 def spread_scales(b: Builder, operand: ScaledOperand, factors: Value, value: Value) -> Value:
@@ -317,6 +357,8 @@ def spread_scales(b: Builder, operand: ScaledOperand, factors: Value, value: Val
         factors = b.permute(factors, order=(*range(rank - 2), rank - 1, rank - 2))
     grouped = (*batches, outer, groups, size) if k_axis else (*batches, groups, size, outer)
     element = element_type(factors.type)
-    repeated = b.broadcast(b.expand_dims(factors, axis=rank if k_axis else rank - 1), result=TileType(grouped, element))
+    repeated = b.broadcast(
+        b.expand_dims(factors, axis=rank if k_axis else rank - 1), result=TileType(grouped, element)
+    )
     result: Value = b.reshape(repeated, result=with_element(value.type, element))
     return result

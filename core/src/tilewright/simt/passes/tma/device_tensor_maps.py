@@ -42,17 +42,25 @@ def write_device_descriptors(function: Function, target: SimtTarget) -> None:
         LoweringError: one part of the program is to copy by what another one makes.
     """
     memory: dict[Region, Value] = {}
-    for made in [operation for operation in operations_of_program(function.body) if isinstance(operation, MakeDescriptor)]:
+    for made in [
+        operation
+        for operation in operations_of_program(function.body)
+        if isinstance(operation, MakeDescriptor)
+    ]:
         (descriptor,) = made.results
         if not descriptor.uses:
             made.erase()
             continue
         part = part_of(made)
         if any(part_of(user) is not part for user in descriptor.uses):
-            raise LoweringError(f"the descriptor made at {made.location} is read by copies that another part of the program starts")
+            raise LoweringError(
+                f"the descriptor made at {made.location} is read by copies that another part of the program starts"
+            )
         region = part.regions[0] if part is not None else function.body
         if region not in memory:
-            memory[region] = create(Builder(region, region.first, made.location), "simt.descriptors", result=I32).results[0]
+            memory[region] = create(
+                Builder(region, region.first, made.location), "simt.descriptors", result=I32
+            ).results[0]
             create(Builder.at(terminator(region)), "simt.free_descriptors", [memory[region]])
         _write(made, memory[region], target)
 
@@ -66,7 +74,9 @@ def _write(made: MakeDescriptor, memory: Value, target: SimtTarget) -> None:
     room = create(builder, "simt.buffer", result=buffer, alignment=size).results[0]
     slot = create(builder, "simt.slot", [room], [builder.constant(value=0, result=I32)]).results[0]
     groups = [memory], [slot], [made.base], made.shape, made.strides
-    again = create(builder, "simt.make_descriptor", *groups, result=made.results[0].type, padding=made.padding)
+    again = create(
+        builder, "simt.make_descriptor", *groups, result=made.results[0].type, padding=made.padding
+    )
     again.results[0].name = made.results[0].name
     create(builder, "simt.show_descriptor", [again.results[0]])
     made.results[0].replace_all_uses(again.results[0])

@@ -74,8 +74,15 @@ class _Expansion(Expansion):
     def _is_kept(self, access: BlockAccess) -> bool:
         if self.target.tma is None:
             return False
-        known = [self._known[offset] for offset in ([access.column] if isinstance(access, ROW_COPIES) else access.offsets)]
-        return self.target.tma.keeps(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.descriptor))
+        known = [
+            self._known[offset]
+            for offset in ([access.column] if isinstance(access, ROW_COPIES) else access.offsets)
+        ]
+        return self.target.tma.keeps(
+            access,
+            [info.apart_from_addresses().divisibility_of_all() for info in known],
+            self._width(access.descriptor),
+        )
 
     def _width(self, descriptor: Value) -> int:
         """Return the known divisor of the last extent of a descriptor's tensor, in elements."""
@@ -96,20 +103,42 @@ class _Expansion(Expansion):
         kept: dict[Operation, set[Operation]] = {}
         for operation in self.function.walk():
             if isinstance(operation, MakeDescriptor):
-                accesses = [user for user in operation.results[0].uses if not isinstance(user, _NUMBERS)]
-                found: set[Operation] = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
-                if all(isinstance(user, (_KEPT, WRITES)) for user in accesses) and found and (len(found) == len(accesses) or not _writes(accesses)):
+                accesses = [
+                    user for user in operation.results[0].uses if not isinstance(user, _NUMBERS)
+                ]
+                found: set[Operation] = {
+                    user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)
+                }
+                if (
+                    all(isinstance(user, (_KEPT, WRITES)) for user in accesses)
+                    and found
+                    and (len(found) == len(accesses) or not _writes(accesses))
+                ):
                     kept[operation] = found
         waiting = any(map(_waits_for_others, self.function.walk()))
         while kept:
             copied = self.kept.union(*kept.values())
-            writers = {operation: roots for operation in self.function.walk() if operation not in copied and (roots := reached(operation, Effect.WRITE))}
+            writers = {
+                operation: roots
+                for operation in self.function.walk()
+                if operation not in copied and (roots := reached(operation, Effect.WRITE))
+            }
             hidden: list[Operation] = []
             self._published = set()
             for made, copies in kept.items():
                 root = root_of(made.results[0])
-                earlier = {writer for writer, roots in writers.items() if any(may_be_same(root, other) for other in roots)}
-                if waiting or (earlier and (_writes([*copies]) or any(not isinstance(writer, _PUBLISHED) for writer in earlier))):
+                earlier = {
+                    writer
+                    for writer, roots in writers.items()
+                    if any(may_be_same(root, other) for other in roots)
+                }
+                if waiting or (
+                    earlier
+                    and (
+                        _writes([*copies])
+                        or any(not isinstance(writer, _PUBLISHED) for writer in earlier)
+                    )
+                ):
                     hidden.append(made)
                 self._published |= earlier
             if not hidden:
@@ -134,14 +163,20 @@ class _Expansion(Expansion):
         loop = next((outer for outer in made.ancestors() if isinstance(outer, LOOPS)), None)
         if loop is not None:
             why = "the kernel may write to its tensor in other ways, or waits for what others write, which TMA copies do not see"
-            note(loop, f"blocks of the descriptor made at {made.location} are accessed by threads: {why}")
+            note(
+                loop,
+                f"blocks of the descriptor made at {made.location} are accessed by threads: {why}",
+            )
 
 
 def _waits_for_others(operation: Operation) -> bool:
     """Return whether an operation lets a program see what others wrote before."""
     if isinstance(operation, Load):
         return operation.volatile
-    ordered = isinstance(operation, AtomicRmw | AtomicCas | AtomicLoad) and operation.order in ("acquire", "acq_rel")
+    ordered = isinstance(operation, AtomicRmw | AtomicCas | AtomicLoad) and operation.order in (
+        "acquire",
+        "acq_rel",
+    )
     return ordered and any(result.uses for result in operation.results)
 
 

@@ -48,7 +48,13 @@ from tilewright.simt.passes.tma.lower_tma_stores import write_block_stores
 from tilewright.simt.target.copy_mechanism import BLOCK_STORES
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
-from tilewright.simt.target.tma_mechanism import block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.target.tma_mechanism import (
+    block_buffer,
+    block_mechanism,
+    block_slot,
+    create,
+    no_layout,
+)
 
 _Load = DescriptorLoad | DescriptorGather
 
@@ -67,18 +73,30 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
         full = create(start, "simt.barriers", result=BarriersType(len(loads)), count=1).results[0]
         for number, load in enumerate(loads):
             _write_load(load, full, number, function, target)
-    write_row_stores([operation for operation in operations if isinstance(operation, DescriptorScatter)], function, target)
-    write_block_stores([operation for operation in operations if isinstance(operation, BLOCK_STORES)], function, target)
+    write_row_stores(
+        [operation for operation in operations if isinstance(operation, DescriptorScatter)],
+        function,
+        target,
+    )
+    write_block_stores(
+        [operation for operation in operations if isinstance(operation, BLOCK_STORES)],
+        function,
+        target,
+    )
     write_device_descriptors(function, target)
     if loads:
         dce_function(function)
 
 
-def _write_load(load: _Load, full: Value, number: int, function: Function, target: SimtTarget) -> None:
+def _write_load(
+    load: _Load, full: Value, number: int, function: Function, target: SimtTarget
+) -> None:
     part = part_of(load)
     region = part.regions[0] if part is not None else function.body
     # partitions may read scalars of the function
-    false = Builder(function.body, function.body.first, load.location).constant(value=False, result=I1)
+    false = Builder(function.body, function.body.first, load.location).constant(
+        value=False, result=I1
+    )
 
     def write(place: _Load, values: tuple[Value, ...]) -> list[Value]:
         (phase,) = values
@@ -92,7 +110,9 @@ def _write_load(load: _Load, full: Value, number: int, function: Function, targe
     thread_values(region, [load], [false], write)
 
 
-def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: Value, target: SimtTarget) -> Value:
+def _start_load(
+    builder: Builder, load: _Load, full: Value, number: int, phase: Value, target: SimtTarget
+) -> Value:
     """Issue a TMA load or gather, and wait for it; return its slot."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
@@ -102,11 +122,35 @@ def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: 
         raise no_layout(load, mechanism, target)
     slot = block_slot(builder, block_buffer(builder, 1, result.type, shared, mechanism), 0)
     which = builder.constant(value=number, result=I32)
-    create(builder, "simt.expect", [full], [which], bytes=result.type.numel * storage_size(result.type.element))
+    create(
+        builder,
+        "simt.expect",
+        [full],
+        [which],
+        bytes=result.type.numel * storage_size(result.type.element),
+    )
     if isinstance(load, DescriptorGather):
-        create(builder, "simt.rows_load_start", [slot], [load.descriptor], *numbers_and_column(builder, load), [full], [which], by=mechanism.name)
+        create(
+            builder,
+            "simt.rows_load_start",
+            [slot],
+            [load.descriptor],
+            *numbers_and_column(builder, load),
+            [full],
+            [which],
+            by=mechanism.name,
+        )
     else:
-        create(builder, "simt.block_load_start", [slot], [load.descriptor], load.offsets, [full], [which], by=mechanism.name)
+        create(
+            builder,
+            "simt.block_load_start",
+            [slot],
+            [load.descriptor],
+            load.offsets,
+            [full],
+            [which],
+            by=mechanism.name,
+        )
     create(builder, "simt.await", [full], [which], [phase])
     return slot
 
@@ -121,12 +165,24 @@ def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> Non
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):
         seen = _seen(slot.type, view.value.type, view.shared(slot.type.layout))
-        readers = [view.value, *(user.results[0] for user in view.value.uses if isinstance(user, Convert))]
-        for matmul in [user for reader in readers for user in reader.uses if isinstance(user, Multiplication) and _is_inside(user, load.parent)]:
+        readers = [
+            view.value,
+            *(user.results[0] for user in view.value.uses if isinstance(user, Convert)),
+        ]
+        for matmul in [
+            user
+            for reader in readers
+            for user in reader.uses
+            if isinstance(user, Multiplication) and _is_inside(user, load.parent)
+        ]:
             plan = plan_of(matmul, target)
             for position, operand in enumerate((matmul.a, matmul.b)):
                 if operand in readers and plan.can_read(position, seen.layout):
-                    place = slot if seen is slot.type else create(Builder.at(matmul), "simt.view", [slot], result=seen).results[0]
+                    place = (
+                        slot
+                        if seen is slot.type
+                        else create(Builder.at(matmul), "simt.view", [slot], result=seen).results[0]
+                    )
                     matmul.set_operand(position, place)
     tile = create(builder, "simt.load", [slot]).results[0]
     tile.layout = result.layout
@@ -134,7 +190,9 @@ def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> Non
 
 
 def _is_inside(operation: Operation, region: Region | None) -> bool:
-    return operation.parent is region or any(outer.parent is region for outer in operation.ancestors())
+    return operation.parent is region or any(
+        outer.parent is region for outer in operation.ancestors()
+    )
 
 
 def _seen(slot: SlotType, tile: Any, shared: SharedLayout) -> SlotType:

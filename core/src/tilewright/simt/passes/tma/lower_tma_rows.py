@@ -40,17 +40,25 @@ from tilewright.simt.target.tma_mechanism import block_buffer, block_mechanism, 
 _ALIGNMENT = 16
 
 
-def numbers_and_column(builder: Builder, operation: DescriptorGather | DescriptorScatter) -> tuple[list[Value], list[Value]]:
+def numbers_and_column(
+    builder: Builder, operation: DescriptorGather | DescriptorScatter
+) -> tuple[list[Value], list[Value]]:
     """Return a slot with the row indices of a gather or scatter, and the first column."""
     rows, column = operation.rows, operation.column
     assert isinstance(rows.type, TileType)
-    shared = BufferType(1, rows.type.shape, rows.type.element, SharedLayout.row_major(rows.type.shape))
-    slot = block_slot(builder, create(builder, "simt.buffer", result=shared, alignment=_ALIGNMENT).results[0], 0)
+    shared = BufferType(
+        1, rows.type.shape, rows.type.element, SharedLayout.row_major(rows.type.shape)
+    )
+    slot = block_slot(
+        builder, create(builder, "simt.buffer", result=shared, alignment=_ALIGNMENT).results[0], 0
+    )
     create(builder, "simt.store", [slot], [rows])
     return [slot], [column]
 
 
-def write_row_stores(scatters: Sequence[DescriptorScatter], function: Function, target: SimtTarget) -> None:
+def write_row_stores(
+    scatters: Sequence[DescriptorScatter], function: Function, target: SimtTarget
+) -> None:
     """Lower scatters of rows.
 
     Raises:
@@ -74,6 +82,13 @@ def _write(scatter: DescriptorScatter, *, written: bool, target: SimtTarget) -> 
     slot = block_slot(builder, block_buffer(builder, 1, tile.type, shared, mechanism), 0)
     places = numbers_and_column(builder, scatter)
     create(builder, "simt.store", [slot], [tile])
-    create(builder, "simt.rows_store_start", [slot], [scatter.descriptor], *places, by=mechanism.name)
-    create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
+    create(
+        builder, "simt.rows_store_start", [slot], [scatter.descriptor], *places, by=mechanism.name
+    )
+    create(
+        builder,
+        "simt.wait",
+        [create(builder, "simt.commit", result=STORES).results[0]],
+        written=written,
+    )
     scatter.erase()

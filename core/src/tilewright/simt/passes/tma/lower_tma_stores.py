@@ -30,7 +30,13 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.control import LOOPS
-from tilewright.ir.ops.memory import ATOMICS, DescriptorReduce, DescriptorScatter, DescriptorStore, MakeDescriptor
+from tilewright.ir.ops.memory import (
+    ATOMICS,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    MakeDescriptor,
+)
 from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType, Type
 from tilewright.llvm.emission.registers import storage_size
@@ -46,7 +52,13 @@ from tilewright.simt.passes.allocate_shared import peak_bytes
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.target.copy_mechanism import BLOCK_STORES
 from tilewright.simt.target.simt_target import SimtTarget
-from tilewright.simt.target.tma_mechanism import block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.target.tma_mechanism import (
+    block_buffer,
+    block_mechanism,
+    block_slot,
+    create,
+    no_layout,
+)
 
 #: Minimum number of bytes of a row of a piece.
 _LEAST_ROW = 128
@@ -81,7 +93,9 @@ def write_block_stores(stores: Sequence[_Store], function: Function, target: Sim
     for store in stores:
         tile = store.value
         assert isinstance(tile.type, TileType)
-        together.setdefault((part_of(store), tile.type, layout_of(tile), may_run_on(store)), []).append(store)
+        together.setdefault(
+            (part_of(store), tile.type, layout_of(tile), may_run_on(store)), []
+        ).append(store)
     for store in drained:
         drain(store, written=True)
     for made in dict.fromkeys(store.descriptor.definition for store in stores if may_run_on(store)):
@@ -99,7 +113,12 @@ def write_block_stores(stores: Sequence[_Store], function: Function, target: Sim
 def drain(place: Operation, *, written: bool) -> None:
     """Wait before an operation for all stores in flight."""
     builder = Builder.at(place)
-    create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
+    create(
+        builder,
+        "simt.wait",
+        [create(builder, "simt.commit", result=STORES).results[0]],
+        written=written,
+    )
 
 
 def may_run_on(store: _Store) -> bool:
@@ -120,7 +139,9 @@ def is_unread(store: _Store | DescriptorScatter) -> bool:
     if descriptor in function.arguments:
         # its components follow it, the pointer first
         following = function.arguments.index(descriptor) + 1
-        if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(not isinstance(user, _STORING) for user in descriptor.uses):
+        if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(
+            not isinstance(user, _STORING) for user in descriptor.uses
+        ):
             return False
         anywhere = any(root_of(made) is None for made in _made(function))
     else:
@@ -131,7 +152,11 @@ def is_unread(store: _Store | DescriptorScatter) -> bool:
 
 def _made(function: Function) -> Iterator[Value]:
     """Descriptors that a kernel makes."""
-    return (operation.results[0] for operation in function.walk() if isinstance(operation, MakeDescriptor))
+    return (
+        operation.results[0]
+        for operation in function.walk()
+        if isinstance(operation, MakeDescriptor)
+    )
 
 
 def _shares(operation: Operation, root: Value) -> bool:
@@ -140,7 +165,10 @@ def _shares(operation: Operation, root: Value) -> bool:
     A store counts if its memory may alias the object, but is not known to be the same.
     """
     if isinstance(operation, _STORING):
-        return any(may_be_same(other, root) and other is not root for other in reached(operation, Effect.WRITE))
+        return any(
+            may_be_same(other, root) and other is not root
+            for other in reached(operation, Effect.WRITE)
+        )
     return any(may_be_same(other, root) for other in reached(operation, Effect.READ))
 
 
@@ -173,7 +201,11 @@ def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
     if stores > 1:
         yield Pieces(1, 2)
     yield Pieces(1, 1)
-    while width > 1 and width // 2 in layout.registers and width // 2 * storage_size(type_.element) >= _LEAST_ROW:
+    while (
+        width > 1
+        and width // 2 in layout.registers
+        and width // 2 * storage_size(type_.element) >= _LEAST_ROW
+    ):
         width, count = width // 2, count * 2
         yield Pieces(count, 1)
 
@@ -188,29 +220,49 @@ def _write_alone(store: _Store, unread: bool, target: SimtTarget) -> None:
     mechanism = block_mechanism(store, target)
     shared = staging_layout(store, tile.type, layout_of(tile), target)
     slot = block_slot(builder, block_buffer(builder, 1, tile.type, shared, mechanism), 0)
-    create(builder, "simt.wait", [_start(builder, store, tile, slot, 0, target)], written=not unread)
+    create(
+        builder, "simt.wait", [_start(builder, store, tile, slot, 0, target)], written=not unread
+    )
     store.erase()
 
 
-def staging_layout(store: _Store | DescriptorScatter, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
+def staging_layout(
+    store: _Store | DescriptorScatter, type_: TileType, layout: LinearLayout, target: SimtTarget
+) -> SharedLayout:
     """The layout in shared memory of a tile, or a piece of it: the one that is written fastest of
     those that can be copied from."""
     mechanism = block_mechanism(store, target)
     size = storage_size(type_.element)
     others = mechanism.layouts(type_.shape, type_.element) if mechanism.layouts is not None else ()
-    between = shared_between(layout, layout, size, target.resources.max_access, target.resources.banks)
-    candidates = [one for one in (between, *others, SharedLayout.row_major(type_.shape)) if mechanism.can_fill(one, type_.element)]
+    between = shared_between(
+        layout, layout, size, target.resources.max_access, target.resources.banks
+    )
+    candidates = [
+        one
+        for one in (between, *others, SharedLayout.row_major(type_.shape))
+        if mechanism.can_fill(one, type_.element)
+    ]
     if not candidates:
         raise no_layout(store, mechanism, target)
-    return min(candidates, key=lambda one: transactions(layout, one, size, target.resources.max_access, target.resources.banks)[1])
+    return min(
+        candidates,
+        key=lambda one: transactions(
+            layout, one, size, target.resources.max_access, target.resources.banks
+        )[1],
+    )
 
 
-def _start(builder: Builder, store: _Store, tile: Value, slot: Value, column: int, target: SimtTarget) -> Value:
+def _start(
+    builder: Builder, store: _Store, tile: Value, slot: Value, column: int, target: SimtTarget
+) -> Value:
     """Copy a tile, or the piece of it that begins at a column, through a slot; the token."""
     *others, last = store.offsets
     at = builder.add(last, builder.constant(value=column, result=last.type)) if column else last
     create(builder, "simt.store", [slot], [tile])
-    how = {"by": block_mechanism(store, target).name, "reduction": store.kind if isinstance(store, DescriptorReduce) else ""}
+    how = {
+        "by": block_mechanism(store, target).name,
+        "reduction": store.kind if isinstance(store, DescriptorReduce) else "",
+    }
     create(builder, "simt.block_store_start", [slot], [store.descriptor], [*others, at], **how)
     return create(builder, "simt.commit", result=STORES).results[0]
 
@@ -273,9 +325,13 @@ def _cut(builder: Builder, tile: Value, count: int) -> list[Value]:
         return [tile]
     assert isinstance(tile.type, TileType)
     cut, turned, half = _halves_of(layout_of(tile))
-    x = builder.create(TABLE["reshape"], [[tile]], {}, (TileType(cut.shape, tile.type.element),)).results[0]
+    x = builder.create(
+        TABLE["reshape"], [[tile]], {}, (TileType(cut.shape, tile.type.element),)
+    ).results[0]
     rank = len(half.shape)
-    y = builder.create(TABLE["permute"], [[x]], {"order": (*range(rank - 1), rank, rank - 1)}).results[0]
+    y = builder.create(
+        TABLE["permute"], [[x]], {"order": (*range(rank - 1), rank, rank - 1)}
+    ).results[0]
     x.layout, y.layout = cut, turned
     halves = builder.create(TABLE["split"], [[y]], {}).results
     for one in halves:

@@ -26,7 +26,16 @@ from tilewright.ir.ops.control import LOOPS, For
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import ATOMICS, Load, MakeDescriptor
 from tilewright.ir.table import Effect
-from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
+from tilewright.ir.types import (
+    I32,
+    I64,
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+)
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.affine import Affine
 from tilewright.passes.analysis.polynomials import Polynomial
@@ -39,7 +48,13 @@ from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of
 from tilewright.simt.analysis.alias import is_address, root_of
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import stages_of
-from tilewright.simt.analysis.tensor_accesses import AccessedTensor, NotRaisedError, alignments, is_on_host, tensor_of
+from tilewright.simt.analysis.tensor_accesses import (
+    AccessedTensor,
+    NotRaisedError,
+    alignments,
+    is_on_host,
+    tensor_of,
+)
 from tilewright.simt.dialect.attributes import WHOLE, function_of, note
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.passes.warp_count import warps_asked
@@ -56,7 +71,9 @@ _ALIGNMENTS: Final = (2, 4, 8, 16, 32, 64, 128)
 def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Promote the profitable loads of a kernel, and its descriptors of arguments alone."""
     (function,) = module.functions.values()
-    loops = [loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)]
+    loops = [
+        loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)
+    ]
     made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
     if not loops and not made:
         return
@@ -85,7 +102,11 @@ def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
     assert isinstance(type_, DescriptorType)
     numbers = [affine.number(value) for value in (*made.shape, *made.strides)]
     zero = made.padding == "zero" or not isinstance(type_.element, FloatType)
-    return zero and base.owner is affine.function.body and all(is_on_host(number, affine) for number in numbers)
+    return (
+        zero
+        and base.owner is affine.function.body
+        and all(is_on_host(number, affine) for number in numbers)
+    )
 
 
 def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -93,15 +114,37 @@ def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     if stages_of(loop, options) < 2:
         return False
     body, tma = loop.body, target.tma
-    if tma is None or any(isinstance(inner, LOOPS) for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
+    if (
+        tma is None
+        or any(isinstance(inner, LOOPS) for inner in body.walk())
+        or any(clobbers_memory(inner) for inner in body)
+    ):
         return False
-    return any(isinstance(inner, Dot) and tma.promotes(_matmul(inner, warps_asked(function_of(loop), options))) for inner in body)
+    return any(
+        isinstance(inner, Dot)
+        and tma.promotes(_matmul(inner, warps_asked(function_of(loop), options)))
+        for inner in body
+    )
 
 
 def _matmul(dot: Dot, warps: int) -> Matmul:
     a, b, c = dot.a.type, dot.b.type, dot.c.type
-    assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
-    return Matmul(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
+    assert (
+        isinstance(a, TileType)
+        and isinstance(b, TileType)
+        and isinstance(c, TileType)
+        and isinstance(c.element, FloatType | IntType)
+    )
+    return Matmul(
+        c.shape,
+        a.shape[-1],
+        a.element,
+        b.element,
+        c.element,
+        dot.precision,
+        dot.max_imprecise,
+        warps,
+    )
 
 
 def _bytes(load: Operation) -> int:
@@ -109,14 +152,18 @@ def _bytes(load: Operation) -> int:
     return type_.numel * storage_size(type_.element) if isinstance(type_, TileType) else 0
 
 
-def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, AccessedTensor]]:
+def _raised_in(
+    loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None
+) -> list[tuple[Load, AccessedTensor]]:
     """The loads of a loop that are raised, which are all or none."""
     feeding = feeding_matmuls(loop.body, _DOT)
     if 2 * sum(map(_bytes, feeding)) > target.resources.shared_memory:
         return []
     most = max(map(_bytes, feeding), default=0)
     found: list[tuple[Load, AccessedTensor]] = []
-    for load in [load for load in feeding if isinstance(load, Load) and _bytes(load) * _SMALL >= most]:
+    for load in [
+        load for load in feeding if isinstance(load, Load) and _bytes(load) * _SMALL >= most
+    ]:
         try:
             found.append((load, _raised(load, target, affine, written)))
         except NotRaisedError as why:
@@ -125,12 +172,18 @@ def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset
     return found
 
 
-def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> AccessedTensor:
+def _raised(
+    load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None
+) -> AccessedTensor:
     if not is_copyable(load):
-        raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
+        raise NotRaisedError(
+            "it is volatile, or gives something else than zero where its mask is false"
+        )
     tensor = tensor_of(load, affine)
     if written is None or tensor.base in written:
-        raise NotRaisedError("the kernel, or one that it waits for, may write to the tensor, which TMA copies do not see")
+        raise NotRaisedError(
+            "the kernel, or one that it waits for, may write to the tensor, which TMA copies do not see"
+        )
     block, known = _descriptor(tensor), alignments(tensor, affine)
     if block is None:
         raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
@@ -140,7 +193,11 @@ def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[V
         need = next((need for need in _ALIGNMENTS if tma.reaches(block, need)), 0)
         if not need:
             raise NotRaisedError(f"{target.name} copies no block of {block}")
-        cause = Sources() if least.number is None else of_polynomial(least.number, affine, need // least.size)
+        cause = (
+            Sources()
+            if least.number is None
+            else of_polynomial(least.number, affine, need // least.size)
+        )
         remedy = cause.remedy or (ARGUMENTS_REMEDY if least.number is None else "")
         why = f"{least.what} is not known to be a multiple of {need} bytes{f': {cause}' if cause else ''}{remedy}"
         raise NotRaisedError(f"{target.name} copies no block of {block}: {why}")
@@ -149,7 +206,11 @@ def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[V
 
 def _descriptor(tensor: AccessedTensor) -> DescriptorType | None:
     assert isinstance(tensor.base.type, PointerType)
-    return DescriptorType(tuple(axis.block for axis in tensor.axes), tensor.base.type.pointee) if len(tensor.axes) <= 5 else None
+    return (
+        DescriptorType(tuple(axis.block for axis in tensor.axes), tensor.base.type.pointee)
+        if len(tensor.axes) <= 5
+        else None
+    )
 
 
 def _written(function: Function) -> frozenset[Value] | None:
@@ -192,7 +253,9 @@ class _Writer:
                 ends.append(head.min(ends.pop(0), ends.pop(0)))
             extents += ends
         strides = [self._emit(head, axis.step, I64) for axis in tensor.axes]
-        descriptor = head.create(SIMT_TABLE["simt.tensor"], [[tensor.base], extents, strides], {}, (type_,)).results[0]
+        descriptor = head.create(
+            SIMT_TABLE["simt.tensor"], [[tensor.base], extents, strides], {}, (type_,)
+        ).results[0]
         b = Builder.at(load)
         offsets = [self._emit(b, axis.start, I32) for axis in tensor.axes]
         block = b.descriptor_load(descriptor, offsets)
@@ -207,8 +270,13 @@ class _Writer:
         """A descriptor that the kernel makes, as one of the launch's."""
         assert self.entry is not None
         head = Builder(self.affine.function.body, self.entry, made.location)
-        groups = [[self._emit(head, self.affine.number(value), I64) for value in values] for values in (made.shape, made.strides)]
-        tensor = head.create(SIMT_TABLE["simt.tensor"], [[made.base], *groups], {}, (made.result.type,)).results[0]
+        groups = [
+            [self._emit(head, self.affine.number(value), I64) for value in values]
+            for values in (made.shape, made.strides)
+        ]
+        tensor = head.create(
+            SIMT_TABLE["simt.tensor"], [[made.base], *groups], {}, (made.result.type,)
+        ).results[0]
         tensor.name = made.result.name
         made.result.replace_all_uses(tensor)
         if self.entry is made:
@@ -222,7 +290,9 @@ class _Writer:
         sources = [axis.source for axis in axes if axis.source is not None]
         block = _reshaped(b, block, tuple(axis.block for axis in axes))
         if sources != sorted(sources):
-            block = b.permute(block, order=tuple(sources.index(source) for source in sorted(sources)))
+            block = b.permute(
+                block, order=tuple(sources.index(source) for source in sorted(sources))
+            )
         return _reshaped(b, block, type_.shape)
 
     def _emit(self, b: Builder, polynomial: Polynomial, type_: IntType) -> Value:
@@ -253,9 +323,13 @@ class _Writer:
             loop: For = atom.of[0]
             step = self.affine.number(loop.step).constant
             ours = Polynomial(tuple(term for term in polynomial.terms if number in term[0]))
-            if not step or any(monomial.count(number) != 1 or factor % step for monomial, factor in ours.terms):
+            if not step or any(
+                monomial.count(number) != 1 or factor % step for monomial, factor in ours.terms
+            ):
                 continue
-            counter = self.affine.unknown("counter", loop.body.arguments[0], value=loop.body.arguments[0])
+            counter = self.affine.unknown(
+                "counter", loop.body.arguments[0], value=loop.body.arguments[0]
+            )
             counted = counter.minus(self.affine.number(loop.lower))
             for piece in ours.pieces():
                 rest = piece.divided(Polynomial.unknown(number).scaled(step))
@@ -266,7 +340,9 @@ class _Writer:
     def _there(self, b: Builder, polynomial: Polynomial, type_: IntType) -> Value | None:
         """A scalar that is a polynomial already."""
         assert b.before is not None
-        there = next((value for value in self.affine.scalars(polynomial) if _is_seen(value, b.before)), None)
+        there = next(
+            (value for value in self.affine.scalars(polynomial) if _is_seen(value, b.before)), None
+        )
         return there if there is None or there.type is type_ else b.cast(there, result=type_)
 
     def _unknown(self, b: Builder, number: int, type_: IntType) -> Value:
@@ -276,7 +352,10 @@ class _Writer:
             return there
         if atom.kind == "iteration":
             loop: For = atom.of[0]
-            lower, step = (self._emit(b, self.affine.number(operand), type_) for operand in (loop.lower, loop.step))
+            lower, step = (
+                self._emit(b, self.affine.number(operand), type_)
+                for operand in (loop.lower, loop.step)
+            )
             counter = loop.body.arguments[0]
             counter = counter if counter.type is type_ else b.cast(counter, result=type_)
             turns: Value = b.div(b.sub(counter, lower), step)
@@ -290,7 +369,11 @@ class _Writer:
 
 def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
     assert isinstance(value.type, TileType)
-    return value if value.type.shape == tuple(shape) else b.reshape(value, result=TileType(tuple(shape), value.type.element))
+    return (
+        value
+        if value.type.shape == tuple(shape)
+        else b.reshape(value, result=TileType(tuple(shape), value.type.element))
+    )
 
 
 def _is_seen(value: Value, place: Operation) -> bool:

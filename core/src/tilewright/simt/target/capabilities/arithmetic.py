@@ -38,7 +38,9 @@ class Arithmetic:
         """
         return None
 
-    def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+    def cast(
+        self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str
+    ) -> str | None:
         """Emit a conversion by the target's own instructions.
 
         Returns None if the common expansion (:mod:`tilewright.llvm.emission.casts`) serves.

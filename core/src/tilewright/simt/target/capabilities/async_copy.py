@@ -33,7 +33,9 @@ class AsyncCopies:
         for found in (*self.mechanisms, THROUGH_REGISTERS):
             if found.name == name:
                 return found
-        raise LoweringError(f"the target has no copy mechanism {name!r}; it has {', '.join(one.name for one in self.mechanisms)}")
+        raise LoweringError(
+            f"the target has no copy mechanism {name!r}; it has {', '.join(one.name for one in self.mechanisms)}"
+        )
 
     def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:
         """Keep the code generator from moving accesses, or ``everything``, across this point."""
@@ -42,7 +44,9 @@ class AsyncCopies:
         """End the group of asynchronous operations that this thread has started in a queue."""
         raise self._no_queue(context, queue)
 
-    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+    def wait(
+        self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]
+    ) -> list[list[str]]:
         """Wait until at most ``pending`` of this thread's groups are in flight in a queue.
 
         If the mechanism counts single copies, ``pending`` is a number of copies. ``names`` are the

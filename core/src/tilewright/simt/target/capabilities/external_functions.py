@@ -35,6 +35,9 @@ class ExternalFunctions:
         w = context.writer
         if self.libraries is not None:
             return call_extern(w, self.libraries, symbol, result, operands)
-        arguments = [(storage_type(type_), w.emit(f"zext i1 {name} to i8") if type_ is I1 else name) for type_, name in operands]
+        arguments = [
+            (storage_type(type_), w.emit(f"zext i1 {name} to i8") if type_ is I1 else name)
+            for type_, name in operands
+        ]
         value = w.call(symbol, storage_type(result), arguments)
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value

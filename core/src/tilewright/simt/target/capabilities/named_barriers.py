@@ -19,5 +19,7 @@ class NamedBarriers(ABC):
         """Wait at a named barrier for the turn of ``place`` in a hand-off among partitions."""
 
     @abstractmethod
-    def hand_over(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
+    def hand_over(
+        self, context: SimtContext, order: int, place: int, of: int, threads: Threads
+    ) -> None:
         """Arrive at the named barrier of the next partition in an ordered hand-off."""

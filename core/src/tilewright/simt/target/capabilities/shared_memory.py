@@ -28,5 +28,7 @@ class SharedMemory(ABC):
         """Instrument an access, on targets that check accesses of shared memory."""
 
     @abstractmethod
-    def atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+    def atomic_add(
+        self, w: FunctionWriter, pointer: str, value: str, predicate: str | None
+    ) -> None:
         """Add an i32 atomically."""

@@ -108,7 +108,13 @@ class block(_Numbered):  # noqa: N801
         self._arguments = [value() for _ in range(arguments)]
         self.operations: list[operation] = []
 
-    def add(self, name: str, operands: Sequence[value] = (), regions: Sequence[region] = (), attributes: dict[str, Any] | None = None) -> operation:
+    def add(
+        self,
+        name: str,
+        operands: Sequence[value] = (),
+        regions: Sequence[region] = (),
+        attributes: dict[str, Any] | None = None,
+    ) -> operation:
         made = operation(name, operands, regions, attributes or {}, self)
         self.operations.append(made)
         return made
@@ -128,9 +134,22 @@ class operation(_Numbered):  # noqa: N801
 
     __slots__ = ("_attributes", "_block", "_name", "_operands", "_regions")
 
-    def __init__(self, name: str, operands: Sequence[value], regions: Sequence[region], attributes: dict[str, Any], parent: block | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        operands: Sequence[value],
+        regions: Sequence[region],
+        attributes: dict[str, Any],
+        parent: block | None,
+    ) -> None:
         super().__init__()
-        self._name, self._operands, self._regions, self._attributes, self._block = name, tuple(operands), tuple(regions), attributes, parent
+        self._name, self._operands, self._regions, self._attributes, self._block = (
+            name,
+            tuple(operands),
+            tuple(regions),
+            attributes,
+            parent,
+        )
 
     def get_name(self) -> str:
         return self._name
@@ -145,7 +164,9 @@ class operation(_Numbered):  # noqa: N801
         return 0
 
     def get_result(self, index: int) -> value:
-        raise IndexError(f"{self._name} has no result {index}: accesses are shown without what they give")
+        raise IndexError(
+            f"{self._name} has no result {index}: accesses are shown without what they give"
+        )
 
     def get_num_regions(self) -> int:
         return len(self._regions)
@@ -199,7 +220,10 @@ class module(operation):  # noqa: N801
         positions = self._positions(parameters)
         function = region(positions.pop(""))
         body.block.add("tt.func", (), (function,), {"sym_name": name})
-        places = [function.block.get_argument(positions[argument.name.split(".")[0]]) for argument in tile_ir.kernel.arguments]
+        places = [
+            function.block.get_argument(positions[argument.name.split(".")[0]])
+            for argument in tile_ir.kernel.arguments
+        ]
         for access in accesses_of(tile_ir):
             for name in self._shown(access):
                 for position in sorted(access.arguments):
@@ -211,7 +235,11 @@ class module(operation):  # noqa: N801
 
         Under the empty name is their number.
         """
-        ranks = {argument.name: argument.type.rank for argument in self.tile_ir.kernel.arguments if isinstance(argument.type, DescriptorType)}
+        ranks = {
+            argument.name: argument.type.rank
+            for argument in self.tile_ir.kernel.arguments
+            if isinstance(argument.type, DescriptorType)
+        }
         found, count = {}, 0
         for name in parameters:
             found[name] = count
@@ -221,7 +249,11 @@ class module(operation):  # noqa: N801
     def _shown(self, access: ArgumentAccess) -> Iterator[str]:
         """Yield the names an access is shown under, once per call of its function."""
         known = _NAMES.get(access.operation.name)
-        names = [known] if known else [name for effect, name in _BY_EFFECT.items() if effect & access.effects]
+        names = (
+            [known]
+            if known
+            else [name for effect, name in _BY_EFFECT.items() if effect & access.effects]
+        )
         yield from names * self._calls(access)
 
     def _calls(self, access: ArgumentAccess) -> int:
@@ -231,7 +263,9 @@ class module(operation):  # noqa: N801
         assert isinstance(function, Function)
         if function.kernel:
             return 1
-        return Counter(call.attributes["callee"] for call in self.tile_ir.walk() if call.name == "call")[function.name]
+        return Counter(
+            call.attributes["callee"] for call in self.tile_ir.walk() if call.name == "call"
+        )[function.name]
 
     def verify(self) -> bool:
         """Return whether the kernel keeps the rules of Tile IR."""
@@ -245,10 +279,17 @@ class module(operation):  # noqa: N801
         lines = ["builtin.module"]
         for function in self.get_region(0).block.operations:
             inner = function.get_region(0).block
-            names = {inner.get_argument(number): f"%{number}" for number in range(inner.get_num_arguments())}
-            lines.append(f"  tt.func @{function.get_str_attr('sym_name')}({', '.join(names.values())})")
+            names = {
+                inner.get_argument(number): f"%{number}"
+                for number in range(inner.get_num_arguments())
+            }
+            lines.append(
+                f"  tt.func @{function.get_str_attr('sym_name')}({', '.join(names.values())})"
+            )
             for access in inner.operations:
-                operands = [names[access.get_operand(number)] for number in range(access.get_num_operands())]
+                operands = [
+                    names[access.get_operand(number)] for number in range(access.get_num_operands())
+                ]
                 lines.append(" ".join((f"    {access.get_name()}", *operands)))
         return "\n".join(lines)
 
@@ -256,4 +297,6 @@ class module(operation):  # noqa: N801
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise outside.OutsideNameError(f"triton._C.libtriton.ir.{name} is a part of MLIR. Here are the accesses of a kernel; Tile IR is in tilewright.ir")
+    raise outside.OutsideNameError(
+        f"triton._C.libtriton.ir.{name} is a part of MLIR. Here are the accesses of a kernel; Tile IR is in tilewright.ir"
+    )

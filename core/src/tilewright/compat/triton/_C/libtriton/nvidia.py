@@ -63,7 +63,9 @@ def _library() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise BackendError("libcublasLt was found neither beside PyTorch nor by the loader: install it with pip install nvidia-cublas, or a CUDA toolkit")
+    raise BackendError(
+        "libcublasLt was found neither beside PyTorch nor by the loader: install it with pip install nvidia-cublas, or a CUDA toolkit"
+    )
 
 
 def _call(name: str, *arguments: Any) -> None:
@@ -110,9 +112,17 @@ class CublasLt:
         C is f16 where the others are fp8.
         """
         (m, k), (n, inner), dtype = A.shape, B.shape, A.dtype
-        if inner != k or tuple(D.shape) != (m, n) or B.dtype != dtype or D.dtype != dtype or str(dtype) not in _TYPES:
+        if (
+            inner != k
+            or tuple(D.shape) != (m, n)
+            or B.dtype != dtype
+            or D.dtype != dtype
+            or str(dtype) not in _TYPES
+        ):
             shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in (A, B, D))
-            raise LaunchError(f"cuBLASLt multiplies (m, k) by (n, k) into (m, n), all of one of {', '.join(_TYPES)}; given {shapes}")
+            raise LaunchError(
+                f"cuBLASLt multiplies (m, k) by (n, k) into (m, n), all of one of {', '.join(_TYPES)}; given {shapes}"
+            )
         kind, addend = _TYPES[str(dtype)]
         made: list[tuple[str, Any]] = []
 
@@ -123,29 +133,68 @@ class CublasLt:
             return handle
 
         def set_attribute(what: str, handle: Any, attribute: int, value: Any) -> None:
-            _call(f"cublasLt{what}SetAttribute", handle, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
+            _call(
+                f"cublasLt{what}SetAttribute",
+                handle,
+                attribute,
+                ctypes.byref(value),
+                ctypes.c_size_t(ctypes.sizeof(value)),
+            )
 
         try:
             # the library's matrices are column-major: it computes D's transpose, B @ A.T
             description = create("MatmulDesc", _COMPUTE_32F, _R_32F)
             set_attribute("MatmulDesc", description, _TRANSPOSE_A, ctypes.c_int(_OP_T))
             preference = create("MatmulPreference")
-            set_attribute("MatmulPreference", preference, _WORKSPACE_BYTES, ctypes.c_size_t(self._bytes))
+            set_attribute(
+                "MatmulPreference", preference, _WORKSPACE_BYTES, ctypes.c_size_t(self._bytes)
+            )
             sizes = ((kind, k, n), (kind, k, m), (addend, n, m), (kind, n, m))
-            layouts = [create("MatrixLayout", type_, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)) for type_, rows, columns in sizes]
+            layouts = [
+                create(
+                    "MatrixLayout",
+                    type_,
+                    ctypes.c_uint64(rows),
+                    ctypes.c_uint64(columns),
+                    ctypes.c_int64(rows),
+                )
+                for type_, rows, columns in sizes
+            ]
             found, count = _Heuristic(), ctypes.c_int()
             wanted = (preference, 1, ctypes.byref(found), ctypes.byref(count))
             _call("cublasLtMatmulAlgoGetHeuristic", self._handle, description, *layouts, *wanted)
             if not count.value:
                 raise LaunchError(f"cuBLASLt has no kernel for {dtype} products of {m} x {n} x {k}")
             b, a, c, d = layouts
-            pointers = [_POINTER(None if tensor is None else tensor.data_ptr()) for tensor in (B, A, C, D)]
+            pointers = [
+                _POINTER(None if tensor is None else tensor.data_ptr()) for tensor in (B, A, C, D)
+            ]
             scales = [ctypes.byref(ctypes.c_float(scale)) for scale in (alpha, beta)]
             module = interface("cuda")
-            stream = _POINTER(0 if module is None else int(module.current_stream(A.device).cuda_stream))
-            operands = (scales[0], pointers[0], b, pointers[1], a, scales[1], pointers[2], c, pointers[3], d)
+            stream = _POINTER(
+                0 if module is None else int(module.current_stream(A.device).cuda_stream)
+            )
+            operands = (
+                scales[0],
+                pointers[0],
+                b,
+                pointers[1],
+                a,
+                scales[1],
+                pointers[2],
+                c,
+                pointers[3],
+                d,
+            )
             memory = (_POINTER(self._workspace.data_ptr()), ctypes.c_size_t(self._bytes), stream)
-            _call("cublasLtMatmul", self._handle, description, *operands, ctypes.byref(found.algorithm), *memory)
+            _call(
+                "cublasLtMatmul",
+                self._handle,
+                description,
+                *operands,
+                ctypes.byref(found.algorithm),
+                *memory,
+            )
         finally:
             for what, handle in reversed(made):
                 getattr(_library(), f"cublasLt{what}Destroy")(handle)

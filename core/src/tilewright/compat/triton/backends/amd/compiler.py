@@ -21,7 +21,11 @@ def __getattr__(name: str) -> Any:
         return compiler_for("hip", __name__.removeprefix("tilewright.compat."), name)
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise absent("triton.backends.amd.compiler", name, "a part of Triton's compiler. Stages are those of tilewright inspect")
+    raise absent(
+        "triton.backends.amd.compiler",
+        name,
+        "a part of Triton's compiler. Stages are those of tilewright inspect",
+    )
 
 
 __all__ = ["HIPOptions", "get_min_dot_size"]

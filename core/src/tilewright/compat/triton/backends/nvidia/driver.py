@@ -27,9 +27,17 @@ def _include_dirs() -> list[str]:
     spec = importlib.util.find_spec("nvidia")
     packages = list(spec.submodule_search_locations or []) if spec is not None else []
     roots = [folder for root in packages for folder in sorted(glob.glob(os.path.join(root, "*")))]
-    roots += [root for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if root]
+    roots += [
+        root
+        for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+        if root
+    ]
     folders = [os.path.join(root, "include") for root in roots]
-    return [folder for folder in dict.fromkeys(folders) if os.path.exists(os.path.join(folder, "cuda.h"))]
+    return [
+        folder
+        for folder in dict.fromkeys(folders)
+        if os.path.exists(os.path.join(folder, "cuda.h"))
+    ]
 
 
 @functools.lru_cache
@@ -43,14 +51,24 @@ def libcuda_dirs() -> list[str]:
     """
     if knobs.nvidia.libcuda_path:
         return [knobs.nvidia.libcuda_path]
-    found = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder and os.path.exists(os.path.join(folder, _LIBRARY))]
+    found = [
+        folder
+        for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        if folder and os.path.exists(os.path.join(folder, _LIBRARY))
+    ]
     try:
-        printed = subprocess.check_output([shutil.which("ldconfig") or _LDCONFIG, "-p"], text=True, errors="replace")
+        printed = subprocess.check_output(
+            [shutil.which("ldconfig") or _LDCONFIG, "-p"], text=True, errors="replace"
+        )
     except (OSError, subprocess.CalledProcessError):
         printed = ""
-    found += [os.path.dirname(path) for path in re.findall(rf"{re.escape(_LIBRARY)}\b.*=> (\S+)", printed)]
+    found += [
+        os.path.dirname(path) for path in re.findall(rf"{re.escape(_LIBRARY)}\b.*=> (\S+)", printed)
+    ]
     if not found:
-        raise AssertionError(f"{_LIBRARY} cannot be found: install the driver, or set TRITON_LIBCUDA_PATH to its directory")
+        raise AssertionError(
+            f"{_LIBRARY} cannot be found: install the driver, or set TRITON_LIBCUDA_PATH to its directory"
+        )
     return list(dict.fromkeys(found))
 
 
