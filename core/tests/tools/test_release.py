@@ -36,7 +36,7 @@ def distributions(release: Any) -> list[Any]:
 def test_every_distribution_is_released(release: Any) -> None:
     found = {
         path.parent.relative_to(ROOT).as_posix()
-        for path in (*ROOT.glob("*/pyproject.toml"), *ROOT.glob("backends/*/pyproject.toml"))
+        for path in (*ROOT.glob("*/pyproject.toml"), *ROOT.glob("backends/**/pyproject.toml"))
     }
     assert found == set(release.PARTS)
 

@@ -1,5 +1,5 @@
-"""What was decided about a kernel, for people: layouts, conversions and their cost, accesses,
-shared memory, what left the fast path."""
+"""Report of the decisions about a kernel: layouts, conversions and their cost, accesses, shared
+memory, missed optimizations."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def describe(layout: LinearLayout) -> str:
 
 
 def _extents(images: Sequence[int], shape: tuple[int, ...]) -> str:
-    """How many places along each axis the sums of images span: ``4x8``; those of images that move
-    along several axes at once come after."""
+    """Extents that linear combinations of images span along each axis, such as ``4x8``; images that
+    move along several axes at once come last."""
     extents, mixed = [1] * len(shape), 0
     for image in images:
         moved = [axis for axis, place in enumerate(coordinates(image, shape)) if place]
@@ -141,7 +141,7 @@ class Report:
     def accesses(
         self, pointer: Value, mask: Value | None, limit: int, what: str = "accesses"
     ) -> str:
-        """How threads access memory at a tile of pointers, at most ``limit`` bytes at once; how
+        """Describe the accesses at a tile of pointers, of at most ``limit`` bytes each, and how
         much memory moves for it where not all is used."""
         layout, size, costs, info = (
             layout_of(pointer),
@@ -196,8 +196,8 @@ class Report:
         return len(sectors) * self.target.costs.sector / (len(places) * size)
 
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str:
-        """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank
-        conflicts."""
+        """Describe a warp's accesses to a tile in shared memory, and the bank conflicts: the cycles
+        beyond those that the bytes need."""
         size = stored_size(element)
         count, turns = transactions(
             layout, shared, size, self.target.resources.max_access, self.target.resources.banks

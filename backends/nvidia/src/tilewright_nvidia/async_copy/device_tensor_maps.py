@@ -106,7 +106,7 @@ class _Memory:
     """
 
     number: int
-    made: list[tuple[ops.MakeDescriptor, DeviceTensorMap]] = field(default_factory=list)
+    made: list[tuple[ops.MakeTensorMap, DeviceTensorMap]] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -118,14 +118,14 @@ class DeviceMapEmission:
 
     def __init__(self, function: Function) -> None:
         self._memories: dict[Operation, _Memory] = {}
-        self._known: dict[tuple[ops.MakeDescriptor, DeviceTensorMap], int] = {}
+        self._known: dict[tuple[ops.MakeTensorMap, DeviceTensorMap], int] = {}
         self._shared = int(function.attributes.get(SHARED_BYTES, 0))
         self._processors, self._programs = _PROCESSORS[0], _BITS
         for operation in function.walk():
             if isinstance(operation, ops.Descriptors):
                 self._memories[operation] = _Memory(len(self._memories))
 
-    def want(self, made: ops.MakeDescriptor, map_: DeviceTensorMap) -> None:
+    def want(self, made: ops.MakeTensorMap, map_: DeviceTensorMap) -> None:
         """Request a map of a descriptor for a copy."""
         if (made, map_) not in self._known:
             memory = self._memory(made)
@@ -133,13 +133,13 @@ class DeviceMapEmission:
             memory.made.append((made, map_))
 
     def name(
-        self, w: FunctionWriter, made: ops.MakeDescriptor, descriptor: str, map_: DeviceTensorMap
+        self, w: FunctionWriter, made: ops.MakeTensorMap, descriptor: str, map_: DeviceTensorMap
     ) -> str:
         """Return the address of a map, given the slot's address."""
         place = BYTES * self._known[made, map_]
         return w.emit(f"getelementptr i8, ptr {descriptor}, i64 {place}") if place else descriptor
 
-    def _memory(self, made: ops.MakeDescriptor) -> _Memory:
+    def _memory(self, made: ops.MakeTensorMap) -> _Memory:
         definition = made.memory.definition
         assert definition is not None
         return self._memories[definition]
@@ -214,9 +214,7 @@ class DeviceMapEmission:
 
     # ---- maps
 
-    def make(
-        self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor
-    ) -> str:
+    def make(self, context: SimtContext, operation: ops.MakeTensorMap, made: MadeDescriptor) -> str:
         """Build the maps of a descriptor; return their slot's address."""
         w, memory = context.writer, self._memory(operation)
         distance = w.emit(f"mul i64 {w.emit(f'zext i32 {made.memory} to i64')}, {memory.bytes}")
@@ -239,7 +237,7 @@ class DeviceMapEmission:
     def _make(
         self,
         context: SimtContext,
-        operation: ops.MakeDescriptor,
+        operation: ops.MakeTensorMap,
         made: MadeDescriptor,
         map_: DeviceTensorMap,
         to: str,
@@ -274,7 +272,7 @@ class DeviceMapEmission:
 
 
 def _fill(
-    w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: DeviceTensorMap
+    w: FunctionWriter, operation: ops.MakeTensorMap, made: MadeDescriptor, map_: DeviceTensorMap
 ) -> None:
     """Set all fields of a map.
 
@@ -345,17 +343,17 @@ def _is_first_warp(context: SimtContext) -> str:
     return context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1) or "true"
 
 
-def _fills_with_nan(operation: ops.MakeDescriptor) -> bool:
+def _fills_with_nan(operation: ops.MakeTensorMap) -> bool:
     return operation.padding == "nan" and fills_with_nan(_element(operation))
 
 
-def _element(operation: ops.MakeDescriptor) -> Type:
+def _element(operation: ops.MakeTensorMap) -> Type:
     type_ = operation.results[0].type
     assert isinstance(type_, DescriptorType)
     return type_.element
 
 
-def _nothing(operation: ops.MakeDescriptor, map_: DeviceTensorMap) -> tuple[str, int, int]:
+def _nothing(operation: ops.MakeTensorMap, map_: DeviceTensorMap) -> tuple[str, int, int]:
     """Return (name, element bits, bits per element) of the memory behind an empty tensor's map.
 
     Stores go to separate memory that nothing reads.

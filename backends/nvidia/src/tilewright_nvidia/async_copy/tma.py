@@ -47,7 +47,7 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import CLUSTER, function_of
 from tilewright.simt.dialect.ops import tensor_maps
 from tilewright.simt.dialect.ops import tma as ops
-from tilewright.simt.dialect.ops.buffers import Slot, View
+from tilewright.simt.dialect.ops.buffers import SharedView, Slot
 from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.types import slot_type
 from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
@@ -94,7 +94,7 @@ _INTEGERS: Final = frozenset({U32, I32, U64, I64})
 _REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(
     ("min", "max", "and", "or", "xor"), _INTEGERS
 )
-_Copy = ops.BlockCopy | ops.RowCopy
+_Copy = ops.TmaCopy | ops.RowCopy
 _LOADS: Final = (ops.BlockLoadStart, ops.RowsLoadStart)
 #: Rows of a gather4 or scatter4 instruction, and the alignment in bytes of their shared memory.
 _FOUR: Final = 4
@@ -358,7 +358,7 @@ class TensorMaps:
         for made in [
             operation
             for operation in function.walk()
-            if isinstance(operation, tensor_maps.MakeDescriptor)
+            if isinstance(operation, tensor_maps.MakeTensorMap)
         ]:
             for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
                 self.made.want(made, _made_map(copy))
@@ -429,7 +429,7 @@ class TensorMaps:
         """Return the map parameter of a copy, or the address of a device-side map."""
         assert isinstance(context.operation, _Copy)
         made = context.operation.descriptor.definition
-        if isinstance(made, tensor_maps.MakeDescriptor):
+        if isinstance(made, tensor_maps.MakeTensorMap):
             return self.made.name(
                 context.writer, made, copy.descriptor, _made_map(context.operation)
             )
@@ -473,7 +473,7 @@ def _feeds_tf32_alone(slot: Value) -> bool:
     found = False
     while readers:
         reader = readers.pop()
-        if isinstance(reader, View):
+        if isinstance(reader, SharedView):
             readers += reader.results[0].uses
         elif isinstance(reader, Multiplication) and reader.precision == "tf32":
             found = True
@@ -645,7 +645,7 @@ class PtxDeviceMaps(capability.DeviceTensorMaps):
     def make(
         self,
         context: SimtContext,
-        operation: tensor_maps.MakeDescriptor,
+        operation: tensor_maps.MakeTensorMap,
         made: capability.MadeDescriptor,
     ) -> str:
         return kernel_state(context.writer).maps.made.make(context, operation, made)

@@ -50,10 +50,10 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities.tensor_memory import TensorMemory
 from tilewright.simt.target.matmul_plan import (
     SHARED,
-    Accumulator,
     Matmul,
     MatmulPlan,
     SharedOperand,
+    TensorMemoryAccumulator,
 )
 from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.codegen.inline_ptx import call_asm
@@ -301,7 +301,7 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
         return ()
     m, n = product.shape
     a, b, c = layouts(tiling, (m, n), product.k)
-    accumulator = Accumulator(columns_of(product.shape), writer.load, writer.store)
+    accumulator = TensorMemoryAccumulator(columns_of(product.shape), writer.load, writer.store)
     found = MatmulPlan(
         writer.name,
         a,

@@ -262,7 +262,7 @@ def _ldexp(x: Number, exponent: Number) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a function is to be written: see :func:`math_function`."""
+    """Form in which a function is written; see :func:`math_function`."""
 
     native_ldexp: bool
     native_exp: bool

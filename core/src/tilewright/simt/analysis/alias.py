@@ -16,13 +16,13 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
 from tilewright.passes.effects import clobbers_memory, effects_of
-from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
+from tilewright.simt.dialect.ops.tensor_maps import MakeTensorMap, Tensor
 
 #: Operations whose result is based on their first operand, besides the ones that move or forward
 #: elements.
 _PASSING: Final = (Addptr, Bitcast)
 #: Operations that make a descriptor of a tensor at their operand ``base``.
-MAKING: Final = (memory.MakeDescriptor, MakeDescriptor, Tensor)
+MAKING: Final = (memory.MakeDescriptor, MakeTensorMap, Tensor)
 
 
 def root_of(address: Value) -> Value | None:

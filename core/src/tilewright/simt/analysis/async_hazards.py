@@ -18,15 +18,15 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.layout_rules import LayoutError
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, Wait
-from tilewright.simt.dialect.ops.buffers import Load, Slot, View
-from tilewright.simt.dialect.ops.dot import Dot, DotStart, Fragment
+from tilewright.simt.dialect.ops.buffers import SharedLoad, SharedView, Slot
+from tilewright.simt.dialect.ops.dot import DotFragment, DotStart, PlannedDot
 from tilewright.simt.dialect.ops.tensor_memory import DotInto
 from tilewright.simt.dialect.types import COPIES, LOADS, MATMULS, TokenType
 
 #: Operations that start a tile, and the queue in which the tile is waited for.
 _STARTS = {"simt.dot_start": MATMULS.queue, "simt.load_start": LOADS.queue}
 #: Operations that read slots synchronously.
-_READERS = (Load, Dot, DotInto, Fragment)
+_READERS = (SharedLoad, PlannedDot, DotInto, DotFragment)
 
 
 class FlightError(LayoutError):
@@ -296,7 +296,7 @@ def _enter(operation: Operation, copies: _Copies) -> None:
 def _slot(value: Value) -> tuple[Value, object]:
     """Return a key that identifies a slot: its buffer and index if known, or else the value."""
     definition = value.definition
-    while isinstance(definition, View):
+    while isinstance(definition, SharedView):
         value = definition.x
         definition = value.definition
     if isinstance(definition, Slot):

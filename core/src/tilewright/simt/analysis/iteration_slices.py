@@ -15,13 +15,13 @@ from tilewright.ir.ops.shape import Gather, Histogram
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.ops.buffers import Convert
-from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.ops.dot import PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import Ahead
 from tilewright.simt.target.conversion_plan import SharedMove, plan_conversion
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Pure operations that are too expensive to clone, or need memory of their own.
-_NOT_REPEATED = (Dot, DotScaled, Gather, Histogram, Convert, MakeDescriptor)
+_NOT_REPEATED = (PlannedDot, DotScaled, Gather, Histogram, Convert, MakeDescriptor)
 #: Maximum number of cloned operations.
 _SLICE_LIMIT = 200
 

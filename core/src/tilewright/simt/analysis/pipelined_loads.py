@@ -15,7 +15,7 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.shared_views import View, renames, views_of
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.ops.buffers import Convert
-from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import Ahead
 from tilewright.simt.layouts.lane_order import lane_ordered_shared
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2
@@ -223,7 +223,7 @@ def _through_conversions(value: Value) -> list[Value]:
     ]
 
 
-def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
+def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> PlannedDot | None:
     """Return the matmul whose first K step can be prefetched in the iteration before.
 
     Both of its operands must be prefetched and have no other use, and it must be the last to read
@@ -231,12 +231,12 @@ def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | N
     """
     (body,) = loop.regions
     sources = {load.results[0] for load in loads}
-    matmul: Dot | None = None
+    matmul: PlannedDot | None = None
     own: tuple[Value, ...] = ()
     earlier: set[Operation] = set()
     before: set[Operation] = set()
     for operation in body:
-        if isinstance(operation, Dot) and _has_steps(operation, target):
+        if isinstance(operation, PlannedDot) and _has_steps(operation, target):
             first, second = (_only_source(operand) for operand in (operation.a, operation.b))
             if (
                 first is not None
@@ -264,7 +264,7 @@ def _readers(value: Value) -> Iterator[Operation]:
                 )
 
 
-def _has_steps(matmul: Dot, target: SimtTarget) -> bool:
+def _has_steps(matmul: PlannedDot, target: SimtTarget) -> bool:
     plan = plan_of(matmul, target)
     return plan.reads == (REGISTERS, REGISTERS) and 0 < plan.k_step < plan.a.shape[-1]
 

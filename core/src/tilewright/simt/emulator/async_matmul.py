@@ -23,11 +23,11 @@ from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.matmul_plan import (
     SHARED,
-    Accumulator,
     Matmul,
     MatmulPlan,
     OperandSource,
     SharedOperand,
+    TensorMemoryAccumulator,
 )
 
 #: Bytes before a chain's registers: whether matmuls are in flight there.
@@ -100,7 +100,13 @@ def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) ->
         moved(context, layout.STORE_SUMS, place, area)
 
     return MatmulPlan(
-        name, a, b, c, start, (SHARED, SHARED), accumulator=Accumulator(units, load, store)
+        name,
+        a,
+        b,
+        c,
+        start,
+        (SHARED, SHARED),
+        accumulator=TensorMemoryAccumulator(units, load, store),
     )
 
 

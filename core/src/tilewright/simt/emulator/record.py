@@ -7,7 +7,7 @@ from tilewright.ir.ops.control import While
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import CLUSTER
 from tilewright.simt.dialect.ops.dot import Multiplication
-from tilewright.simt.dialect.ops.tma import BlockCopy, RowCopy
+from tilewright.simt.dialect.ops.tma import RowCopy, TmaCopy
 from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
 from tilewright.simt.emulator.async_matmul import Matmuls
 from tilewright.simt.emulator.blocks import BlockSite
@@ -49,7 +49,7 @@ class EmissionRecord:
         self.matmuls_in_flight.begin(function)
         self.cluster = function.attributes.get(CLUSTER, 1)
         self.polls = any(isinstance(operation, While) for operation in function.walk())
-        through_proxy = BlockCopy | RowCopy | Multiplication
+        through_proxy = TmaCopy | RowCopy | Multiplication
         self.marks = async_proxy and any(isinstance(one, through_proxy) for one in function.walk())
         names: dict[int, list[str]] = {}
         for partition in function.walk():

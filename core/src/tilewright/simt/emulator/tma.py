@@ -8,12 +8,12 @@ from tilewright.ir.types import DescriptorType, Type
 from tilewright.simt.dialect.ops.tensor_maps import (
     Descriptors,
     FreeDescriptors,
-    MakeDescriptor,
+    MakeTensorMap,
     ShowDescriptor,
     Tensor,
 )
-from tilewright.simt.dialect.ops.tma import BlockCopy as BlockMove
 from tilewright.simt.dialect.ops.tma import RowCopy
+from tilewright.simt.dialect.ops.tma import TmaCopy as BlockMove
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.code import call_engine, number_of
@@ -94,7 +94,7 @@ class EmulatedDescriptors(DeviceTensorMaps):
             call_engine(context.writer, layout.TAKE_MEMORY, [number])
         return number
 
-    def make(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
+    def make(self, context: SimtContext, operation: MakeTensorMap, made: MadeDescriptor) -> str:
         """The words are put together in shared memory, and brought to memory of the thread's own."""
         with context.at_entry() as w:
             place = w.alloca("i64", 1 + 2 * len(made.extents))
@@ -150,7 +150,7 @@ def _store_block(context: SimtContext, copy: BlockCopy) -> None:
 def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Sequence[str]) -> None:
     w = context.writer
     assert isinstance(context.operation, BlockMove | RowCopy)
-    made = isinstance(context.operation.descriptor.definition, MakeDescriptor)
+    made = isinstance(context.operation.descriptor.definition, MakeTensorMap)
     site = record_of(w).add_site(
         BlockSite(
             copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts, bool(copy.rows)

@@ -26,8 +26,7 @@ from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
 from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, KeepOrder, LoadStart, Wait
-from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
-from tilewright.simt.dialect.ops.tma import BlockCopy as BlockCopyStart
+from tilewright.simt.dialect.ops.tensor_maps import MakeTensorMap, Tensor
 from tilewright.simt.dialect.ops.tma import (
     BlockLoadStart,
     BlockStoreStart,
@@ -35,6 +34,7 @@ from tilewright.simt.dialect.ops.tma import (
     RowsLoadStart,
     RowsStoreStart,
 )
+from tilewright.simt.dialect.ops.tma import TmaCopy as BlockCopyStart
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import TokenType, slot_type
 from tilewright.simt.layouts.linear_layout import combine
@@ -239,7 +239,7 @@ def _block(context: SimtContext, operation: BlockCopyStart | RowCopy, barrier: s
     made = descriptor.definition
     padding = (
         made.padding
-        if isinstance(made, MakeDescriptor)
+        if isinstance(made, MakeTensorMap)
         else context.argument_facts(descriptor).get("padding", "zero")
     )
     bytes_ = math.prod(type_.shape) * storage_size(type_.element)
@@ -397,7 +397,7 @@ def _describe_rows(report: Reader, operation: RowsLoadStart | RowsStoreStart) ->
 def _block_bytes(operation: BlockCopyStart | RowCopy) -> str:
     """Describe the bytes of a slot's elements and the argument they are copied from or to."""
     type_, place = slot_type(operation.slot), operation.descriptor
-    if isinstance(place.definition, Tensor | MakeDescriptor):
+    if isinstance(place.definition, Tensor | MakeTensorMap):
         place = place.definition.base
     of = f" of `{place.name}`" if place.definition is None and place.name else ""
     return f"{math.prod(type_.shape) * storage_size(type_.element)} bytes{of}"

@@ -13,7 +13,7 @@ from tilewright.ir.types import Type
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
-from tilewright.simt.dialect.ops.dot import Dot, DotStart, DotStep, Fragment, TileMatmul
+from tilewright.simt.dialect.ops.dot import DotFragment, DotStart, DotStep, PlannedDot, TileMatmul
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import MATMULS, SlotType, slot_type
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
@@ -34,7 +34,7 @@ from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def lower_dot(context: SimtContext, operation: Dot) -> None:
+def lower_dot(context: SimtContext, operation: PlannedDot) -> None:
     """Emit a matmul; if its plan is asynchronous, wait for it at once."""
     names = _multiply(context, operation)
     if plan_of(operation, context.target).asynchronous:
@@ -140,7 +140,7 @@ def _reader(
     return fast if load is not None else slow
 
 
-def lower_fragment(context: SimtContext, operation: Fragment) -> None:
+def lower_fragment(context: SimtContext, operation: DotFragment) -> None:
     plan, slot, position = plan_of(operation, context.target), operation.slot, operation.operand_
     type_ = slot_type(slot)
     layout, axis = plan.operand(position), k_axis(plan, position)

@@ -47,11 +47,11 @@ def lower_slot(context: SimtContext, operation: ops.Slot) -> None:
     context.bind(operation.results[0], [place])
 
 
-def lower_view(context: SimtContext, operation: ops.View) -> None:
+def lower_view(context: SimtContext, operation: ops.SharedView) -> None:
     context.bind(operation.results[0], [context.scalar(operation.x)])
 
 
-def lower_load(context: SimtContext, operation: ops.Load) -> None:
+def lower_load(context: SimtContext, operation: ops.SharedLoad) -> None:
     slot, result = operation.slot, operation.result
     tile = (
         slot_address(context, slot),
@@ -63,7 +63,7 @@ def lower_load(context: SimtContext, operation: ops.Load) -> None:
     context.bind(result, read_tile(context, *tile) if names is None else names)
 
 
-def lower_store(context: SimtContext, operation: ops.Store) -> None:
+def lower_store(context: SimtContext, operation: ops.SharedStore) -> None:
     slot, x = operation.slot, operation.x
     write_tile(
         context,
@@ -75,11 +75,11 @@ def lower_store(context: SimtContext, operation: ops.Store) -> None:
     )
 
 
-def _reads(operation: ops.Load) -> SharedEffects:
+def _reads(operation: ops.SharedLoad) -> SharedEffects:
     return SharedEffects(reads=(operation.slot,))
 
 
-def _writes(operation: ops.Store) -> SharedEffects:
+def _writes(operation: ops.SharedStore) -> SharedEffects:
     return SharedEffects(writes=(operation.slot,), ordered=operation.ordered)
 
 
@@ -89,13 +89,13 @@ def _describe_buffer(report: Reader, operation: ops.Buffer) -> list[str]:
     return [f"{type_.count} slots of {type_.tile_bytes} bytes"]
 
 
-def _describe_load(report: Reader, operation: ops.Load) -> list[str]:
+def _describe_load(report: Reader, operation: ops.SharedLoad) -> list[str]:
     slot, result = operation.slot, operation.result
     assert isinstance(result.type, TileType)
     return [report.traffic("read", layout_of(result), slot_type(slot).layout, result.type.element)]
 
 
-def _describe_store(report: Reader, operation: ops.Store) -> list[str]:
+def _describe_store(report: Reader, operation: ops.SharedStore) -> list[str]:
     slot, x = operation.slot, operation.x
     assert isinstance(x.type, TileType)
     return [

@@ -6,7 +6,7 @@ from tilewright.simt.dialect.op_interface import Interface, SharedEffects
 from tilewright.simt.dialect.ops.tensor_maps import (
     Descriptors,
     FreeDescriptors,
-    MakeDescriptor,
+    MakeTensorMap,
     ShowDescriptor,
 )
 from tilewright.simt.dialect.registry import register_interfaces
@@ -25,7 +25,7 @@ def lower_descriptors(context: SimtContext, operation: Descriptors) -> None:
     context.bind(operation.result, [_device_maps(context).allocate(context, operation)])
 
 
-def lower_make(context: SimtContext, operation: MakeDescriptor) -> None:
+def lower_make(context: SimtContext, operation: MakeTensorMap) -> None:
     extents, strides = (
         tuple([context.scalar(value) for value in values])
         for values in (operation.shape, operation.strides)
@@ -47,7 +47,7 @@ def lower_free(context: SimtContext, operation: FreeDescriptors) -> None:
     _device_maps(context).free(context, operation, context.scalar(operation.memory))
 
 
-def _put_together(operation: MakeDescriptor) -> SharedEffects:
+def _put_together(operation: MakeTensorMap) -> SharedEffects:
     return SharedEffects(writes=(operation.slot,))
 
 

@@ -20,7 +20,7 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.mbarrier import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared_memory import slot_address
 from tilewright.simt.target.capabilities.tensor_memory import TensorMemory
-from tilewright.simt.target.matmul_plan import Accumulator, SharedOperand
+from tilewright.simt.target.matmul_plan import SharedOperand, TensorMemoryAccumulator
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget, required
 
@@ -108,7 +108,7 @@ def lower_free(context: SimtContext, operation: ops.FreeAccumulators) -> None:
 
 def _accumulator(
     context: SimtContext, operation: ops.AccumulatorLoad | ops.AccumulatorStore
-) -> Accumulator:
+) -> TensorMemoryAccumulator:
     found = plan_of(operation, context.target).accumulator
     assert found is not None
     return found

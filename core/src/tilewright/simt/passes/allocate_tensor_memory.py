@@ -1,7 +1,7 @@
 """Lowering of matmuls whose accumulator is in tensor memory.
 
 One thread issues such a matmul, and its completion arrives on an mbarrier
-(:class:`~tilewright.simt.target.matmul_plan.Accumulator` describes the accumulator).
+(:class:`~tilewright.simt.target.matmul_plan.TensorMemoryAccumulator` describes the accumulator).
 
     %c = simt.dot %a, %b, %x
 
@@ -49,7 +49,7 @@ from tilewright.simt.dialect.ops.dot import DotStart, TileMatmul
 from tilewright.simt.dialect.ops.tensor_memory import Accumulators
 from tilewright.simt.dialect.types import AccumulatorType, BarriersType
 from tilewright.simt.passes.ssa_repair import carry_in_for, thread_values, yield_more
-from tilewright.simt.target.matmul_plan import Accumulator, matmul_of, step_attributes
+from tilewright.simt.target.matmul_plan import TensorMemoryAccumulator, matmul_of, step_attributes
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget, required
 from tilewright.simt.target.tma_mechanism import create
@@ -61,7 +61,7 @@ ACCUMULATORS: Final = "memory for sums"
 # ---- helpers that the expansion of pipelined loops uses as well
 
 
-def accumulator_of(matmul: Operation, target: SimtTarget) -> Accumulator | None:
+def accumulator_of(matmul: Operation, target: SimtTarget) -> TensorMemoryAccumulator | None:
     """Return the tensor-memory accumulator of a matmul; None if it accumulates in registers."""
     return plan_of(matmul, target).accumulator if isinstance(matmul, TileMatmul) else None
 

@@ -24,7 +24,7 @@ from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, layout_of
 from tilewright.simt.dialect.loop_carried import operations_of_program
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.buffers import Convert
-from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.ops.dot import PlannedDot
 from tilewright.simt.dialect.types import SlotType
 from tilewright.simt.layouts.linear_layout import SharedLayout, axis_shifts, log2
 from tilewright.simt.layouts.swizzle import shared_between, transactions
@@ -43,7 +43,7 @@ class _ConvertedRead:
 
     view: View
     conversion: Convert
-    matmul: Dot
+    matmul: PlannedDot
     position: int
     plan: MatmulPlan
 
@@ -59,7 +59,7 @@ def share_converted_operands(
     """Let matmuls read converted operands from shared memory if occupancy does not suffer."""
     operations = operations_of_program(function.body)
     if not any(
-        isinstance(operation, Dot) and plan_of(operation, target).load_turns is not None
+        isinstance(operation, PlannedDot) and plan_of(operation, target).load_turns is not None
         for operation in operations
     ):
         return
@@ -121,7 +121,7 @@ def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Convert
     found = []
     for user in dict.fromkeys(result.uses):
         if (
-            not isinstance(user, Dot)
+            not isinstance(user, PlannedDot)
             or user.c is result
             or _loop_around(user) is not _loop_around(conversion)
         ):

@@ -161,7 +161,9 @@ def _feeding(matmuls: Sequence[Operation]) -> list[Load]:
         value = work.pop()
         # tiles staged in shared memory for this matmul alone
         work += [
-            user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value
+            user.x
+            for user in value.uses
+            if isinstance(user, ops.SharedStore) and user.slot is value
         ]
         operation = value.definition
         if operation is None or operation.parent is not matmuls[0].parent or operation in found:

@@ -12,8 +12,8 @@ from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import layout_of, warps_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, operations_of_program
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.dialect.ops.buffers import Convert, Load
-from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.ops.buffers import Convert, SharedLoad
+from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
 from tilewright.simt.dialect.types import BufferType, SlotType
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.layouts.swizzle import shared_between, transactions
@@ -90,7 +90,7 @@ def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[V
     return found
 
 
-def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
+def put_in_shared(matmul: PlannedDot, position: int, target: SimtTarget) -> Value:
     """Stage an operand in shared memory before the outermost loop it is invariant in.
 
     Return its slot. The matmul reads the operand from registers.
@@ -107,7 +107,7 @@ def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
     """Give a tile that only moves between two places in shared memory the best layout for that."""
     load = operand.definition
-    if not isinstance(load, Load) or len(operand.uses) != 1:
+    if not isinstance(load, SharedLoad) or len(operand.uses) != 1:
         return
     source = load.slot.type
     assert isinstance(source, SlotType) and isinstance(operand.type, TileType)

@@ -35,19 +35,21 @@ from tilewright.ir.types import IntType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.buffers import Load, Slot, View
-from tilewright.simt.dialect.ops.dot import Dot, DotStart
+from tilewright.simt.dialect.ops.buffers import SharedLoad, SharedView, Slot
+from tilewright.simt.dialect.ops.dot import DotStart, PlannedDot
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Operations that are recomputed if both halves read their results.
-_REPEATED: Final = (Constant, Splat, Broadcast, ExpandDims, Arange, Slot, View)
+_REPEATED: Final = (Constant, Splat, Broadcast, ExpandDims, Arange, Slot, SharedView)
 
 
-def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
+def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[PlannedDot]:
     """Return the matmuls of a loop's body that can be started and waited for later."""
     plans = {
-        operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)
+        operation: plan_of(operation, target)
+        for operation in body
+        if isinstance(operation, PlannedDot)
     }
     return [
         matmul
@@ -56,7 +58,7 @@ def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
     ]
 
 
-def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
+def late_half(body: Region, matmuls: Sequence[PlannedDot]) -> set[Operation] | None:
     """Return the late operations of a body with the given matmuls.
 
     Returns None if the matmuls are not back to back, or the halves depend on each other in both
@@ -72,7 +74,7 @@ def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
     late |= {
         one
         for one in body
-        if isinstance(one, Load)
+        if isinstance(one, SharedLoad)
         and all(_of_body(body, user) in late for user in one.results[0].uses)
     }
     return late

@@ -20,7 +20,7 @@ from tilewright.simt.analysis.shared_views import renames, views_of
 from tilewright.simt.dialect.attributes import is_made_in
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.dot import Dot, DotStart
+from tilewright.simt.dialect.ops.dot import DotStart, PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import selected, shared_layout
 from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.passes.allocate_tensor_memory import accumulated, accumulator_of
@@ -36,13 +36,13 @@ def start_matmuls(function: Function, target: SimtTarget) -> bool:
     """
     found = False
     for operation in list(function.walk()):
-        if isinstance(operation, Dot) and plan_of(operation, target).asynchronous:
+        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous:
             start_and_wait(operation, target)
             found = True
     return found
 
 
-def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
+def start_and_wait(matmul: PlannedDot, target: SimtTarget) -> tuple[DotStart, Wait]:
     """Replace an asynchronous matmul by its start and the wait for it, and return both."""
     held = held_by(matmul, target)
     tile, token = start(matmul)
@@ -59,7 +59,7 @@ def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
     return started, waiting
 
 
-def held_by(matmul: Dot, target: SimtTarget) -> list[Value]:
+def held_by(matmul: PlannedDot, target: SimtTarget) -> list[Value]:
     """Return the operands that a matmul reads from registers, to be kept until it is waited for."""
     plan = plan_of(matmul, target)
     return [
@@ -69,7 +69,7 @@ def held_by(matmul: Dot, target: SimtTarget) -> list[Value]:
     ]
 
 
-def start(matmul: Dot) -> tuple[Value, Value]:
+def start(matmul: PlannedDot) -> tuple[Value, Value]:
     """Start a matmul in place of computing it; return (the tile in flight, the token).
 
     The original matmul stays until the caller has replaced its result.
@@ -106,7 +106,7 @@ def wait(
 class Accumulation:
     """A matmul of a loop that only adds to the loop-carried value number ``index``."""
 
-    matmul: Dot
+    matmul: PlannedDot
     index: int
 
 
@@ -122,7 +122,7 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     matmuls = [
         operation
         for operation in body
-        if isinstance(operation, Dot) and plan_of(operation, target).asynchronous
+        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
     ]
     last = body.terminator
     assert last is not None
@@ -154,7 +154,7 @@ def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
     matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
     if (
         len(matmuls) != 1
-        or not isinstance(matmul := matmuls[0], Dot)
+        or not isinstance(matmul := matmuls[0], PlannedDot)
         or accumulator_of(matmul, target) is None
     ):
         return None
@@ -180,8 +180,8 @@ class Trailing:
     matmul has completed.
     """
 
-    matmul: Dot
-    first: Dot
+    matmul: PlannedDot
+    first: PlannedDot
     index: int
 
 
@@ -195,12 +195,12 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
     matmuls = [
         operation
         for operation in body
-        if isinstance(operation, Dot) and plan_of(operation, target).asynchronous
+        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
     ]
     last = body.terminator
     assert last is not None
     if len(matmuls) < 2 or any(
-        isinstance(operation, Dot) and operation not in matmuls for operation in body
+        isinstance(operation, PlannedDot) and operation not in matmuls for operation in body
     ):
         return None
     first, matmul = matmuls[0], matmuls[-1]
@@ -231,7 +231,7 @@ def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool
     return operand.owner is body if definition is None else definition in before
 
 
-def reads_what_is_staged(matmul: Dot, loop: For, target: SimtTarget) -> bool:
+def reads_what_is_staged(matmul: PlannedDot, loop: For, target: SimtTarget) -> bool:
     """Return whether a matmul reads an operand that is staged anew in each iteration.
 
     Threads stage the operand in shared memory. The loop's loads are read from their slots.

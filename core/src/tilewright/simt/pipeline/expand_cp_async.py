@@ -51,7 +51,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I32
-from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.ops.dot import PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import ALTERNATING, BY, EARLY, STEPS, TRAILS, Ahead
 from tilewright.simt.dialect.types import COPIES
 from tilewright.simt.pipeline.defer_matmul_wait import (
@@ -88,7 +88,7 @@ class _Stream(Ring):
             (
                 operation
                 for operation in self.body
-                if isinstance(operation, Dot) and STEPS in operation.attributes
+                if isinstance(operation, PlannedDot) and STEPS in operation.attributes
             ),
             None,
         )
@@ -206,7 +206,7 @@ class _Stream(Ring):
 
     def _in_steps(
         self,
-        matmul: Dot,
+        matmul: PlannedDot,
         before: Builder,
         firsts: list[Value],
         filled: list[Value],

@@ -45,8 +45,8 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I32
 from tilewright.simt.analysis.masked_off_lanes import fills_with_zeros
-from tilewright.simt.dialect.ops.buffers import View
-from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.ops.buffers import SharedView
+from tilewright.simt.dialect.ops.dot import PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import (
     ALTERNATING,
     DISTANCE,
@@ -123,7 +123,7 @@ class _Registers(Ring):
         mapping = dict(ahead)
         self.repeat(top, mapping, live)
         end = Builder(self.body, self.last, self.loop.location)
-        matmuls = (operation for operation in self.body if isinstance(operation, Dot))
+        matmuls = (operation for operation in self.body if isinstance(operation, PlannedDot))
         alternating = next(
             (matmul for matmul in matmuls if matmul.attributes.get(STEPS) == ALTERNATING), None
         )
@@ -173,7 +173,7 @@ class _Registers(Ring):
     def _keep_operands(self) -> None:
         """Store loop-invariant operands that are read from shared memory, before the loop."""
         kept: dict[Value, Value] = {}
-        for matmul in [operation for operation in self.body if isinstance(operation, Dot)]:
+        for matmul in [operation for operation in self.body if isinstance(operation, PlannedDot)]:
             for position in matmul.attributes.pop(KEPT, ()):
                 operand = (matmul.a, matmul.b)[position]
                 if operand not in kept:
@@ -210,7 +210,7 @@ class _Registers(Ring):
         matmuls = [
             one
             for one in self.body
-            if isinstance(one, Dot)
+            if isinstance(one, PlannedDot)
             and any(self._is_read(operand, filled) for operand in one.operands)
         ]
         return [
@@ -221,9 +221,9 @@ class _Registers(Ring):
 
     def _is_read(self, operand: Value, filled: list[Value]) -> bool:
         view = operand.definition
-        return operand in filled or (isinstance(view, View) and view.x in filled)
+        return operand in filled or (isinstance(view, SharedView) and view.x in filled)
 
-    def _cut(self, matmul: Dot, parts: int) -> list[Operation]:
+    def _cut(self, matmul: PlannedDot, parts: int) -> list[Operation]:
         """Write a matmul step by step along K, if possible, and group the steps into ``parts``.
 
         Returns the first operation of each part; there are at most as many parts as steps.

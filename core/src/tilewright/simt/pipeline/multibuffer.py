@@ -393,7 +393,7 @@ class Ring:
         if place in slots:
             return others[slots.index(place)]
         view = place.definition
-        assert isinstance(view, ops.View)
+        assert isinstance(view, ops.SharedView)
         return self.create(
             builder, "simt.view", [others[slots.index(view.x)]], result=place.type
         ).results[0]

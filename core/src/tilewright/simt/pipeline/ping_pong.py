@@ -32,7 +32,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.ops.memory import Barrier
 from tilewright.simt.dialect.attributes import warps_of
-from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
 from tilewright.simt.dialect.types import slot_type
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside
@@ -42,7 +42,7 @@ from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
+def can_alternate(loop: For, matmul: PlannedDot, target: SimtTarget) -> bool:
     """Return whether the target wants ping-pong in the loop over a matmul, and the loop allows it.
 
     Nothing else in the loop may need a barrier.
@@ -59,7 +59,7 @@ def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
 
 
 def fragment_of(
-    ring: Ring, builder: Builder, slot: Value, matmul: Dot, position: int, first: int
+    ring: Ring, builder: Builder, slot: Value, matmul: PlannedDot, position: int, first: int
 ) -> Value:
     """Create the fragment of a matmul operand for the step that begins at ``first`` along K."""
     plan = plan_of(matmul, ring.target)
@@ -73,7 +73,7 @@ def fragment_of(
 
 
 def step_of(
-    ring: Ring, builder: Builder, matmul: Dot, fragments: list[Value], accumulator: Value
+    ring: Ring, builder: Builder, matmul: PlannedDot, fragments: list[Value], accumulator: Value
 ) -> Value:
     """Create one step of a matmul."""
     plan = plan_of(matmul, ring.target)
@@ -85,7 +85,7 @@ def step_of(
     return made.results[0]
 
 
-def write_phases(ring: Ring, matmul: Dot, before_end: Callable[[Builder], None]) -> None:
+def write_phases(ring: Ring, matmul: PlannedDot, before_end: Callable[[Builder], None]) -> None:
     """Write the two phases of an iteration of a matmul whose operands are in slots.
 
     ``before_end`` writes the end of the reading phase. The halves of the warps are one barrier

@@ -18,7 +18,7 @@ from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import is_made_in, layout_of
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.ops.buffers import Convert
-from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import IN_TURN, KEPT, SLOTS, Ahead
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS
@@ -47,7 +47,9 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
         matmul.attributes[KEPT] = (*matmul.attributes.get(KEPT, ()), position)
 
 
-def to_be_shared(loop: For, excess: int, free: int, target: SimtTarget) -> list[tuple[Dot, int]]:
+def to_be_shared(
+    loop: For, excess: int, free: int, target: SimtTarget
+) -> list[tuple[PlannedDot, int]]:
     """Select (matmul, position) of loop-invariant operands to move to shared memory.
 
     They take at most ``free`` bytes and relieve a thread of ``excess`` words, as far as possible.
@@ -146,13 +148,13 @@ def _is_source(value: Value) -> bool:
     )
 
 
-def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
+def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[PlannedDot, int]]:
     """Yield (matmul, position) of loop-invariant operands in registers.
 
     They could be read from shared memory step by step.
     """
     for matmul in loop.regions[0]:
-        if isinstance(matmul, Dot):
+        if isinstance(matmul, PlannedDot):
             plan = plan_of(matmul, target)
             for position, operand in enumerate((matmul.a, matmul.b)):
                 held = (

@@ -16,7 +16,7 @@ from tilewright.simt.analysis.pipelined_loads import stepped_matmul
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, stages_of, streaming_loops
 from tilewright.simt.analysis.register_pressure import peak_words_in, words_of
 from tilewright.simt.dialect.attributes import PROGRAMS, function_of, layout_of, note, warps_of
-from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.ops.dot import PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import (
     ALTERNATING,
     BY,
@@ -300,7 +300,7 @@ def _distance(
 def _alternates(
     loop: For,
     loads: list[Ahead],
-    matmul: Dot,
+    matmul: PlannedDot,
     distance: int,
     target: SimtTarget,
     options: Mapping[str, Any],
@@ -340,7 +340,7 @@ def _carried_tiles(loop: For) -> list[Value]:
     ]
 
 
-def _words_in_steps(loop: For, loads: list[Ahead], matmul: Dot, target: SimtTarget) -> int:
+def _words_in_steps(loop: For, loads: list[Ahead], matmul: PlannedDot, target: SimtTarget) -> int:
     """Estimate a thread's live registers where ``matmul`` is computed step by step along K.
 
     They hold the loop-carried values, the fragments of two steps, and pointers for the copies.

@@ -30,7 +30,7 @@ from tilewright.ir.types import I1, I32
 from tilewright.simt.dialect.attributes import SUMS, WHOLE, function_of
 from tilewright.simt.dialect.loop_carried import is_repeated, terminator
 from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.buffers import View
+from tilewright.simt.dialect.ops.buffers import SharedView
 from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.dialect.pipeline_attributes import BY, selected, shared_layout
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
@@ -239,7 +239,7 @@ class _ConsumerLoop(BlockRing):
         work = [place]
         while work:
             for user in work.pop().uses:
-                if isinstance(user, View):
+                if isinstance(user, SharedView):
                     work.append(user.results[0])
                 elif isinstance(user, DotStart):
                     token = user.results[1]

@@ -59,7 +59,7 @@ class SharedOperand:
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulator:
+class TensorMemoryAccumulator:
     """The accumulator of a plan in tensor memory.
 
     Attributes:
@@ -154,7 +154,7 @@ class MatmulPlan:
     b_turned: LinearLayout | None = None
     whole_rows: bool = False
     k_step: int = 0
-    accumulator: Accumulator | None = None
+    accumulator: TensorMemoryAccumulator | None = None
 
     def operand(self, position: int) -> LinearLayout:
         """The layout of operand 0 or 1."""

@@ -112,21 +112,21 @@ class Slot(Operation):
     _view,
     explicit_results=True,
 )
-class View(Operation):
+class SharedView(Operation):
     __slots__ = ()
 
     x = SingleOperand()
 
 
 @OPS.operation("simt.load", "a tile from shared memory", _load, effects=Effect.READ)
-class Load(Operation):
+class SharedLoad(Operation):
     __slots__ = ()
 
     slot = fields.SLOT
 
 
 @OPS.operation("simt.store", "write a tile to shared memory", _store, effects=Effect.WRITE)
-class Store(Operation):
+class SharedStore(Operation):
     __slots__ = ()
 
     slot = fields.SLOT

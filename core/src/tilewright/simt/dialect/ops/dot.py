@@ -67,7 +67,7 @@ class TileMatmul(Multiplication):
 
 
 @OPS.operation("simt.dot", "a @ b + c by a plan", _dot, effects=Effect.READ)
-class Dot(TileMatmul):
+class PlannedDot(TileMatmul):
     __slots__ = ()
 
 
@@ -103,7 +103,7 @@ class Step(Operation):
     effects=Effect.READ,
     explicit_results=True,
 )
-class Fragment(Step):
+class DotFragment(Step):
     __slots__ = ()
 
     slot = fields.SLOT

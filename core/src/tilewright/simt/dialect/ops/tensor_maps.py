@@ -90,7 +90,7 @@ class Descriptors(Operation):
     effects=Effect.ORDER,
     explicit_results=True,
 )
-class MakeDescriptor(Operation):
+class MakeTensorMap(Operation):
     __slots__ = ()
 
     memory = _MEMORY

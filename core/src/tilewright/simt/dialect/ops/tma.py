@@ -74,7 +74,7 @@ def _rows_store_start(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 
-class BlockCopy(Operation):
+class TmaCopy(Operation):
     """A copy between a slot and a descriptor's block."""
 
     __slots__ = ()
@@ -103,7 +103,7 @@ class RowCopy(Operation):
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
-class BlockLoadStart(BlockCopy):
+class BlockLoadStart(TmaCopy):
     __slots__ = ()
 
     barriers = fields.BARRIERS
@@ -124,7 +124,7 @@ class BlockLoadStart(BlockCopy):
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
-class BlockStoreStart(BlockCopy):
+class BlockStoreStart(TmaCopy):
     __slots__ = ()
 
     reduction = TypedAttribute[str](

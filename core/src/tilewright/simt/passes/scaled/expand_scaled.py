@@ -267,7 +267,7 @@ def _only_user(value: Value) -> Operation | None:
 def _unless_finite(
     b: Builder, values: Sequence[Value], again: Region, found: Sequence[Value]
 ) -> Sequence[Value]:
-    """What was found, or what ``again`` yields where there is an infinity or NaN among values (of
+    """Return ``found``, or the result of ``again`` if there is an infinity or NaN among values (of
     :func:`_magnitude`)."""
     maximum = None
     for bits in values:

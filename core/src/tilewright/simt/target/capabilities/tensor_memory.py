@@ -13,7 +13,7 @@ class TensorMemory(ABC):
     """Allocation of tensor memory, and completion of the matmuls that write it.
 
     The plan of a matmul loads and stores accumulators
-    (:class:`~tilewright.simt.target.matmul_plan.Accumulator`).
+    (:class:`~tilewright.simt.target.matmul_plan.TensorMemoryAccumulator`).
 
     Attributes:
         columns: the columns that a CTA may allocate.

@@ -11,7 +11,7 @@ from tilewright.ir.types import DescriptorType
 from tilewright.simt.dialect.ops.tensor_maps import (
     Descriptors,
     FreeDescriptors,
-    MakeDescriptor,
+    MakeTensorMap,
     ShowDescriptor,
     Tensor,
 )
@@ -60,7 +60,7 @@ class DeviceTensorMaps(ABC):
         """
 
     @abstractmethod
-    def make(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
+    def make(self, context: SimtContext, operation: MakeTensorMap, made: MadeDescriptor) -> str:
         """Make a device-side descriptor (``simt.make_descriptor``) and return its ``ptr``.
 
         The first of the threads that run this, or its warp, makes it. Copies that this thread
