@@ -35,10 +35,8 @@ def scaled(x, factor):
 def rows(out, x, n, BLOCK: tl.constexpr):  # the kernel
     i = tl.arange(0, BLOCK)
     a = tl.load(x + tl.program_id(0) * n + i, mask=i < n)  # the load
-    total = tl.sum(a, axis=0)  # the sum
-    tl.store(
-        out + tl.program_id(0) * n + i, scaled(a, total), mask=i < n
-    )  # </script> {{braces}} "the store"
+    s = tl.sum(a, axis=0)  # the sum
+    tl.store(out + tl.program_id(0) * n + i, scaled(a, s), mask=i < n)  # </script> {{b}} "store"
 
 
 @tw.jit
@@ -65,7 +63,7 @@ def multiplied(a, b, c, K, N: tl.constexpr):
     tl.atomic_add(c + i * N + j, total)
 
 
-STORE = line_of('</script> {{braces}} "the store"')
+STORE = line_of('</script> {{b}} "store"')
 #: a part of an instruction of machine code -> the line it is of
 EXPECTED = {
     "cpu": {"vmulps": line_of("the helper")},
@@ -299,7 +297,7 @@ def test_the_page_holds_all_of_it_and_needs_nothing_else():
         == list(found.panes)
         == ["Tile IR", "simt", "llir", "ptx"]
     )
-    assert any("{{braces}}" in line for section in data["sections"] for line, _ in section["lines"])
+    assert any("{{b}}" in line for section in data["sections"] for line, _ in section["lines"])
     for pane in data["panes"]:
         lines = [
             Line(text, SourceLine(__file__, data["lines"][place]) if place >= 0 else None)
