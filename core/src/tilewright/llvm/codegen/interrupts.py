@@ -126,7 +126,7 @@ def let_abandoned_end() -> None:
 
 
 def uninterrupted(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, during whose calls interrupts wait."""
+    """Wrap a function so that interrupts are delivered after its calls, not during them."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -142,7 +142,7 @@ class EmulatedTensorMemory(TensorMemory):
 
 
 class EmulatedNamedBarriers(NamedBarriers):
-    """Ordered hand-offs, of which the engine knows whose turn it is."""
+    """Named barriers as ordered hand-offs; the engine keeps track of whose turn it is."""
 
     def __init__(self, record: EmissionRecord) -> None:
         self._record = record

@@ -232,7 +232,7 @@ class Roofline:
     # ---- for programs
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the roofline in the form that ``explain --json`` prints."""
         ceilings, traffic = self.ceilings, self.traffic
         return {
             "ceilings": None

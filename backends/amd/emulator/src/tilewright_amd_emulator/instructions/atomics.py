@@ -60,7 +60,7 @@ def _brain_sum(old: Array, data: Array, _: Array) -> Array:
 
 
 def _half_sum(old: Array, data: Array, _: Array) -> Array:
-    """Two f16 of a word."""
+    """Add the two f16 numbers that each 32-bit word holds."""
     return (
         np.ascontiguousarray(old).view(np.float16) + np.ascontiguousarray(data).view(np.float16)
     ).view(np.uint32)

@@ -106,7 +106,7 @@ def version_row(
 
 
 def _decidable(plan: NestPlan) -> list[Load | Store]:
-    """The accesses whose bounds are checked for the whole nest."""
+    """Return the accesses whose bounds one check decides for the whole loop nest."""
     if not plan.accesses or plan.lane < 0 or not plan.context.state.checks.accesses:
         return []
     with assuming(plan.context, plan.consecutive):

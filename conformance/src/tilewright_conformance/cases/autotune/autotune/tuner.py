@@ -490,7 +490,7 @@ def by_heuristics(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, TWICE: tl.const
 
 @CASES("heuristics", "heuristics", needs=elements(tile=64), quick=True)
 def heuristics_compute_arguments_in_order(session: Session) -> None:
-    """Each from all arguments and the results before it; the grid sees them too."""
+    """Each heuristic sees all arguments and the results of earlier ones; so does the grid."""
     kernel = tw.heuristics(
         {
             "BLOCK": lambda args: tw.next_power_of_2(args["n"]) // 2,
