@@ -153,8 +153,8 @@ def transposes(x, y, start, n, BLOCK: tl.constexpr):
     i, j = tl.arange(0, BLOCK // 4), tl.arange(0, 4)
     tl.store(
         y + j[:, None] * (BLOCK // 4) + i[None, :],
-        tl.trans(tl.load(x + start + i[:, None] * 4 + j[None, :])),
-    )  # here: x
+        tl.trans(tl.load(x + start + i[:, None] * 4 + j[None, :])),  # here: x
+    )
 
 
 KERNELS = [

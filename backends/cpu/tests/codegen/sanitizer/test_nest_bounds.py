@@ -623,11 +623,11 @@ def scale(
 ):
     i, j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     on = (i < rows) & (j < columns)
-    x = tl.load(
+    x = tl.load(  # here: scale
         x_ptr + i * down + j * right,
         mask=on & (tl.load(flag_ptr + i * columns + j, mask=on, other=0) != 0),
         other=0.0,
-    )  # here: scale
+    )
     tl.store(out_ptr + i * columns + j, 2.0 * x, mask=on)
 
 
