@@ -159,7 +159,7 @@ def test_what_is_wrong_with_assembly_is_told_at_its_line(
     line = next(
         number
         for number, text in enumerate(Path(kernels.__file__).read_text().splitlines(), 1)
-        if "inline_asm_elementwise(ASSEMBLY" in text
+        if text.startswith("    found = tl.inline_asm_elementwise(")
     )
     with pytest.raises(LoweringError) as caught:
         compiled(kernels.assembly, SIGNATURE, "gfx942", constants(assembly, constraints))

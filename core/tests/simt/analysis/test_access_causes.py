@@ -150,10 +150,8 @@ def shared_addresses(x, out, near, far, n, BLOCK: tl.constexpr):
 @tw.jit
 def loaded_pointer(x, out, near, far, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    place = tl.load(x.to(tl.pointer_type(tl.int64))).to(
-        tl.pointer_type(tl.float32)
-    )  # tl.int32's wider kind
-    tl.store(out + i, tl.load(place + i))
+    address = tl.load(x.to(tl.pointer_type(tl.int64)))  # tl.int32's wider kind
+    tl.store(out + i, tl.load(address.to(tl.pointer_type(tl.float32)) + i))
 
 
 def line_of(kernel: Any, text: str) -> int:
