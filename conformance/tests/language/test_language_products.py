@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright_conformance.cases.matmul.dots.kernels import product
+from tilewright_conformance.cases.matmul.dots.kernels import matmul
 from tilewright_conformance.oracles.dtypes import kind
 from tilewright_conformance.oracles.formats import FORMATS
 
@@ -47,7 +47,7 @@ def test_every_type(launch: Run, name: str, result: str, shape: tuple[int, int, 
     a, b, c = draw(name, m, k), draw(name, k, n), draw("int8", m, n).astype(result)
     found = np.zeros((2, m, n), result)
     launch(
-        product,
+        matmul,
         (1,),
         a,
         b,

@@ -38,7 +38,7 @@ def test_verify_accepts_a_fresh_report_and_refuses_an_edited_one(
     assert "edited.json: refused: the checksum is another" in capsys.readouterr().out
     assert run("scoreboard", folder / "report.json", tmp_path / "edited.json") == cli.WRONG
     printed = capsys.readouterr()
-    assert printed.out.count("| cpu ") == 1 and "edited.json: left out" in printed.err
+    assert printed.out.count("| cpu ") == 1 and "edited.json: skipped" in printed.err
     assert run("compare", folder / "report.json", tmp_path / "edited.json") == cli.GOOD
     assert "1 differences: 1 worse" in capsys.readouterr().out
 
