@@ -104,7 +104,8 @@ def first_line(error: BaseException) -> str:
     shown = next((line for line in lines if not line.startswith(("at ", "File "))), "")
     if lines and lines[0].startswith("at ") and not hasattr(error, "remedy"):
         shown = lines[-1]
-    # names of temporary files differ from run to run
+    # paths of an installation differ by machine, names of temporary files by run
+    shown = re.sub(r"/\S*/(?:site|dist)-packages/", "", shown)
     shown = re.sub(re.escape(tempfile.gettempdir()) + r"/\S+", "a temporary file", shown)
     return f"{type(error).__name__}: {shown}"[:300]
 
