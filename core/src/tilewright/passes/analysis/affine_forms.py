@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +62,39 @@ class Form:
 
     def times(self, factor: Polynomial) -> Form | None:
         return Form(None, ZERO).plus(self, factor) if self.base is None else None
+
+    def step(self, axis: int) -> Polynomial | None:
+        """Return the step along an axis; None if coordinates along it wrap around."""
+        found = ZERO
+        for key, step in self.steps:
+            if isinstance(key, int):
+                found = found.plus(step) if key == axis else found
+            elif key.axis == axis:
+                return None
+        return found
+
+    def span(self, shape: Sequence[int]) -> tuple[int, int] | None:
+        """Return the minimum and maximum over a tile, without the base; None if not constant."""
+        start = self.start.constant
+        if start is None:
+            return None
+        low = high = start
+        for axis, extent in enumerate(shape):
+            step = self.step(axis)
+            if step is None or step.constant is None:
+                return None
+            reach = step.constant * (extent - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+    def evaluated(self, value: Callable[[Polynomial], int | None]) -> Form | None:
+        """Return the form with its polynomials as numbers; None where one has no value."""
+        start = value(self.start)
+        steps = [(key, value(step)) for key, step in self.steps]
+        if start is None or any(isinstance(key, Wrapped) or step is None for key, step in steps):
+            return None
+        known = tuple((key, Polynomial.number(step)) for key, step in steps if step)
+        return Form(self.base, Polynomial.number(start), known)
 
     def along(self, axes: Callable[[int], int]) -> Form:
         """The same with axes renumbered."""

@@ -110,6 +110,11 @@ class Numbers:
         result: Number | None = total
         return result
 
+    def in_first(self, polynomial: Polynomial, runs: Runs) -> int | None:
+        """A polynomial in the first run; None where something is lacking."""
+        found = self.of(polynomial, runs)
+        return None if found is None else int(np.ravel(found)[0])
+
     def of_value(self, value: Value, runs: Runs) -> Number | None:
         """A scalar number or condition in each run; None where something is lacking."""
         operation = value.definition

@@ -16,7 +16,6 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import IntType, TileType
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.passes.analysis.affine import Affine, is_inside
-from tilewright.passes.analysis.affine_forms import Wrapped
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.ops.async_copy import CopyStart, LoadStart
@@ -84,15 +83,16 @@ def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial
     )
     if form is None:
         return None
-    wrapped = {key.axis for key, _ in form.steps if isinstance(key, Wrapped)}
-    along = {key: step for key, step in form.steps if isinstance(key, int)}
+    steps = [form.step(axis) for axis in range(pointer.type.rank)]
     found = []
     for element in layout.register_elements():
         distance = Polynomial()
-        for axis, coordinate in enumerate(coordinates(element, pointer.type.shape)):
-            if coordinate and axis in wrapped:
+        for step, coordinate in zip(steps, coordinates(element, pointer.type.shape), strict=True):
+            if not coordinate:
+                continue
+            if step is None:
                 return None
-            distance = distance.plus(along.get(axis, Polynomial()), coordinate)
+            distance = distance.plus(step, coordinate)
         found.append(distance)
     return (
         tuple(found) if all(_is_known(affine, distance, operation) for distance in found) else None

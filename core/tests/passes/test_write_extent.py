@@ -64,6 +64,24 @@ CASES: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
         "%p = addptr %s, %w : tile<8xptr<f32>>\n%v = splat %f : tile<8xf32>\nstore %p, %v",
         [("a", 12, 16)],
     ),
+    "a row that is reshaped": (
+        "%o = arange {start = 2, end = 10} : tile<8xi32>\n%r = reshape %o : tile<1x8xi32>\n"
+        "%s = splat %a : tile<1x8xptr<f32>>\n%p = addptr %s, %r : tile<1x8xptr<f32>>\n"
+        "%v = splat %f : tile<1x8xf32>\nstore %p, %v",
+        [("a", 8, 40)],
+    ),
+    "at a place in groups of programs": (
+        "%pid = program_id {axis = 0} : i32\n%n = constant 4 : i32\n%q = div %pid, %n : i32\n"
+        "%m = rem %pid, %n : i32\n%x = add %q, %m : i32\n%y = add %x, %n : i32\n"
+        "%p = addptr %a, %y : ptr<f32>\nstore %p, %f",
+        [("a", 16, 20)],
+    ),
+    "at coordinates that wrap around": (
+        "%o = arange {start = 0, end = 8} : tile<8xi32>\n%n = splat %i : tile<8xi32>\n"
+        "%x = rem %o, %n : tile<8xi32>\n%s = splat %a : tile<8xptr<f32>>\n"
+        "%p = addptr %s, %x : tile<8xptr<f32>>\n%v = splat %f : tile<8xf32>\nstore %p, %v",
+        [],
+    ),
     "two stores": (
         "%c = constant 5 : i32\n%d = constant 9 : i32\n%p = addptr %a, %c : ptr<f32>\n%q = addptr %a, %d : ptr<f32>\nstore %q, %f\nstore %p, %f",
         [("a", 20, 24), ("a", 36, 40)],
