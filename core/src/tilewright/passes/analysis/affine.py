@@ -38,6 +38,7 @@ from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.passes.analysis.affine_forms import ONE, ZERO, Bound, Form, Wrapped
 from tilewright.passes.analysis.axis import AxisInfo, axis_info, power_of_two_in
+from tilewright.passes.analysis.mask_conjuncts import conjuncts
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.analysis.transfer_functions import Domain, moved_axes
 from tilewright.passes.rewriter import constant_of
@@ -320,29 +321,15 @@ class Affine(Domain[Form | None]):
 
     def bounds(self, mask: Value) -> list[Bound | None]:
         """Return the bounds whose conjunction is a mask; None stands for any other condition."""
-        operation = mask.definition
-        if operation is None:
-            return [None]
-        if operation.name == "and":
-            return [bound for operand in operation.operands for bound in self.bounds(operand)]
-        if isinstance(operation, Cmp):
-            return self._compared(operation)
-        if constant_of(mask) is True:
-            return []
-        if operation.spec.forwards:
-            return self.bounds(operation.forwarded[mask.index])
-        if not isinstance(operation, Moved):
-            return [None]
-        moved = moved_axes(operation)
-        if moved is None:
-            return [None]
-        found = self.bounds(operation.x)
-        return [
-            bound
-            if bound is None or bound.axis is None
-            else Bound(moved(bound.axis), bound.upper, bound.lower)
-            for bound in found
-        ]
+        found: list[Bound | None] = []
+        for conjunct in conjuncts(mask):
+            comparison = conjunct.condition.definition
+            if isinstance(comparison, Cmp):
+                bounds = self._compared(comparison)
+                found += [_moved_bound(bound, conjunct.moves) for bound in bounds]
+            elif constant_of(conjunct.condition) is not True:
+                found.append(None)
+        return found
 
     def _difference(self, operation: Cmp) -> Form | None:
         """Return the difference of the operands of a signed integer comparison."""
@@ -520,6 +507,19 @@ def _wrapped(
     if step != ONE or not isinstance(key, int) or axis not in (None, key):
         return None
     return Form(None, ZERO, ((Wrapped(key, x.start, extent, nonnegative), ONE),))
+
+
+def _moved_bound(bound: Bound | None, moves: Sequence[Moved]) -> Bound | None:
+    """Return a bound on the coordinates that elements are moved to, the last move first."""
+    if bound is None or bound.axis is None:
+        return bound
+    axis = bound.axis
+    for move in reversed(moves):
+        axes = moved_axes(move)
+        if axes is None:
+            return None
+        axis = axes(axis)
+    return Bound(axis, bound.upper, bound.lower)
 
 
 def _is_number(value: Value) -> bool:

@@ -9,7 +9,7 @@ value there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -20,6 +20,7 @@ from tilewright.ir.ops.memory import AtomicLoad, AtomicRmw, AtomicStore, Load, S
 from tilewright.ir.ops.shape import Histogram, Moved, Reshape
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, element_type
+from tilewright.passes.analysis.mask_conjuncts import conjuncts
 from tilewright.passes.analysis.transfer_functions import MOVES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 
@@ -95,20 +96,9 @@ class _MaskSearch:
 
     def _drops(self, mask: Value | None, path: tuple[Moved, ...]) -> bool:
         """Return whether a mask is false in all masked-off lanes, after the moves in ``path``."""
-        if mask is None:
-            return False
-        if mask is self.mask and not path:
-            return True
-        made = mask.definition
-        if made is None:
-            return False
-        if made.name == "and":
-            return any(self._drops(part, path) for part in made.operands)
-        return (
-            bool(path)
-            and isinstance(made, Moved)
-            and _moves_alike(made, path[-1])
-            and self._drops(made.x, path[:-1])
+        return mask is not None and any(
+            conjunct.condition is self.mask and _move_alike(conjunct.moves, path[::-1])
+            for conjunct in conjuncts(mask, is_leaf=lambda value: value is self.mask)
         )
 
     # ---- operations
@@ -158,11 +148,12 @@ class _MaskSearch:
         return [(value, path) for value in carried.values]
 
 
-def _moves_alike(one: Moved, other: Moved) -> bool:
-    return (
+def _move_alike(moves: Sequence[Moved], others: Sequence[Moved]) -> bool:
+    return len(moves) == len(others) and all(
         one.name == other.name
         and one.attributes == other.attributes
         and _shapes(one) == _shapes(other)
+        for one, other in zip(moves, others, strict=True)
     )
 
 

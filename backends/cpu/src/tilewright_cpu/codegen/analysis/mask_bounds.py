@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Cmp
-from tilewright.ir.ops.debug import Hint
-from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
-from tilewright.ir.types import I1, I64, IntType, TileType, element_type, shape_of
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape, Splat
+from tilewright.ir.types import I1, I64, IntType, TileType, element_type
 from tilewright.llvm.emission.casts import emit_cast
-from tilewright.passes.analysis.transfer_functions import moved_axes, unit_reshape
+from tilewright.passes.analysis.mask_conjuncts import conjuncts
+from tilewright.passes.analysis.transfer_functions import moved_axes
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate
 
@@ -31,35 +33,25 @@ def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
     return tuple([axes[moved(axis)] if extent > 1 else None for axis, extent in extents])
 
 
-def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Axes]]:
-    """Conditions whose conjunction ``mask`` is, each with its axes."""
+def placed_conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Axes]]:
+    """Tiles of conditions whose conjunction ``mask`` is, each with its axes."""
     found: list[tuple[Value, Axes]] = []
-    stack = [(mask, axes)]
-    while stack:
-        value, here = stack.pop()
-        if not isinstance(value.type, TileType):
-            continue
-        value = context.resolve(value)
-        operation = value.definition
-        if operation is None or value in context.buffers:
-            found.append((value, here))
-        elif operation.name == "and" or isinstance(
-            operation, ExpandDims | Broadcast | Permute | Hint
-        ):
-            stack.extend(
-                (operand, operand_axes(value, here, number))
-                for number, operand in enumerate(operation.operands)
-            )
-        elif isinstance(operation, Splat):
-            found.append((value, here))
-        elif (
-            isinstance(operation, Reshape)
-            and unit_reshape(shape_of(operation.x.type), shape_of(value.type)) is not None
-        ):
-            stack.append((operation.x, operand_axes(value, here, 0)))
-        else:
-            found.append((value, here))
+    leaves = conjuncts(mask, functools.partial(_is_leaf, context), context.resolve)
+    for conjunct in reversed(leaves):
+        if isinstance(conjunct.condition.type, TileType):
+            place = axes
+            for move in conjunct.moves:
+                place = operand_axes(move.result, place, 0)
+            found.append((conjunct.condition, place))
     return found
+
+
+def _is_leaf(context: Context, value: Value) -> bool:
+    """Return whether a condition is evaluated as it is: in memory, or moved in no regular way."""
+    operation = value.definition
+    if value in context.buffers or isinstance(operation, Splat):
+        return True
+    return isinstance(operation, Moved) and moved_axes(operation, in_order=True) is None
 
 
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}

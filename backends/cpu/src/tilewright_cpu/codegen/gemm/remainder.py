@@ -22,9 +22,9 @@ from tilewright_cpu.codegen.analysis.mask_bounds import (
     Axes,
     Bound,
     bound_of,
-    conjuncts,
     emit_limit,
     operand_axes,
+    placed_conjuncts,
 )
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
@@ -121,7 +121,7 @@ def _bounds(
     mask, other = operation.mask, operation.other
     if mask is None or (other is not None and constant_of(other) != 0):
         return none
-    for leaf, leaf_axes in conjuncts(context, mask, axes):
+    for leaf, leaf_axes in placed_conjuncts(context, mask, axes):
         if leaf in context.buffers or (before is not None and not _is_known(context, leaf, before)):
             continue
         moving = [
@@ -190,4 +190,6 @@ def _stored_under(context: Context, store: Store, axis: int, leaf: Value) -> boo
     mask = store.mask
     if mask is None or not is_tile(mask):
         return False
-    return any(found is leaf and axis in axes for found, axes in conjuncts(context, mask, (0, 1)))
+    return any(
+        found is leaf and axis in axes for found, axes in placed_conjuncts(context, mask, (0, 1))
+    )

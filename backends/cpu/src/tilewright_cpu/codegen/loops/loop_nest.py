@@ -22,8 +22,8 @@ from tilewright_cpu.codegen.analysis.mask_bounds import (
     Axes,
     Bound,
     bound_of,
-    conjuncts,
     operand_axes,
+    placed_conjuncts,
 )
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import cost_of_one, is_lazy
@@ -265,7 +265,7 @@ class NestPlan:
             elif isinstance(operation, Select):
                 masks.append((operation.condition, axes, False))
         for mask, axes, access in masks:
-            for leaf, leaf_axes in conjuncts(context, mask, axes):
+            for leaf, leaf_axes in placed_conjuncts(context, mask, axes):
                 if leaf in self.context.buffers or (
                     leaf in visited and len(visited[leaf]) != len(leaf_axes)
                 ):

@@ -38,7 +38,7 @@ from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type
 from tilewright.llvm.emission.registers import constant, vector_type
 from tilewright.passes.rewriter import constant_of
-from tilewright_cpu.codegen.analysis.mask_bounds import conjuncts
+from tilewright_cpu.codegen.analysis.mask_bounds import placed_conjuncts
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import Context, Coordinate, Index
@@ -254,7 +254,7 @@ def _checks(context: Context, number: int, condition: Value, mask: Value | None)
     found = []
     leaves = list(
         dict.fromkeys(
-            leaf for leaf, _ in conjuncts(context, condition, identity(condition.type.rank))
+            leaf for leaf, _ in placed_conjuncts(context, condition, identity(condition.type.rank))
         )
     )
     for sum_, pair in _ranges(context, leaves):

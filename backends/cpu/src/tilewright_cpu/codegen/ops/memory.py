@@ -19,7 +19,12 @@ from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.emission.registers import constant, storage_size, storage_type, vector_type
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming, consecutive_sources
-from tilewright_cpu.codegen.analysis.mask_bounds import Bound, bound_of, conjuncts, emit_limit
+from tilewright_cpu.codegen.analysis.mask_bounds import (
+    Bound,
+    bound_of,
+    emit_limit,
+    placed_conjuncts,
+)
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import (
@@ -314,7 +319,7 @@ def _load_in_place(context: Context, operation: Load, type_: TileType) -> Stride
     if any(step is None or (isinstance(step, int) and step % size) for step in axis_strides):
         return None
     mask = operation.mask
-    leaves = conjuncts(context, mask, identity(type_.rank)) if mask is not None else []
+    leaves = placed_conjuncts(context, mask, identity(type_.rank)) if mask is not None else []
     bounds: list[tuple[Bound, int]] = []
     flags: list[Value] = []
     for leaf, axes in leaves:

@@ -23,7 +23,7 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.argument_access import accesses_of
-from tilewright_cpu.codegen.analysis.mask_bounds import bound_of, conjuncts
+from tilewright_cpu.codegen.analysis.mask_bounds import bound_of, placed_conjuncts
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import Context, Index, KernelState, Scope, lane_axis, scope_of
 from tilewright_cpu.status import OUT_OF_BOUNDS
@@ -146,7 +146,7 @@ def is_span(context: Context, operation: Load | Store) -> bool:
         or stride_along(context, pointer, lane) != size
     ):
         return False
-    leaves = conjuncts(context, mask, tuple(range(len(shape)))) if mask is not None else []
+    leaves = placed_conjuncts(context, mask, tuple(range(len(shape)))) if mask is not None else []
     along = [
         (leaf, axes)
         for leaf, axes in leaves
@@ -163,7 +163,7 @@ def _admitted(context: Context, operation: Load | Store, lane: int, extent: int)
     mask = operation.mask
     assert mask is not None and isinstance(mask.type, TileType)
     limits: dict[str, None] = {}
-    for leaf, axes in conjuncts(context, mask, tuple(range(mask.type.rank))):
+    for leaf, axes in placed_conjuncts(context, mask, tuple(range(mask.type.rank))):
         limit = context.limits.get((leaf, axes.index(lane))) if lane in axes else None
         if limit is not None:
             limits[limit] = None

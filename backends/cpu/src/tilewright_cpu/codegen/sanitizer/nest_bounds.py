@@ -38,9 +38,9 @@ from tilewright_cpu.codegen.analysis.mask_bounds import (
     Axes,
     Bound,
     bound_of,
-    conjuncts,
     emit_limit,
     operand_axes,
+    placed_conjuncts,
 )
 from tilewright_cpu.codegen.analysis.strides import AxisStride, stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
@@ -260,7 +260,7 @@ def _admitted(
     sound: list[str] = []
     if mask is None:
         return counts, sound
-    for leaf, axes in conjuncts(context, mask, tuple(range(len(shape)))):
+    for leaf, axes in placed_conjuncts(context, mask, tuple(range(len(shape)))):
         moving = [
             axis
             for number, axis in enumerate(axes)
