@@ -5,6 +5,7 @@ python -m pytest examples/tests/test_kernels.py examples/tests/test_triton_examp
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -20,6 +21,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 #: Instructions of a batch of emulated waves: the examples execute some 100,000 at most, and a kernel that does not end is one of a minute, not of many.
 LIMIT = 1 << 23
+
+
+@pytest.fixture(scope="session")
+def statements() -> Callable[[Path], int]:
+    """Count the statements of a package's modules, docstrings excepted."""
+
+    def count(package: Path) -> int:
+        trees = (ast.parse(file.read_text()) for file in package.rglob("*.py"))
+        nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.stmt))
+        return sum(
+            not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            for node in nodes
+        )
+
+    return count
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
