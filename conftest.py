@@ -32,7 +32,10 @@ _PREFIXES = ("TRITON_", "TILEWRIGHT_CPU_", "TILEWRIGHT_NVIDIA_", "TILEWRIGHT_AMD
 
 
 def pytest_configure() -> None:
-    """Remove settings from the environment, and an ignored SIGINT: a test sets what it needs. Variables that opt in to longer tests stay."""
+    """Remove settings from the environment, and an ignored SIGINT: a test sets what it needs.
+
+    Variables that opt in to longer tests stay.
+    """
     for name in [*os.environ]:
         if name in VARIABLES or name in _OF_PYTHON or name.startswith(_PREFIXES):
             del os.environ[name]
@@ -94,7 +97,8 @@ _FRAME = """<!doctype html><meta charset="utf-8"><iframe style="border:0;width:{
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """``browse(page, script, width=1400, dark=False)``: open a page ``width`` pixels wide, and run a script in it that fills the object ``saw``; the object.
+    """``browse(page, script, width=1400, dark=False)``: open a page ``width`` pixels wide, and run
+    a script in it that fills the object ``saw``; the object.
     Tests are skipped where there is no Chromium."""
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:

@@ -1,13 +1,16 @@
-"""How compile time grows with a kernel: CPU time of compilations, children included, over programs whose body repeats a statement hundreds or thousands of
+"""How compile time grows with a kernel: CPU time of compilations, children included, over programs
+whose body repeats a statement hundreds or thousands of
 times.
 
     python benchmarks/compile_growth.py
-    python benchmarks/compile_growth.py --backend cpu --backend amd --program stores --sizes 250,2000
+    python benchmarks/compile_growth.py --backend cpu --backend amd --program stores --sizes
+    250,2000
 
-A line a program and backend: seconds from the Python function to code for each size, without the disk cache, and the growth: how many times as long the
-longest takes as its size lets expect from the shortest. The reference has no code; its figures are for the interpreter's run of one program, the frontend
-and the passes with it. Each backend is measured in a process of its own, after short kernels of the same programs; the least of several compilations counts
-where they are short.
+A line a program and backend: seconds from the Python function to code for each size, without the
+disk cache, and the growth: how many times as long the longest takes as its size lets expect from
+the shortest. The reference has no code; its figures are for the interpreter's run of one program,
+the frontend and the passes with it. Each backend is measured in a process of its own, after short
+kernels of the same programs; the least of several compilations counts where they are short.
 """
 
 from __future__ import annotations
@@ -179,7 +182,9 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def child(name: str, sizes: dict[str, list[int]]) -> None:
-    """Measure a backend, and print a line of JSON for each program: its name, and seconds by size or what was raised."""
+    """Measure a backend, and print a line of JSON for each program: its name, and seconds by size
+    or what was raised.
+    """
     place = PLACES[name]
     if place.backend == "c":
         sys.path.insert(0, str(ROOT / "examples" / "backend_c" / "src"))
@@ -208,7 +213,10 @@ def line(program: str, name: str, found: dict[int, float], failure: str) -> str:
         return f"{program:<12} {name:<10} {cells}  {failure}"
     first, *_, last = found.items()
     growth = last[1] / first[1] * first[0] / last[0]
-    return f"{program:<12} {name:<10} {cells}  growth {growth:.2f}{'' if growth <= LINEAR else ', MORE than linear'}"
+    return (
+        f"{program:<12} {name:<10} {cells}  growth "
+        f"{growth:.2f}{'' if growth <= LINEAR else ', MORE than linear'}"
+    )
 
 
 def main() -> None:

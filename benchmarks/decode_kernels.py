@@ -1,4 +1,6 @@
-"""Matmuls of few rows by a weight matrix of [N, K], as a language model's decoding has them: the weights are read once and bound the time."""
+"""Matmuls of few rows by a weight matrix of [N, K], as a language model's decoding has them: the
+weights are read once and bound the time.
+"""
 
 import tilewright as tw
 import tilewright.language as tl
@@ -29,7 +31,9 @@ def packed_vector_matmul(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """``out[n] = sum(x[k] * (q[n, k] - 8) * scale[n, k // GROUP])`` of weights of 4 bits, eight consecutive ones in a 32-bit word."""
+    """``out[n] = sum(x[k] * (q[n, k] - 8) * scale[n, k // GROUP])`` of weights of 4 bits, eight
+    consecutive ones in a 32-bit word.
+    """
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     word = tl.arange(0, BLOCK_K // 8)
     shifts = 4 * tl.arange(0, 8)

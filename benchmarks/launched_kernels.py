@@ -1,4 +1,7 @@
-"""The kernels of ``launches.py``: one that does nothing, plain and as programs decorate it. ``rival`` is the library that is measured."""
+"""The kernels of ``launches.py``: one that does nothing, plain and as programs decorate it.
+
+``rival`` is the library that is measured.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Host time of launches as programs write them, each as a ratio to a plain launch of the same kernel: autotuned, with heuristics, with both, by keywords, from
+"""Host time of launches as programs write them, each as a ratio to a plain launch of the same
+kernel: autotuned, with heuristics, with both, by keywords, from
 a kept launcher, and with three tensor descriptors that are made anew for each call.
 
-The kernel does nothing and has five tensors, five integers and two constants. Each library runs in a process of its own, in turns; the figure of a row is the
-fastest turn. ``--device cuda`` measures on a GPU, with Triton beside; the CPU has no Triton.
+The kernel does nothing and has five tensors, five integers and two constants. Each library runs in
+a process of its own, in turns; the figure of a row is the fastest turn. ``--device cuda`` measures
+on a GPU, with Triton beside; the CPU has no Triton.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def microseconds(
     clock: Callable[[], float],
     finish: Callable[[], Any],
 ) -> float:
-    """Time of a call on the host by ``clock``, the shortest of some turns; ``finish`` empties the queue between them."""
+    """Time of a call on the host by ``clock``, the shortest of some turns; ``finish`` empties the
+    queue between them.
+    """
     for _ in range(50):
         call()
     best = float("inf")
@@ -103,7 +107,8 @@ def measure(library: str, options: argparse.Namespace) -> dict[str, float]:
     """Microseconds of each launch, in this process."""
     import torch
 
-    # the time of this thread says more than the clock where other programs run; a thread that waits for a GPU spends none
+    # the time of this thread says more than the clock where other programs run; a thread that waits
+    # for a GPU spends none
     clock, finish = (
         (time.perf_counter, torch.cuda.synchronize)
         if options.device == "cuda"

@@ -1,4 +1,8 @@
-"""Kernels that are measured. For GPUs :mod:`side_by_side` loads this file once as it is and once for Triton, with Triton's names of the modules."""
+"""Kernels that are measured.
+
+For GPUs :mod:`side_by_side` loads this file once as it is and once for Triton, with Triton's names
+of the modules.
+"""
 
 import tilewright as tw
 import tilewright.language as tl
@@ -212,7 +216,9 @@ def attention_blocks_span(
     BN: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """The running softmax over the keys from ``first`` to ``last``, which are in rows of descriptors from ``base`` on; ``scale`` is in units of log2."""
+    """The running softmax over the keys from ``first`` to ``last``, which are in rows of
+    descriptors from ``base`` on; ``scale`` is in units of log2.
+    """
     for start in range(first, last, BN):
         scores = tl.dot(queries, k.load([base + start, 0]).T)
         if MASKED:
@@ -247,7 +253,9 @@ def attention_blocks(
     BN: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
-    """Attention by descriptors made on the host, of all heads' rows one after the other; ``lse`` gets the logarithms of the sums, in units of log2."""
+    """Attention by descriptors made on the host, of all heads' rows one after the other; ``lse``
+    gets the logarithms of the sums, in units of log2.
+    """
     row, head = tl.program_id(0) * BM, tl.program_id(1)
     base = head * n
     rows = row + tl.arange(0, BM)

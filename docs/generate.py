@@ -1,5 +1,7 @@
-"""Pages of the site that are made from the code. An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables; see ``reference_pages`` for
-the others."""
+"""Pages of the site that are made from the code.
+
+An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables; see
+``reference_pages`` for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Kernels of helion's language, which have to be functions of a module; each has one block size, for a search for the best takes minutes."""
+"""Kernels of helion's language, which have to be functions of a module; each has one block size,
+for a search for the best takes minutes.
+"""
 
 import helion
 import helion.language as hl

@@ -1,4 +1,6 @@
-"""The models of ``models.py``: those of the package transformers by their configurations, and two of computer vision written here."""
+"""The models of ``models.py``: those of the package transformers by their configurations, and two
+of computer vision written here.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ class Case:
     """A model and what it is given.
 
     Attributes:
-        inputs: keyword arguments for a batch of a number of sequences or images; sequences are longer in greater batches.
-        tolerance: the greatest difference of a result from eager execution's, as a part of the greatest number of that result.
+        inputs: keyword arguments for a batch of a number of sequences or images; sequences are
+        longer in greater batches. tolerance: the greatest difference of a result from eager
+        execution's, as a part of the greatest number of that result.
     """
 
     model: nn.Module
@@ -77,7 +80,8 @@ def _transformer(
     head: str = "Model",
     **more: Any,
 ) -> Callable[[], Case]:
-    """A model of transformers: of the configuration ``<name>Config`` and the class ``<name><head>``.
+    """A model of transformers: of the configuration ``<name>Config`` and the class
+    ``<name><head>``.
 
     Dropout is off, for eager execution and compiled code draw other numbers.
     """

@@ -1,14 +1,18 @@
-"""Models through PyTorch's compiler, on Tilewright: a pass and a step of training against eager execution.
+"""Models through PyTorch's compiler, on Tilewright: a pass and a step of training against eager
+execution.
 
     python ecosystem/models.py                                on the CPU
-    python ecosystem/models.py --device cuda --time           on a GPU, with the time of a step and of compiling
-    python ecosystem/models.py --model bert --model unet
+    python ecosystem/models.py --device cuda --time on a GPU, with the time of a step and of
+    compiling python ecosystem/models.py --model bert --model unet
 
-For each model, tiny and with random weights: the results of a pass without gradients, and the loss and the gradients of every parameter of a step of training,
-each with static shapes and then with dynamic ones. All of it is done twice, by two processes one after the other that share a directory of caches, with
-PyTorch's default pool of compile workers: the first one compiles ("cold"), the second takes its graphs from PyTorch's cache ("warm") and fails where it finds
-none there. Where the device is a CPU, PyTorch's backend for it is Triton's; what fails is tried with the one in C++ that PyTorch has itself, and where that
-ends with the same error it is told as PyTorch's, and is no failure.
+For each model, tiny and with random weights: the results of a pass without gradients, and the loss
+and the gradients of every parameter of a step of training, each with static shapes and then with
+dynamic ones. All of it is done twice, by two processes one after the other that share a directory
+of caches, with PyTorch's default pool of compile workers: the first one compiles ("cold"), the
+second takes its graphs from PyTorch's cache ("warm") and fails where it finds none there. Where the
+device is a CPU, PyTorch's backend for it is Triton's; what fails is tried with the one in C++ that
+PyTorch has itself, and where that ends with the same error it is told as PyTorch's, and is no
+failure.
 
 Another implementation of ``triton`` is measured with ``--triton``: the one that is installed.
 """
@@ -48,8 +52,8 @@ class Outcome:
         failures: way -> the first line of its error.
         others: the same of errors that PyTorch's own backend ends with, too.
         compile_s: seconds of the first calls, all ways together.
-        step_ms: milliseconds of a step of training with static shapes, compiled; 0 where it was not measured.
-        eager_ms: the same in eager execution.
+        step_ms: milliseconds of a step of training with static shapes, compiled; 0 where it was not
+        measured. eager_ms: the same in eager execution.
         graphs: graphs that were found in PyTorch's cache, and those that were not.
     """
 
@@ -126,7 +130,9 @@ def compare(
 
 
 def without_triton(run: Callable[[], Any]) -> str:
-    """What the error says that a run with PyTorch's own backend for CPUs ends with; empty where it passes."""
+    """What the error says that a run with PyTorch's own backend for CPUs ends with; empty where it
+    passes.
+    """
     import torch._inductor.config as config
 
     try:
@@ -155,7 +161,9 @@ def step(run: Callable[..., Any], given: dict[str, Any]) -> Any:
 
 
 def loss_of(found: Any) -> Any:
-    """A number of what a model gives: the mean of the squares of each tensor of real numbers, added up."""
+    """A number of what a model gives: the mean of the squares of each tensor of real numbers, added
+    up.
+    """
     return sum(each.float().square().mean() for each in tensors(found))
 
 
@@ -201,7 +209,8 @@ def check(
     assert results[0] and len(results[0]) == len(results[1]), (
         "the compiled model gives another number of tensors"
     )
-    # what is zero but for rounding, such as the gradient of the bias of attention's keys, is measured by what is not
+    # what is zero but for rounding, such as the gradient of the bias of attention's keys, is
+    # measured by what is not
     greatest = [float(each.abs().max()) if each.numel() else 0.0 for each in results[0]]
     least = 1e-2 * max(greatest) or 1.0
     for found, expected, own in zip(results[1], results[0], greatest, strict=True):

@@ -1,11 +1,13 @@
-"""Programs that people wrote for Triton, on Tilewright: their kernels against PyTorch's own, and a table by program.
+"""Programs that people wrote for Triton, on Tilewright: their kernels against PyTorch's own, and a
+table by program.
 
     make ecosystem                          on the CPU
     make ecosystem DEVICE=cuda              on a GPU
     python ecosystem/run.py --program liger
 
-A program is a module of ``programs``: its functions ``case_…`` are its cases, each of which is given the device and fails by raising. What is not installed
-is told apart from what fails. Each program runs in a process of its own.
+A program is a module of ``programs``: its functions ``case_…`` are its cases, each of which is
+given the device and fails by raising. What is not installed is told apart from what fails. Each
+program runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -128,7 +130,8 @@ def table(outcomes: list[Outcome]) -> str:
             lines.append(f"{each.program:24} {each.absent}")
             continue
         lines.append(
-            f"{each.program:24} {each.version:10} {each.passed:6} {len(each.failures):6} {each.seconds:8.1f}"
+            f"{each.program:24} {each.version:10} {each.passed:6} {len(each.failures):6} "
+            f"{each.seconds:8.1f}"
         )
         lines += [f"    {name}: {error}" for name, error in each.failures.items()]
     return "\n".join(lines)

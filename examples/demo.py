@@ -1,7 +1,9 @@
-"""The five classic kernels on this machine's CPU: right against float64, timed against NumPy (and PyTorch where it is installed).
+"""The five classic kernels on this machine's CPU: right against float64, timed against NumPy (and
+PyTorch where it is installed).
 
-Run by ``make demo``; ``make demo PLOT=1`` (``--plot``) also draws the times as bars. A ratio is the rival's time over Tilewright's: above 1, Tilewright is
-faster. Exits with status 1 when a kernel is wrong, and only then: how fast a kernel is beside its rivals is the machine's matter too.
+Run by ``make demo``; ``make demo PLOT=1`` (``--plot``) also draws the times as bars. A ratio is the
+rival's time over Tilewright's: above 1, Tilewright is faster. Exits with status 1 when a kernel is
+wrong, and only then: how fast a kernel is beside its rivals is the machine's matter too.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ BAR = 50
 NEXT = (
     ("make demo PLOT=1", "the times as bars"),
     (
-        "{tilewright} inspect {examples}/kernels/vector_add.py:add_kernel --signature '*fp32, *fp32, *fp32, i32' --constants BLOCK=1024",
+        (
+            "{tilewright} inspect {examples}/kernels/vector_add.py:add_kernel --signature '*fp32, "
+            "*fp32, *fp32, i32' --constants BLOCK=1024"
+        ),
         "from Tile IR to machine code",
     ),
     ("{tilewright} backends", "the devices that kernels run on here"),
@@ -54,7 +59,8 @@ NEXT = (
 class Case:
     """One kernel on one problem.
 
-    ``run`` fills ``out``; ``reference`` gives the float64 result; ``rivals`` are timed beside it, in float32; ``tolerance`` bounds the largest absolute error.
+    ``run`` fills ``out``; ``reference`` gives the float64 result; ``rivals`` are timed beside it,
+    in float32; ``tolerance`` bounds the largest absolute error.
     """
 
     name: str
@@ -231,7 +237,10 @@ def machine() -> str:
     rivals = f"NumPy {np.__version__}" + (
         f", PyTorch {torch.__version__}" if torch is not None else ""
     )
-    return f"{device.name}, {cores} {'core' if cores == 1 else 'cores'}, vectors of {bits} bits; Python {platform.python_version()}, {rivals}"
+    return (
+        f"{device.name}, {cores} {'core' if cores == 1 else 'cores'}, vectors of {bits} bits; "
+        f"Python {platform.python_version()}, {rivals}"
+    )
 
 
 def plot(rows: list[tuple[str, dict[str, float]]]) -> list[str]:
@@ -267,7 +276,10 @@ def _shown(path: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description="The five classic kernels on this machine's CPU, right against float64, timed beside NumPy and PyTorch."
+        description=(
+            "The five classic kernels on this machine's CPU, right against float64, timed "
+            "beside NumPy and PyTorch."
+        )
     )
     parser.add_argument("--plot", action="store_true", help="draw the times as bars, too")
     wants = parser.parse_args(arguments)
@@ -275,7 +287,10 @@ def main(arguments: list[str] | None = None) -> int:
     wrong: list[str] = []
     rows: list[tuple[str, dict[str, float]]] = []
     print(machine())
-    header = f"{'kernel':21s} {'shape':22s} {'largest error':>13s} {'tilewright':>12s} {'numpy':>12s} {'ratio':>7s}"
+    header = (
+        f"{'kernel':21s} {'shape':22s} {'largest error':>13s} {'tilewright':>12s} "
+        f"{'numpy':>12s} {'ratio':>7s}"
+    )
     print(header + (f" {'torch':>12s} {'ratio':>7s}" if torch is not None else ""))
     for make in (vector_add_case, softmax_case, layer_norm_case, matmul_case, attention_case):
         case = make(rng)

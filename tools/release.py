@@ -1,4 +1,5 @@
-"""Build what a release consists of, and prove it: wheels and source archives of every distribution, checked, installed and run.
+"""Build what a release consists of, and prove it: wheels and source archives of every distribution,
+checked, installed and run.
 
     python tools/release.py                    into dist/
     python tools/release.py --out DIR --tag v0.2.0
@@ -84,16 +85,25 @@ def read_distribution(folder: Path) -> Distribution:
 def version_faults(
     distributions: list[Distribution], tag: str | None, changes: str
 ) -> Iterator[str]:
-    """What is wrong with the versions of distributions that are released together. ``changes`` is the text of CHANGELOG.md."""
+    """What is wrong with the versions of distributions that are released together.
+
+    ``changes`` is the text of CHANGELOG.md.
+    """
     first = distributions[0]
     names = {distribution.name for distribution in distributions}
     for distribution in distributions:
         if distribution.version != first.version:
-            yield f"{distribution.name} is {distribution.version}, and {first.name} {first.version}: the distributions are released together"
+            yield (
+                f"{distribution.name} is {distribution.version}, and {first.name} "
+                f"{first.version}: the distributions are released together"
+            )
         for dependency in distribution.dependencies:
             name = re.split(r"[\s\[<>=!~;]", dependency, maxsplit=1)[0]
             if name in names and wanted(distribution.version) not in dependency:
-                yield f"{distribution.name} asks for {dependency!r}; it should ask for {name}{wanted(distribution.version)}"
+                yield (
+                    f"{distribution.name} asks for {dependency!r}; it should ask for "
+                    f"{name}{wanted(distribution.version)}"
+                )
     if tag is not None:
         if tag != f"v{first.version}":
             yield f"the tag {tag} is not v{first.version}"
@@ -247,17 +257,28 @@ def try_faults(wheels: list[Path], distributions: list[Distribution]) -> Iterato
                 [python, str(script)], cwd=folder, env=variables, capture_output=True, text=True
             )
             if run.returncode:
-                yield f"the README's kernel fails on the backend {backend}: {run.stderr.strip()[-800:]}"
+                yield (
+                    f"the README's kernel fails on the backend {backend}: "
+                    f"{run.stderr.strip()[-800:]}"
+                )
         for distribution in distributions:
-            code = f"import importlib.metadata as m, {distribution.package}; print(m.version({distribution.name!r}))"
+            code = (
+                f"import importlib.metadata as m, {distribution.package}; "
+                f"print(m.version({distribution.name!r}))"
+            )
             run = subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True)
             if run.stdout.strip() != distribution.version:
-                yield f"{distribution.name} {distribution.version} is installed as {run.stdout.strip() or run.stderr.strip()[-300:]}"
+                yield (
+                    f"{distribution.name} {distribution.version} is installed as "
+                    f"{run.stdout.strip() or run.stderr.strip()[-300:]}"
+                )
         run = subprocess.run(
             [python, "-m", "tilewright", "backends"], cwd=folder, capture_output=True, text=True
         )
         if run.returncode or "cpu" not in run.stdout:
-            yield f"'python -m tilewright backends' says: {(run.stdout + run.stderr).strip()[-500:]}"
+            yield (
+                f"'python -m tilewright backends' says: {(run.stdout + run.stderr).strip()[-500:]}"
+            )
 
 
 def main() -> int:
@@ -295,7 +316,10 @@ def main() -> int:
     print(
         f"{len(faults)} faults"
         if faults
-        else f"version {distributions[0].version}: built, checked, installed and run; in {options.out}"
+        else (
+            f"version {distributions[0].version}: built, checked, installed and run; in "
+            f"{options.out}"
+        )
     )
     return 1 if faults else 0
 

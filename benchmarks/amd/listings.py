@@ -1,4 +1,6 @@
-"""What an AMDGPU assembly text tells of its kernel: registers, LDS, spills, and what its hot loop is made of."""
+"""What an AMDGPU assembly text tells of its kernel: registers, LDS, spills, and what its hot loop
+is made of.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,13 @@ class Figures:
     """Of one kernel.
 
     Attributes:
-        vector, scalar, accumulators: registers of a thread (those for sums are part of ``vector``), and of a wave.
-        lds: bytes of a program.
+        vector, scalar, accumulators: registers of a thread (those for sums are part of ``vector``),
+        and of a wave. lds: bytes of a program.
         spilled: vector and scalar registers that did not fit.
         loop: instructions of the hot loop; of the whole kernel where there is none.
         matrix: matrix instructions among them.
-        work: what an iteration does: multiplications of its matrix instructions, or else the bytes that its loads bring a thread; 1 where neither is.
+        work: what an iteration does: multiplications of its matrix instructions, or else the bytes
+        that its loads bring a thread; 1 where neither is.
     """
 
     vector: int
@@ -89,9 +92,12 @@ def instructions(listing: str) -> list[tuple[str, str]]:
 
 
 def hot_loop(code: list[tuple[str, str]]) -> list[str]:
-    """The mnemonics of the innermost loop with most matrix instructions; where none has any those of all innermost loops; of the whole kernel without loops."""
+    """The mnemonics of the innermost loop with most matrix instructions; where none has any those
+    of all innermost loops; of the whole kernel without loops.
+    """
     after, before = _ways(code)
-    # of a way back, all that is run between; code that is seldom run may stand behind the end, and is part of no loop
+    # of a way back, all that is run between; code that is seldom run may stand behind the end, and
+    # is part of no loop
     back = [(place, first) for place, ways in enumerate(after) for first in ways if first <= place]
     loops = [
         ahead & _reached(before, first)

@@ -1,8 +1,11 @@
-"""Ours beside Triton's AMDGPU code for the same sources, with no GPU: registers, LDS, spills, and the hot loop.
+"""Ours beside Triton's AMDGPU code for the same sources, with no GPU: registers, LDS, spills, and
+the hot loop.
 
-    python benchmarks/amd/static_quality.py --triton PYTHON [--arch gfx942] [--keep FOLDER] [KERNEL...]
+    python benchmarks/amd/static_quality.py --triton PYTHON [--arch gfx942] [--keep FOLDER]
+    [KERNEL...]
 
-PYTHON is one that has Triton installed; without it ours are printed alone. The ratio is of instructions of the hot loop for the same work, ours to Triton's.
+PYTHON is one that has Triton installed; without it ours are printed alone. The ratio is of
+instructions of the hot loop for the same work, ours to Triton's.
 """
 
 from __future__ import annotations
@@ -26,8 +29,14 @@ SIZES = ", ".join(
 )
 UNITS = {"stride_ak": 1, "stride_bn": 1, "stride_cn": 1}
 BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": ""}
-NORM = "x_ptr=*fp16:16, out_ptr=*fp16:16, weight_ptr=*fp16:16, bias_ptr=*fp16:16, mean_ptr=*fp32:16, rstd_ptr=*fp32:16, stride=i32:16, n=i32:16, eps=fp32"
-HEADS = "q_ptr=*fp16:16, k_ptr=*fp16:16, v_ptr=*fp16:16, out_ptr=*fp16:16, lse_ptr=*fp32:16, scale=fp32, length=i32:16"
+NORM = (
+    "x_ptr=*fp16:16, out_ptr=*fp16:16, weight_ptr=*fp16:16, bias_ptr=*fp16:16, "
+    "mean_ptr=*fp32:16, rstd_ptr=*fp32:16, stride=i32:16, n=i32:16, eps=fp32"
+)
+HEADS = (
+    "q_ptr=*fp16:16, k_ptr=*fp16:16, v_ptr=*fp16:16, out_ptr=*fp16:16, lse_ptr=*fp32:16, "
+    "scale=fp32, length=i32:16"
+)
 
 
 def product(kind: str) -> tuple[str, str, str, dict[str, Any]]:
@@ -52,7 +61,10 @@ def kernels(arch: str) -> dict[str, tuple[str, str, str, dict[str, Any]]]:
         "softmax": (
             "softmax",
             "softmax_kernel",
-            "x_ptr=*fp32:16, out_ptr=*fp32:16, x_stride=i32:16, out_stride=i32:16, n_columns=i32:16",
+            (
+                "x_ptr=*fp32:16, out_ptr=*fp32:16, x_stride=i32:16, out_stride=i32:16, "
+                "n_columns=i32:16"
+            ),
             {"BLOCK": 1024},
         ),
         "layer norm": ("layer_norm", "layer_norm_kernel", NORM, {"BLOCK": 1024}),
@@ -107,7 +119,10 @@ def _keep(folder: Path | None, arch: str, name: str, whose: str, listing: str) -
 
 
 def line(name: str, whose: str, one: Figures, rest: str = "") -> str:
-    numbers = f"{one.vector:6} {one.accumulators:5} {one.scalar:5} {one.lds:7} {one.spilled:7} {one.loop:6} {one.matrix:7} {one.share:7.1%}"
+    numbers = (
+        f"{one.vector:6} {one.accumulators:5} {one.scalar:5} {one.lds:7} {one.spilled:7} "
+        f"{one.loop:6} {one.matrix:7} {one.share:7.1%}"
+    )
     return f"{name:12} {whose:7} {numbers} {rest}"
 
 
@@ -136,7 +151,8 @@ def main() -> None:
             print(line("", "Triton", other))
         if ratios:
             print(
-                f"geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, most {max(ratios):.2f}\n"
+                f"geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, most "
+                f"{max(ratios):.2f}\n"
             )
 
 

@@ -1,6 +1,8 @@
-"""Triton's AMDGPU assembly for kernels of ``examples/kernels``, read as Triton's own: for ``static_quality.py``, in a Python that has Triton.
+"""Triton's AMDGPU assembly for kernels of ``examples/kernels``, read as Triton's own: for
+``static_quality.py``, in a Python that has Triton.
 
-Standard input is JSON: name -> [file, kernel, signature, constants]; the last line of standard output is JSON: name -> [assembly, bytes of LDS].
+Standard input is JSON: name -> [file, kernel, signature, constants]; the last line of standard
+output is JSON: name -> [assembly, bytes of LDS].
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""A kernel in turns with an operation of PyTorch's, both by two threads, many thousand times: whether they disturb each other.
+"""A kernel in turns with an operation of PyTorch's, both by two threads, many thousand times:
+whether they disturb each other.
 
-Both use the same OpenMP runtime where PyTorch is loaded, so that threads of the one do not wait on the processors of the other. For every pair of a kernel
-and an operation, rounds of the kernel alone, the operation alone, and both in turns follow each other; printed are the microseconds of the medians and what
-both in turns take of the sum of both alone. Every launch counts in memory, and every result of the operation must be the first one again: a lost launch, or
-one that ran while the operation did and wrote into it, ends the program with an error.
+Both use the same OpenMP runtime where PyTorch is loaded, so that threads of the one do not wait on
+the processors of the other. For every pair of a kernel and an operation, rounds of the kernel
+alone, the operation alone, and both in turns follow each other; printed are the microseconds of the
+medians and what both in turns take of the sum of both alone. Every launch counts in memory, and
+every result of the operation must be the first one again: a lost launch, or one that ran while the
+operation did and wrote into it, ends the program with an error.
 
     alternation.py                          100 000 turns of each pair
     alternation.py --turns 10000 --threads 2
@@ -23,7 +26,8 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 
-#: Turns of a round: long enough for the clock, short enough that the three contenders meet the same machine.
+#: Turns of a round: long enough for the clock, short enough that the three contenders meet the same
+#: machine.
 _ROUND = 200
 
 #: What both in turns may take of the sum of both alone.
@@ -55,7 +59,8 @@ class Counter:
     def check(self) -> None:
         if not (self.counts == self.launches).all():
             raise SystemExit(
-                f"{(self.counts != self.launches).sum()} elements do not hold {self.launches}, the launches"
+                f"{(self.counts != self.launches).sum()} elements do not hold {self.launches}, "
+                "the launches"
             )
 
 
@@ -106,7 +111,9 @@ def seconds(repetitions: int, *calls: Callable[[], object]) -> float:
 
 
 def measure(kernel: Counter, rival: Rival, turns: int) -> tuple[float, float, float]:
-    """Seconds of the kernel, of the operation, and of both in turns, each of the medians; results are checked after every round."""
+    """Seconds of the kernel, of the operation, and of both in turns, each of the medians; results
+    are checked after every round.
+    """
     found: list[tuple[float, float, float]] = []
     for _ in range(max(1, turns // _ROUND)):
         found.append(

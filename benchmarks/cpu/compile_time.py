@@ -1,8 +1,10 @@
-"""How long importing takes, and compiling a kernel for the first time: the whole way from source to a callable, on the CPU backend.
+"""How long importing takes, and compiling a kernel for the first time: the whole way from source to
+a callable, on the CPU backend.
 
-The interpreter is warm (Tilewright imported, another kernel compiled), the disk cache empty. Each figure is the median of several compilations, each of
-which starts from the Python function: source, analysis, code and launch plans are forgotten before. A figure above its limit is marked; limits are for an
-idle machine, and none is so slow that this program fails.
+The interpreter is warm (Tilewright imported, another kernel compiled), the disk cache empty. Each
+figure is the median of several compilations, each of which starts from the Python function: source,
+analysis, code and launch plans are forgotten before. A figure above its limit is marked; limits are
+for an idle machine, and none is so slow that this program fails.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def warm_up_kernel(x_ptr, BLOCK: tl.constexpr):
 
 
 def import_time() -> float:
-    """Milliseconds of ``import tilewright`` in a fresh process, less a bare interpreter's start; the best of several."""
+    """Milliseconds of ``import tilewright`` in a fresh process, less a bare interpreter's start;
+    the best of several.
+    """
 
     def seconds(code: str) -> float:
         start = time.perf_counter()
@@ -109,7 +113,10 @@ def main() -> None:
             start = time.perf_counter()
             launch()
             warm.append(1e6 * (time.perf_counter() - start))
-        details = f"median of {REPETITIONS}, {min(cold):.1f} to {max(cold):.1f}; a later launch {min(warm):.0f} us"
+        details = (
+            f"median of {REPETITIONS}, {min(cold):.1f} to {max(cold):.1f}; a later launch "
+            f"{min(warm):.0f} us"
+        )
         report(name, statistics.median(cold), details)
 
 

@@ -1,11 +1,14 @@
-"""What debug mode's checks cost on the CPU: kernels compiled with ``debug`` over the same kernels without, in one process and in rounds that alternate.
+"""What debug mode's checks cost on the CPU: kernels compiled with ``debug`` over the same kernels
+without, in one process and in rounds that alternate.
 
-Each line has the processor time of one launch without and with the checks, of the medians of the rounds, and their ratio. One thread runs the kernels. Their
-data lie in the first caches, where checks cost most: every program runs many times over the same few kilobytes.
+Each line has the processor time of one launch without and with the checks, of the medians of the
+rounds, and their ratio. One thread runs the kernels. Their data lie in the first caches, where
+checks cost most: every program runs many times over the same few kilobytes.
 
     debug_mode.py                           all kernels
     debug_mode.py --only rows --rounds 30
-    debug_mode.py --json before.json        the ratios, to be compared with another run's by --against before.json
+    debug_mode.py --json before.json the ratios, to be compared with another run's by --against
+    before.json
 """
 
 from __future__ import annotations
@@ -306,7 +309,9 @@ def moments_kernel(x_ptr, length_ptr, out_ptr, stride, BLOCK: tl.constexpr):
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its arguments but for ``debug``, and its grid; ``repeats`` times as many programs do the same again, 0 for as many as take long enough."""
+    """A kernel, its arguments but for ``debug``, and its grid; ``repeats`` times as many programs
+    do the same again, 0 for as many as take long enough.
+    """
 
     name: str
     kernel: Any
@@ -316,7 +321,9 @@ class Case:
     constants: tuple[tuple[str, int], ...] = ()
 
     def repeated(self, least: float) -> Case:
-        """The case with as many repeats as take some seconds without checks: those of a launch itself do not count."""
+        """The case with as many repeats as take some seconds without checks: those of a launch
+        itself do not count.
+        """
         if self.repeats:
             return self
         repeats = 1
@@ -516,7 +523,9 @@ def seconds(call: Callable[[], object], turns: int) -> float:
 
 
 def measure(case: Case, rounds: int, least: float) -> tuple[float, float]:
-    """Processor seconds of a launch without and with checks, the medians of rounds of ``least`` seconds at least."""
+    """Processor seconds of a launch without and with checks, the medians of rounds of ``least``
+    seconds at least.
+    """
     case = case.repeated(least)
     calls = [case.launch(debug) for debug in (False, True)]
     turns = []
@@ -568,12 +577,14 @@ def main() -> None:
         ratio = ratios[case.name] = checked / plain
         earlier = f"   before {before[case.name]:5.2f}" if case.name in before else ""
         print(
-            f"{case.name:32s} {plain * 1e6:9.1f} us {checked * 1e6:9.1f} us   {ratio:5.2f}{earlier}{'  beyond' if ratio > LIMIT else ''}",
+            f"{case.name:32s} {plain * 1e6:9.1f} us {checked * 1e6:9.1f} us   "
+            f"{ratio:5.2f}{earlier}{'  beyond' if ratio > LIMIT else ''}",
             flush=True,
         )
     if ratios:
         print(
-            f"{'worst':32s} {'':27s}{max(ratios.values()):5.2f}, {'within' if max(ratios.values()) <= LIMIT else 'beyond'} {LIMIT}"
+            f"{'worst':32s} {'':27s}{max(ratios.values()):5.2f}, "
+            f"{'within' if max(ratios.values()) <= LIMIT else 'beyond'} {LIMIT}"
         )
     if options.json:
         options.json.write_text(json.dumps(ratios, indent=1))

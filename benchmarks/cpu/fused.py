@@ -1,4 +1,6 @@
-"""Kernels that read and write each element once, for the sweep: RMS norm, GELU, dropout and cross entropy."""
+"""Kernels that read and write each element once, for the sweep: RMS norm, GELU, dropout and cross
+entropy.
+"""
 
 from __future__ import annotations
 

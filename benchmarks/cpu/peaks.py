@@ -1,4 +1,6 @@
-"""What a machine can do at most, measured: multiply-adds of f32 in registers, and bytes a second to and from memory."""
+"""What a machine can do at most, measured: multiply-adds of f32 in registers, and bytes a second to
+and from memory.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ from tilewright.llvm.emission.writer import ModuleWriter, vector
 from tilewright_cpu.hardware import hardware_of
 from tilewright_cpu.target import host
 
-#: Sums that are independent of each other: more than the latency of one times how many begin in a cycle.
+#: Sums that are independent of each other: more than the latency of one times how many begin in a
+#: cycle.
 _CHAINS = 12
 _STEPS = 4096
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured limits of some threads: f32 operations a second, and bytes a second of a copy (read and written)."""
+    """Measured limits of some threads: f32 operations a second, and bytes a second of a copy (read
+    and written).
+    """
 
     threads: int
     flops: float

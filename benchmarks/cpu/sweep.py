@@ -1,8 +1,10 @@
-"""Kernels over a range of sizes against NumPy, PyTorch, torch.compile and Numba, in one process and in rounds that alternate.
+"""Kernels over a range of sizes against NumPy, PyTorch, torch.compile and Numba, in one process and
+in rounds that alternate.
 
-Each line has the rivals' times over ours (above 1: ours is faster), of the medians and in brackets of the best rounds, and how much of what the machine can
-do at most ours reaches, by the measured peaks. The rounds of all contenders alternate, so that they meet the same machine; rivals that are not installed
-are left out.
+Each line has the rivals' times over ours (above 1: ours is faster), of the medians and in brackets
+of the best rounds, and how much of what the machine can do at most ours reaches, by the measured
+peaks. The rounds of all contenders alternate, so that they meet the same machine; rivals that are
+not installed are left out.
 
     sweep.py                          all kernels, all threads
     sweep.py --threads 1 --only matmul --json matmul.json
@@ -24,7 +26,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
-# Threads of NumPy's library that wait for more work would take the processors from the contender that runs next. It is asked for when the library is loaded.
+# Threads of NumPy's library that wait for more work would take the processors from the contender
+# that runs next. It is asked for when the library is loaded.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 import numpy as np
@@ -97,7 +100,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a case: seconds a call, the median and the least of the rounds, and the share of the roofline that ours reaches at best."""
+    """What was measured of a case: seconds a call, the median and the least of the rounds, and the
+    share of the roofline that ours reaches at best.
+    """
 
     kernel: str
     size: str
@@ -111,7 +116,11 @@ def normal(*shape: int) -> Any:
 
 
 class Sweep:
-    """The cases. ``torch`` and ``numba`` are the modules, None where they are left out; ``compiled`` adds torch.compile."""
+    """The cases.
+
+    ``torch`` and ``numba`` are the modules, None where they are left out; ``compiled`` adds
+    torch.compile.
+    """
 
     def __init__(self, torch: Any, numba: Any, compiled: bool) -> None:
         self.torch, self.numba, self.compiled = torch, numba, compiled
@@ -453,7 +462,8 @@ def main() -> None:
     (device,) = devices()
     peaks = measure(options.threads or available_cores())
     print(
-        f"{device.name}, {peaks.threads} threads: {peaks.flops / 1e9:.0f} GFLOP/s of f32, {peaks.bytes / 1e9:.1f} GB/s copied",
+        f"{device.name}, {peaks.threads} threads: {peaks.flops / 1e9:.0f} GFLOP/s of f32, "
+        f"{peaks.bytes / 1e9:.1f} GB/s copied",
         flush=True,
     )
     rows = []
@@ -473,7 +483,8 @@ def main() -> None:
                 if rival != "tilewright"
             )
             print(
-                f"{row.kernel:17s} {row.size:15s} {ours * 1e6:10.1f} us  {row.of_roof:4.2f} of the roof{ratios}",
+                f"{row.kernel:17s} {row.size:15s} {ours * 1e6:10.1f} us  {row.of_roof:4.2f} of the "
+                f"roof{ratios}",
                 flush=True,
             )
     if options.json:

@@ -2,14 +2,16 @@
 
     python benchmarks/cpu/tuning.py
     python benchmarks/cpu/tuning.py --kernel matmul
-    python benchmarks/cpu/tuning.py --processor-time        where other programs have the processors, too
+    python benchmarks/cpu/tuning.py --processor-time where other programs have the processors, too
 
-Twenty kernels, from a microsecond to tens of milliseconds, each tuned over several configurations. A line a trial: the kernel's time in it, how often it ran,
-what the trial took from its first run to the first run of the next one (flushes, values given back and the tuner's own work with it), the bound, and the
-ratio of both. A kernel's first line also has what came before: compiling all configurations. Ends with 1 where the trials of a kernel took more than 1.1 times
-their bounds.
+Twenty kernels, from a microsecond to tens of milliseconds, each tuned over several configurations.
+A line a trial: the kernel's time in it, how often it ran, what the trial took from its first run to
+the first run of the next one (flushes, values given back and the tuner's own work with it), the
+bound, and the ratio of both. A kernel's first line also has what came before: compiling all
+configurations. Ends with 1 where the trials of a kernel took more than 1.1 times their bounds.
 
-With ``--processor-time`` kernels run on one thread, and every clock, the tuner's own too, is that of the time which processors gave this process.
+With ``--processor-time`` kernels run on one thread, and every clock, the tuner's own too, is that
+of the time which processors gave this process.
 """
 
 from __future__ import annotations
@@ -186,7 +188,9 @@ class Runs:
         return lambda given: self.began.append((number, time.perf_counter()))
 
     def trials(self) -> list[tuple[int, int, float]]:
-        """(Configuration, runs, milliseconds until the next trial's first run) of each trial; the last run of all is the launch's own."""
+        """(Configuration, runs, milliseconds until the next trial's first run) of each trial; the
+        last run of all is the launch's own.
+        """
         found: list[tuple[int, int, float]] = []
         *tried, (_, end) = self.began
         starts = [
@@ -219,7 +223,8 @@ def measure(case: Case) -> float:
         total, bounds = total + taken, bounds + bound
         settings = " ".join(f"{name}={value}" for name, value in case.settings[number].items())
         print(
-            f"{case.name:22} {settings:20} {milliseconds:10.4f} {count:6} {taken:10.1f} {bound:10.1f} {taken / bound:7.2f} {before}",
+            f"{case.name:22} {settings:20} {milliseconds:10.4f} {count:6} {taken:10.1f} "
+            f"{bound:10.1f} {taken / bound:7.2f} {before}",
             flush=True,
         )
         before = ""
@@ -241,11 +246,13 @@ def main() -> int:
     with contextlib.redirect_stdout(io.StringIO()):
         measure(addition(100))  # what the first kernel of a process loads is of no trial
     print(
-        f"{'kernel':22} {'configuration':20} {'kernel ms':>10} {'runs':>6} {'trial ms':>10} {'bound ms':>10} {'ratio':>7} {'before ms':>10}"
+        f"{'kernel':22} {'configuration':20} {'kernel ms':>10} {'runs':>6} {'trial ms':>10} "
+        f"{'bound ms':>10} {'ratio':>7} {'before ms':>10}"
     )
     ratios = [measure(case) for case in cases() if given.kernel in case.name]
     print(
-        f"the greatest ratio of all trials of a kernel, of {len(ratios)} kernels: {max(ratios, default=0.0):.2f}"
+        f"the greatest ratio of all trials of a kernel, of {len(ratios)} kernels: "
+        f"{max(ratios, default=0.0):.2f}"
     )
     return 1 if any(ratio > TOLERANCE for ratio in ratios) else 0
 

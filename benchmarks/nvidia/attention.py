@@ -1,7 +1,9 @@
-"""Attention, forward, in f16: Tilewright against PyTorch's flash attention and cuDNN's, and against Triton on the same source.
+"""Attention, forward, in f16: Tilewright against PyTorch's flash attention and cuDNN's, and against
+Triton on the same source.
 
-The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the matrix instructions of single warps, Triton by
-``DISABLE_MMA_V3=1``, which is set before it is loaded. Half the products of causal attention are counted.
+The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the
+matrix instructions of single warps, Triton by ``DISABLE_MMA_V3=1``, which is set before it is
+loaded. Half the products of causal attention are counted.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ BATCH, HEADS = 4, 32
 
 
 def measure(length: int, depth: int, causal: bool) -> dict[str, Any]:
-    """One row, of a batch of 4 with 32 heads: every configuration checked and timed, the best of each side timed again with the rivals."""
+    """One row, of a batch of 4 with 32 heads: every configuration checked and timed, the best of
+    each side timed again with the rivals.
+    """
     import torch
     from side_by_side import fastest, instructions, milliseconds
     from torch.nn.attention import SDPBackend, sdpa_kernel

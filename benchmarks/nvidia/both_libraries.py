@@ -1,7 +1,10 @@
-"""Programs written for Triton on Triton and on Tilewright, each library in a process of its own, PyTorch's own functions in turns with it in both.
+"""Programs written for Triton on Triton and on Tilewright, each library in a process of its own,
+PyTorch's own functions in turns with it in both.
 
-A benchmark gives cases by name, and for each its calls: ``program`` and ``torch``. ``speedup`` is Triton's time over ours, both divided by PyTorch's in the
-same process, which takes the clocks of two moments out of the figure. Host time is in the calls, as users make them; with ``--lead`` it is the device's alone.
+A benchmark gives cases by name, and for each its calls: ``program`` and ``torch``. ``speedup`` is
+Triton's time over ours, both divided by PyTorch's in the same process, which takes the clocks of
+two moments out of the figure. Host time is in the calls, as users make them; with ``--lead`` it is
+the device's alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Time to the first launch of each kernel, Tilewright against Triton on the same source: cold, with empty caches, and warm, from the disk cache.
+"""Time to the first launch of each kernel, Tilewright against Triton on the same source: cold, with
+empty caches, and warm, from the disk cache.
 
-Each measurement is a fresh process in which everything is imported and another kernel has run: what is timed is the call ``kernel[grid](...)``, from the
-source (or the cache) to a kernel that is loaded and launched. The driver's own cache is off.
+Each measurement is a fresh process in which everything is imported and another kernel has run: what
+is timed is the call ``kernel[grid](...)``, from the source (or the cache) to a kernel that is
+loaded and launched. The driver's own cache is off.
 
-``compile_time.py`` prints the medians of some rounds and the ratios. ``--device cpu`` tries the script where there is no GPU, on Tilewright's CPU backend.
+``compile_time.py`` prints the medians of some rounds and the ratios. ``--device cpu`` tries the
+script where there is no GPU, on Tilewright's CPU backend.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ def cases(device: str) -> Iterator[tuple[str, Callable[[ModuleType], Any]]]:
 
 
 def child(library: str, device: str, folder: Path) -> Times:
-    """Milliseconds of the first launch of every kernel in this process; for Tilewright also those of its own stages, without the driver."""
+    """Milliseconds of the first launch of every kernel in this process; for Tilewright also those
+    of its own stages, without the driver.
+    """
     import torch
     from side_by_side import kernels
 

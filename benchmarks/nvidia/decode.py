@@ -1,6 +1,8 @@
-"""Matmuls of 1, 8 and 64 rows by bf16 weights against cuBLAS, one row by weights of 4 bits against the memory, and both against Triton on the same source.
+"""Matmuls of 1, 8 and 64 rows by bf16 weights against cuBLAS, one row by weights of 4 bits against
+the memory, and both against Triton on the same source.
 
-The best of a few configurations counts on each side; times are the device's alone, with weights that are in no cache.
+The best of a few configurations counts on each side; times are the device's alone, with weights
+that are in no cache.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def cases() -> Iterator[
         Callable[[], Any] | None,
     ]
 ]:
-    """(name, bytes that must move, module and configuration -> call, configurations, the output, what it should be, cuBLAS's call)."""
+    """(name, bytes that must move, module and configuration -> call, configurations, the output,
+    what it should be, cuBLAS's call).
+    """
     for rows, size in ((1, 4096), (8, 4096), (64, 4096), (1, 8192), (8, 8192), (64, 8192)):
         x, w = (
             torch.randn(extent, size, device="cuda", dtype=torch.bfloat16)
@@ -164,7 +168,8 @@ def best_calls(
             wrong = float((out.double() - expected).norm() / expected.norm())
             if not wrong < 5e-3:
                 raise AssertionError(
-                    f"{name} {library} {configuration}: the results differ by {wrong:.1e} of their norm"
+                    f"{name} {library} {configuration}: the results differ by {wrong:.1e} of "
+                    "their norm"
                 )
             taken = milliseconds({library: call}, 10, LEAD)[library]
             print(f"{name} {library} {configuration}: {taken * 1e3:.1f} us", flush=True)

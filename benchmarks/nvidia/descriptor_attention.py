@@ -1,7 +1,9 @@
-"""Attention, forward, through descriptors made on the host, asynchronous (``asynchronous=True``, Hopper): against cuDNN, PyTorch's flash attention, and Triton
+"""Attention, forward, through descriptors made on the host, asynchronous (``asynchronous=True``,
+Hopper): against cuDNN, PyTorch's flash attention, and Triton
 on the same source.
 
-The best of a few configurations counts on each side; each is checked first, against float64. Half the products of causal attention are counted.
+The best of a few configurations counts on each side; each is checked first, against float64. Half
+the products of causal attention are counted.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def measure(
     rounds: int,
     only: int | None,
 ) -> dict[str, Any]:
-    """One row: every configuration checked and timed, the best of each side timed again with the rivals."""
+    """One row: every configuration checked and timed, the best of each side timed again with the
+    rivals.
+    """
     import torch
     from side_by_side import kernels, milliseconds
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -90,7 +94,8 @@ def measure(
         )
 
     print(
-        f"\nbatch {batch}, heads {heads}, length {length}, head dimension {depth}, {'causal' if causal else 'full'}, {dtype}"
+        f"\nbatch {batch}, heads {heads}, length {length}, head dimension {depth}, "
+        f"{'causal' if causal else 'full'}, {dtype}"
     )
     best: dict[str, Callable[[], Any]] = {}
     chosen: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""The kernels of :mod:`descriptor_matmul`: products of matrices that come in blocks through descriptors."""
+"""The kernels of :mod:`descriptor_matmul`: products of matrices that come in blocks through
+descriptors.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ class Configuration(NamedTuple):
     """How a product is computed.
 
     Attributes:
-        rows, columns, inner: of a block of the result, and how many elements are summed up at a time.
-        warps: of each block of threads.
+        rows, columns, inner: of a block of the result, and how many elements are summed up at a
+        time. warps: of each block of threads.
         stages: slots for what is loaded.
         divided: whether loads have warps of their own.
-        store: how the result is stored: ``pointers``, ``blocks``, or ``halves``, two blocks one after the other.
-        persistent: whether there are only as many programs as run at a time, each of which walks blocks of the result.
-        cluster: blocks of threads that run a program together.
+        store: how the result is stored: ``pointers``, ``blocks``, or ``halves``, two blocks one
+        after the other. persistent: whether there are only as many programs as run at a time, each
+        of which walks blocks of the result. cluster: blocks of threads that run a program together.
     """
 
     rows: int
@@ -64,7 +66,9 @@ OTHERS = (
 
 @tw.jit
 def corner(block, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """The first row and column of a block of the result; blocks go column by column through ``GROUP`` rows of them."""
+    """The first row and column of a block of the result; blocks go column by column through
+    ``GROUP`` rows of them.
+    """
     across = tl.cdiv(N, BN)
     first = block // (GROUP * across) * GROUP
     height = min(tl.cdiv(M, BM) - first, GROUP)

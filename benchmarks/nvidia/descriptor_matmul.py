@@ -1,6 +1,8 @@
-"""Products of f16 and bf16 matrices through descriptors, by Hopper's products of warpgroups and copies of blocks, against cuBLAS.
+"""Products of f16 and bf16 matrices through descriptors, by Hopper's products of warpgroups and
+copies of blocks, against cuBLAS.
 
-Every configuration is checked and timed, with cuBLAS in turns. A size is that of a cube, or ``MxNxK``.
+Every configuration is checked and timed, with cuBLAS in turns. A size is that of a cube, or
+``MxNxK``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Kernels of flash-linear-attention and of Liger on Triton and on Tilewright: :mod:`both_libraries`. What ``torch`` does is the same in plain PyTorch, for
+"""Kernels of flash-linear-attention and of Liger on Triton and on Tilewright:
+:mod:`both_libraries`. What ``torch`` does is the same in plain PyTorch, for
 linear attention in its quadratic form, as a check and for the clock; it is not a rival.
 
-A case names the program, its function, and ``forward`` or ``backward``. Both programs tune themselves at first use: ``first_s`` has that in it.
+A case names the program, its function, and ``forward`` or ``backward``. Both programs tune
+themselves at first use: ``first_s`` has that in it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from typing import Any
 
 from both_libraries import Calls, main
 
-#: What a case is made of: inputs that are differentiated, the program's function of them, PyTorch's.
+#: What a case is made of: inputs that are differentiated, the program's function of them,
+#: PyTorch's.
 Made = tuple[list[Any], Callable[..., Any], Callable[..., Any]]
 
 #: (batch, length, heads, depth) of linear attention
 SEQUENCE = (2, 2048, 8, 64)
-#: (rows, columns) of norms, activations and losses, and the extent that a linear layer before a loss sums over
+#: (rows, columns) of norms, activations and losses, and the extent that a linear layer before a
+#: loss sums over
 ROWS, COLUMNS, INNER = 8192, 4096, 1024
 
 
@@ -358,7 +362,9 @@ def calls_of(case: str, maker: Maker | None = None) -> Calls:
 
 
 def _backward(function: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
-    """A pass forward and back: some of the programs' backward passes write over what the forward pass kept, so that they run once."""
+    """A pass forward and back: some of the programs' backward passes write over what the forward
+    pass kept, so that they run once.
+    """
     import torch
 
     found = function(*inputs)

@@ -1,4 +1,6 @@
-"""The programs of :mod:`host_side`, in the names that Triton and Tilewright share: ``rival`` is one of them."""
+"""The programs of :mod:`host_side`, in the names that Triton and Tilewright share: ``rival`` is one
+of them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Programs with much work on the host between kernels, as tutorials write them: Triton, the same program through the import shim, and Tilewright's own names.
+"""Programs with much work on the host between kernels, as tutorials write them: Triton, the same
+program through the import shim, and Tilewright's own names.
 
-Softmax asks the compiled kernel for its registers and shared memory before every launch; layer norm is a function of PyTorch's autograd whose backward sums
-partial results under locks and then runs a second kernel; the product takes tensor descriptors, which it makes anew for every call. ``host_us`` is what a call
-takes the host while the queue is empty enough, ``ms`` is what it takes by events. Each library runs in a process of its own, one after the other, in turns.
+Softmax asks the compiled kernel for its registers and shared memory before every launch; layer norm
+is a function of PyTorch's autograd whose backward sums partial results under locks and then runs a
+second kernel; the product takes tensor descriptors, which it makes anew for every call. ``host_us``
+is what a call takes the host while the queue is empty enough, ``ms`` is what it takes by events.
+Each library runs in a process of its own, one after the other, in turns.
 """
 
 from __future__ import annotations
@@ -126,7 +129,8 @@ def main() -> None:
             )
             if done.returncode:
                 print(
-                    f"{library}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
+                    f"{library}: "
+                    f"{done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
                 )
                 continue
             for row in json.loads(done.stdout.splitlines()[-1]):

@@ -1,7 +1,11 @@
-"""What PyTorch's compiler writes in Triton, on Triton and on Tilewright: :mod:`both_libraries`. Products are its templates, tuned among themselves
-(``max-autotune`` without PyTorch's own libraries); attention is its flex attention, forward and backward, beside PyTorch's fused attention.
+"""What PyTorch's compiler writes in Triton, on Triton and on Tilewright: :mod:`both_libraries`.
 
-A case names the function, its sizes, and the type or the mask. ``first_s`` is what a case takes until its first result, compilation and tuning included.
+Products are its templates, tuned among themselves
+(``max-autotune`` without PyTorch's own libraries); attention is its flex attention, forward and
+backward, beside PyTorch's fused attention.
+
+A case names the function, its sizes, and the type or the mask. ``first_s`` is what a case takes
+until its first result, compilation and tuning included.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Host time of a launch with ten arguments, five tensors and five integers: Tilewright, Triton, and a torch operation for scale."""
+"""Host time of a launch with ten arguments, five tensors and five integers: Tilewright, Triton, and
+a torch operation for scale.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Products of f16 matrices by plain pointers: Tilewright against cuBLAS, and against Triton on the same source.
+"""Products of f16 matrices by plain pointers: Tilewright against cuBLAS, and against Triton on the
+same source.
 
-The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the matrix instructions of single warps, Triton by
-``DISABLE_MMA_V3=1``, which is set before it is loaded.
+The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the
+matrix instructions of single warps, Triton by ``DISABLE_MMA_V3=1``, which is set before it is
+loaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Kernels that the memory bounds: the speed of Tilewright against Triton on the same source, and against the device's copy bandwidth.
+"""Kernels that the memory bounds: the speed of Tilewright against Triton on the same source, and
+against the device's copy bandwidth.
 
-``speedup`` is Triton's time divided by Tilewright's; ``of_copy`` is the bandwidth reached divided by that of a copy of as many bytes.
+``speedup`` is Triton's time divided by Tilewright's; ``of_copy`` is the bandwidth reached divided
+by that of a copy of as many bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Where results go beside the screen: a file of JSON, and a plot. Needs nothing but, for a plot, Matplotlib."""
+"""Where results go beside the screen: a file of JSON, and a plot.
+
+Needs nothing but, for a plot, Matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw the rows into this file (its name says the format: .png, .svg, .pdf); needs matplotlib",
+        help=(
+            "draw the rows into this file (its name says the format: .png, .svg, .pdf); "
+            "needs matplotlib"
+        ),
     )
 
 
@@ -27,7 +33,10 @@ def write(
     plotted: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    """Write what the options ask for. ``plotted`` names the columns that are drawn; the first column of a row names it."""
+    """Write what the options ask for.
+
+    ``plotted`` names the columns that are drawn; the first column of a row names it.
+    """
     if options.json:
         options.json.write_text(
             json.dumps({"benchmark": title, "device": device, "rows": rows}, indent=1) + "\n"
@@ -39,7 +48,10 @@ def write(
 def draw(
     title: str, device: str, rows: Sequence[dict[str, Any]], plotted: Sequence[str], file: Path
 ) -> None:
-    """A panel of bars for each column; rows that lack it are left out. Ratios, which have no unit, get a line at 1."""
+    """A panel of bars for each column; rows that lack it are left out.
+
+    Ratios, which have no unit, get a line at 1.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

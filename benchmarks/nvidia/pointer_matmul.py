@@ -1,4 +1,5 @@
-"""Products of f16 matrices by plain pointers with ``asynchronous=True``, whose loads become copies of blocks, against Triton on the same source and cuBLAS.
+"""Products of f16 matrices by plain pointers with ``asynchronous=True``, whose loads become copies
+of blocks, against Triton on the same source and cuBLAS.
 
 The best of a few configurations counts on each side.
 """

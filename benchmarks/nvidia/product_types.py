@@ -1,8 +1,10 @@
-"""Products of each kind of operands and sums by Hopper's products of warpgroups (``asynchronous=True``), against cuBLAS through torch.
+"""Products of each kind of operands and sums by Hopper's products of warpgroups
+(``asynchronous=True``), against cuBLAS through torch.
 
-Operands come through descriptors. ``nt`` products take B as the transpose of an [N, K] matrix, ``nn`` as a [K, N] matrix. Each configuration is checked against
-float64 on rows and columns that are drawn, then the fastest one and cuBLAS are timed in turns. Where cuBLAS has no product of a kind (block-scaled operands,
-narrow weights), its bf16 product of the same shape stands for it.
+Operands come through descriptors. ``nt`` products take B as the transpose of an [N, K] matrix,
+``nn`` as a [K, N] matrix. Each configuration is checked against float64 on rows and columns that
+are drawn, then the fastest one and cuBLAS are timed in turns. Where cuBLAS has no product of a kind
+(block-scaled operands, narrow weights), its bf16 product of the same shape stands for it.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
-#: (BM, BN, bytes of a block along K, num_warps, num_stages, divided, persistent): whether loads have warps of their own, whether there are as many programs as
-#: multiprocessors, each of which computes several blocks.
+#: (BM, BN, bytes of a block along K, num_warps, num_stages, divided, persistent): whether loads
+#: have warps of their own, whether there are as many programs as multiprocessors, each of which
+#: computes several blocks.
 CONFIGURATIONS = (
     (128, 256, 128, 8, 3, False, False),
     (128, 256, 128, 8, 3, True, True),
@@ -172,7 +175,9 @@ _E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 
 @dataclass(frozen=True)
 class Matrix:
-    """An operand: what kernels read, the scales of its rows by groups of 32, and :meth:`values` in float64."""
+    """An operand: what kernels read, the scales of its rows by groups of 32, and :meth:`values` in
+    float64.
+    """
 
     memory: torch.Tensor
     scales: torch.Tensor | None = None
@@ -278,7 +283,9 @@ def call_of(
 
 
 def error_of(kind: Kind, a: Matrix, b: Matrix, c: torch.Tensor) -> float:
-    """The largest error of the rows and columns that are checked, to the sum of magnitudes of the products."""
+    """The largest error of the rows and columns that are checked, to the sum of magnitudes of the
+    products.
+    """
     rows, columns = (torch.randint(0, extent, (CHECKED,), device="cuda") for extent in c.shape)
     left = a.values(rows)
     right = b.values(columns).T if kind.turned else b.memory[:, columns].double()

@@ -1,4 +1,6 @@
-"""The programs of ``examples/triton``, unchanged, on Triton and on Tilewright: :mod:`both_libraries`. A case names a program and what it is called with."""
+"""The programs of ``examples/triton``, unchanged, on Triton and on Tilewright:
+:mod:`both_libraries`. A case names a program and what it is called with.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def cases() -> Iterator[str]:
 
 
 def calls_of(case: str) -> Calls:
-    """(operations of a call, or 0 where it is no product; the program's call and PyTorch's, the same work)."""
+    """(operations of a call, or 0 where it is no product; the program's call and PyTorch's, the
+    same work).
+    """
     import torch
 
     program, *words = case.split()

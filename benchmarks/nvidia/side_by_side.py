@@ -31,7 +31,9 @@ def _load(name: str, path: Path) -> ModuleType:
 
 
 def kernels(source: Path = _SOURCE, folder: Path | None = None) -> dict[str, ModuleType]:
-    """The kernels of a file for ``tilewright`` and, where it is installed, ``triton``, whose source is written in ``folder``."""
+    """The kernels of a file for ``tilewright`` and, where it is installed, ``triton``, whose source
+    is written in ``folder``.
+    """
     found = {"tilewright": _load("tilewright_kernels", source)}
     if importlib.util.find_spec("triton") is not None:
         path = (folder or Path(tempfile.mkdtemp(prefix="triton-benchmark-"))) / "triton_kernels.py"
@@ -41,7 +43,9 @@ def kernels(source: Path = _SOURCE, folder: Path | None = None) -> dict[str, Mod
 
 
 def instructions(module: ModuleType) -> dict[str, Any]:
-    """Launch options that keep Tilewright's kernels to the matrix instructions that Triton's are kept to by ``DISABLE_MMA_V3``."""
+    """Launch options that keep Tilewright's kernels to the matrix instructions that Triton's are
+    kept to by ``DISABLE_MMA_V3``.
+    """
     return (
         {"asynchronous": False}
         if os.environ.get("DISABLE_MMA_V3") == "1" and module.__name__ != "triton_kernels"
@@ -55,10 +59,12 @@ _spoiler: Any = None
 def milliseconds(
     calls: Mapping[str, Callable[[], Any]], rounds: int = 30, lead: int = 0
 ) -> dict[str, float]:
-    """The median time of each call, by events, the second-level cache overwritten before each; rivals take turns, so that clocks treat them alike.
+    """The median time of each call, by events, the second-level cache overwritten before each;
+    rivals take turns, so that clocks treat them alike.
 
     Args:
-        lead: cycles for which the device waits before the first event, so that the host has queued the call when it is its turn: the time of the device alone.
+        lead: cycles for which the device waits before the first event, so that the host has queued
+        the call when it is its turn: the time of the device alone.
     """
     global _spoiler
     if _spoiler is None:
@@ -84,7 +90,9 @@ def milliseconds(
 
 
 def host_microseconds(call: Callable[[], Any], launches: int = 200, rounds: int = 60) -> float:
-    """The median over rounds of the time a call takes the host, which waits for the device after each round."""
+    """The median over rounds of the time a call takes the host, which waits for the device after
+    each round.
+    """
     for _ in range(300):
         call()
     torch.cuda.synchronize()
@@ -105,7 +113,9 @@ def fastest(
     check: Callable[[], None],
     operations: float,
 ) -> dict[str, Callable[[], Any]]:
-    """The call of each library in its fastest configuration. Each call is checked first; what a library cannot run is told and left out.
+    """The call of each library in its fastest configuration.
+
+    Each call is checked first; what a library cannot run is told and left out.
 
     Args:
         make: library's module, configuration -> call.
@@ -117,7 +127,10 @@ def fastest(
     for library, module in kernels().items():
         for configuration in configurations:
             call = make(module, *configuration)
-            shown = f"{library} {'x'.join(map(str, configuration[:-2]))} w{configuration[-2]} s{configuration[-1]}"
+            shown = (
+                f"{library} {'x'.join(map(str, configuration[:-2]))} w{configuration[-2]} "
+                f"s{configuration[-1]}"
+            )
             output.fill_(float("nan"))
             try:
                 call()
@@ -140,7 +153,8 @@ def product(
     options: Callable[[ModuleType], Mapping[str, Any]],
     rounds: int,
 ) -> dict[str, Any]:
-    """Of a product of square matrices the speed of each library in its fastest configuration, which are timed again in turns with cuBLAS, and its ratio to
+    """Of a product of square matrices the speed of each library in its fastest configuration, which
+    are timed again in turns with cuBLAS, and its ratio to
     the others'."""
     a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
     c = torch.empty(size, size, device="cuda", dtype=dtype)

@@ -1,4 +1,5 @@
-"""The kernel that ``tuning.py`` tunes: a persistent product of f16 matrices through descriptors made on the host, the right one transposed, in 48
+"""The kernel that ``tuning.py`` tunes: a persistent product of f16 matrices through descriptors
+made on the host, the right one transposed, in 48
 configurations."""
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""How long tuning takes from nothing, Tilewright against Triton: the 48 configurations of a persistent matmul (``tuned_kernel.py``), empty caches, a process
-each, in turns. And how near the configuration that the model chooses, with no tuning at all, comes to the tuned one.
+"""How long tuning takes from nothing, Tilewright against Triton: the 48 configurations of a
+persistent matmul (``tuned_kernel.py``), empty caches, a process
+each, in turns. And how near the configuration that the model chooses, with no tuning at all, comes
+to the tuned one.
 
-Libraries: ``triton``; ``shim``, the same source on Tilewright through ``import triton``, where every configuration is tried; ``tilewright``, the same with
+Libraries: ``triton``; ``shim``, the same source on Tilewright through ``import triton``, where
+every configuration is tried; ``tilewright``, the same with
 :func:`tilewright.autotune`, which drops the hopeless before they are compiled; ``asynchronous``, the same with the instructions of Hopper.
 
-``--compile-only`` needs no GPU: seconds to lower the 48 configurations for ``--arch``, by worker processes and by threads.
+``--compile-only`` needs no GPU: seconds to lower the 48 configurations for ``--arch``, by worker
+processes and by threads.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ def module_of(library: str, folder: Path) -> ModuleType:
 
 
 def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dict[str, Any]:
-    """Seconds of the first launch, of the first shape, and of the tuning of each; milliseconds of the best configuration, and of the model's where there is
+    """Seconds of the first launch, of the first shape, and of the tuning of each; milliseconds of
+    the best configuration, and of the model's where there is
     a model."""
     import torch
     from side_by_side import milliseconds

@@ -214,12 +214,12 @@ def test_the_sources_use_the_words_of_the_field() -> None:
 COLUMNS = 100
 #: Distribution -> longer lines. The numbers may only fall.
 LONG_LINES: dict[str, int] = {
-    "backends/amd/emulator/src": 161,
-    "backends/amd/src": 45,
-    "backends/cpu/src": 256,
-    "backends/nvidia/src": 51,
-    "conformance/src": 151,
-    "core/src": 746,
+    "backends/amd/emulator/src": 103,
+    "backends/amd/src": 13,
+    "backends/cpu/src": 47,
+    "backends/nvidia/src": 5,
+    "conformance/src": 56,
+    "core/src": 91,
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {

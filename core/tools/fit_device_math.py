@@ -1,6 +1,8 @@
-"""Fit the series of ``tilewright/language/device_math/coefficients.py`` (needs mpmath; takes about a minute).
+"""Fit the series of ``tilewright/language/device_math/coefficients.py`` (needs mpmath; takes about
+a minute).
 
-Each row is a function on [-1, 1], interpolated at Chebyshev points in 40-digit arithmetic and cut where the terms fall below 2**-58 of the largest.
+Each row is a function on [-1, 1], interpolated at Chebyshev points in 40-digit arithmetic and cut
+where the terms fall below 2**-58 of the largest.
 
     python core/tools/fit_device_math.py > core/src/tilewright/language/device_math/coefficients.py
 """
@@ -49,7 +51,9 @@ def beyond(t: mp.mpf) -> mp.mpf:
 
 
 def phase(order: int, part: str) -> Real:
-    """P, or Q * x/8, of J = sqrt(2 / (pi x)) (P cos c - Q sin c), Y = sqrt(2 / (pi x)) (P sin c + Q cos c), c = x - pi/4 - order * pi/2."""
+    """P, or Q * x/8, of J = sqrt(2 / (pi x)) (P cos c - Q sin c), Y = sqrt(2 / (pi x)) (P sin c + Q
+    cos c), c = x - pi/4 - order * pi/2.
+    """
 
     def function(t: mp.mpf) -> mp.mpf:
         x = beyond(t)
@@ -111,7 +115,8 @@ FITS: dict[str, tuple[str, Real]] = {
 
 def main() -> None:
     print(
-        '"""Chebyshev series of :mod:`tilewright.language.device_math`, in fp64. Made by ``core/tools/fit_device_math.py``."""\n'
+        '"""Chebyshev series of :mod:`tilewright.language.device_math`, in fp64. Made by '
+        '``core/tools/fit_device_math.py``."""\n'
     )
     print("from __future__ import annotations\n\nSERIES: dict[str, tuple[float, ...]] = {")
     for name, (law, function) in FITS.items():

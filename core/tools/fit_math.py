@@ -1,9 +1,12 @@
-"""Fit the polynomials of ``tilewright/passes/math/math_coefficients.py`` (needs mpmath; takes about a minute).
+"""Fit the polynomials of ``tilewright/passes/math/math_coefficients.py`` (needs mpmath; takes about
+a minute).
 
-Each row is a function to approximate on an interval and the weight of its absolute error there, so that what is minimised is the error of the math
-function's result, in units of its size. The Remez exchange (E. Remez, 1934) runs on a dense Chebyshev grid in 60-digit arithmetic; coefficients are
-then rounded from the lowest degree up; for f32 the rest is fitted anew after each, so that rounding costs little (where
-0 is inside the interval the last few powers alone have no unique best fit, and are rounded as they are).
+Each row is a function to approximate on an interval and the weight of its absolute error there, so
+that what is minimised is the error of the math function's result, in units of its size. The Remez
+exchange (E. Remez, 1934) runs on a dense Chebyshev grid in 60-digit arithmetic; coefficients are
+then rounded from the lowest degree up; for f32 the rest is fitted anew after each, so that rounding
+costs little (where 0 is inside the interval the last few powers alone have no unique best fit, and
+are rounded as they are).
 
     python core/tools/fit_math.py > core/src/tilewright/passes/math/math_coefficients.py
 """
@@ -24,7 +27,9 @@ Real = Callable[[mp.mpf], mp.mpf]
 
 @dataclass(frozen=True)
 class Fit:
-    """``function`` on [low, high] by a polynomial of ``degree``; ``weight`` times the absolute error is the relative error of the result."""
+    """``function`` on [low, high] by a polynomial of ``degree``; ``weight`` times the absolute
+    error is the relative error of the result.
+    """
 
     name: str
     element: str
@@ -39,7 +44,9 @@ class Fit:
 def remez(
     ys: list[mp.mpf], ws: list[mp.mpf], xs: list[mp.mpf], powers: list[int]
 ) -> tuple[list[mp.mpf], mp.mpf]:
-    """Coefficients of ``powers`` with the least weighted maximal error over the points, and that error."""
+    """Coefficients of ``powers`` with the least weighted maximal error over the points, and that
+    error.
+    """
     count = len(powers)
     reference = [round(i * (len(xs) - 1) / count) for i in range(count + 1)]
     coefficients, worst = [mp.mpf(0)] * count, mp.mpf(0)
@@ -285,13 +292,16 @@ def rows() -> list[Fit]:
     return found
 
 
-#: erf in f32 in pieces: how many, the degree, and the width of each; together a little beyond where erf is 1.
+#: erf in f32 in pieces: how many, the degree, and the width of each; together a little beyond where
+#: erf is 1.
 PIECES, PIECES_DEGREE = 16, 5
 PIECE_WIDTH = 0.246
 
 
 def _exact_centre(about: float) -> tuple[float, float]:
-    """A number of f32 near ``about`` whose erf lies next to one of f32, and that one: so the table's rounding adds nothing (S. Gal, 1986)."""
+    """A number of f32 near ``about`` whose erf lies next to one of f32, and that one: so the
+    table's rounding adds nothing (S. Gal, 1986).
+    """
     value = np.float32(float(mp.erf(about)))
     best = (mp.mpf(1), 0.0, 0.0)
     for target in (value, *(np.nextafter(value, np.float32(side)) for side in (0, 1))):
@@ -308,7 +318,10 @@ def _exact_centre(about: float) -> tuple[float, float]:
 
 
 def erf_pieces() -> list[tuple[float, ...]]:
-    """Columns by piece: the centres, then the coefficients, lowest degree first. The constant of the first piece, where erf(x) = x + x*P(x), is not used."""
+    """Columns by piece: the centres, then the coefficients, lowest degree first.
+
+    The constant of the first piece, where erf(x) = x + x*P(x), is not used.
+    """
     lines: list[tuple[float, ...]] = []
     for i in range(PIECES):
         centre, value = _exact_centre((i + 0.5) * PIECE_WIDTH) if i else (0.0, 0.0)
@@ -338,7 +351,8 @@ def main() -> None:
     print('Made by ``core/tools/fit_math.py``.\n"""\n')
     print("from __future__ import annotations\n")
     print(
-        "#: (polynomial, element) -> coefficients. The comment has the law, and the binary logarithm of the fit's error relative to the result."
+        "#: (polynomial, element) -> coefficients. The comment has the law, and the binary "
+        "logarithm of the fit's error relative to the result."
     )
     print("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in rows():
@@ -351,7 +365,8 @@ def main() -> None:
         print(row.name, row.element, f"{bits:.1f}", file=sys.stderr)
     print("}")
     print(
-        "\n#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what is C(x - c); in the first erf(x) = x + x*P(x) instead."
+        "\n#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what "
+        "is C(x - c); in the first erf(x) = x + x*P(x) instead."
     )
     print(f"ERF_PIECE_WIDTH = {PIECE_WIDTH!r}")
     print("ERF_PIECES: tuple[tuple[float, ...], ...] = (")

@@ -1,4 +1,6 @@
-"""A docstring taken apart: what it says, the parameters, results and errors it names, and its example."""
+"""A docstring taken apart: what it says, the parameters, results and errors it names, and its
+example.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def _indented(body: str) -> str:
 
 
 def _entries(block: str) -> dict[str, str]:
-    """``name: text`` entries; their continuation lines are indented. Several names may share one text."""
+    """``name: text`` entries; their continuation lines are indented.
+
+    Several names may share one text.
+    """
     found: dict[str, str] = {}
     for entry in re.split(r"\n(?! )", block):
         match = _ENTRY.match(entry)

@@ -1,4 +1,6 @@
-"""A probe as a program of its own, as its page shows it: imports, kernels, data, launch, comparison."""
+"""A probe as a program of its own, as its page shows it: imports, kernels, data, launch,
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def _body_of(function: Any) -> str:
 
 
 def _collect(text: str, module: ModuleType, parts: dict[str, str]) -> None:
-    """Add the source of everything of ``module`` that ``text`` uses, what it uses in turn before it."""
+    """Add the source of everything of ``module`` that ``text`` uses, what it uses in turn before
+    it.
+    """
     for node in ast.walk(ast.parse(text)):
         name = node.id if isinstance(node, ast.Name) else ""
         found = module.__dict__.get(name)

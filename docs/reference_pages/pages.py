@@ -39,7 +39,9 @@ def has_own_page(name: Name) -> bool:
 
 
 def exists(name: Name) -> bool:
-    """Whether a name stands for something; one that does not is what ``tilewright surface`` complains of, and has no page."""
+    """Whether a name stands for something; one that does not is what ``tilewright surface``
+    complains of, and has no page.
+    """
     try:
         resolve(name)
     except LookupError:
@@ -103,8 +105,9 @@ def page(name: Name) -> str:
 def raised(name: Name, found: Any, doc: docstrings.Docstring) -> list[tuple[str, str]]:
     """(error, when) of a function, as who calls it meets them.
 
-    What a function of the language raises while a kernel is compiled reaches the kernel's author as a CompilationError at the call, with the exception that the
-    docstring names as its cause. Errors of this package, and those of functions that the host calls, are met as they are.
+    What a function of the language raises while a kernel is compiled reaches the kernel's author as
+    a CompilationError at the call, with the exception that the docstring names as its cause. Errors
+    of this package, and those of functions that the host calls, are met as they are.
     """
     if not is_compiled(name, found):
         return list(doc.raises.items())
@@ -128,7 +131,9 @@ def spelled(name: Name) -> str:
 
 
 def example_of(name: Name) -> Probe | None:
-    """The probe that a page shows: the first one that is a function of its own and names it first, else the first that names it."""
+    """The probe that a page shows: the first one that is a function of its own and names it first,
+    else the first that names it.
+    """
     candidates = [
         probe
         for probe in all_probes().values()
@@ -201,7 +206,9 @@ def cell(text: str) -> str:
 
 
 def link(text: str, path: str) -> str:
-    """Docstring markup as Markdown: double backticks become single ones, and references links to the pages they mean."""
+    """Docstring markup as Markdown: double backticks become single ones, and references links to
+    the pages they mean.
+    """
     known = {
         name.last: name
         for name in names().values()

@@ -1,4 +1,6 @@
-"""Pages that describe many names together: mathematics, the device library, values, types, the core, the host, Triton's own."""
+"""Pages that describe many names together: mathematics, the device library, values, types, the
+core, the host, Triton's own.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ def _by_family(path: str, title: str, introduction: str) -> Callable[[], str]:
     return make
 
 
-# -- bounds ---------------------------------------------------------------------------------------------------------------------------------------------
+# -- bounds
+# ---------------------------------------------------------------------------------------------------------------------------------------------
 
 _EXACT = {
     "floor",
@@ -140,8 +143,14 @@ oracle itself in it. Of `lgamma` below -1/2, which is a difference of logarithms
 
 
 def _math() -> str:
-    text = f"# Mathematics\n\nEverything here is in `tl` and in `tl.math`, and what has one operand is a member of tensors too: `x.exp()`.\n{_BOUNDS}\n"
-    text += "| function | meaning | types | strict | relaxed | checked | since |\n|---|---|---|---|---|---|---|\n"
+    text = (
+        "# Mathematics\n\nEverything here is in `tl` and in `tl.math`, and what has one "
+        f"operand is a member of tensors too: `x.exp()`.\n{_BOUNDS}\n"
+    )
+    text += (
+        "| function | meaning | types | strict | relaxed | checked | since |\n"
+        "|---|---|---|---|---|---|---|\n"
+    )
     for name in described_on("language/math.md"):
         if name.alias:
             continue
@@ -159,9 +168,9 @@ def _math() -> str:
         )
         text += f"| {' | '.join(cells)} |\n"
     text = text.replace("`tl.math.sigmoid`", "`x.sigmoid()`")
-    return (
-        text
-        + "\nOther types raise `ValueError`, as a `CompilationError` that says which were expected: cast first, `tl.exp(x.to(tl.float32))`.\n"
+    return text + (
+        "\nOther types raise `ValueError`, as a `CompilationError` that says which were "
+        "expected: cast first, `tl.exp(x.to(tl.float32))`.\n"
     )
 
 
@@ -177,8 +186,14 @@ def _types(function: str) -> str:
 
 
 def _libdevice() -> str:
-    text = "# Device library\n\n`tl.extra.libdevice`, the same functions on every backend. `_rn`, `_rz`, `_rd` and `_ru` round to nearest even, towards zero,\n"
-    text += f"down and up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n|---|---|---|---|---|\n"
+    text = (
+        "# Device library\n\n`tl.extra.libdevice`, the same functions on every backend. `_rn`, "
+        "`_rz`, `_rd` and `_ru` round to nearest even, towards zero,\n"
+    )
+    text += (
+        f"down and up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n"
+        "|---|---|---|---|---|\n"
+    )
     for name in described_on("language/libdevice.md"):
         found = resolve(name)
         call = (
@@ -199,11 +214,15 @@ def _is_plain(found: Any) -> bool:
     return not hasattr(found, "arg_names")
 
 
-# -- the index ------------------------------------------------------------------------------------------------------------------------------------------
+# -- the index
+# ------------------------------------------------------------------------------------------------------------------------------------------
 
 
 def _index() -> str:
-    text = "# The language\n\nWhat a kernel may say, by family. `tilewright surface` runs a probe of each name on every backend that is installed.\n"
+    text = (
+        "# The language\n\nWhat a kernel may say, by family. `tilewright surface` runs a probe "
+        "of each name on every backend that is installed.\n"
+    )
     for family in dict.fromkeys(name.family for name in names().values()):
         found = [name for name in names().values() if name.family == family]
         if found[0].kind == "host":
@@ -223,7 +242,10 @@ def _index() -> str:
 
 
 def _host_index() -> str:
-    text = "# The program that launches kernels\n\n`import tilewright as tw`.\n\n| name | meaning |\n|---|---|\n"
+    text = (
+        "# The program that launches kernels\n\n`import tilewright as tw`.\n\n| name | meaning "
+        "|\n|---|---|\n"
+    )
     for name in names().values():
         if name.page == f"host/{name.last}":
             text += f"| [`tw.{name.last}`]({name.last}.md) | {summary(name)} |\n"
@@ -244,7 +266,10 @@ def _host() -> str:
 
 
 def _triton() -> str:
-    text = "# Programs written for Triton\n\nThe names below are those of the module `triton` as `tilewright.compat.triton` answers them: see each family.\n"
+    text = (
+        "# Programs written for Triton\n\nThe names below are those of the module `triton` as "
+        "`tilewright.compat.triton` answers them: see each family.\n"
+    )
     found = described_on("host/triton.md")
     for family in dict.fromkeys(name.family for name in found):
         text += f"\n## {family}\n\n| name | since |\n|---|---|\n"
@@ -266,29 +291,45 @@ _NOTES: dict[str, str] = {
     "tl.TRITON_MAX_TENSOR_NUMEL": "the most elements that a tensor may have",
     "tl.pi32_t": "a pointer to int32",
     "tl.void": "the type of nothing",
-    "tl.str_to_ty": "the type that a text of a signature names: `fp32`, `*i8`, `*kfp16` (to constants), `tensordesc<fp16[64,64]>`",
+    "tl.str_to_ty": (
+        "the type that a text of a signature names: `fp32`, `*i8`, `*kfp16` (to constants), "
+        "`tensordesc<fp16[64,64]>`"
+    ),
     "operator +": "numbers, and pointers with integers",
     "operator -": "numbers, and a pointer less an integer; the sign of a number changed",
     "operator *": "numbers",
     "operator /": "floats; two integers are cast to fp32 first, fp16 and bf16 give fp32",
-    "operator //": "integers, truncating towards zero as C does; 0 divides as 1 does, and the most negative integer by -1 is itself",
-    "operator %": "the remainder of the division that truncates; of floats as C's fmod; of an integer divided by 0 it is 0",
+    "operator //": (
+        "integers, truncating towards zero as C does; 0 divides as 1 does, and the most "
+        "negative integer by -1 is itself"
+    ),
+    "operator %": (
+        "the remainder of the division that truncates; of floats as C's fmod; of an integer "
+        "divided by 0 it is 0"
+    ),
     "operator &": "bitwise and, of integers",
     "operator |": "bitwise or, of integers",
     "operator ^": "bitwise exclusive or, of integers",
     "operator ~": "every bit of an integer changed",
     "operator <<": "integers; 0 where the amount is negative or not below the width",
-    "operator >>": "integers; keeps the sign where the left operand is signed; past the width nothing else is left",
+    "operator >>": (
+        "integers; keeps the sign where the left operand is signed; past the width nothing "
+        "else is left"
+    ),
     "operator ==": "equality, as int1",
     "operator !=": "difference, as int1; true for NaN",
     "operator <": "as int1; false for NaN",
     "operator <=": "as int1; false for NaN",
     "operator >": "as int1; false for NaN",
     "operator >=": "as int1; false for NaN",
-    "operator and": "of int1 scalars; of constexprs as in Python, with no evaluation of what is not needed",
+    (
+        "operator and"
+    ): "of int1 scalars; of constexprs as in Python, with no evaluation of what is not needed",
     "operator or": "of int1 scalars; of constexprs as in Python",
     "operator not": "of int1 scalars and constexprs",
-    "operator []": "`None` adds an axis of extent 1, `:` keeps one; elements cannot be picked or assigned",
+    (
+        "operator []"
+    ): "`None` adds an axis of extent 1, `:` keeps one; elements cannot be picked or assigned",
     "syntax.for": "over `range`, `tl.range`, `tl.static_range`; what the body assigns keeps its type",
     "syntax.while": "as in Python",
     "syntax.if": "scalar conditions; of constexprs only the branch that is taken is compiled",
@@ -300,7 +341,10 @@ _NOTES: dict[str, str] = {
     "syntax.comprehension": "over tuples",
     "syntax.star_arguments": "`f(*values)`, and `*rest` parameters",
     "syntax.f_string": "of constexprs",
-    "syntax.call": "functions of the language, by position, by name, with defaults; `noinline=True` compiles them once",
+    "syntax.call": (
+        "functions of the language, by position, by name, with defaults; `noinline=True` "
+        "compiles them once"
+    ),
     "syntax.annotation_constexpr": "`n: tl.constexpr = …` in a body, or on a parameter",
     "syntax.global_constexpr": "a global that is a `tl.constexpr` may be read",
     "syntax.break": "leaves a loop",

@@ -4,7 +4,8 @@ make corpus                                              everything
 python -m corpus --package liger-kernel --target sm_90a  a part
 python -m corpus --compiler tilewright                   only ours, against the baseline
 python -m corpus --accept                                the same, and it is the new baseline
-python -m corpus --execute --ids FILE --target gfx942    run both codes of some records in the emulator of AMD's waves
+python -m corpus --execute --ids FILE --target gfx942 run both codes of some records in the emulator
+of AMD's waves
 """
 
 from __future__ import annotations

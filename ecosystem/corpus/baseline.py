@@ -108,7 +108,10 @@ class Changes:
 
     def __str__(self) -> str:
         same = self.compared - len(self.better) - len(self.worse)
-        head = f"unchanged on {same} of {self.compared}, better on {len(self.better)}, worse on {len(self.worse)}"
+        head = (
+            f"unchanged on {same} of {self.compared}, better on {len(self.better)}, worse on "
+            f"{len(self.worse)}"
+        )
         return "\n".join([head, *map(str, [*self.worse, *self.better])])
 
 

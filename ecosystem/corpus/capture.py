@@ -1,12 +1,13 @@
-"""Write the records of packages: run their functions at served shapes, without a GPU, and keep what they launch.
+"""Write the records of packages: run their functions at served shapes, without a GPU, and keep what
+they launch.
 
     python ecosystem/corpus/capture.py --package liger_kernel     one of programs/, may be repeated
     python ecosystem/corpus/capture.py                            all
 
 A package's program is a module of ``programs``: ``DISTRIBUTION`` names what is installed, and its
 functions ``case_…`` call the package's own. They are given no arguments and run on tensors without
-memory (see :mod:`corpus.pretended`); what they return is not looked at. Each program runs in a process
-of its own, with ``TILEWRIGHT_CORPUS``.
+memory (see :mod:`corpus.pretended`); what they return is not looked at. Each program runs in a
+process of its own, with ``TILEWRIGHT_CORPUS``.
 """
 
 from __future__ import annotations
@@ -131,7 +132,9 @@ def merged(
 
 
 def _of_failed_cases(kept: list[launches.Launch], troubles: Iterable[str]) -> list[launches.Launch]:
-    """The records that a package had of cases that have failed this time: its other requirements may be absent here."""
+    """The records that a package had of cases that have failed this time: its other requirements
+    may be absent here.
+    """
     failed = {trouble.partition(":")[0] for trouble in troubles}
     package, known, ids = (
         kept[0].package,

@@ -29,7 +29,8 @@ class Row:
 
     @property
     def word(self) -> str:
-        """``behind``, ``level``, ``ahead``; ``fails``, ``only ours``, ``neither`` by who compiles it.
+        """``behind``, ``level``, ``ahead``; ``fails``, ``only ours``, ``neither`` by who compiles
+        it.
 
         ``compiles`` for a target that Triton does not have.
         """

@@ -211,7 +211,9 @@ def _run_worker(
 
 
 def _processor_time(process: int) -> float:
-    """Seconds that a process and its children computed; where the system does not say, seconds passed. Of a child that has ended its parent knows."""
+    """Seconds that a process and its children computed; where the system does not say, seconds
+    passed. Of a child that has ended its parent knows.
+    """
     if not _PROCESSES.is_dir():
         return time.monotonic()
     try:
@@ -260,7 +262,10 @@ def _read(number: str, target: str, outcome: dict[str, Any], folder: Path) -> Ou
 
 
 def _misfit(figures: Figures, shared: int) -> str:
-    """Why no device of the target takes a kernel; empty if it does. Triton finds that at the launch."""
+    """Why no device of the target takes a kernel; empty if it does.
+
+    Triton finds that at the launch.
+    """
     if figures.threads > 1024:
         return f"OutOfResources: {figures.threads} threads of a CTA; 1024 are the most"
     if figures.shared > shared:

@@ -1,7 +1,7 @@
 """Stand-ins for the compiled parts of packages, so that their Python can be imported without these.
 
-No kernel of the corpus needs them. They are built for one version of PyTorch and take a driver; packages
-that come as source archives are installed without.
+No kernel of the corpus needs them. They are built for one version of PyTorch and take a driver;
+packages that come as source archives are installed without.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def replace_compiled_parts() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the compiled parts of packages: modules that have every name, as a function that cannot be called."""
+    """Finds the compiled parts of packages: modules that have every name, as a function that cannot
+    be called.
+    """
 
     _NAMES = (
         "flash_attn_2_cuda",

@@ -1,4 +1,5 @@
-"""What tensors of whole numbers hold, as a record has it: runs of numbers in equal steps, which may repeat.
+"""What tensors of whole numbers hold, as a record has it: runs of numbers in equal steps, which may
+repeat.
 
 Lengths of sequences, pages of caches and the rows of experts are such, and decide how long a kernel
 takes, and whether its programs write the same place.
@@ -37,7 +38,9 @@ def runs_of(values: Sequence[int]) -> tuple[Run, ...]:
 
 
 def _period(values: np.ndarray[Any, np.dtype[Any]]) -> int:
-    """After how many numbers ``values`` begins again: that of the places of its first two numbers that does."""
+    """After how many numbers ``values`` begins again: that of the places of its first two numbers
+    that does.
+    """
     begins = (
         np.flatnonzero((values[1:-1] == values[0]) & (values[2:] == values[1])) + 1
         if len(values) > 2

@@ -1,9 +1,10 @@
-"""What the arguments of a launch hold where it is run: the same for both compilers, by the record alone.
+"""What the arguments of a launch hold where it is run: the same for both compilers, by the record
+alone.
 
-Floats are random, and small, so that products of many and inverses stay finite. Whole numbers are those of
-the record where it has them; what other kernels of the package compute, as the rows of experts
-(:mod:`corpus.routing`), is known by the argument's name; the others are small, so that they are indices of
-whatever they index.
+Floats are random, and small, so that products of many and inverses stay finite. Whole numbers are
+those of the record where it has them; what other kernels of the package compute, as the rows of
+experts (:mod:`corpus.routing`), is known by the argument's name; the others are small, so that they
+are indices of whatever they index.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def contents(launch: Launch, argument: Argument, most: int) -> Array:
 
 
 def _computed(launch: Launch, argument: Argument) -> Array | None:
-    """What other kernels of a package compute, or its programs look up: known by the argument's name."""
+    """What other kernels of a package compute, or its programs look up: known by the argument's
+    name.
+    """
     arguments = {each.name: each for each in passed(launch.arguments)}
     count = extent(argument)
     if (left := left_by_sorting(launch, argument, arguments, count)) is not None:
@@ -107,7 +110,9 @@ def _computed(launch: Launch, argument: Argument) -> Array | None:
 
 
 def _pooled(argument: Argument, points: int, intervals: int) -> Array | None:
-    """Points of cells of a grid of the first batch and height: those of an interval are in one cell."""
+    """Points of cells of a grid of the first batch and height: those of an interval are in one
+    cell.
+    """
     each = points // intervals
     if argument.name == "interval_starts_ptr":
         return each * np.arange(intervals)
@@ -161,7 +166,9 @@ def difference(one: Array, other: Array, kind: str) -> float:
 
 
 def distance(one: Array, other: Array) -> float:
-    """The largest difference of numbers, by the largest of the other's; of integers how many differ."""
+    """The largest difference of numbers, by the largest of the other's; of integers how many
+    differ.
+    """
     if one.dtype.kind != "f":
         return float(np.count_nonzero(one != other))
     finite = np.isfinite(other)

@@ -1,6 +1,7 @@
 """Explain a recorded launch: the code that Tilewright makes of it for a target, and its roofline.
 
-    python -m corpus.explain liger-kernel/_rms_norm_forward_kernel/… --target sm_90a --output page.html
+    python -m corpus.explain liger-kernel/_rms_norm_forward_kernel/… --target sm_90a --output
+    page.html
 
 The arguments and the grid are the record's; neither memory nor a GPU is taken.
 """

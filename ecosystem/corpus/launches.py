@@ -1,4 +1,6 @@
-"""What a package launched: the facts of which a kernel is compiled again, one record for each specialization."""
+"""What a package launched: the facts of which a kernel is compiled again, one record for each
+specialization.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ class Argument:
 
     Attributes:
         name: the parameter's.
-        type: as in a signature of Triton's: ``*bf16``, ``i32``, ``fp32``, ``tensordesc<bf16[64, 64]>``;
+        type: as in a signature of Triton's: ``*bf16``, ``i32``, ``fp32``, ``tensordesc<bf16[64,
+        64]>``;
             ``constexpr`` for a constant, also for an integer that is specialized because it is 1.
-        value: a number's or a constant's value. Types of elements are written ``{"dtype": "bf16"}``,
+        value: a number's or a constant's value. Types of elements are written ``{"dtype":
+        "bf16"}``,
             functions ``{"function": "module:name"}``, members of enumerations
             ``{"enum": "module:Class", "name": "MEMBER"}``, tuples ``{"tuple": [...]}``, floats that
             are not finite ``{"float": "inf"}``.
@@ -31,8 +35,9 @@ class Argument:
         contents: what a tensor of whole numbers holds, where it is known, as runs; see
             :mod:`corpus.contents`.
         block: the shape of a descriptor's block.
-        padding: what a descriptor's loads give outside of the tensor where that is not zero: ``nan``.
-        items: of a tuple, whose type is ``tuple``; their names are ``NAME.0``, ``NAME.1``, ….
+        padding: what a descriptor's loads give outside of the tensor where that is not zero:
+        ``nan``. items: of a tuple, whose type is ``tuple``; their names are ``NAME.0``, ``NAME.1``,
+        ….
     """
 
     name: str
@@ -80,12 +85,16 @@ class Launch:
 
     @property
     def signature(self) -> dict[str, Any]:
-        """The type of each parameter by name, as a signature of Triton's: tuples of types for tuples."""
+        """The type of each parameter by name, as a signature of Triton's: tuples of types for
+        tuples.
+        """
         return {argument.name: _type(argument) for argument in self.arguments}
 
     @property
     def specialization(self) -> str:
-        """A text that two launches share that compile the same kernel for the same arguments and options."""
+        """A text that two launches share that compile the same kernel for the same arguments and
+        options.
+        """
         parts = [_specialized(argument) for argument in self.arguments]
         return json.dumps([self.module, self.kernel, parts, sorted(self.options.items())])
 
@@ -107,7 +116,9 @@ def _specialized(argument: Argument) -> list[Any]:
 
 
 def with_case(launch: Launch, case: str, used: set[str]) -> Launch:
-    """The launch with a case and an id that is none of ``used``, to which it is added: ``case``, ``case/2``, …"""
+    """The launch with a case and an id that is none of ``used``, to which it is added: ``case``,
+    ``case/2``, …
+    """
     found, number = replace(launch, case=case), 1
     while found.id in used:
         number += 1

@@ -1,4 +1,5 @@
-"""From a record to what compiles it: the kernel's object and, as ``triton.compiler.ASTSource`` takes
+"""From a record to what compiles it: the kernel's object and, as ``triton.compiler.ASTSource``
+takes
 them, types, constants and attributes. Under Triton and under Tilewright's shim alike.
 
     with load.pretended():
@@ -25,7 +26,9 @@ Path = tuple[int, ...]
 
 
 def pretended() -> contextlib.AbstractContextManager[Any]:
-    """A context in which packages are imported: they find an H100, as they did when their launches were recorded."""
+    """A context in which packages are imported: they find an H100, as they did when their launches
+    were recorded.
+    """
     from corpus.pretended import Hopper
 
     return Hopper(fake=False)

@@ -1,4 +1,6 @@
-"""Figures of PTX: by ``ptxas``, as the driver compiles it, and of the SASS that it makes, by ``nvdisasm``."""
+"""Figures of PTX: by ``ptxas``, as the driver compiles it, and of the SASS that it makes, by
+``nvdisasm``.
+"""
 
 from __future__ import annotations
 

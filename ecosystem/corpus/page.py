@@ -66,7 +66,10 @@ def _summary(found: Sequence[Row]) -> str:
     lines = [
         "## By target",
         "",
-        "*Fails*: Triton compiles the kernel, and Tilewright does not. *Only ours* is the opposite; *neither*: nobody compiles it.",
+        (
+            "*Fails*: Triton compiles the kernel, and Tilewright does not. *Only ours* is the "
+            "opposite; *neither*: nobody compiles it."
+        ),
         "",
         "| target | kernels | " + " | ".join(_WORDS) + " |",
         "|---|" + "---:|" * (1 + len(_WORDS)),
@@ -79,7 +82,9 @@ def _summary(found: Sequence[Row]) -> str:
 
 
 def _packages(found: Sequence[Row]) -> str:
-    """A line a package: for each target how many kernels fail, are behind, level and ahead, and the mean score of those that both compile."""
+    """A line a package: for each target how many kernels fail, are behind, level and ahead, and the
+    mean score of those that both compile.
+    """
     targets = _targets(found)
     by_package: dict[str, list[Row]] = defaultdict(list)
     for row in found:
@@ -87,7 +92,10 @@ def _packages(found: Sequence[Row]) -> str:
     lines = [
         "## By package",
         "",
-        "Kernels that fail, are behind, level and ahead, and the mean of the points of those that both compile.",
+        (
+            "Kernels that fail, are behind, level and ahead, and the mean of the points of those "
+            "that both compile."
+        ),
         "",
         "| package | " + " | ".join(targets) + " |",
         "|---|" + "---|" * len(targets),
@@ -140,9 +148,9 @@ def _table(found: Sequence[Row]) -> str:
     lines = [
         "## All kernels",
         "",
-        "Points behind Triton, negative where ahead, in bold where behind; the furthest behind on any"
-        " target first. ✗: only Triton compiles it; ✓: it compiles (Triton does not, or has no such"
-        " target); –: nobody does.",
+        "Points behind Triton, negative where ahead, in bold where behind; the furthest behind on "
+        "any target first. ✗: only Triton compiles it; ✓: it compiles (Triton does not, or has no "
+        "such target); –: nobody does.",
         "",
         "| kernel | " + " | ".join(targets) + " |",
         "|---|" + "---:|" * len(targets),
@@ -188,7 +196,10 @@ def _reasons(found: Sequence[Row]) -> str:
     if (omitted := len(reasons) - _EXPLAINED) > 0:
         lines += [
             "",
-            f"{omitted} more are omitted; `python -m corpus` writes the reasons for all kernels to `build/corpus`.",
+            (
+                f"{omitted} more are omitted; `python -m corpus` writes the reasons for all "
+                "kernels to `build/corpus`."
+            ),
         ]
     return "\n".join(lines)
 

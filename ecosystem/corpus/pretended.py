@@ -1,8 +1,9 @@
-"""An H100 that is not there: within :class:`Hopper` programs find one, and get tensors without memory.
+"""An H100 that is not there: within :class:`Hopper` programs find one, and get tensors without
+memory.
 
-Tensors are PyTorch's fake ones, on the CPU in truth; programs are told ``cuda:0`` when they ask where
-a tensor lies. Small tensors that are made of numbers (``torch.tensor([0, 4096])``) keep these through
-further operations, so that what depends on them (``.item()``, ``.tolist()``) can be asked.
+Tensors are PyTorch's fake ones, on the CPU in truth; programs are told ``cuda:0`` when they ask
+where a tensor lies. Small tensors that are made of numbers (``torch.tensor([0, 4096])``) keep these
+through further operations, so that what depends on them (``.item()``, ``.tolist()``) can be asked.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ _answers: list[float] = []
 
 @contextlib.contextmanager
 def kernels_give(number: float) -> Iterator[None]:
-    """A context in which a program that asks for a number that kernels have computed is given this one."""
+    """A context in which a program that asks for a number that kernels have computed is given this
+    one.
+    """
     _answers.append(number)
     try:
         yield
@@ -244,7 +247,9 @@ def _counted(tensor: Any, bounds: Sequence[Any]) -> Any:
 
 
 def contents_of(tensor: Any) -> list[Run] | None:
-    """The runs of what a tensor holds where that is known and its elements lie one after the other; None otherwise."""
+    """The runs of what a tensor holds where that is known and its elements lie one after the other;
+    None otherwise.
+    """
     held = getattr(tensor, "constant", None)
     if held is None or not tensor.is_contiguous() or not held.numel():
         return None
@@ -253,7 +258,9 @@ def contents_of(tensor: Any) -> list[Run] | None:
 
 
 class _Inner(TorchFunctionMode):  # type: ignore[misc]
-    """The pretence within what PyTorch calls of the program: a mode does not see what is called in answer to it."""
+    """The pretence within what PyTorch calls of the program: a mode does not see what is called in
+    answer to it.
+    """
 
     def __init__(self, outer: Hopper) -> None:
         super().__init__()
@@ -266,7 +273,8 @@ class _Inner(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _implementation(function: Any) -> Callable[..., Any] | None:
-    """The Python function that a program has registered as an operator; None for PyTorch's own operators.
+    """The Python function that a program has registered as an operator; None for PyTorch's own
+    operators.
 
     For fake tensors PyTorch would call another, which launches nothing.
     """

@@ -1,8 +1,9 @@
-"""What kernels that sort the rows of tokens by experts leave for the kernels behind them, by the names of arguments.
+"""What kernels that sort the rows of tokens by experts leave for the kernels behind them, by the
+names of arguments.
 
-Row ``i`` of all tokens' rows (the *routes*) goes to expert ``i % experts``, as it does in the records whose experts
-are known. Sorted by expert, routes keep their order within one. A tile, or block, is so many sorted rows of one
-expert that a program multiplies.
+Row ``i`` of all tokens' rows (the *routes*) goes to expert ``i % experts``, as it does in the
+records whose experts are known. Sorted by expert, routes keep their order within one. A tile, or
+block, is so many sorted rows of one expert that a program multiplies.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class Routing:
 def left_by_sorting(
     launch: Launch, argument: Argument, arguments: Mapping[str, Argument], count: int
 ) -> Array | None:
-    """What an argument of a launch holds, by its name; None where it is none of those that sorting leaves.
+    """What an argument of a launch holds, by its name; None where it is none of those that sorting
+    leaves.
 
     Args:
         arguments: all that the launch passes, by name.

@@ -1,7 +1,8 @@
 """How far one piece of code is behind another, by what can be read off both.
 
-Each criterion gives points, positive where ours is behind. The score is their sum; a kernel is *behind*
-at 0.35 points or more, *ahead* at -0.35 or less, else *level*. One point is about a factor of two.
+Each criterion gives points, positive where ours is behind. The score is their sum; a kernel is
+*behind* at 0.35 points or more, *ahead* at -0.35 or less, else *level*. One point is about a factor
+of two.
 
 ========================  =======================================================================
 criterion                 points

@@ -2,9 +2,9 @@
 
     python -m corpus.worker JOBS RESULTS FOLDER
 
-JOBS is a file of JSON: a list of [number, record, names of targets]. For each compilation two lines of
-JSON are appended to RESULTS: one before, so that whoever started this knows what ended the process, and
-one with the outcome. FOLDER gets the code, as ``NUMBER.TARGET.STAGE``.
+JOBS is a file of JSON: a list of [number, record, names of targets]. For each compilation two lines
+of JSON are appended to RESULTS: one before, so that whoever started this knows what ended the
+process, and one with the outcome. FOLDER gets the code, as ``NUMBER.TARGET.STAGE``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Programs that cannot be installed here, by the very calls that each makes of Triton; each case is named after the program."""
+"""Programs that cannot be installed here, by the very calls that each makes of Triton; each case is
+named after the program.
+"""
 
 import base64
 import os
@@ -112,7 +114,9 @@ def case_vllm_names_what_was_compiled(device):
 
 
 def case_vllm_compiles_ahead_and_forgets(device):
-    """It asks for the key of a launch without launching, and deletes compiled kernels, whose code is to be unloaded."""
+    """It asks for the key of a launch without launching, and deletes compiled kernels, whose code
+    is to be unloaded.
+    """
     from triton.runtime.jit import MockTensor, compute_cache_key
 
     kernel = triton.jit(scaled.fn)
@@ -247,7 +251,9 @@ def case_flaggems_launches_compiled_kernels(device):
 
 
 def case_flaggems_dispatches_by_itself(device):
-    """Its ``libentry`` keeps compiled kernels by keys of its own and launches them without constants, or with them, as the version says."""
+    """Its ``libentry`` keeps compiled kernels by keys of its own and launches them without
+    constants, or with them, as the version says.
+    """
     from triton.runtime import Autotuner, Heuristics, JITFunction, KernelInterface
 
     assert (
@@ -307,7 +313,8 @@ def case_aiter_writes_functions_of_c(device):
     with TemporaryDirectory() as folder:
         path = Path(folder, "kernels.py")
         path.write_text(
-            "import triton\nimport triton.language as tl\n\n@triton.jit\ndef one(x):\n    tl.store(x, 1.0)\n"
+            "import triton\nimport triton.language as tl\n\n@triton.jit\ndef one(x):\n    "
+            "tl.store(x, 1.0)\n"
         )
         triton.runtime.driver.set_active_to_cpu()
         try:
@@ -400,7 +407,9 @@ def case_tritonparse_listens(device):
 
 
 def case_symmetric_memory_initialises_modules(device):
-    """PyTorch's hook for NVSHMEM finds the compiled kernel by the key that it is told, and its module."""
+    """PyTorch's hook for NVSHMEM finds the compiled kernel by the key that it is told, and its
+    module.
+    """
     found = []
 
     def initialise(*, key, fn, compile, **facts):

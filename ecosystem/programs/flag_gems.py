@@ -1,4 +1,6 @@
-"""FlagGems, which launches kernels by a dispatcher of its own. Without a GPU it is told that there is one; its pointwise operators refuse then all the same,
+"""FlagGems, which launches kernels by a dispatcher of its own.
+
+Without a GPU it is told that there is one; its pointwise operators refuse then all the same,
 for they look at where tensors lie."""
 
 import contextlib
@@ -16,7 +18,9 @@ DISTRIBUTION = "flag-gems"
 
 @functools.cache
 def library():
-    """It asks the machine's tools whose GPU there is unless it is told, and keeps what it tunes in the user's home."""
+    """It asks the machine's tools whose GPU there is unless it is told, and keeps what it tunes in
+    the user's home.
+    """
     os.environ.setdefault("GEMS_VENDOR", "nvidia")
     os.environ.setdefault("FLAGGEMS_CACHE_DIR", tempfile.mkdtemp())
     import flag_gems

@@ -1,7 +1,8 @@
 """unsloth: norms, activations, rotary embeddings and losses.
 
-Its packages prepare PyTorch, transformers and a GPU for training when they are imported, and need a dozen others for it; only the modules of kernels are
-imported here, from packages that hold nothing else. Without a GPU they are imported as if there were one.
+Its packages prepare PyTorch, transformers and a GPU for training when they are imported, and need a
+dozen others for it; only the modules of kernels are imported here, from packages that hold nothing
+else. Without a GPU they are imported as if there were one.
 """
 
 import contextlib
@@ -81,7 +82,9 @@ def case_layer_norm(device):
 
 
 def gated(device, forward, backward, activation):
-    """A gated activation and its gradients: (h, the gate's, the up projection's), which the backward pass writes over what it is given."""
+    """A gated activation and its gradients: (h, the gate's, the up projection's), which the
+    backward pass writes over what it is given.
+    """
     e, g, d = (random(device, 2, 6, 96, seed=seed) for seed in range(3))
     gate, up = (each.clone().requires_grad_() for each in (e, g))
     expected = activation(gate) * up

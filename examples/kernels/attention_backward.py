@@ -1,6 +1,8 @@
-"""Flash attention, backward: the weights are computed again from the row sums that the forward pass kept (Dao et al., 2022).
+"""Flash attention, backward: the weights are computed again from the row sums that the forward pass
+kept (Dao et al., 2022).
 
-With P = softmax(q kᵀ · scale) and D the row sums of out · dout:  dv = Pᵀ dout,  dS = P ∘ (dout vᵀ - D),  dq = scale · dS k,  dk = scale · dSᵀ q.
+With P = softmax(q kᵀ · scale) and D the row sums of out · dout: dv = Pᵀ dout, dS = P ∘ (dout vᵀ -
+D), dq = scale · dS k, dk = scale · dSᵀ q.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def keys_and_values_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, scale, length,
     CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    """A program's BLOCK_N keys against all queries; tiles are kept transposed, keys along the rows, so that no product needs P turned round."""
+    """A program's BLOCK_N keys against all queries; tiles are kept transposed, keys along the rows,
+    so that no product needs P turned round.
+    """
     head = tl.program_id(1)
     base = head.to(tl.int64) * length * HEAD
     start_n = tl.program_id(0) * BLOCK_N
@@ -123,10 +127,11 @@ def attention_backward(
     causal: bool = False,
     block: tuple[int, int] = (64, 64),
 ) -> None:
-    """Gradients of attention: ``out`` and ``lse`` are what :func:`kernels.attention.attention` left, ``dout`` is the gradient of ``out``.
+    """Gradients of attention: ``out`` and ``lse`` are what :func:`kernels.attention.attention`
+    left, ``dout`` is the gradient of ``out``.
 
-    All are C-contiguous, [heads, length, head dimension] but for ``lse`` and ``delta`` [heads, length]; ``dq``, ``dk``, ``dv`` and the scratch ``delta``
-    (f32) are written.
+    All are C-contiguous, [heads, length, head dimension] but for ``lse`` and ``delta`` [heads,
+    length]; ``dq``, ``dk``, ``dv`` and the scratch ``delta`` (f32) are written.
     """
     heads, length, head = q.shape
     block_m, block_n = block

@@ -1,4 +1,6 @@
-"""Matrix product with a fused activation: blocks of the result, grouped so that neighbours share operands in the cache."""
+"""Matrix product with a fused activation: blocks of the result, grouped so that neighbours share
+operands in the cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Matrix product of few blocks and a long K: several programs share a block of the result, each with a part of K, so that all processors have work.
+"""Matrix product of few blocks and a long K: several programs share a block of the result, each
+with a part of K, so that all processors have work.
 
 The parts are added by a second kernel in a fixed order, so that the result is the same each time.
 """
@@ -10,7 +11,8 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 
-#: Steps along K whose time a program takes beside its own: starting, writing its part, and that part's sum.
+#: Steps along K whose time a program takes beside its own: starting, writing its part, and that
+#: part's sum.
 _OVERHEAD = 8
 
 
@@ -65,7 +67,9 @@ def parts_of(
     block: tuple[int, int, int] = (128, 128, 64),
     most: int = 16,
 ) -> int:
-    """Into how many parts to split K for so many processors: the number, up to ``most``, with which the busiest of them has the fewest steps."""
+    """Into how many parts to split K for so many processors: the number, up to ``most``, with which
+    the busiest of them has the fewest steps.
+    """
     block_m, block_n, block_k = block
     blocks, steps = tw.cdiv(m, block_m) * tw.cdiv(n, block_n), tw.cdiv(k, block_k)
 
@@ -82,7 +86,8 @@ def split_k_matmul(
 ) -> Any:
     """``c = a @ b`` for C-contiguous matrices ``a`` [M, K], ``b`` [K, N], ``c`` [M, N].
 
-    ``parts`` is scratch memory, float32 [number of parts, M, N]; see :func:`parts_of`. With one part it is not used.
+    ``parts`` is scratch memory, float32 [number of parts, M, N]; see :func:`parts_of`. With one
+    part it is not used.
     """
     (m, k), n, split = a.shape, b.shape[1], parts.shape[0]
     block_m, block_n, block_k = block

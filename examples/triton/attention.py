@@ -1,10 +1,13 @@
-"""Fused attention, forward and backward: softmax(q kᵀ · scale) v without storing the scores (Dao et al., 2022).
+"""Fused attention, forward and backward: softmax(q kᵀ · scale) v without storing the scores (Dao et
+al., 2022).
 
-The forward pass reads through tensor descriptors, made on the host where the device copies blocks by itself, in the kernel elsewhere. A causal pass takes
-the blocks left of the diagonal without a mask, and only those on it with one. Exponentials are to the base 2, which devices compute directly.
+The forward pass reads through tensor descriptors, made on the host where the device copies blocks
+by itself, in the kernel elsewhere. A causal pass takes the blocks left of the diagonal without a
+mask, and only those on it with one. Exponentials are to the base 2, which devices compute directly.
 
-With P the weights and D the row sums of out · dout, the gradients are dv = Pᵀ dout, dS = P ∘ (dout vᵀ - D), dq = scale · dS k, dk = scale · dSᵀ q; P is
-computed again from the logarithms of the row sums that the forward pass kept.
+With P the weights and D the row sums of out · dout, the gradients are dv = Pᵀ dout, dS = P ∘ (dout
+vᵀ - D), dq = scale · dS k, dk = scale · dSᵀ q; P is computed again from the logarithms of the row
+sums that the forward pass kept.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ def sensible(
 
 @triton.jit
 def descriptor_of(x, matrices, length, HEAD: tl.constexpr, BLOCK: tl.constexpr):
-    """``x`` where the host made it a descriptor, else a descriptor of the [matrices, length, HEAD] elements it points to."""
+    """``x`` where the host made it a descriptor, else a descriptor of the [matrices, length, HEAD]
+    elements it points to.
+    """
     if isinstance(x, tl.tensor_descriptor):
         return x
     else:
@@ -71,7 +76,9 @@ def attend(
     state, q, k, v, matrix, rows, start, end, length, log2_scale,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    """``state`` (weighted sum, sum of weights, greatest score, by row) after the keys from ``start`` up to ``end``."""
+    """``state`` (weighted sum, sum of weights, greatest score, by row) after the keys from
+    ``start`` up to ``end``.
+    """
     weighted, total, highest = state
     for column in tl.range(start, end, BLOCK_N):
         keys = k.load([matrix, column, 0]).reshape(BLOCK_N, HEAD)
@@ -181,7 +188,10 @@ def keys_backward_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, scale, length,
     CAUSAL: tl.constexpr, HEAD: tl.constexpr, BLOCK_HELD: tl.constexpr, BLOCK_STEP: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a block of keys, from all queries that see it. Scores are kept turned, a key a row."""
+    """dk and dv of a block of keys, from all queries that see it.
+
+    Scores are kept turned, a key a row.
+    """
     start = tl.program_id(0) * BLOCK_HELD
     matrix = tl.program_id(1).to(tl.int64)
     base = matrix * length * HEAD
@@ -267,13 +277,17 @@ def queries_backward_kernel(
 
 
 def makes_descriptors_on_the_host() -> bool:
-    """Whether the device copies blocks by itself (compute capability 9 and later); others address them element by element either way."""
+    """Whether the device copies blocks by itself (compute capability 9 and later); others address
+    them element by element either way.
+    """
     target = triton.runtime.driver.active.get_current_target()
     return target.backend != "cuda" or target.arch >= 90
 
 
 class Attention(torch.autograd.Function):
-    """Attention of ``q``, ``k``, ``v`` [batch, heads, length, head dimension], the last a power of two from 16."""
+    """Attention of ``q``, ``k``, ``v`` [batch, heads, length, head dimension], the last a power of
+    two from 16.
+    """
 
     @staticmethod
     def forward(
@@ -348,7 +362,9 @@ def exact_attention(
 
 
 def compare_of(shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
-    """Print the comparison of both passes in one type; the exact scores are those of two heads, since all of them in float64 take much memory."""
+    """Print the comparison of both passes in one type; the exact scores are those of two heads,
+    since all of them in float64 take much memory.
+    """
     q, k, v, dout = (torch.randn(shape, device=device(), dtype=dtype) for _ in range(4))
     inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
 

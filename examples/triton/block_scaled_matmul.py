@@ -1,12 +1,14 @@
-"""Products of matrices in the microscaling formats: small floats in groups along K that share a scale (OCP Microscaling Formats, 2023; NVFP4).
+"""Products of matrices in the microscaling formats: small floats in groups along K that share a
+scale (OCP Microscaling Formats, 2023; NVFP4).
 
     mxfp8   e4m3 elements, a power-of-two scale for 32 of them
     mxfp4   e2m1 elements, two in a byte, a power-of-two scale for 32 of them
     nvfp4   e2m1 elements, an e4m3 scale for 16 of them
     mixed   mxfp8 on the left, mxfp4 on the right
 
-Scales lie as the matrix units of recent GPUs want them: tiles of 128 rows x 4 groups, 512 bytes each, in which row r, group g has the place
-16 · (r mod 32) + 4 · (r div 32) + g. The kernel loads whole tiles and puts them in order.
+Scales lie as the matrix units of recent GPUs want them: tiles of 128 rows x 4 groups, 512 bytes
+each, in which row r, group g has the place 16 · (r mod 32) + 4 · (r div 32) + g. The kernel loads
+whole tiles and puts them in order.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def block_scaled_kernel(
     A_FORMAT: tl.constexpr, B_FORMAT: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """``a`` [M, K] and ``b`` [N, K] with rows of K elements, packed or not; all operands are descriptors."""
+    """``a`` [M, K] and ``b`` [N, K] with rows of K elements, packed or not; all operands are
+    descriptors.
+    """
     blocks_m = tl.cdiv(M, BLOCK_M)
     row = tl.program_id(0) % blocks_m * BLOCK_M
     column = tl.program_id(0) // blocks_m * BLOCK_N
@@ -61,10 +65,10 @@ class Scaled:
     """A quantised matrix of ``rows`` x ``columns`` elements.
 
     Attributes:
-        elements: fp8 [rows, columns], or bytes [rows, columns / 2] of two e2m1 each, the lower half first.
-        scales: [rows, columns / group]: exponents (bytes, 127 stands for 1) or e4m3.
-        tiles: the scales as the kernel reads them, [1, rows / 128, columns / group / 4, 2, 256], padded with zeros.
-        values: what all this stands for, in float32.
+        elements: fp8 [rows, columns], or bytes [rows, columns / 2] of two e2m1 each, the lower half
+        first. scales: [rows, columns / group]: exponents (bytes, 127 stands for 1) or e4m3. tiles:
+        the scales as the kernel reads them, [1, rows / 128, columns / group / 4, 2, 256], padded
+        with zeros. values: what all this stands for, in float32.
     """
 
     format: str

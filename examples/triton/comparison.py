@@ -1,4 +1,5 @@
-"""What the examples' mains share: the device to run on, and a line that compares a kernel with PyTorch.
+"""What the examples' mains share: the device to run on, and a line that compares a kernel with
+PyTorch.
 
 An example run with ``--check`` compares results and leaves out the times.
 """
@@ -28,7 +29,9 @@ def properties() -> dict[str, int]:
 
 
 def processors() -> int:
-    """How many programs run at once when each takes a whole processor: the size of a persistent kernel's grid."""
+    """How many programs run at once when each takes a whole processor: the size of a persistent
+    kernel's grid.
+    """
     return properties()["multiprocessor_count"]
 
 
@@ -44,7 +47,9 @@ def compare(
     rival: Callable[[], Any],
     exact: torch.Tensor | None = None,
 ) -> None:
-    """Print how far the kernel's result is from ``exact`` (the rival's, where it is None) and what both take."""
+    """Print how far the kernel's result is from ``exact`` (the rival's, where it is None) and what
+    both take.
+    """
     reference = rival() if exact is None else exact
     print(f"{what:<52} error {worst(kernel(), reference):8.1e}", end="")
     if "--check" in sys.argv:

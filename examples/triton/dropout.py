@@ -1,4 +1,6 @@
-"""Dropout that stores no mask: an element's fate follows from a seed and its place, so the backward pass draws the same numbers again."""
+"""Dropout that stores no mask: an element's fate follows from a seed and its place, so the backward
+pass draws the same numbers again.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,8 @@ def main() -> None:
     x = torch.randn(1 << 20, device=device(), requires_grad=True)
     first, again, other = (Dropout.apply(x, 0.3, seed) for seed in (17, 17, 18))
     print(
-        f"the same seed drops the same elements: {torch.equal(first, again)}; another seed the same: {torch.equal(first, other)}"
+        f"the same seed drops the same elements: {torch.equal(first, again)}; another seed the "
+        f"same: {torch.equal(first, other)}"
     )
     print(f"dropped {float((first == 0).double().mean()):.4f} of the elements for p = 0.3")
     first.sum().backward()

@@ -1,4 +1,6 @@
-"""Functions of the device's math library, called by name: ``libdevice`` is picked for the device that the kernel is compiled for."""
+"""Functions of the device's math library, called by name: ``libdevice`` is picked for the device
+that the kernel is compiled for.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def asin_kernel(x_ptr, out_ptr, length, BLOCK: tl.constexpr):
 
 @triton.jit
 def two_argument_kernel(x_ptr, y_ptr, out_ptr, length, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
-    """One kernel for several functions: which one is a constant, so that each compiles to a kernel of its own."""
+    """One kernel for several functions: which one is a constant, so that each compiles to a kernel
+    of its own.
+    """
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < length
     x = tl.load(x_ptr + places, mask=inside)

@@ -1,7 +1,8 @@
 """Many products of different sizes in one launch.
 
-A fixed number of programs walks the blocks of all products, one after the other; which product a block belongs to is found out on the device, from arrays
-of addresses and sizes. One kernel reads through pointers, the other makes tensor descriptors as it enters a product.
+A fixed number of programs walks the blocks of all products, one after the other; which product a
+block belongs to is found out on the device, from arrays of addresses and sizes. One kernel reads
+through pointers, the other makes tensor descriptors as it enters a product.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def grouped_kernel(
     addresses_ptr, sizes_ptr, strides_ptr, groups,
     TYPE: tl.constexpr, ALIGNED: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """``addresses`` [groups, 3] of a, b, c; ``sizes`` [groups, 3] = M, N, K; ``strides`` [groups, 3] between their rows.
+    """``addresses`` [groups, 3] of a, b, c; ``sizes`` [groups, 3] = M, N, K; ``strides`` [groups,
+    3] between their rows.
 
     ``ALIGNED``: addresses, strides, N and K are all multiples of 16.
     """
@@ -90,7 +92,9 @@ def grouped_descriptor_kernel(
     addresses_ptr, sizes_ptr, strides_ptr, groups,
     TYPE: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """The same for b that lies transposed, [N, K]: rows of all operands start at multiples of 16 bytes."""
+    """The same for b that lies transposed, [N, K]: rows of all operands start at multiples of 16
+    bytes.
+    """
     block = tl.program_id(0)
     before = 0
     for group in range(groups):
@@ -138,7 +142,8 @@ def grouped_gemm(
 ) -> list[torch.Tensor]:
     """``[a @ b for a, b in zip(lefts, rights)]`` of one type, columns side by side.
 
-    With ``descriptors`` the rights are [N, K], and all extents but the numbers of rows are multiples of 16 bytes.
+    With ``descriptors`` the rights are [N, K], and all extents but the numbers of rows are
+    multiples of 16 bytes.
     """
     place, dtype = lefts[0].device, lefts[0].dtype
     wide = 0 if descriptors else 1

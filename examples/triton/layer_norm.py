@@ -1,10 +1,11 @@
 """Layer normalisation with its gradients.
 
 With x̂ = (x - mean) · rstd and g = weight · dy over a row of N elements:
-dx = rstd · (g - mean(g) - x̂ · mean(x̂ · g)),  dweight = Σ over rows of x̂ · dy,  dbias = Σ over rows of dy.
+dx = rstd · (g - mean(g) - x̂ · mean(x̂ · g)), dweight = Σ over rows of x̂ · dy, dbias = Σ over rows
+of dy.
 
-The backward pass computes dx a row a program. The sums over rows go in two steps: programs add their rows into a few partial sums, each guarded by a lock,
-and a second kernel adds those up.
+The backward pass computes dx a row a program. The sums over rows go in two steps: programs add
+their rows into a few partial sums, each guarded by a lock, and a second kernel adds those up.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def rows_backward_kernel(
 ):  # fmt: skip
     """dx of a row, and the row's part of dweight and dbias, added to partial sum ``row % GROUPS``.
 
-    ``locks_ptr`` holds a lock a partial sum (0: free, 1: taken), then a count of rows a partial sum, all 0 at the start: the first to come stores, so that
-    the sums need not be cleared.
+    ``locks_ptr`` holds a lock a partial sum (0: free, 1: taken), then a count of rows a partial
+    sum, all 0 at the start: the first to come stores, so that the sums need not be cleared.
     """
     row = tl.program_id(0)
     places = tl.arange(0, BLOCK)
@@ -116,7 +117,9 @@ def columns_backward_kernel(
 
 
 def groups_of(columns: int) -> int:
-    """Partial sums for rows of so many elements: the shorter the rows, the more programs wait for one lock."""
+    """Partial sums for rows of so many elements: the shorter the rows, the more programs wait for
+    one lock.
+    """
     return 64 if columns > 8192 else 96 if columns > 4096 else 128 if columns > 1024 else 256
 
 
@@ -132,7 +135,8 @@ class LayerNorm(torch.autograd.Function):
         count, columns = rows.shape
         if columns * x.element_size() > 65536:
             raise ValueError(
-                f"rows of {columns} elements of {x.dtype} do not fit in a program of the backward pass"
+                f"rows of {columns} elements of {x.dtype} do not fit in a program of the "
+                "backward pass"
             )
         block = triton.next_power_of_2(columns)
         num_warps = min(max(block // 256, 1), 8)

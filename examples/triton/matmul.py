@@ -1,4 +1,6 @@
-"""Matrix product: blocks of the result, walked in groups so that neighbours find operands in the cache; autotuned; an activation named by a constant."""
+"""Matrix product: blocks of the result, walked in groups so that neighbours find operands in the
+cache; autotuned; an activation named by a constant.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from comparison import compare, device
 
 
 def configurations() -> list[triton.Config]:
-    """(rows, columns, depth) of blocks, then warps and stages: large blocks for large products, small ones for those that would leave processors idle."""
+    """(rows, columns, depth) of blocks, then warps and stages: large blocks for large products,
+    small ones for those that would leave processors idle.
+    """
     shapes = [
         (128, 256, 64, 8, 3),
         (128, 128, 32, 4, 4),
@@ -32,7 +36,9 @@ def leaky_relu(x):
 
 @triton.jit
 def grouped_block(pid, blocks_m, blocks_n, GROUP: tl.constexpr):
-    """The block that program ``pid`` takes: down ``GROUP`` block rows before going one block column on."""
+    """The block that program ``pid`` takes: down ``GROUP`` block rows before going one block column
+    on.
+    """
     per_group = GROUP * blocks_n
     group = pid // per_group
     height = min(blocks_m - group * GROUP, GROUP)  # the last group may be lower
@@ -55,7 +61,8 @@ def matmul_kernel(
     m = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
     n = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
-    # rows past the end come round again: their products are never stored, and the loads need no mask of theirs
+    # rows past the end come round again: their products are never stored, and the loads need no
+    # mask of theirs
     a_ptrs = a_ptr + (m % M)[:, None] * a_row + k[None, :] * a_column
     b_ptrs = b_ptr + k[:, None] * b_row + (n % N)[None, :] * b_column
 
@@ -75,7 +82,9 @@ def matmul_kernel(
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, activation: str = "") -> torch.Tensor:
-    """``activation(a @ b)`` for matrices of any strides; fp8 operands give fp16, others their own type."""
+    """``activation(a @ b)`` for matrices of any strides; fp8 operands give fp16, others their own
+    type.
+    """
     (m, k), (other_k, n) = a.shape, b.shape
     assert k == other_k and a.dtype == b.dtype
     c = torch.empty(

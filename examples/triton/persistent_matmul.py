@@ -1,6 +1,8 @@
-"""Matrix products by persistent kernels: one program a processor walks the blocks of the result, so that loading for the next block overlaps the end of this.
+"""Matrix products by persistent kernels: one program a processor walks the blocks of the result, so
+that loading for the next block overlaps the end of this.
 
-Three ways to reach the operands: pointers, descriptors made on the host, and descriptors made in the kernel. The right operand lies transposed, [N, K].
+Three ways to reach the operands: pointers, descriptors made on the host, and descriptors made in
+the kernel. The right operand lies transposed, [N, K].
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ def descriptor_loop(
     blocks_m = tl.cdiv(M, BLOCK_M)
     blocks_n = tl.cdiv(N, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
-    # a counter of its own for the stores: kept apart from the loads', it need not live through the inner loop
+    # a counter of its own for the stores: kept apart from the loads', it need not live through the
+    # inner loop
     stored = tl.program_id(0) - PROGRAMS
     for block in tl.range(
         tl.program_id(0), blocks_m * blocks_n, PROGRAMS, flatten=True, warp_specialize=SPECIALIZE
@@ -156,9 +159,11 @@ def device_descriptor_kernel(
 def matmul(
     a: torch.Tensor, b: torch.Tensor, way: str = "pointers", specialize: bool = False
 ) -> torch.Tensor:
-    """``a @ b.T`` for contiguous ``a`` [M, K] and ``b`` [N, K]; fp8 operands give fp16, others their own type.
+    """``a @ b.T`` for contiguous ``a`` [M, K] and ``b`` [N, K]; fp8 operands give fp16, others
+    their own type.
 
-    ``way``: ``"pointers"``, ``"host"`` or ``"device"`` descriptors; rows take multiples of 16 bytes for descriptors.
+    ``way``: ``"pointers"``, ``"host"`` or ``"device"`` descriptors; rows take multiples of 16 bytes
+    for descriptors.
     """
     (m, k), (n, other_k) = a.shape, b.shape
     assert k == other_k and a.dtype == b.dtype and a.is_contiguous() and b.is_contiguous()

@@ -1,6 +1,8 @@
-"""Row softmax in one pass over memory, by a persistent kernel: as many programs as fit on the device at once, each taking every so many rows.
+"""Row softmax in one pass over memory, by a persistent kernel: as many programs as fit on the
+device at once, each taking every so many rows.
 
-How many fit is worked out from what the compiled kernel takes (registers, shared memory) and what the device has.
+How many fit is worked out from what the compiled kernel takes (registers, shared memory) and what
+the device has.
 """
 
 from __future__ import annotations

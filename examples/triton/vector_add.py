@@ -1,4 +1,7 @@
-"""Vector addition: the smallest kernel. A program takes one block of both vectors; a mask keeps the last block inside them."""
+"""Vector addition: the smallest kernel.
+
+A program takes one block of both vectors; a mask keeps the last block inside them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Kernels for compute-sanitizer to watch: every operation of the table, and the classic kernels at small sizes. One process, without PyTorch.
+"""Kernels for compute-sanitizer to watch: every operation of the table, and the classic kernels at
+small sizes. One process, without PyTorch.
 
     compute-sanitizer --tool racecheck --error-exitcode 9 python3 backends/nvidia/tools/sanitize.py
 
-Every buffer is an allocation of its own, so that memcheck sees each access past its end. Exits with status 1 where a result is wrong.
+Every buffer is an allocation of its own, so that memcheck sees each access past its end. Exits with
+status 1 where a result is wrong.
 """
 
 from __future__ import annotations
@@ -140,7 +142,8 @@ def dropout(num_warps: int) -> None:
     assert 350 < (found == 0).sum() < 650
 
 
-#: Sizes that are multiples of 16 where rows are contiguous, so that loads are asynchronous copies in a ring of buffers; and sizes that are not.
+#: Sizes that are multiples of 16 where rows are contiguous, so that loads are asynchronous copies
+#: in a ring of buffers; and sizes that are not.
 _ALIGNED, _ODD = (100, 144, 208), (100, 137, 203)
 
 
@@ -273,7 +276,8 @@ def main() -> int:
             wrong.append(name)
             print(f"{name}:\n{traceback.format_exc()}", flush=True)
     print(
-        f"{count} kernels or operations, {len(wrong)} wrong, {time.perf_counter() - start:.0f} s{': ' + '; '.join(wrong) if wrong else ''}"
+        f"{count} kernels or operations, {len(wrong)} wrong, {time.perf_counter() - start:.0f} "
+        f"s{': ' + '; '.join(wrong) if wrong else ''}"
     )
     return bool(wrong) or not count
 

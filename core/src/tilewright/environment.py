@@ -24,8 +24,9 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
-        "1: verify the IR before and after every pass, and after every stage of the GPU toolkit; uses: only that values are defined before they are read;"
-        " both: that accesses to shared memory which need a proxy fence have one",
+        "1: verify the IR before and after every pass, and after every stage of the GPU toolkit; "
+        "uses: only that values are defined before they are read; both: that accesses to shared "
+        "memory which need a proxy fence have one",
     ),
     "TILEWRIGHT_WARN_SLOW": (
         "0 or 1",
@@ -45,7 +46,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_REPRODUCER_DIR": (
         "a folder",
-        "where what LLVM or a vendor's tool rejects is written, to be reported; that of temporary files otherwise",
+        (
+            "where what LLVM or a vendor's tool rejects is written, to be reported; that of "
+            "temporary files otherwise"
+        ),
     ),
     "TILEWRIGHT_CACHE_DIR": (
         "a folder",
@@ -77,12 +81,18 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_PLUGIN_TIME_LIMIT": (
         "seconds; 0 for none",
-        "for a plugin to be imported, and to find its devices: it is skipped after them; 60 otherwise",
+        (
+            "for a plugin to be imported, and to find its devices: it is skipped after them; "
+            "60 otherwise"
+        ),
     ),
     "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
     "TILEWRIGHT_CORPUS": (
         "a folder",
-        "where launches through `import triton` are recorded: names, types, shapes and options, no source",
+        (
+            "where launches through `import triton` are recorded: names, types, shapes and "
+            "options, no source"
+        ),
     ),
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
 }

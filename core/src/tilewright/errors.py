@@ -169,7 +169,10 @@ class OutOfResources(BackendError):
 
     def __init__(self, required: int, limit: int, name: str) -> None:
         resource, _, where = name.partition(" of ")
-        text = f"out of resource: {resource}, Required: {required}, Hardware limit: {limit}{f', in {where}' if where else ''}"
+        text = (
+            f"out of resource: {resource}, Required: {required}, Hardware limit: "
+            f"{limit}{f', in {where}' if where else ''}"
+        )
         super().__init__(f"{text}. Reducing block sizes or `num_stages` may help.")
         self.required, self.limit, self.name = required, limit, name
 
@@ -187,9 +190,10 @@ class ResidencyError(OutOfResources):
         required = math.prod(grid)
         super().__init__(required, limit, f"programs at once of kernel {kernel}")
         self.args = (
-            f"kernel {kernel}: a cooperative launch runs all its programs at once, and of the {required} of grid {grid} {limit} fit: {why}. "
-            f"Launch at most {limit} programs, and let each do the work of several in a loop: "
-            "for tile in range(tl.program_id(0), tiles, tl.num_programs(0))",
+            f"kernel {kernel}: a cooperative launch runs all its programs at once, and of the "
+            f"{required} of grid {grid} {limit} fit: {why}. Launch at most {limit} programs, and "
+            "let each do the work of several in a loop: for tile in range(tl.program_id(0), tiles, "
+            "tl.num_programs(0))",
         )
         self.kernel, self.grid, self.why = kernel, grid, why
 
@@ -239,9 +243,10 @@ class ForeignKernelError(TilewrightError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a kernel was sent by a process in which 'triton' is another package, while Tilewright answers to that name here. Importing "
-            "tilewright.compat.triton does not reach processes that this one starts, such as PyTorch's compile workers: start the program with "
-            "TILEWRIGHT_TRITON=1 in the environment, or by python -m tilewright.compat.triton"
+            "a kernel was sent by a process in which 'triton' is another package, while Tilewright "
+            "answers to that name here. Importing tilewright.compat.triton does not reach "
+            "processes that this one starts, such as PyTorch's compile workers: start the program "
+            "with TILEWRIGHT_TRITON=1 in the environment, or by python -m tilewright.compat.triton"
         )
 
 

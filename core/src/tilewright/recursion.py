@@ -16,7 +16,10 @@ from collections.abc import Iterator
 _FRAMES = 10_000
 
 #: What helps where that is not enough.
-SPLIT = "split a long expression into several statements, and a long chain of `elif` or conditional expressions into functions"
+SPLIT = (
+    "split a long expression into several statements, and a long chain of `elif` or "
+    "conditional expressions into functions"
+)
 
 _lock = threading.Lock()
 _active = 0

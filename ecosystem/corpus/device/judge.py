@@ -1,14 +1,14 @@
 """Whether what Tilewright leaves in a tensor is right, by what Triton leaves.
 
-Within the tolerance of the tensor's type it is. Where it is not, the results need not be wrong: low precision is
-summed in another order, atomic operations have no order, and a number between two codes is rounded to one or the
-other. So witnesses are asked:
+Within the tolerance of the tensor's type it is. Where it is not, the results need not be wrong: low
+precision is summed in another order, atomic operations have no order, and a number between two
+codes is rounded to one or the other. So witnesses are asked:
 
-- Triton again, on the same data. Where its own results differ the kernel leaves them open: whole numbers may be in
-  another order (positions that atomic operations hand out), and floats may differ as much as Triton's own do, up to
-  a factor.
-- Triton with floats of 32 bits in place of those of 16, which hold the same numbers: a result is right that is as
-  near to its result as Triton's is, up to a factor.
+- Triton again, on the same data. Where its own results differ the kernel leaves them open: whole
+  numbers may be in another order (positions that atomic operations hand out), and floats may differ
+  as much as Triton's own do, up to a factor.
+- Triton with floats of 32 bits in place of those of 16, which hold the same numbers: a result is
+  right that is as near to its result as Triton's is, up to a factor.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import numpy as np
 from corpus import data
 
 Array = np.ndarray[Any, np.dtype[Any]]
-#: Asks for the results of a witness by its name, ``again`` or ``exact``: bytes by the tensor's name; None where there are none.
+#: Asks for the results of a witness by its name, ``again`` or ``exact``: bytes by the tensor's
+#: name; None where there are none.
 Witness = Callable[[str], Mapping[str, Array] | None]
 
 #: How much farther from a witness than Triton's results ours may be.
 _FACTOR = 2.0
-#: The share of codes of 8 bits that may be the next one: of 256 codes evenly apart, rounding in f32 (1e-7) moves so many across a border.
+#: The share of codes of 8 bits that may be the next one: of 256 codes evenly apart, rounding in f32
+#: (1e-7) moves so many across a border.
 _ROUNDED = 1e-5
 _CODES = ("i8", "u8", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16")
 #: Types that the witness ``exact`` has 32 bits for.
@@ -72,7 +74,8 @@ def judge(name: str, kind: str, ours: Array, theirs: Array, witness: Witness) ->
             if mine_off <= _FACTOR * their_off:
                 return Verdict(
                     True,
-                    f"{name} is off by {mine_off:.2g} of what floats of 32 bits give, Triton's by {their_off:.2g}",
+                    f"{name} is off by {mine_off:.2g} of what floats of 32 bits give, Triton's by "
+                    f"{their_off:.2g}",
                 )
     return Verdict(False, f"{name} differs by {far:.2g}")
 

@@ -1,9 +1,10 @@
-"""The corpus on a GPU: results against Triton's, times of the device, of the host and of the first call.
+"""The corpus on a GPU: results against Triton's, times of the device, of the host and of the first
+call.
 
-Every launch is run once by each compiler, many processes at a time: that fills the compilers' caches and
-the driver's, and gives the results that are compared, and the time of a first call (among other processes).
-Then two processes, one a compiler, time one launch after the other in turns, alone on the device; a time
-is the least of its rounds.
+Every launch is run once by each compiler, many processes at a time: that fills the compilers'
+caches and the driver's, and gives the results that are compared, and the time of a first call
+(among other processes). Then two processes, one a compiler, time one launch after the other in
+turns, alone on the device; a time is the least of its rounds.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Measured:
     Attributes:
         kernel: the launch's id.
         ours, theirs: microseconds by what was measured: ``device``, ``host``, ``first``.
-        right: whether what ours leaves is right by what Triton's leaves (:mod:`corpus.device.judge`).
-        note: what went wrong, or why it is right though it differs.
+        right: whether what ours leaves is right by what Triton's leaves
+        (:mod:`corpus.device.judge`). note: what went wrong, or why it is right though it differs.
     """
 
     kernel: str
@@ -77,7 +78,8 @@ def measure(
         rounds: how often each compiler times a launch.
         limit: seconds that one launch's measurements may take.
         jobs: processes that make first calls at a time.
-        deadline: seconds after which no measurement begins; the launches are timed in the order given.
+        deadline: seconds after which no measurement begins; the launches are timed in the order
+        given.
     """
     began = time.monotonic()
     found = {
@@ -133,7 +135,9 @@ def _shares(launches: Sequence[Launch], jobs: int) -> list[list[Launch]]:
 
 
 def _import(timer: DeviceProcess, launches: Iterable[Launch], limit: float, in_time: float) -> None:
-    """Let a process import what the launches need, so that no measurement waits for it, as long as there is time."""
+    """Let a process import what the launches need, so that no measurement waits for it, as long as
+    there is time.
+    """
     absent: Counter[str] = Counter()
     for launch in launches:
         if time.monotonic() > in_time:
@@ -264,7 +268,10 @@ def page(measured: Iterable[Measured], device: str) -> str:
     lines = [
         f"# The corpus on {device}",
         "",
-        "Triton's time by Tilewright's: below 1 Tilewright is slower. Microseconds of the device are Tilewright's, by CUDA graphs; the host's are of one call.",
+        (
+            "Triton's time by Tilewright's: below 1 Tilewright is slower. Microseconds of the "
+            "device are Tilewright's, by CUDA graphs; the host's are of one call."
+        ),
         "First calls are made while other processes make theirs.",
         "",
         *[_mean(found, what) for what in _TIMES],
@@ -288,4 +295,7 @@ def _mean(found: Sequence[Measured], what: str) -> str:
         return f"- {what}: not measured"
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     slower = sum(ratio < 0.9 for ratio in ratios)
-    return f"- {what}: geometric mean {mean:.2f} of {len(ratios)}, worst {min(ratios):.2f}, {slower} below 0.90"
+    return (
+        f"- {what}: geometric mean {mean:.2f} of {len(ratios)}, worst {min(ratios):.2f}, "
+        f"{slower} below 0.90"
+    )

@@ -40,7 +40,9 @@ class DeviceProcess:
         self._answers = -1
 
     def ask(self, action: str, number: str, record: dict[str, Any], limit: float) -> dict[str, Any]:
-        """The worker's answer, or ``{"error": ...}`` where the process died of it, or took longer than ``limit`` seconds."""
+        """The worker's answer, or ``{"error": ...}`` where the process died of it, or took longer
+        than ``limit`` seconds.
+        """
         if self._process is None:
             self._start()
             limit += _START

@@ -2,11 +2,11 @@
 
     python -m corpus.device.worker DESCRIPTOR FOLDER
 
-Each line of its standard input is a request, JSON of [action, number, record]; each is answered by a line
-of JSON to the file descriptor DESCRIPTOR. ``import`` loads the kernel. ``run`` calls it once: the answer has
-the time, and FOLDER gets what each tensor that changed holds afterwards, as ``NUMBER.npz``. ``exact`` does the
-same with floats of 32 bits in place of those of 16, which hold the same numbers. ``time`` answers the times of
-the device and of the host.
+Each line of its standard input is a request, JSON of [action, number, record]; each is answered by
+a line of JSON to the file descriptor DESCRIPTOR. ``import`` loads the kernel. ``run`` calls it
+once: the answer has the time, and FOLDER gets what each tensor that changed holds afterwards, as
+``NUMBER.npz``. ``exact`` does the same with floats of 32 bits in place of those of 16, which hold
+the same numbers. ``time`` answers the times of the device and of the host.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _COMPARED = 16 << 20
 _LAUNCHES, _REPLAYS = 20, 10
 #: Launches that host time is measured of: fewer than a stream holds.
 _CALLS, _ROUNDS = 200, 4
-#: Seconds of launches that are measured together, at most: for the time of the device, and of the host,
-#: whose first launches after a wait take longer.
+#: Seconds of launches that are measured together, at most: for the time of the device, and of the
+#: host, whose first launches after a wait take longer.
 _SECONDS, _SECONDS_OF_HOST = 0.02, 0.2
 
 _DTYPES = {
@@ -74,7 +74,9 @@ def main() -> None:
 def _outcome(
     action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared
 ) -> dict[str, Any]:
-    """The answer, or the error: ``absent`` where the kernel cannot be loaded, ``last`` where the device takes no more."""
+    """The answer, or the error: ``absent`` where the kernel cannot be loaded, ``last`` where the
+    device takes no more.
+    """
     absent = True
     try:
         load.kernel(launch)
@@ -164,7 +166,9 @@ def launches_of(often: float, most: int) -> int:
 
 
 def _device_answers() -> bool:
-    """Whether the device still takes work of this process: after an access out of bounds it does not."""
+    """Whether the device still takes work of this process: after an access out of bounds it does
+    not.
+    """
     try:
         torch.zeros(1, device="cuda").add_(1)
         torch.cuda.synchronize()

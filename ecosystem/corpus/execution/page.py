@@ -43,11 +43,15 @@ def _summary(found: Sequence[Execution], targets: Sequence[str]) -> str:
     lines = [
         "## By target",
         "",
-        f"*Above {_MOST}*: kernels that execute more than {_MOST} times Triton's instructions. *Unequal*: a result differs by more than its type's"
-        " tolerance; of whole numbers, at all. *Scratch*: kernels with memory of a thread's own where Triton's have none. *Occupancy*: kernels of which"
-        " fewer threads fit a compute unit than of Triton's.",
+        f"*Above {_MOST}*: kernels that execute more than {_MOST} times Triton's instructions. "
+        "*Unequal*: a result differs by more than its type's tolerance; of whole numbers, at all. "
+        "*Scratch*: kernels with memory of a thread's own where Triton's have none. *Occupancy*: "
+        "kernels of which fewer threads fit a compute unit than of Triton's.",
         "",
-        f"| target | kernels | geometric mean | least | most | above {_MOST} | unequal | scratch | occupancy |",
+        (
+            f"| target | kernels | geometric mean | least | most | above {_MOST} | unequal | "
+            "scratch | occupancy |"
+        ),
         "|---|" + "---:|" * 8,
     ]
     for target in targets:
@@ -77,7 +81,10 @@ def _table(found: Sequence[Execution], targets: Sequence[str]) -> str:
     lines = [
         "## All kernels",
         "",
-        f"Instructions by Triton's, in bold above {_MOST}; ▾: fewer threads fit a compute unit than of Triton's; –: not executed, see below.",
+        (
+            f"Instructions by Triton's, in bold above {_MOST}; ▾: fewer threads fit a compute unit "
+            "than of Triton's; –: not executed, see below."
+        ),
         "",
         "| kernel | " + " | ".join(targets) + " |",
         "|---|" + "---:|" * len(targets),
@@ -105,7 +112,9 @@ def _cell(execution: Execution | None) -> str:
 
 
 def _notes(found: Sequence[Execution]) -> str:
-    """Why executions came to no end, and which results differ; the same of several targets in one line."""
+    """Why executions came to no end, and which results differ; the same of several targets in one
+    line.
+    """
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for each in found:
         if each.note:

@@ -1,7 +1,8 @@
 """Both compilers' code objects for AMD GPUs, executed in the emulator on the same data.
 
 A few programs of a launch run: at most two along each axis of its grid. Tensors are as large as the
-record says, up to a limit; what a kernel touches beyond it ends the run, and so does what takes too long.
+record says, up to a limit; what a kernel touches beyond it ends the run, and so does what takes too
+long.
 """
 
 from __future__ import annotations
@@ -200,7 +201,8 @@ def table(executions: Iterable[Execution]) -> str:
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             lines.append(
-                f"{target}: {len(ratios)} executed, instructions by Triton's: geometric mean {mean:.2f}, {min(ratios):.2f} to {max(ratios):.2f}"
+                f"{target}: {len(ratios)} executed, instructions by Triton's: geometric mean "
+                f"{mean:.2f}, {min(ratios):.2f} to {max(ratios):.2f}"
             )
     for each in found:
         result = "equal" if each.equal else each.note

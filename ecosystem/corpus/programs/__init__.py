@@ -41,7 +41,9 @@ DECODES = ((128, 2048), (8, 8192))
 
 
 def counted(*shape: int, below: int = 0, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    """0, 1, 2, … in rows, where a number is given beginning again before it, whose numbers can be asked."""
+    """0, 1, 2, … in rows, where a number is given beginning again before it, whose numbers can be
+    asked.
+    """
     count = math.prod(shape)
     return torch.tensor(
         [i % (below or count) for i in range(count)], dtype=dtype, device="cuda"
@@ -56,10 +58,12 @@ def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
 def routed(
     experts: int, chosen: int, rows: int, block: int = 64
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Which rows each expert takes, as the kernel that aligns them to blocks leaves it, where row ``i`` is by ``i % experts``.
+    """Which rows each expert takes, as the kernel that aligns them to blocks leaves it, where row
+    ``i`` is by ``i % experts``.
 
     Returns:
-        the rows expert by expert, the expert of each block, and how many rows there are with those that fill blocks.
+        the rows expert by expert, the expert of each block, and how many rows there are with those
+        that fill blocks.
     """
     pairs = rows * chosen
     order: list[int] = []

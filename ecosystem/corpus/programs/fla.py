@@ -1,4 +1,6 @@
-"""Flash linear attention: chunked, parallel and recurrent forms of linear attentions, with gradients."""
+"""Flash linear attention: chunked, parallel and recurrent forms of linear attentions, with
+gradients.
+"""
 
 import functools
 import importlib

@@ -18,14 +18,18 @@ _CACHE = tempfile.mkdtemp()
 
 
 def prepare():
-    """It asks the machine's tools whose GPU there is unless it is told, and keeps what it tunes in the user's home."""
+    """It asks the machine's tools whose GPU there is unless it is told, and keeps what it tunes in
+    the user's home.
+    """
     os.environ.setdefault("GEMS_VENDOR", "nvidia")
     os.environ.setdefault("FLAGGEMS_CACHE_DIR", _CACHE)
 
 
 @functools.cache
 def gems():
-    """The package, whose tuner takes a configuration as Triton's does: it would launch all, and keep their times in a database."""
+    """The package, whose tuner takes a configuration as Triton's does: it would launch all, and
+    keep their times in a database.
+    """
     prepare()
     package = importlib.import_module("flag_gems")
     importlib.import_module("flag_gems.utils.libentry").LibTuner.run = triton.runtime.Autotuner.run

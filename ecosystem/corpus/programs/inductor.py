@@ -1,4 +1,6 @@
-"""PyTorch's Inductor: what it writes for parts of 20 models; :mod:`corpus.recipes.inductor` has it write."""
+"""PyTorch's Inductor: what it writes for parts of 20 models; :mod:`corpus.recipes.inductor` has it
+write.
+"""
 
 import functools
 import re

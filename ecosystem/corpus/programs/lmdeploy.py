@@ -1,4 +1,6 @@
-"""LMDeploy: attention over paged caches, quantized caches and matmuls, mixtures of experts, adapters."""
+"""LMDeploy: attention over paged caches, quantized caches and matmuls, mixtures of experts,
+adapters.
+"""
 
 import importlib
 

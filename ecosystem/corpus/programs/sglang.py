@@ -1,4 +1,6 @@
-"""SGLang: what its server launches for prefill, decoding, mixtures of experts, quantized weights, adapters."""
+"""SGLang: what its server launches for prefill, decoding, mixtures of experts, quantized weights,
+adapters.
+"""
 
 import importlib
 from types import SimpleNamespace

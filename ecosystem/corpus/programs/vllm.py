@@ -1,4 +1,6 @@
-"""vLLM: attention over paged caches, mixtures of experts, quantized matmuls, adapters, state spaces, sampling."""
+"""vLLM: attention over paged caches, mixtures of experts, quantized matmuls, adapters, state
+spaces, sampling.
+"""
 
 import functools
 import importlib

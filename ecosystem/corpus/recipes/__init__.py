@@ -1,1 +1,3 @@
-"""Kernels that are in no package, because a compiler writes them: recipes that have it write them again."""
+"""Kernels that are in no package, because a compiler writes them: recipes that have it write them
+again.
+"""

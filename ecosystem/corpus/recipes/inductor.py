@@ -71,7 +71,9 @@ def code(part: str) -> str:
 
 
 class _Current(contextlib.nullcontext[None]):
-    """The device made the current one, which it is: a class, as PyTorch's is, for Inductor asks what is an instance of it."""
+    """The device made the current one, which it is: a class, as PyTorch's is, for Inductor asks
+    what is an instance of it.
+    """
 
 
 @contextlib.contextmanager

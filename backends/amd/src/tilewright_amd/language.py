@@ -22,7 +22,8 @@ def memrealtime(_semantic: Any = None) -> tensor:
     target = _semantic.options.target
     if target is not None and target.kind != "hip":
         raise TypeError(
-            f"tl.extra.hip.memrealtime reads a clock of AMD GPUs, and this kernel is compiled for {target.backend} ({target.arch})"
+            "tl.extra.hip.memrealtime reads a clock of AMD GPUs, and this kernel is compiled for "
+            f"{target.backend} ({target.arch})"
         )
     return cast(tensor, _semantic.floordiv(clock(_semantic=_semantic), TICK))
 

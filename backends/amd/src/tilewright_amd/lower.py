@@ -168,7 +168,8 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
     check_portable(name, options, machine.resources.warp_size, machine.resources.max_threads)
     if options.get("maxnreg") is not None:
         raise LoweringError(
-            f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds registers there"
+            f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds "
+            "registers there"
         )
     if options.get("math", OPTIONS["math"]) not in ("relaxed", "strict"):
         raise LoweringError(
@@ -192,9 +193,11 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
         raise LoweringError(f"kernel {name}: kpack must be 1 or 2, not {options['kpack']!r}")
     if options.get("schedule_hint", "") not in SCHEDULE_HINTS:
         raise LoweringError(
-            f"kernel {name}: schedule_hint must be one of {', '.join(map(repr, SCHEDULE_HINTS))}, not {options['schedule_hint']!r}"
+            f"kernel {name}: schedule_hint must be one of {', '.join(map(repr, SCHEDULE_HINTS))}, "
+            f"not {options['schedule_hint']!r}"
         )
     if options.get("matrix_instr_nonkdim", 0) not in (0, 16, 32):
         raise LoweringError(
-            f"kernel {name}: matrix_instr_nonkdim must be 0, 16 or 32, not {options['matrix_instr_nonkdim']!r}"
+            f"kernel {name}: matrix_instr_nonkdim must be 0, 16 or 32, not "
+            f"{options['matrix_instr_nonkdim']!r}"
         )

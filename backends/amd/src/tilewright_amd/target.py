@@ -131,7 +131,8 @@ class GcnTarget(SimtTarget):
         for type_, parameter in parameters:
             if type_ == "ptr":
                 w.do(
-                    f"%{parameter} = addrspacecast {memory_access.GLOBAL} %{parameter}.global to ptr"
+                    f"%{parameter} = addrspacecast {memory_access.GLOBAL} %{parameter}.global "
+                    "to ptr"
                 )
         return w
 

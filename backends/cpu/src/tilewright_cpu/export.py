@@ -40,7 +40,10 @@ def export(
             *(each.declaration for each in given),
         )
     )
-    said = f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it.\nThe threads are OpenMP's where this is compiled with it."
+    said = (
+        f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it.\nThe "
+        "threads are OpenMP's where this is compiled with it."
+    )
     tiles = "@tiles.configuration" in str(code.stages.get("llir", ""))
     fails = (
         " Gives 0, or the number of an assertion that failed, from 1 on."
@@ -48,17 +51,32 @@ def export(
         else " Gives 0."
     )
     if tiles:
-        fails = f"{fails[:-1]}; -1 where the system does not let the process use the processor's tile registers."
+        fails = (
+            f"{fails[:-1]}; -1 where the system does not let the process use the processor's "
+            "tile registers."
+        )
     cooperative = bool(code.metadata.get("cooperative"))
     if cooperative:
-        said = f"Run kernel {name} on a grid of programs, for {target.arch}, all at once, and wait for it.\nEach program has a thread of its own."
-        fails = f"{fails[:-1]}; -4 where the process can start no thread for each: none has run then. Take fewer programs, each for the work of several."
+        said = (
+            f"Run kernel {name} on a grid of programs, for {target.arch}, all at once, and "
+            "wait for it.\nEach program has a thread of its own."
+        )
+        fails = (
+            f"{fails[:-1]}; -4 where the process can start no thread for each: none has run "
+            "then. Take fewer programs, each for the work of several."
+        )
     memory, cleared, arena = (
         int(code.metadata.get(f"{which}_bytes", 0)) for which in ("memory", "cleared", "arena")
     )
     if arena:
-        fails = f"{fails[:-1]}; -2 where there is no memory for its large tiles, {arena} bytes a thread."
-    fails = f"{fails[:-1]}; -3 where the grid has {MAX_EXTENT} programs or more along an axis, or more than {MAX_PROGRAMS}. An empty grid runs nothing."
+        fails = (
+            f"{fails[:-1]}; -2 where there is no memory for its large tiles, {arena} bytes "
+            "a thread."
+        )
+    fails = (
+        f"{fails[:-1]}; -3 where the grid has {MAX_EXTENT} programs or more along an axis, or "
+        f"more than {MAX_PROGRAMS}. An empty grid runs nothing."
+    )
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:
         lines += [
@@ -85,7 +103,10 @@ def export(
     ]
     if messages:
         body += [
-            f"const char *const {name}_messages[{len(messages)}] = {{{', '.join(map(text_of_c, messages))}}};",
+            (
+                f"const char *const {name}_messages[{len(messages)}] = "
+                f"{{{', '.join(map(text_of_c, messages))}}};"
+            ),
             "",
         ]
     if tiles:
@@ -102,7 +123,10 @@ def export(
         *(_threads(name) if cooperative else []),
         f"int32_t {name}_launch({declared}) {{",
         "    if (grid_x == 0 || grid_y == 0 || grid_z == 0) return 0;",
-        f"    if ((grid_x | grid_y | grid_z) >= {MAX_EXTENT}u || grid_z > INT64_MAX / ((int64_t)grid_x * grid_y)) return -3;",
+        (
+            f"    if ((grid_x | grid_y | grid_z) >= {MAX_EXTENT}u || grid_z > INT64_MAX / "
+            "((int64_t)grid_x * grid_y)) return -3;"
+        ),
         "    const int64_t programs = (int64_t)grid_x * grid_y * grid_z;",
         *(
             [f"    if (syscall(SYS_arch_prctl, {REQUEST_STATE:#x}, {TILE_DATA}) != 0) return -1;"]
@@ -211,7 +235,10 @@ def _with_memory(symbol: str, size: int, cleared: int) -> tuple[str, ...]:
         f"    ((int32_t *)(uintptr_t)words[3])[0] = {OUT_OF_MEMORY};",
         "    return;",
         "}",
-        f"char *aligned = (char *)(((uintptr_t)memory + {ALIGNMENT - 1}) & ~(uintptr_t){ALIGNMENT - 1});",
+        (
+            f"char *aligned = (char *)(((uintptr_t)memory + {ALIGNMENT - 1}) & "
+            f"~(uintptr_t){ALIGNMENT - 1});"
+        ),
         f"memset(aligned, 0, {cleared});",
         f"{symbol}(words, first, last, aligned);",
         "free(memory);",

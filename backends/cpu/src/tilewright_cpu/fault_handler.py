@@ -136,7 +136,10 @@ def watch(start: int, size: int, name: str) -> None:
     """Name kernel ``name`` at a fault in code from ``start`` on, of at most ``size`` bytes."""
     found = _watch()
     if found is not None:
-        text = f"\ntilewright: kernel {name} was running when a fault ended the process: most likely an access outside of its arrays. To see which, and where: "
+        text = (
+            f"\ntilewright: kernel {name} was running when a fault ended the process: most "
+            "likely an access outside of its arrays. To see which, and where: "
+        )
         found.add(
             start,
             size,

@@ -38,7 +38,8 @@ _VECTORS: dict[str, tuple[VectorUnit, ...]] = {
 }
 _USUAL_VECTORS = (VectorUnit("", 128, 16),)
 
-#: What a processor can do: by architecture, the features one of which brings it; an empty name is of the architecture itself.
+#: What a processor can do: by architecture, the features one of which brings it; an empty name is
+#: of the architecture itself.
 _ABILITIES: dict[str, dict[str, frozenset[str]]] = {
     "fused": {
         "x86-64": frozenset({"fma", "avx512f"}),
@@ -75,7 +76,8 @@ class Hardware:
         arch: the architecture, as :func:`tilewright_cpu.target.architecture` names it.
         features: names of what the instruction set has, without signs.
         vector_bits, registers: of the vector registers that code uses.
-        limits: bytes, ways and line length of the data caches, by the names of :data:`USUAL_CACHES`.
+        limits: bytes, ways and line length of the data caches, by the names of
+        :data:`USUAL_CACHES`.
     """
 
     arch: str
@@ -213,7 +215,8 @@ _ARM_DOT = (*_ARM, "lse", "fullfp16", "dotprod")
 _ARM_V1 = (*_ARM_DOT, "bf16", "i8mm", "sve")
 _RISCV = ("m", "a", "f", "d", "c")
 
-#: Levels of the x86-64 psABI that code may be limited to, for machines of a fleet that share one cache or to try a narrower instruction set.
+#: Levels of the x86-64 psABI that code may be limited to, for machines of a fleet that share one
+#: cache or to try a narrower instruction set.
 LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": _V1,
     "x86-64-v2": _V2,

@@ -28,8 +28,8 @@ def _decode_pairs(input):
 def vnni_decode(input):
     """The matrix [K, N] of one that is packed for dot-product instructions of CPUs.
 
-    16-bit elements are packed as [K/2, 2 N]: rows two by two, element by element in turn. Packing that twice, to [K/4, 4 N], is the packing of 8-bit
-    elements.
+    16-bit elements are packed as [K/2, 2 N]: rows two by two, element by element in turn. Packing
+    that twice, to [K/4, 4 N], is the packing of 8-bit elements.
 
     Raises:
         ValueError: the elements have more than 16 bits.

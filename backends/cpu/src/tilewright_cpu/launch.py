@@ -32,7 +32,8 @@ def make_launcher(
     threads = options.get("num_threads") or 0
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
         raise LaunchError(
-            f"{loaded.name}: option num_threads must be 0 (all) or a positive number, not {threads!r}"
+            f"{loaded.name}: option num_threads must be 0 (all) or a positive number, not "
+            f"{threads!r}"
         )
     loaded.record.limit = threads
     running = pool()

@@ -8,7 +8,8 @@ from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
 from tilewright_cpu.hardware import NAMED
 
-#: Every precision of matmuls may be asked for: where the hardware has nothing quicker, all are computed as IEEE.
+#: Every precision of matmuls may be asked for: where the hardware has nothing quicker, all are
+#: computed as IEEE.
 CAPABILITIES = every_type(
     {
         "descriptors",
@@ -28,9 +29,10 @@ CAPABILITIES = every_type(
 
 #: Launch options of this backend beyond the portable ones.
 #:
-#: num_threads: threads that run the grid; 0 is as many as the process may use (see ``tilewright_cpu.threading.pool``).
-#: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
-#: What a long kernel calls, once it is cut into functions, has none.
+#: num_threads: threads that run the grid; 0 is as many as the process may use (see
+#: ``tilewright_cpu.threading.pool``). line_info: the code says which lines of the source it comes
+#: from, for profilers and debuggers; its instructions are the same. What a long kernel calls, once
+#: it is cut into functions, has none.
 OPTIONS = {"num_threads": 0, "line_info": False}
 
 

@@ -1,7 +1,7 @@
 """The native launcher: reads arguments and starts the pool without running Python code.
 
-It is made by :mod:`tilewright.llvm.native.launchers`. A value of another type, a failed conversion, a
-read-only array to be stored to, and for matmuls a matrix packed before go to the Python launcher.
+It is made by :mod:`tilewright.llvm.native.launchers`. A value of another type, a failed conversion,
+a read-only array to be stored to, and for matmuls a matrix packed before go to the Python launcher.
 The interpreter lock is kept for launches that are expected to take less than a few microseconds,
 since giving it up and taking it back costs tens of nanoseconds; it is released for all others, and
 for kernels with ``while`` loops, which may never end, whatever they took before.
@@ -120,7 +120,8 @@ def launcher_ir(objects: native_functions.Layout) -> str:
     expected = w.emit(f"call i64 {frame.field('estimate', 'ptr')}(ptr {record}, i64 {programs})")
     keep, release, done = w.new_block("keep"), w.new_block("release"), w.new_block("done")
     w.branch_if(w.emit(f"icmp ult i64 {expected}, {frame.field('hold')}"), keep, release)
-    # With the lock held the kernel runs in this thread: another one might wait for the lock, and this one for it.
+    # With the lock held the kernel runs in this thread: another one might wait for the lock, and
+    # this one for it.
     w.place(keep)
     w.do(f"call void {frame.field('serial', 'ptr')}(ptr {record}, ptr {slots}, i64 {programs})")
     w.branch(done)
@@ -143,7 +144,8 @@ def _refuse(frame: LauncherFrame) -> None:
     w.place(look)
     with w.loop("0", frame.count, 1) as loop:
         items = w.emit(
-            f"getelementptr i8, ptr {w.load('ptr', w.gep('ptr', '%arguments', 2), 8)}, i64 {frame.objects.tuple_items}"
+            f"getelementptr i8, ptr {w.load('ptr', w.gep('ptr', '%arguments', 2), 8)}, i64 "
+            f"{frame.objects.tuple_items}"
         )
         value = w.load("ptr", w.gep("ptr", items, loop.index), 8)
         frame.need(w.emit(f"icmp ne ptr {frame.at(value, frame.objects.type_offset)}, {refused}"))

@@ -109,7 +109,8 @@ class PackedMatrix:
             else self._view
         )
         parts = [values] if scheme.split is None else split_array(values, scheme.split)
-        # kernels treat infinities that are split in a way of their own, and pack such a matrix themselves
+        # kernels treat infinities that are split in a way of their own, and pack such a matrix
+        # themselves
         refused = scheme.split is not None and bool(np.isinf(values).any())
         self._record.form = _NO_FORM if refused else form(scheme, element, columns)
         whole, rest = divmod(rows, group)
@@ -147,20 +148,27 @@ class PackedMatrix:
 
     def __repr__(self) -> str:
         rows, columns = self.shape
-        return f"<{rows} x {columns} matrix of {self._element} packed in panels of {self.panel_columns} columns>"
+        return (
+            f"<{rows} x {columns} matrix of {self._element} packed in panels of "
+            f"{self.panel_columns} columns>"
+        )
 
 
 def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> PackedMatrix:
     """Pack the right operand of matmuls once, to be passed to kernels in its place.
 
-    Matmuls that read it skip the packing of B; results are those of the matrix itself, bit for bit. The packing is a copy: call ``refresh()`` after the
-    matrix has changed. Tiles of a matmul that reach past the matrix's edges, and tiles narrower than a panel, are packed by the kernel as ever, and so is a
-    matrix with infinities in a type that the machine multiplies in parts (f16 on tile registers).
+    Matmuls that read it skip the packing of B; results are those of the matrix itself, bit for bit.
+    The packing is a copy: call ``refresh()`` after the matrix has changed. Tiles of a matmul that
+    reach past the matrix's edges, and tiles narrower than a panel, are packed by the kernel as
+    ever, and so is a matrix with infinities in a type that the machine multiplies in parts (f16 on
+    tile registers).
 
     Args:
-        matrix: K x N, an array or a tensor on the host of any element type that matmuls take, contiguous along K or along N.
-        dtype: the type that the kernel multiplies in, where it casts what it loads; the matrix's own by default.
-        block_n: columns of the kernel's tiles of B, where they are fewer than a panel has by itself (as many as the machine's vectors and registers hold).
+        matrix: K x N, an array or a tensor on the host of any element type that matmuls take,
+        contiguous along K or along N. dtype: the type that the kernel multiplies in, where it casts
+        what it loads; the matrix's own by default. block_n: columns of the kernel's tiles of B,
+        where they are fewer than a panel has by itself (as many as the machine's vectors and
+        registers hold).
 
     Raises:
         LaunchError: it is no such matrix, or ``block_n`` is not a power of two.
@@ -202,7 +210,8 @@ def _checked(block_n: int) -> int:
         or block_n & (block_n - 1)
     ):
         raise LaunchError(
-            f"prepack: block_n must be a power of two, the columns of a kernel's tiles of B, not {block_n!r}"
+            "prepack: block_n must be a power of two, the columns of a kernel's tiles of B, not "
+            f"{block_n!r}"
         )
     return block_n
 
@@ -212,17 +221,20 @@ def _refuse_unfit(matrix: Any, kind: ArrayKind) -> None:
     if kind.device is None or kind.device[0] != "cpu":
         where = "nowhere" if kind.device is None else f"on {kind.device[0]}:{kind.device[1]}"
         raise LaunchError(
-            f"prepack: {what} is {where}; the CPU's products read matrices on the host: copy it there"
+            f"prepack: {what} is {where}; the CPU's products read matrices on the host: copy "
+            "it there"
         )
     element = parse_type(IR_TEXT[kind.dtype])
     if not (isinstance(element, FloatType) or (isinstance(element, IntType) and element.bits == 8)):
         raise LaunchError(
-            f"prepack: {what} has elements of type {element}, which products do not take: they multiply floats and 8-bit integers"
+            f"prepack: {what} has elements of type {element}, which products do not take: they "
+            "multiply floats and 8-bit integers"
         )
     shape, steps = _extents_and_strides(matrix)
     if len(shape) != 2 or 0 in shape:
         raise LaunchError(
-            f"prepack: {what} has the shape {shape}; pass a matrix of K rows and N columns, one of a batch at a time"
+            f"prepack: {what} has the shape {shape}; pass a matrix of K rows and N columns, one of "
+            "a batch at a time"
         )
     by_rows, by_columns = (
         steps[1] == 1 and steps[0] >= shape[1],
@@ -230,7 +242,8 @@ def _refuse_unfit(matrix: Any, kind: ArrayKind) -> None:
     )
     if not (by_rows or by_columns):
         raise LaunchError(
-            f"prepack: {what} has strides of {steps} elements; neither its rows nor its columns are contiguous: pass a contiguous copy"
+            f"prepack: {what} has strides of {steps} elements; neither its rows nor its columns "
+            "are contiguous: pass a contiguous copy"
         )
 
 
@@ -238,7 +251,8 @@ def _refuse_cast(element: Type, multiplied: Type) -> None:
     narrow = isinstance(element, FloatType) and element.bits < 32 and multiplied is F32
     if element is not multiplied and not narrow:
         raise LaunchError(
-            f"prepack: elements of type {element} that are multiplied as {multiplied} are packed by each product; only narrow floats as f32 are not"
+            f"prepack: elements of type {element} that are multiplied as {multiplied} are packed "
+            "by each product; only narrow floats as f32 are not"
         )
 
 
@@ -261,7 +275,8 @@ def _extents_and_strides(matrix: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
         return shape, tuple(int(stride) // value.itemsize for stride in value.strides)
     if not hasattr(value, "stride"):
         raise ArgumentError(
-            f"prepack: this {type(matrix).__name__} of {kind.dtype} does not tell its strides; pass a NumPy array or a PyTorch tensor"
+            f"prepack: this {type(matrix).__name__} of {kind.dtype} does not tell its strides; "
+            "pass a NumPy array or a PyTorch tensor"
         )
     return shape, tuple(int(stride) for stride in value.stride())
 

@@ -21,7 +21,8 @@ from tilewright_cpu.runtime import PRINTED, LoadedKernel
 from tilewright_cpu.status import STATUS_WORDS
 from tilewright_cpu.threading.pool import RESIDENT, Pool, TooFewThreadsError
 
-#: Words before the arguments: the grid, the addresses of the status block and of the list of packed operands.
+#: Words before the arguments: the grid, the addresses of the status block and of the list of packed
+#: operands.
 HEADER = "qqqQQ"
 
 Grid = tuple[int, int, int]
@@ -72,7 +73,10 @@ def make_packer(
     names["pack"] = struct.Struct("<" + "".join(codes)).pack
     unpacked = "".join(f"a{position}, " for position in range(len(types)))
     body = f"({unpacked}) = values" if types else "() = values"
-    source = f"def packer(x, y, z, status, packed, values):\n    {body}\n    return pack({', '.join(words)})\n"
+    source = (
+        f"def packer(x, y, z, status, packed, values):\n    {body}\n    return "
+        f"pack({', '.join(words)})\n"
+    )
     exec(compile(source, "<packer of a kernel's arguments>", "exec"), names)
     packer: Callable[[int, int, int, int, int, tuple[Any, ...]], bytes] = names["packer"]
     return packer
@@ -104,10 +108,12 @@ class PythonLauncher:
         """Run the kernel on ``grid`` and wait for it.
 
         Raises:
-            LaunchError: the values do not fit the kernel's parameters, or one that the kernel may store to is read-only.
-            ResidencyError: the launch is cooperative, and has more programs than the process can have threads.
-            KernelError: an assertion of the kernel failed, or, where it is compiled with ``debug``, an access was outside an argument's memory.
-            KeyboardInterrupt: or what else a signal's handler raised meanwhile; the programs that had not begun are left out.
+            LaunchError: the values do not fit the kernel's parameters, or one that the kernel may
+            store to is read-only. ResidencyError: the launch is cooperative, and has more programs
+            than the process can have threads. KernelError: an assertion of the kernel failed, or,
+            where it is compiled with ``debug``, an access was outside an argument's memory.
+            KeyboardInterrupt: or what else a signal's handler raised meanwhile; the programs that
+            had not begun are left out.
         """
         x, y, z = grid
         programs = x * y * z
@@ -153,9 +159,9 @@ class PythonLauncher:
 
     def _warn_stuck(self, running: int, left: int) -> None:
         text = (
-            f"kernel {self.loaded.name}: {running} programs have been running for long, {left} have not "
-            "begun, and more do not run at once. Where the former wait for the latter, in the loop at "
-            f"{self.loaded.metadata['waits']}, the launch does not end: interrupt it, and take a grid "
-            f"of at most {RESIDENT} programs"
+            f"kernel {self.loaded.name}: {running} programs have been running for long, {left} "
+            "have not begun, and more do not run at once. Where the former wait for the latter, in "
+            f"the loop at {self.loaded.metadata['waits']}, the launch does not end: interrupt it, "
+            f"and take a grid of at most {RESIDENT} programs"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)

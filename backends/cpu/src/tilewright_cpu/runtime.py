@@ -1,7 +1,8 @@
 """Loaded kernels, host memory, timing, and what kernels call back: prints.
 
-A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid. ``slots`` are words of 8 bytes: the grid's extents, the
-address of the status block, that of the list of packed operands (0: none), then the arguments. The status block: :mod:`.status`.
+A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid.
+``slots`` are words of 8 bytes: the grid's extents, the address of the status block, that of the
+list of packed operands (0: none), then the arguments. The status block: :mod:`.status`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ class LoadedKernel:
             text = self.messages[message]
         elif code == OUT_OF_MEMORY:
             size = self.metadata.get("arena_bytes", 0)
-            text = f"there is no memory for its large tiles, {size} bytes for each thread: take smaller blocks"
+            text = (
+                f"there is no memory for its large tiles, {size} bytes for each thread: take "
+                "smaller blocks"
+            )
         else:
             text = f"failed with status {code}, {message}"
         raise KernelError(f"kernel {self.name}: {text}; program ({x}, {y}, {z})")
@@ -100,7 +104,8 @@ def refuse_foreign(code: CodeObject) -> None:
     missing = sorted(set(code.metadata.get("features", ())) - here.features)
     if missing:
         raise BackendError(
-            f"kernel {code.name} is compiled for a processor with {', '.join(missing)}, which this machine lacks"
+            f"kernel {code.name} is compiled for a processor with {', '.join(missing)}, which this "
+            "machine lacks"
         )
 
 
@@ -109,7 +114,8 @@ def load(code: CodeObject) -> LoadedKernel:
 
     Raises:
         BackendError: the code is for another processor.
-        LoweringError: the code is damaged, or refers to a function that no library of the process has.
+        LoweringError: the code is damaged, or refers to a function that no library of the process
+        has.
     """
     return LoadedKernel(code)
 

@@ -195,7 +195,8 @@ def processor() -> Hardware:
     return hardware_of(_host(""))
 
 
-#: On Linux for x86-64: the system call ``arch_prctl``, its request for a component of the processor's state, and the component: the data of tiles.
+#: On Linux for x86-64: the system call ``arch_prctl``, its request for a component of the
+#: processor's state, and the component: the data of tiles.
 ARCH_PRCTL, REQUEST_STATE, TILE_DATA = 158, 0x1023, 18
 
 
@@ -227,7 +228,8 @@ def _host(level: str) -> Target:
     if level:
         if level not in LEVELS or arch != "x86-64":
             raise VariableError(
-                f"TILEWRIGHT_CPU_LEVEL must be one of {', '.join(LEVELS)} on an x86-64 host, not {level!r} on {arch}"
+                f"TILEWRIGHT_CPU_LEVEL must be one of {', '.join(LEVELS)} on an x86-64 host, not "
+                f"{level!r} on {arch}"
             )
         missing = [name for name in LEVELS[level] if f"-{name}" in features]
         if missing:

@@ -16,7 +16,8 @@ from tilewright.plugins.manifest import Target
 from tilewright_cpu.manifest import IGNORED
 from tilewright_cpu.target import available_cores
 
-#: Options by which configurations are not distinguished: those that change nothing in this backend's code, but for one that kernels may take as a constant.
+#: Options by which configurations are not distinguished: those that change nothing in this
+#: backend's code, but for one that kernels may take as a constant.
 IGNORED_OPTIONS = IGNORED - {"num_stages"}
 #: Options that are no block sizes.
 _OPTIONS = IGNORED | {"num_threads", "enable_fp_fusion", "debug", "sanitize_overflow"}
@@ -59,7 +60,8 @@ def footprint(configuration: Mapping[str, Any]) -> int:
     sizes = block_sizes(configuration)
     if len(sizes) < 2:
         return _ELEMENT * sum(sizes)
-    # with three extents: both operands and the result of a matmul; with two: one tile and its counterpart
+    # with three extents: both operands and the result of a matmul; with two: one tile and its
+    # counterpart
     pairs = [a * b for i, a in enumerate(sizes) for b in sizes[i + 1 :]]
     return _ELEMENT * (sum(pairs) if len(pairs) > 1 else 2 * pairs[0])
 

@@ -34,7 +34,10 @@ _REWRITTEN = (
     (re.compile(r"neg\.s16 \t(%rs\d+), (%rs\d+);"), r"not.b16 \t\1, \2;\n\tadd.s16 \t\1, \1, 1;"),
     (
         re.compile(r"abs\.s16 \t(%rs\d+), (%rs\d+);"),
-        r"{\n\t.reg .b16 %sign;\n\tshr.s16 \t%sign, \2, 15;\n\tadd.s16 \t\1, \2, %sign;\n\txor.b16 \t\1, \1, %sign;\n\t}",
+        (
+            r"{\n\t.reg .b16 %sign;\n\tshr.s16 \t%sign, \2, 15;\n\tadd.s16 \t\1, \2, "
+            r"%sign;\n\txor.b16 \t\1, \1, %sign;\n\t}"
+        ),
     ),
 )
 
@@ -74,7 +77,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
             if error.name != ACCUMULATORS:
                 raise
             notes.append(
-                f"sums of products are in registers: they would take {error.required} columns of tensor memory, which has {error.limit}"
+                f"sums of products are in registers: they would take {error.required} columns of "
+                f"tensor memory, which has {error.limit}"
             )
             machine = PtxTarget(target, options, tensor_sums=False, libraries=libraries)
             copy, text, state = compile_with_state(module, machine, options, timings)
@@ -134,7 +138,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         isinstance(registers, bool) or not isinstance(registers, int) or not 24 <= registers <= 255
     ):
         raise LoweringError(
-            f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}"
+            f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not "
+            f"{registers!r}"
         )
     if options.get("math", "relaxed") not in ("relaxed", "strict"):
         raise LoweringError(

@@ -22,7 +22,8 @@ def _load_im2col(shape: Shape) -> Sequence[Type]:
         or set(descriptor.block_shape[:-1]) != {1}
     ):
         raise RuleError(
-            f"descriptor must be of rank 3 to 5, its block the channels of one pixel, not {descriptor}"
+            "descriptor must be of rank 3 to 5, its block the channels of one pixel, not "
+            f"{descriptor}"
         )
     spatial, pixels = descriptor.rank - 2, shape.attributes["pixels"]
     for name, count in (("offsets", descriptor.rank), ("window", spatial)):
@@ -42,7 +43,8 @@ OPS: Final = Declarations()
 
 @OPS.operation(
     "nvidia.load_im2col",
-    "the channels of pixels that follow each other in the base box of a tensor of images, each moved by the window's place",
+    "the channels of pixels that follow each other in the base box of a tensor of images, each "
+    "moved by the window's place",
     _load_im2col,
     effects=Effect.READ,
 )

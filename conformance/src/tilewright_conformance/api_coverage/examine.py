@@ -76,7 +76,8 @@ def surface_command(options: argparse.Namespace) -> int:
     }
     if not wanted:
         raise UsageError(
-            f"no family is called {options.family!r}; they are {', '.join(dict.fromkeys(name.family for name in names().values()))}"
+            f"no family is called {options.family!r}; they are "
+            f"{', '.join(dict.fromkeys(name.family for name in names().values()))}"
         )
     states = examine(machines, seed=options.seed, wanted=wanted)
     good = all(state.good for state in states)
@@ -208,7 +209,10 @@ def run_probe(probe: Probe, machine: Machine, seed: int = 0) -> tuple[str, str]:
     if body is None:
         return (
             UNPROVEN,
-            f"{probe.title} needs {probe.feature or probe.target}, and nothing shows what the others do",
+            (
+                f"{probe.title} needs {probe.feature or probe.target}, and nothing shows what "
+                "the others do"
+            ),
         )
     rng = np.random.default_rng([seed, zlib.crc32(probe.title.encode())])
     try:
@@ -262,7 +266,10 @@ def surface_text(
             lines += ["", f"{family}", f"  {'name':<{width}}  {'since':<10}  {heads}  shown by"]
         cells = "  ".join(f"{state.columns[machine]:<{size}}" for machine, size in columns.items())
         lines.append(
-            f"  {state.name.full:<{width}}  {state.name.since:<10}  {cells}  {', '.join(state.probes)}".rstrip()
+            (
+                f"  {state.name.full:<{width}}  {state.name.since:<10}  {cells}  "
+                f"{', '.join(state.probes)}"
+            ).rstrip()
         )
         lines += [
             f"      {line}"

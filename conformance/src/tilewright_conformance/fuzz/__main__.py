@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         differential = Differential(given.backend, given.time_limit, emulated)
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
         print(
-            f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}",
+            f"cannot run on {given.backend!r}: "
+            f"{error.args[0] if isinstance(error, KeyError) else error}",
             file=sys.stderr,
         )
         return 2
@@ -65,8 +66,8 @@ class _Run:
         for reason, times in tally.reasons.most_common(5):
             print(f"thrown out {times} times: {reason}")
         print(
-            f"{self.backend}: {tally.judged} programs, {found} failing, {tally.rejected} thrown out as undefined or undeclared; seed {seed}, "
-            f"{time.monotonic() - started:.1f} s"
+            f"{self.backend}: {tally.judged} programs, {found} failing, {tally.rejected} thrown "
+            f"out as undefined or undeclared; seed {seed}, {time.monotonic() - started:.1f} s"
         )
         return 1 if found else 0
 
@@ -96,7 +97,10 @@ class _Run:
     def _report(self, failure: Found, file: str) -> str:
         title = f"A random program on which {self.backend} fails ({failure.verdict.kind})."
         write(self.out / file, self._text(failure.program, failure.verdict, title, file))
-        return f"{failure.verdict.kind}: {failure.verdict.message}\n  {failure.drawn} operations made {failure.shrunk}; python {self.out / file}"
+        return (
+            f"{failure.verdict.kind}: {failure.verdict.message}\n  {failure.drawn} operations "
+            f"made {failure.shrunk}; python {self.out / file}"
+        )
 
 
 def _loaded(backend: str, reference: str) -> str:

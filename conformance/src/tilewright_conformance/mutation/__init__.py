@@ -97,6 +97,7 @@ def plugin(name: str) -> Any:
         return BrokenBackend(name=name)
     if not name.startswith(PREFIX):
         raise KeyError(
-            f"no faulty backend is called {name!r}: they are {NULL!r}, {HEALTHY!r}, and {PREFIX}<switch>"
+            f"no faulty backend is called {name!r}: they are {NULL!r}, {HEALTHY!r}, and "
+            f"{PREFIX}<switch>"
         )
     return BrokenBackend(name.removeprefix(PREFIX))

@@ -41,7 +41,8 @@ def main() -> int:
     if not (options.catch or options.search):
         sys.stdout.write(table())
         sys.stdout.write(
-            f"{len(switches())} switches, and {len(disruptive_switches())} that disrupt the process\n"
+            f"{len(switches())} switches, and {len(disruptive_switches())} that disrupt "
+            "the process\n"
         )
         return 0
     chosen = [switch(name) for name in options.switches] or [*switches(), *disruptive_switches()]

@@ -44,7 +44,8 @@ def write_catching_cases(found: dict[str, str]) -> None:
         if switch.name in found
     )
     LIST.write_text(
-        f"# Switch of the broken backend = a case that catches it. Written by: python -m tilewright_conformance.mutation --search\n[caught]\n{rows}"
+        "# Switch of the broken backend = a case that catches it. Written by: python -m "
+        f"tilewright_conformance.mutation --search\n[caught]\n{rows}"
     )
 
 

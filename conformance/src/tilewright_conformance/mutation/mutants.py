@@ -52,7 +52,8 @@ def switch(name: str) -> Switch:
     found = SWITCHES.get(name) or DISRUPTIVE.get(name)
     if found is None:
         raise KeyError(
-            f"the broken backend has no switch {name!r}; it has {', '.join((*SWITCHES, *DISRUPTIVE))}"
+            f"the broken backend has no switch {name!r}; it has "
+            f"{', '.join((*SWITCHES, *DISRUPTIVE))}"
         )
     return found
 

@@ -77,8 +77,9 @@ def check_outputs(sample: Sample, expected: Sequence[Any], found: Sequence[Any])
             ]
             place = tuple(map(int, np.unravel_index(at, first.shape)))
             raise AssertionError(
-                f"{sample.name}: argument {position} ({argument.type}) differs in {len(wrong)} of {first.size} elements; "
-                f"first at {place}: expected {values[0]!r}, found {values[1]!r}"
+                f"{sample.name}: argument {position} ({argument.type}) differs in {len(wrong)} of "
+                f"{first.size} elements; first at {place}: expected {values[0]!r}, found "
+                f"{values[1]!r}"
             )
 
 

@@ -54,10 +54,14 @@ _DESCRIPTORS = (
 #: lowering it. Functions and casts: :func:`decomposed_by`.
 _DECOMPOSED: Mapping[str, str] = {
     "call": "tilewright.passes.inline.inline puts the function's body in its place",
-    "dot_scaled": "tilewright.simt.passes.scaled.expand_scaled makes a dot of unpacked and scaled operands of it; a stage of the GPU toolkit",
+    "dot_scaled": (
+        "tilewright.simt.passes.scaled.expand_scaled makes a dot of unpacked and scaled "
+        "operands of it; a stage of the GPU toolkit"
+    ),
     **dict.fromkeys(
         _DESCRIPTORS,
-        "tilewright.simt.passes.tma.expand_descriptors makes pointers and masks of it, but for copies that the target has; a stage of the GPU toolkit",
+        "tilewright.simt.passes.tma.expand_descriptors makes pointers and masks of it, but for "
+        "copies that the target has; a stage of the GPU toolkit",
     ),
 }
 #: operation -> how a manifest says that a target has it, where no feature does
@@ -97,7 +101,8 @@ def ops_command(options: argparse.Namespace) -> int:
     if options.name not in table:
         near = similar(options.name, [spec.name for spec in table])
         raise UsageError(
-            f"there is no operation {options.name!r}; {near if near else '`tilewright ops` lists them'}"
+            f"there is no operation {options.name!r}; "
+            f"{near if near else '`tilewright ops` lists them'}"
         )
     spec = table[options.name]
     print_json({**as_json(spec), "lowered": lowered_by(spec, backend)}) if options.json else print(
@@ -127,11 +132,13 @@ def decomposed_by(spec: OpSpec) -> list[str]:
     if spec.name in CATALOGUE:
         row = CATALOGUE[spec.name]
         found.append(
-            f"the runtime, for backends whose {_CATALOGUE} is without it: {row.law}{f'; into {chr(32).join(row.into)}' if row.into else ''}"
+            f"the runtime, for backends whose {_CATALOGUE} is without it: "
+            f"{row.law}{f'; into {chr(32).join(row.into)}' if row.into else ''}"
         )
     if spec.name in WIDENED:
         found.append(
-            "the runtime, for operands of floats that are not in a backend's Manifest.computes: in f32, rounded as if in one step"
+            "the runtime, for operands of floats that are not in a backend's Manifest.computes: in "
+            "f32, rounded as if in one step"
         )
     if spec.name == "cast":
         narrow = " ".join(
@@ -142,7 +149,8 @@ def decomposed_by(spec: OpSpec) -> list[str]:
             )
         )
         found.append(
-            "the runtime, to and from floats that are not in a backend's Manifest.computes: integer operations split and join their bits"
+            "the runtime, to and from floats that are not in a backend's Manifest.computes: "
+            "integer operations split and join their bits"
         )
         found.append(
             f"tilewright.passes.expand_math.expand_math, to and from {narrow}: in the same way"
@@ -157,7 +165,8 @@ def decomposed_by(spec: OpSpec) -> list[str]:
             else ""
         )
         found.append(
-            f"tilewright.passes.expand_math.expand_math{kept}, into operations of elementary arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"
+            f"tilewright.passes.expand_math.expand_math{kept}, into operations of elementary "
+            f"arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"
         )
     return found + ([_DECOMPOSED[spec.name]] if spec.name in _DECOMPOSED else [])
 

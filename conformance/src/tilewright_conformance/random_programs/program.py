@@ -172,7 +172,8 @@ FILLS: dict[str, Callable[[np.random.Generator, Type, int], Array]] = {
     "finite": _finite,
     "whole": _whole,  # small integers
     "place": _place,  # indices below 16
-    "poison": _poison,  # what no program may leave in what it should write, and must leave elsewhere
+    # what no program may leave in what it should write, and must leave elsewhere
+    "poison": _poison,
 }
 
 

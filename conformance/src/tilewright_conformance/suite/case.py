@@ -52,8 +52,11 @@ class Status(StrEnum):
     """The status of a case after its run."""
 
     PASSED = "passed"
-    FAILED = "failed"  #: a wrong result, a broken promise, or silent acceptance of what the backend does not declare
-    NOT_SUPPORTED = "not-supported"  #: the backend does not declare what the case needs, and refused it with a diagnostic of its own
+    # : a wrong result, a broken promise, or silent acceptance of what the backend does not declare
+    FAILED = "failed"
+    # : the backend does not declare what the case needs, and refused it with a diagnostic of its
+    # own
+    NOT_SUPPORTED = "not-supported"
     ERROR = "error"  #: an exception that is no refusal, or a refusal of what the backend declares
     CRASHED = "crashed"  #: the process that ran the case died, or took more memory than it may
     TIMED_OUT = "timed-out"
@@ -179,7 +182,8 @@ class Case:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise ValueError(
-                f"the id of a case is words of letters, digits and _.+- with slashes between them, not {self.id!r}"
+                "the id of a case is words of letters, digits and _.+- with slashes between them, "
+                f"not {self.id!r}"
             )
         if self.profile not in PROFILES:
             raise ValueError(
@@ -187,7 +191,8 @@ class Case:
             )
         if not self.subject or not self.time_limit > 0:
             raise ValueError(
-                f"{self.id}: a case has a subject and a positive time limit, not {self.subject!r} and {self.time_limit!r}"
+                f"{self.id}: a case has a subject and a positive time limit, not {self.subject!r} "
+                f"and {self.time_limit!r}"
             )
 
     @property

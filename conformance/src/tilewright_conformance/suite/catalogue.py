@@ -40,7 +40,8 @@ class Catalogue:
                     continue
                 if module.name in self._modules:
                     raise CatalogueError(
-                        f"two families are named {module.name!r}: {self._modules[module.name]} and {name}.{module.name}"
+                        f"two families are named {module.name!r}: {self._modules[module.name]} and "
+                        f"{name}.{module.name}"
                     )
                 self._modules[module.name] = f"{name}.{module.name}"
         self._families: dict[str, dict[str, Case]] = {}
@@ -69,7 +70,8 @@ class Catalogue:
                 for case in module.cases():
                     if case.family != name:
                         raise CatalogueError(
-                            f"{module.__name__}: the id of each case begins with {name}/, and one is {case.id!r}"
+                            f"{module.__name__}: the id of each case begins with {name}/, and one "
+                            f"is {case.id!r}"
                         )
                     if case.id in found:
                         raise CatalogueError(

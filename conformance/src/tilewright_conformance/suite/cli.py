@@ -184,7 +184,8 @@ def build_parser() -> argparse.ArgumentParser:
     verify = _command(
         commands,
         "verify",
-        "check reports offline; exit code 1 where one is damaged or not consistent, or does not come out again",
+        "check reports offline; exit code 1 where one is damaged or not consistent, or does not "
+        "come out again",
         _verify,
     )
     verify.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
@@ -198,7 +199,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--seed",
         type=_count,
         metavar="N",
-        help="the second seed of --rerun, and what draws the cases; that of the suite's release otherwise",
+        help=(
+            "the second seed of --rerun, and what draws the cases; that of the suite's "
+            "release otherwise"
+        ),
     )
     verify.add_argument(
         "--signed-by",
@@ -280,7 +284,10 @@ def build_parser() -> argparse.ArgumentParser:
     action.add_argument(
         "--claimable",
         action="store_true",
-        help="run each profile on a backend that has no more than it requires; exit code 1 where one fails",
+        help=(
+            "run each profile on a backend that has no more than it requires; exit code 1 "
+            "where one fails"
+        ),
     )
     profiles.add_argument(
         "--profile",
@@ -395,7 +402,10 @@ def _conclusion(report: dict[str, Any]) -> str:
         rest = ", ".join(f"{count} {what}" for what, count in counts.items() if what != "cases")
         lines.append(f"{name:{width}}  {counts['cases']} cases: {rest}")
     lines += [
-        f"profile {claim['profile']}: {'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}"
+        (
+            f"profile {claim['profile']}: "
+            f"{'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}"
+        )
         for claim in report["claims"]
     ]
     each = f" each of {report['run']['executor']}" if report["run"].get("executor") else ""
@@ -420,7 +430,8 @@ def _verify(options: argparse.Namespace) -> int:
         else:
             claims = ", ".join(claim["profile"] for claim in report["claims"] if claim["holds"])
             print(
-                f"{path}: consistent; {report['backend']['name']} {report['backend']['version']} on {report['device']['name']} claims {claims or 'no profile'}"
+                f"{path}: consistent; {report['backend']['name']} {report['backend']['version']} "
+                f"on {report['device']['name']} claims {claims or 'no profile'}"
             )
             print(f"    {report['checksum']} (shows damage, and no edit)\n    {signed}")
             if not options.rerun:
@@ -449,7 +460,8 @@ def _signed(report: dict[str, Any], keys: set[str]) -> str:
         return f"its signature was not checked: {error}"
     if keys and signer not in keys:
         raise ReportError(
-            f"it is {f'signed by {signer}' if signer else 'not signed'}, and asked for is {' or '.join(sorted(keys))}"
+            f"it is {f'signed by {signer}' if signer else 'not signed'}, and asked for is "
+            f"{' or '.join(sorted(keys))}"
         )
     if not signer:
         return "not signed"
@@ -469,7 +481,8 @@ def _agrees(report: dict[str, Any], count: int, seed: int | None, load: tuple[st
         else "results and errors"
     )
     print(
-        f"    ran {found.cases} cases again, with the report's seed and with {found.seed}: {what} {'differ' if found.differences else 'agree'}"
+        f"    ran {found.cases} cases again, with the report's seed and with {found.seed}: {what} "
+        f"{'differ' if found.differences else 'agree'}"
     )
     for text in found.differences:
         print(f"    {text}")
@@ -574,7 +587,8 @@ def _claimable(options: argparse.Namespace) -> int:
     code = GOOD
     for claim, outcomes in claims(catalogue(), options.profile or PROFILES, workers=options.jobs):
         print(
-            f"profile {claim.profile}: {f'claimed, {len(outcomes)} cases' if claim.holds else '; '.join(claim.reasons)}",
+            f"profile {claim.profile}: "
+            f"{f'claimed, {len(outcomes)} cases' if claim.holds else '; '.join(claim.reasons)}",
             flush=True,
         )
         if not claim.holds:
@@ -586,7 +600,10 @@ def _claimable(options: argparse.Namespace) -> int:
             ]
             print(
                 "".join(
-                    f"    {outcome.status} {outcome.case}: {outcome.message.partition(chr(10))[0]}\n"
+                    (
+                        f"    {outcome.status} {outcome.case}: "
+                        f"{outcome.message.partition(chr(10))[0]}\n"
+                    )
                     for outcome in wrong
                 ),
                 end="",

@@ -161,8 +161,8 @@ def _refuse(
     places = np.argwhere(wrong)
     first = tuple(int(index) for index in places[0]) if found.ndim else ()
     text = (
-        f"{name} ({type_}): {len(places)} of {wrong.size} elements are wrong; first at {list(first)}: expected {wanted[first].item()!r}, "
-        f"found {found[first].item()!r}"
+        f"{name} ({type_}): {len(places)} of {wrong.size} elements are wrong; first at "
+        f"{list(first)}: expected {wanted[first].item()!r}, found {found[first].item()!r}"
     )
     if distance is not None:
         errors = distance[wrong]

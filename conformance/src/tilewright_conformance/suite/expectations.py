@@ -88,7 +88,8 @@ class Expectation:
             raise ExpectationError(f"issue must be a URL, not {self.issue!r}")
         if self.kind in ("notimpl", "never") and self.exception not in REFUSALS:
             raise ExpectationError(
-                f"what is {self.kind} is refused with one of {', '.join(sorted(REFUSALS))}, not with {self.exception}"
+                f"what is {self.kind} is refused with one of {', '.join(sorted(REFUSALS))}, not "
+                f"with {self.exception}"
             )
 
     def agrees(self, outcome: Outcome) -> bool:
@@ -172,7 +173,8 @@ def read_expectations(path: Path, catalogue: Catalogue) -> Expectations:
     unknown = sorted(set(data) - {"expect"})
     if unknown:
         raise ExpectationError(
-            f"{path}: a file of expectations holds tables [[expect]] alone, not {', '.join(unknown)}"
+            f"{path}: a file of expectations holds tables [[expect]] alone, not "
+            f"{', '.join(unknown)}"
         )
     try:
         return Expectations(entries_from(data.get("expect", [])), catalogue)

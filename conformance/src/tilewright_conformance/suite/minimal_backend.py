@@ -94,7 +94,8 @@ class Minimal:
     def _refusal(self, operation: Operation, why: str) -> LoweringError:
         of = ", ".join(str(value.type) for value in (*operation.operands, *operation.results))
         return LoweringError(
-            f"backend {NAME!r} does not lower {operation.name} (at {operation.location}) of {of}: {why}"
+            f"backend {NAME!r} does not lower {operation.name} (at {operation.location}) of "
+            f"{of}: {why}"
         )
 
     @hookimpl

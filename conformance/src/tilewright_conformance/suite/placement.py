@@ -120,7 +120,8 @@ class Placement:
                 if len(wrong):
                     gap = -int(wrong[-1]) - start - 1 if start else int(wrong[0])
                     damaged.append(
-                        f"{len(wrong)} bytes {name} an array of {size} bytes, the nearest with {gap} bytes between"
+                        f"{len(wrong)} bytes {name} an array of {size} bytes, the nearest with "
+                        f"{gap} bytes between"
                     )
         if damaged:
             raise OutOfBoundsWriteError(f"the kernel wrote where it must not: {'; '.join(damaged)}")

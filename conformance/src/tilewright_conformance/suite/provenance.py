@@ -183,7 +183,8 @@ def _wheel_hash(path: Path, distribution: importlib.metadata.Distribution) -> st
     if other:
         name = distribution.metadata["Name"]
         raise WheelError(
-            f"{path} is not the wheel that {name} {distribution.version} was installed from: {', '.join(other[:3])} differ"
+            f"{path} is not the wheel that {name} {distribution.version} was installed from: "
+            f"{', '.join(other[:3])} differ"
         )
     return hashlib.sha256(path.read_bytes()).hexdigest()
 

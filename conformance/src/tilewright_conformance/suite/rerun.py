@@ -106,12 +106,18 @@ def _others(document: Document, about: Mapping[str, Any]) -> tuple[str, ...]:
 def _differences(stated: Outcome, found: Outcome, same_machine: bool) -> list[str]:
     if stated.status is not found.status:
         return [
-            f"{stated.case}: the report says {stated.status}, and here it is {found.status}{': ' + found.message if found.message else ''}"
+            (
+                f"{stated.case}: the report says {stated.status}, and here it is "
+                f"{found.status}{': ' + found.message if found.message else ''}"
+            )
         ]
     if not same_machine:
         return []
     return [
-        f"{stated.case}: the report says {name} = {stated.numbers.get(name)}, and here it is {found.numbers.get(name)}"
+        (
+            f"{stated.case}: the report says {name} = {stated.numbers.get(name)}, and here it is "
+            f"{found.numbers.get(name)}"
+        )
         for name in _REPEATABLE
         if stated.numbers.get(name) != found.numbers.get(name)
     ]

@@ -48,7 +48,8 @@ def selftest(
         printer.end()
     print(summary(report))
     print(
-        f"the report is {folder / 'report.json'}; it checks with: python -m tilewright_conformance verify {folder / 'report.json'}"
+        f"the report is {folder / 'report.json'}; it checks with: python -m tilewright_conformance "
+        f"verify {folder / 'report.json'}"
     )
     return 1 if any(result["verdict"] in BAD for result in report["results"]) else 0
 
@@ -57,7 +58,10 @@ def summary(report: dict[str, Any]) -> str:
     """Summarize a report for people: the device, counts, failures, figures of speed."""
     device, total = report["device"], report["summary"]["total"]
     emulated = report["run"].get("emulate", "")
-    where = f"{device['name']} ({device['target']}{', emulated: nothing of this was run on hardware' if emulated else ''})"
+    where = (
+        f"{device['name']} "
+        f"({device['target']}{', emulated: nothing of this was run on hardware' if emulated else ''})"
+    )
     lines = [f"{report['backend']['name']} {report['backend']['version']} on {where}"]
     lines.append(
         ", ".join(f"{count} {what}" for what, count in total.items())

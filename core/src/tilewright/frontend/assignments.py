@@ -87,7 +87,8 @@ def _unpack(g: ModuleGenerator, target: ast.Tuple | ast.List, value: Any, plain:
         raise located(
             g.frame,
             target,
-            f"cannot unpack non-iterable value into {len(target.elts)} names: it is {describe(value)}",
+            f"cannot unpack non-iterable value into {len(target.elts)} names: it is "
+            f"{describe(value)}",
             CompilationError,
         )
     items, names = value.values, target.elts
@@ -196,7 +197,8 @@ def _constant(g: ModuleGenerator, node: ast.AST, name: str, value: Any) -> Any:
     is_computed = isinstance(value, tensor) or (isinstance(value, tl_tuple) and value.flatten())
     if is_computed and not g.semantic.options.named_values:
         message = with_help(
-            f"{name} is declared tl.constexpr, but its value is computed at run time: it is {describe(value)}",
+            f"{name} is declared tl.constexpr, but its value is computed at run time: it is "
+            f"{describe(value)}",
             "drop the annotation, or compute it from constexprs only",
         )
         raise located(g.frame, node, message, CompilationError)

@@ -44,7 +44,10 @@ _ELSEWHERE = {
     "float": "convert with `.to(tl.float32)`",
     "half": "convert with `.to(tl.float16)`",
     "int": "convert with `.to(tl.int32)`",
-    "item": "a kernel has no values of Python: reduce to a scalar with tl.sum or tl.max, and go on with that",
+    "item": (
+        "a kernel has no values of Python: reduce to a scalar with tl.sum or tl.max, and go "
+        "on with that"
+    ),
     "size": "the number of elements is `.numel`",
     "mean": "divide a sum by a number: tl.sum(x, axis) / n",
     "stride": SIZES_ARE_ARGUMENTS,
@@ -59,7 +62,10 @@ _OF_THE_LANGUAGE = (_LANGUAGE, f"{_LANGUAGE}.math")
 _SAID_OTHERWISE = {
     "all": "no element is zero: tl.min((x != 0).to(tl.int32), axis) != 0",
     "any": "some element is not zero: tl.max((x != 0).to(tl.int32), axis) != 0",
-    "argsort": "sort keys that hold their positions in the low bits: tl.sort(key * N + tl.arange(0, N)) % N",
+    "argsort": (
+        "sort keys that hold their positions in the low bits: tl.sort(key * N + "
+        "tl.arange(0, N)) % N"
+    ),
     "concat": "put tiles together with tl.cat(a, b, can_reorder=True), or tl.join",
     "concatenate": "put tiles together with tl.cat(a, b, can_reorder=True), or tl.join",
     "einsum": "multiply tiles with tl.dot, or broadcast and tl.sum",
@@ -70,7 +76,10 @@ _SAID_OTHERWISE = {
     "norm": "take the root of a sum: tl.sqrt(tl.sum(x * x, axis))",
     "ones": "use tl.full(shape, 1, dtype)",
     "prod": "reduce with a function of the language that multiplies: tl.reduce(x, axis, multiply)",
-    "roll": "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)",
+    "roll": (
+        "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) "
+        "% N, axis=0)"
+    ),
     "stack": "use tl.join(a, b), which makes the last axis",
     "std": "take the root of the variance, by tl.sum of x and of x * x",
     "var": "take tl.sum of x and of x * x",

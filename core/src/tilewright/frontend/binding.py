@@ -47,7 +47,10 @@ def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
                 and p.name not in bound
                 and p.name not in kwargs
             ]
-            message = f"{fn.__name__}() is missing {_plural('argument', missing)}: {', '.join(map(repr, missing))}"
+            message = (
+                f"{fn.__name__}() is missing {_plural('argument', missing)}: "
+                f"{', '.join(map(repr, missing))}"
+            )
             meant = (
                 similar(keyword, missing, shortened=True)
                 for keyword in kwargs
@@ -57,13 +60,17 @@ def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     if position < given:
         takes = sum(not parameter.keyword_only for parameter in params)
         raise TypeError(
-            f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}"
+            f"{fn.__name__}() takes {takes} positional "
+            f"{'argument' if takes == 1 else 'arguments'}, not {given}"
         )
     for name in kwargs:
         if name not in bound or any(
             parameter.variadic and parameter.name == name for parameter in params
         ):
-            message = f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}"
+            message = (
+                f"{fn.__name__}() has no parameter {name!r}; its parameters are "
+                f"{', '.join(fn.arg_names)}"
+            )
             raise TypeError(
                 with_help(
                     message,

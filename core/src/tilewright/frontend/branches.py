@@ -267,7 +267,8 @@ class _Yields:
         line = getattr(self.node, "lineno", 0) + self.g.frame.line_offset
         assigned = "then" if lacking else "else"
         return Undefined(
-            f"is assigned only in the {assigned} block of the `if` at line {line}; assign it on both paths, or before the `if`"
+            f"is assigned only in the {assigned} block of the `if` at line {line}; assign it on "
+            "both paths, or before the `if`"
         )
 
     def _fill(self, name: str, having: int, sides: list[tuple[Branch, Any]], after: Scope) -> None:
@@ -307,9 +308,15 @@ class _Yields:
         if initial is not _MISSING and type(initial) is not Undefined:
             start = describe_type(type_of(initial))
             if theirs is initial or start == b:
-                message = f"initial value for `{name}` is of type {start}, but the then block redefines it as {a}"
+                message = (
+                    f"initial value for `{name}` is of type {start}, but the then block "
+                    f"redefines it as {a}"
+                )
             elif mine is initial or start == a:
-                message = f"initial value for `{name}` is of type {start}, but the else block redefines it as {b}"
+                message = (
+                    f"initial value for `{name}` is of type {start}, but the else block "
+                    f"redefines it as {b}"
+                )
             else:
                 message = (
                     f"Mismatched type for {name} between then block ({a}) and else block ({b})"
@@ -392,7 +399,10 @@ class _Yields:
         mine, theirs = self._agree_deep(mine, theirs)
         type_a, type_b = type_of(mine), type_of(theirs)
         if type_a != type_b:
-            message = f"Ternary expression with dynamic condition has inconsistent types {describe_type(type_a)} and {describe_type(type_b)}"
+            message = (
+                "Ternary expression with dynamic condition has inconsistent types "
+                f"{describe_type(type_a)} and {describe_type(type_b)}"
+            )
             raise located(
                 self.g.frame,
                 self.node,

@@ -26,8 +26,15 @@ def stop(g: ModuleGenerator) -> None:
     """
     options = g.semantic.options
     if options.capabilities is not None and FEATURE not in options.capabilities.features:
-        message = f"breakpoint() stops no compiled kernel, and backend {options.backend or '?'!r} compiles kernels"
-        remedy = 'run the kernel with the reference interpreter: `with tilewright.backend("reference"):` around the launch, or TILEWRIGHT_BACKEND=reference'
+        message = (
+            f"breakpoint() stops no compiled kernel, and backend {options.backend or '?'!r} "
+            "compiles kernels"
+        )
+        remedy = (
+            "run the kernel with the reference interpreter: `with "
+            'tilewright.backend("reference"):` around the launch, or '
+            "TILEWRIGHT_BACKEND=reference"
+        )
         raise CompilationError(with_help(message, remedy))
     names: list[str] = []
     values: list[Any] = []

@@ -261,7 +261,10 @@ def _evaluate_constexpr(
             and value.flatten()
             and not getattr(value, "_is_aggregate", False)
         ):
-            message = f"{name} runs at compile time: its arguments must be constexprs, not {describe(value)}"
+            message = (
+                f"{name} runs at compile time: its arguments must be constexprs, not "
+                f"{describe(value)}"
+            )
             raise TypeError(
                 with_help(message, "pass a constexpr, or decorate the function with @jit")
             )

@@ -104,13 +104,15 @@ def _parameter_types(
             and not isinstance(spelled, tuple | list)
         ):
             raise TypeError(
-                f"{fn.__name__}: parameter {name!r} is a tl.constexpr, but its type in the signature is {spelled!r}"
+                f"{fn.__name__}: parameter {name!r} is a tl.constexpr, but its type in the "
+                f"signature is {spelled!r}"
             )
         types[name] = _type(name, spelled, constants, constants.get(name, _ABSENT))
     unknown = [name for name in signature if name not in types]
     if unknown:
         raise TypeError(
-            f"{fn.__name__} has no parameter {unknown[0]!r}; its parameters are {', '.join(fn.arg_names)}"
+            f"{fn.__name__} has no parameter {unknown[0]!r}; its parameters are "
+            f"{', '.join(fn.arg_names)}"
         )
     return types
 
@@ -163,5 +165,6 @@ def _check_attributes(
     for name in attributes:
         if name not in names:
             raise TypeError(
-                f"{fn.__name__} has no argument {name!r} to describe; its arguments are {', '.join(names)}"
+                f"{fn.__name__} has no argument {name!r} to describe; its arguments are "
+                f"{', '.join(names)}"
             )

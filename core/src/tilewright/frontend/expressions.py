@@ -88,7 +88,8 @@ def _subscript(g: ModuleGenerator, node: ast.Subscript) -> Any:
         if isinstance(index, tensor):
             raise TypeError(
                 with_help(
-                    f"a tuple is indexed by a value known at compile time, not by {describe(index)}",
+                    "a tuple is indexed by a value known at compile time, not by "
+                    f"{describe(index)}",
                     "unroll with tl.static_range",
                 )
             )

@@ -173,14 +173,20 @@ class ModuleGenerator:
             self.locate(node)
             if value.extents and value.numel.value == 1:
                 line, _ = errors.position(self.frame, node)
-                message = f"a condition of type {value.type} is used as a scalar; take its element with `.item()` or reduce it"
+                message = (
+                    f"a condition of type {value.type} is used as a scalar; take its element "
+                    "with `.item()` or reduce it"
+                )
                 warnings.warn_explicit(message, UserWarning, self.frame.file, line)
                 value = self.semantic.scalar_of(value)
             try:
                 return self.semantic.truth(value)
             except Exception as error:
                 raise self.relocated(node, error) from errors.cause(error)
-        message = f"a condition is a scalar tensor, or a constexpr of type bool, int or NoneType, not {describe(value)}"
+        message = (
+            "a condition is a scalar tensor, or a constexpr of type bool, int or NoneType, not "
+            f"{describe(value)}"
+        )
         raise errors.located(
             self.frame,
             node,
@@ -307,7 +313,10 @@ class ModuleGenerator:
         for node, type_ in frame.returned:
             if not (isinstance(type_, constexpr_type) and type_.value is None) and done.jumps:
                 line, _ = errors.position(frame, node)
-                message = f"{frame.name} returns a value of type {describe_type(type_)} here, but may also end without a return; its value is undefined then"
+                message = (
+                    f"{frame.name} returns a value of type {describe_type(type_)} here, but "
+                    "may also end without a return; its value is undefined then"
+                )
                 warnings.warn_explicit(message, UserWarning, frame.file, line)
                 return self.scope[RETURN_VALUE]
         return constexpr(None)
@@ -319,7 +328,8 @@ class ModuleGenerator:
             for part in _parts(value):
                 if isinstance(part, tensor) and part.numel.value != 1:
                     message = with_help(
-                        f"{fn.__name__} is noinline: argument {name} must be a scalar, not {describe(part)}",
+                        f"{fn.__name__} is noinline: argument {name} must be a scalar, not "
+                        f"{describe(part)}",
                         "pass scalars and pointers, or drop noinline",
                     )
                     raise errors.located(

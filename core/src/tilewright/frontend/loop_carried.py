@@ -124,7 +124,8 @@ class CarriedVariables:
             return flatten(placeholder(g.builder, type_))
         if type(value) is Undefined:
             message = with_help(
-                f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}",
+                f"Loop-carried variable {name} has no value at the end of the loop's body: it "
+                f"{value.reason}",
                 _KEEP,
             )
             raise located(g.frame, self._assignment(name), message, CompilationError)
@@ -193,7 +194,8 @@ class CarriedVariables:
                 scope[name] = value
             else:
                 scope[name] = Undefined(
-                    f"is assigned only inside the loop at line {line}, which {why}; assign it before the loop"
+                    f"is assigned only inside the loop at line {line}, which {why}; assign it "
+                    "before the loop"
                 )
         kept = [] if last is None else list(zip(last.names, last.bound(results), strict=True))
         for name, value in (*zip(self.names, finals, strict=True), *kept):
@@ -213,7 +215,10 @@ class CarriedVariables:
                 and inner[name] is not value
                 and holds_aggregate(value)
             ):
-                message = f"a call in this loop assigns to a field of {name}, which the call does not show"
+                message = (
+                    f"a call in this loop assigns to a field of {name}, which the call "
+                    "does not show"
+                )
                 raise located(
                     self.g.frame,
                     self.node,
@@ -238,13 +243,19 @@ class CarriedVariables:
 
     def _mismatch(self, name: str, initial: Any, final: Any) -> NoReturn:
         start, end = describe_type(initial), describe_type(final)
-        message = f"Loop-carried variable {name} has initial type {start} but is re-assigned to {end} in loop! Please make sure that the type stays consistent."
+        message = (
+            f"Loop-carried variable {name} has initial type {start} but is re-assigned to "
+            f"{end} in loop! Please make sure that the type stays consistent."
+        )
         raise located(
             self.g.frame, self._assignment(name), with_help(message, _KEEP), CompilationError
         )
 
 
-_KEEP = "a variable that a loop carries keeps its type; give it the final type before the loop, or convert with `.to(dtype)` inside"
+_KEEP = (
+    "a variable that a loop carries keeps its type; give it the final type before the loop, or "
+    "convert with `.to(dtype)` inside"
+)
 
 
 def assigned_names(

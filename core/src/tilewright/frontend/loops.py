@@ -125,7 +125,8 @@ def _unrolled(g: ModuleGenerator, node: ast.For, facts: Facts, items: Sequence[A
         _forget(
             g,
             outside | facts.each_sets,
-            f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}",
+            "may be left without a value by a `break` of the loop at line "
+            f"{node.lineno + frame.line_offset}",
         )
     return done
 
@@ -145,7 +146,8 @@ def _iteration(
         _forget(
             g,
             outside | facts.each_sets,
-            f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}",
+            "may be left without a value by a `continue` of the loop at line "
+            f"{node.lineno + g.frame.line_offset}",
         )
     return end_of_iteration(body, depth)
 

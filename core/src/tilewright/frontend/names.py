@@ -110,7 +110,9 @@ def _refused(name: str, value: Any) -> NameError:
         )
     return NameError(
         with_help(
-            f"Cannot access global variable {name} (of type {kind}) from a kernel: {name} is not defined as an instance of tl.constexpr",
-            f"write `{name} = tl.constexpr({value!r})`, pass it as an argument, or set {ALLOW_GLOBALS}=1",
+            f"Cannot access global variable {name} (of type {kind}) from a kernel: {name} is not "
+            "defined as an instance of tl.constexpr",
+            f"write `{name} = tl.constexpr({value!r})`, pass it as an argument, or set "
+            f"{ALLOW_GLOBALS}=1",
         )
     )

@@ -83,7 +83,8 @@ def operate(
     if name == "pow":
         raise TypeError(
             with_help(
-                f"** works on values known at compile time, not on {describe(lhs)} and {describe(rhs)}",
+                f"** works on values known at compile time, not on {describe(lhs)} and "
+                f"{describe(rhs)}",
                 "multiply, or use tl.exp2 and tl.log2",
             )
         )
@@ -189,7 +190,8 @@ def _compare_pair(g: ModuleGenerator, node: ast.AST, op: ast.cmpop, left: Any, r
     items = [unwrapped(item) for item in items_of(right)]
     if any(isinstance(item, base_value) for item in items):
         raise TypeError(
-            "`in` looks through values known at compile time, and some of these are computed at run time"
+            "`in` looks through values known at compile time, and some of these are computed "
+            "at run time"
         )
     found = any(bool(unwrapped(left) == item) for item in items)
     return constexpr(found if isinstance(op, ast.In) else not found)

@@ -216,11 +216,13 @@ def items_of(value: Any) -> list[Any]:
         return [constexpr(i) for i in builtins.range(start.value, end.value, step.value)]  # type: ignore[union-attr]
     if all(part is not None for part in (start, end, step)):
         error = TypeError(
-            "a range whose bounds are computed when the kernel runs has no items known at compile time"
+            "a range whose bounds are computed when the kernel runs has no items known at "
+            "compile time"
         )
         raise helped(
             error,
-            "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr",
+            "loop over it with `for`, or take bounds that are known while compiling: parameters "
+            "annotated tl.constexpr",
         )
     raise TypeError(f"{describe(value)} has no items known at compile time")
 

@@ -103,13 +103,19 @@ def of_call(g: ModuleGenerator, node: ast.Call, fn: Any, error: Exception) -> st
             "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"
         )
     if text.startswith("zeros() is missing argument: 'dtype'"):
-        return f"say what its elements are: {source_of(node.func)}({', '.join((*map(source_of, node.args), 'tl.float32'))})"
+        return (
+            "say what its elements are: "
+            f"{source_of(node.func)}({', '.join((*map(source_of, node.args), 'tl.float32'))})"
+        )
     if "constexpr" in text and not g.frame.function.__module__.startswith("tilewright."):
         return _to_constants(g, node)
     if text.startswith("arange() missing") and len(node.args) == 1:
         return f"a range begins somewhere: tl.arange(0, {source_of(node.args[0])})"
     if text.startswith("where() missing") and len(node.args) == 2 and not node.keywords:
-        return f"both values are given: tl.where({', '.join(map(source_of, node.args))}, 0) is 0 where the condition does not hold"
+        return (
+            f"both values are given: tl.where({', '.join(map(source_of, node.args))}, 0) is 0 "
+            "where the condition does not hold"
+        )
     _, found, rest = text.partition("unexpected keyword argument '")
     if found:
         code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)
@@ -132,14 +138,23 @@ def _to_constants(g: ModuleGenerator, node: ast.Call) -> str:
             if isinstance(value, tensor) and not value.dtype.is_ptr():
                 found = parameters if name in g.frame.function.arg_names else computed
                 found.extend([] if name in found else [name])
-    mask = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
+    mask = (
+        "where it may be any number, take the next power of two as a constant instead, and a "
+        "mask for what is beyond it"
+    )
     if parameters:
         annotations = ", ".join(f"`{name}: tl.constexpr`" for name in parameters)
         verb, what = ("is", "an argument") if len(parameters) == 1 else ("are", "arguments")
-        return f"{' and '.join(parameters)} {verb} {what} known only when the kernel runs: annotate {annotations} in the `def` of {g.frame.name}; {mask}"
+        return (
+            f"{' and '.join(parameters)} {verb} {what} known only when the kernel runs: "
+            f"annotate {annotations} in the `def` of {g.frame.name}; {mask}"
+        )
     if computed:
         verb = "is" if len(computed) == 1 else "are"
-        return f"{' and '.join(computed)} {verb} computed when the kernel runs: compute with parameters that are annotated tl.constexpr; {mask}"
+        return (
+            f"{' and '.join(computed)} {verb} computed when the kernel runs: compute with "
+            f"parameters that are annotated tl.constexpr; {mask}"
+        )
     return ""
 
 
@@ -152,7 +167,10 @@ def of_method(g: ModuleGenerator, node: ast.Call, method: ast.Attribute) -> str:
     ):
         return ""
     arguments = ", ".join(map(source_of, node.args)) or "x"
-    return f"lists are tuples here, and do not change: `{_OF_LISTS[method.attr].format(value=method.value.id, arguments=arguments)}`"
+    return (
+        "lists are tuples here, and do not change: "
+        f"`{_OF_LISTS[method.attr].format(value=method.value.id, arguments=arguments)}`"
+    )
 
 
 def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
@@ -166,7 +184,10 @@ def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
             else at
         )
         if isinstance(node.slice, ast.Tuple):
-            return f"read memory with tl.load, at the offset of the element: tl.load({of} + row * stride + column)"
+            return (
+                f"read memory with tl.load, at the offset of the element: tl.load({of} + row * "
+                "stride + column)"
+            )
         if isinstance(node.slice, ast.Slice):
             return f"read memory with tl.load: tl.load({of} + tl.arange(start, end))"
         return f"read memory with tl.load: tl.load({of} + {at})"
@@ -175,7 +196,10 @@ def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
     if len(value.extents) == 1 and (
         isinstance(index, tensor) or (type(index) is constexpr and isinstance(index.value, int))
     ):
-        return f"sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, {value.extents[0]}) == {at}, {of}, 0), axis=0)"
+        return (
+            "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, "
+            f"{value.extents[0]}) == {at}, {of}, 0), axis=0)"
+        )
     return "a tile has no parts: load the part that is needed, or pick elements with tl.gather"
 
 

@@ -137,7 +137,10 @@ def _return(g: ModuleGenerator, node: ast.Return, facts: Facts, follows: bool) -
         own = decayed_type(value)
         if own != type_ and not (isinstance(value, tl_tuple) or hasattr(type_, "types")):
             line = first.lineno + frame.line_offset
-            message = f"Inconsistent return types. Return type mismatch: {describe_type(own)} here, and {describe_type(type_)} at line {line}"
+            message = (
+                f"Inconsistent return types. Return type mismatch: {describe_type(own)} here, "
+                f"and {describe_type(type_)} at line {line}"
+            )
             raise located(
                 frame,
                 node,

@@ -151,5 +151,8 @@ def describe_type(type_: base_type) -> str:
     """Describe a type for an error message."""
     if isinstance(type_, constexpr_type):
         value = type_.value
-        return f"constexpr {_plain_text(value, str) if not hasattr(value, '__name__') else repr(value.__name__)}"
+        return (
+            "constexpr "
+            f"{_plain_text(value, str) if not hasattr(value, '__name__') else repr(value.__name__)}"
+        )
     return str(type_)

@@ -40,12 +40,16 @@ def device_address(driver: Driver, device: int, value: Any) -> int:
     if place is not None and place != (kind, device):
         if place[0] != kind:
             raise LaunchError(
-                f"Pointer argument cannot be accessed ({place[0]} tensor?): it is a {type(value).__name__} in memory of device kind {place[0]!r}, and the "
-                f"kernel runs on {kind}:{device}; move it there first"
+                f"Pointer argument cannot be accessed ({place[0]} tensor?): it is a "
+                f"{type(value).__name__} in memory of device kind {place[0]!r}, and the kernel "
+                f"runs on {kind}:{device}; move it there first"
             )
         why = driver.why_no_access(device, place[1])
         if why:
-            what = f"it is a {type(value).__name__} on {kind}:{place[1]}, and the kernel was loaded on {kind}:{device}"
+            what = (
+                f"it is a {type(value).__name__} on {kind}:{place[1]}, and the kernel was "
+                f"loaded on {kind}:{device}"
+            )
             raise LaunchError(
                 f"{what}, which cannot access that memory ({why}); move it there first"
             )
@@ -122,7 +126,8 @@ class ArgumentBlock:
             made = self._made(each, encode, words)
             if len(made) != each.size:
                 raise LaunchError(
-                    f"{self._kernel}: a structure of {each.size} bytes is passed by value, and the backend encoded {len(made)}"
+                    f"{self._kernel}: a structure of {each.size} bytes is passed by value, and the "
+                    f"backend encoded {len(made)}"
                 )
             ctypes.memmove(first + place, made, each.size)
         return structures, [first + place for place in self._places[:-1]]

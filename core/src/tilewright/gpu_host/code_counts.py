@@ -99,7 +99,10 @@ class Counts:
         ):
             parts += (
                 [
-                    f"{what}: {', '.join(f'{number} {_copy_text(name)}' for name, number in table.items())}"
+                    (
+                        f"{what}: "
+                        f"{', '.join(f'{number} {_copy_text(name)}' for name, number in table.items())}"
+                    )
                 ]
                 if table
                 else []

@@ -194,5 +194,8 @@ def missing_module(name: str, remedy: str) -> str:
     # no namespace, which packages of several distributions share
     if other is not None and other.has_location:
         distribution = remedy.partition(" is not installed")[0]
-        return f"{other.origin} is found as the package {package!r}, which hides that of {distribution}: rename it, or take its folder off Python's path"
+        return (
+            f"{other.origin} is found as the package {package!r}, which hides that of "
+            f"{distribution}: rename it, or take its folder off Python's path"
+        )
     return remedy

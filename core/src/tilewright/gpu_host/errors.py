@@ -35,7 +35,10 @@ class DeviceFaultError(DriverError, KernelError):
     def __init__(self, call: str, code: int, name: str, text: str, fault: str) -> None:
         super().__init__(call, code, name, text)
         self.fault = fault
-        message = f"{fault}. It was the kernel launched last, or one before it. The device's context cannot be used any more: restart the process"
+        message = (
+            f"{fault}. It was the kernel launched last, or one before it. The device's context "
+            "cannot be used any more: restart the process"
+        )
         self.args = (f"{message} ({name} from {call})",)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -53,7 +56,8 @@ def translate(
         return BackendError(f"{of_kernel}the device has not enough free memory ({error.name})")
     if error.code in statuses.capture:
         return (LaunchError if kernel else BackendError)(
-            f"{of_kernel}{error}. A stream is being captured into a graph, and this cannot be part of one: do it before the capture begins"
+            f"{of_kernel}{error}. A stream is being captured into a graph, and this cannot be part "
+            "of one: do it before the capture begins"
         )
     return LaunchError(f"{of_kernel}{error}") if kernel else error
 

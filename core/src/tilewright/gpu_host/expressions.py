@@ -75,7 +75,8 @@ def checked(expression: Any) -> Expression:
         elif operator in OPERATORS:
             return (operator, checked(first), checked(second))
     raise ExpressionError(
-        f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of {', '.join(OPERATORS)} with two operands"
+        f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of "
+        f"{', '.join(OPERATORS)} with two operands"
     )
 
 

@@ -65,7 +65,8 @@ class LoadedKernel:
         ):
             device = driver.table.architecture(driver, index)
             raise BackendError(
-                f"kernel {self.name}: the device {driver.table.kind}:{index} ({device}) has no cooperative launches: leave cooperative=True out"
+                f"kernel {self.name}: the device {driver.table.kind}:{index} ({device}) has no "
+                "cooperative launches: leave cooperative=True out"
             )
         return self.n_resident
 
@@ -129,9 +130,15 @@ class LoadedKernel:
         )
         if blocks == 1:
             each = fit // processors
-            why = f"{each} on each of the {processors} SMs (compute units) of {self.driver.table.kind}:{self.device}"
+            why = (
+                f"{each} on each of the {processors} SMs (compute units) of "
+                f"{self.driver.table.kind}:{self.device}"
+            )
         else:
-            why = f"clusters of {blocks} CTAs on the {processors} SMs (compute units) of {self.driver.table.kind}:{self.device}"
+            why = (
+                f"clusters of {blocks} CTAs on the {processors} SMs (compute units) of "
+                f"{self.driver.table.kind}:{self.device}"
+            )
         if self.configuration:
             why += f", with {self.configuration}"
         raise ResidencyError(self.name, grid, fit, why)
@@ -147,8 +154,10 @@ class LoadedKernel:
         with translated(statuses, self.name):
             if statuses.too_many_programs is not None and error.code == statuses.too_many_programs:
                 raise LaunchError(
-                    f"kernel {self.name}: a cooperative launch runs all its programs at once, and they do not fit ({error.name}): the device holds "
-                    f"{self.n_resident}, or less where others use a part of it. Launch fewer programs, and let each do the work of several in a loop"
+                    f"kernel {self.name}: a cooperative launch runs all its programs at once, and "
+                    f"they do not fit ({error.name}): the device holds {self.n_resident}, or less "
+                    "where others use a part of it. Launch fewer programs, and let each do the "
+                    "work of several in a loop"
                 ) from error
             if error.code == self.driver.table.statuses.out_of_launch_resources:
                 raise self._too_many_registers() from error

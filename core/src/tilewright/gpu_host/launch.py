@@ -86,7 +86,8 @@ class PythonLauncher:
             limit = limit if axis else limit // self.loaded.image.blocks
             if extent > limit:
                 raise LaunchError(
-                    f"{self.loaded.name}: the grid {grid} has {extent} programs along axis {axis}, and the device takes at most {limit} there"
+                    f"{self.loaded.name}: the grid {grid} has {extent} programs along axis {axis}, "
+                    f"and the device takes at most {limit} there"
                 )
         most = self.loaded.most_programs
         if most is not None and math.prod(grid) > most:

@@ -109,7 +109,8 @@ class DeviceMemory:
         """
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
             raise BackendError(
-                f"memory is a size of at least 0 and an alignment that is a power of two, not {size} and {alignment}"
+                "memory is a size of at least 0 and an alignment that is a power of two, not "
+                f"{size} and {alignment}"
             )
         return allocate(self._driver, self._device, size, alignment)
 

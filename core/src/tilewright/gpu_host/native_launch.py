@@ -295,7 +295,10 @@ def launcher_ir(
     with w.loop("0", count, 1) as loop:
         w.store("ptr", w.gep("i64", slots, loop.index), w.gep("ptr", addresses, loop.index), 8)
     with w.when(w.emit(f"icmp ne ptr {encode}, null"), likely=False):
-        given = f"ptr {slots}, ptr {structures}, ptr {w.gep('ptr', addresses, count)}, ptr {frame.field('encoders', 'ptr')}"
+        given = (
+            f"ptr {slots}, ptr {structures}, ptr {w.gep('ptr', addresses, count)}, ptr "
+            f"{frame.field('encoders', 'ptr')}"
+        )
         frame.need(w.emit(f"call i1 {encode}({given})"))
     # the driver's call may wait for room in the stream's queue
     state = w.call("PyEval_SaveThread", "ptr", [])
@@ -319,7 +322,8 @@ def _write_stream(frame: LauncherFrame, number: str) -> None:
     w.place(given)
     frame.need(
         w.emit(
-            f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, {native_functions.address(w, 'int')}"
+            f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, "
+            f"{native_functions.address(w, 'int')}"
         )
     )
     frame.need(w.emit(f"call i1 @read_unsigned(ptr {frame.stream}, ptr {number})"))

@@ -114,6 +114,7 @@ def described(
         facts["spills"] = f"{usage.stored} bytes stored, {usage.loaded} bytes loaded"
     found = occupancy(processor, usage.registers, shared, threads)
     facts["occupancy"] = (
-        f"{found.share:.0%}: {found.programs} CTA{'s' if found.programs != 1 else ''} per {processor.name}, limited by {found.limit}"
+        f"{found.share:.0%}: {found.programs} CTA{'s' if found.programs != 1 else ''} per "
+        f"{processor.name}, limited by {found.limit}"
     )
     return facts

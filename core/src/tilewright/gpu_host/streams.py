@@ -53,5 +53,6 @@ def stream_handle(names: StreamNames, stream: Any, device: int) -> int:
         return int(stream)
     except (TypeError, ValueError):
         raise LaunchError(
-            f"a {type(stream).__name__} is no stream: pass a handle, or a stream of {names.libraries}"
+            f"a {type(stream).__name__} is no stream: pass a handle, or a stream of "
+            f"{names.libraries}"
         ) from None

@@ -427,7 +427,8 @@ class DriverTable:
             unknown = [word for word in native.operands if word not in OPERANDS]
             if unknown or ("config" in native.operands) != (native.config is not None):
                 raise ValueError(
-                    f"a native launch function takes {', '.join(OPERANDS)}, and a config is described where it takes one; not {native}"
+                    f"a native launch function takes {', '.join(OPERANDS)}, and a config is "
+                    f"described where it takes one; not {native}"
                 )
         for label, found, needed in (
             ("device", self.device_attributes, DEVICE_ATTRIBUTES),

@@ -242,7 +242,8 @@ def _row_name(op_class: type[Operation], name: str) -> str:
     found = name.removesuffix("_") if name == _field_name(name.removesuffix("_")) else name
     if name != _field_name(found):
         raise TypeError(
-            f"{op_class.__name__}.{name} would hide what every operation has: call it {_field_name(found)}"
+            f"{op_class.__name__}.{name} would hide what every operation has: call it "
+            f"{_field_name(found)}"
         )
     return found
 

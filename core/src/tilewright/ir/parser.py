@@ -250,7 +250,8 @@ class _Parser:
         if version[0] != IR_VERSION[0] or version > IR_VERSION:
             ours = ".".join(map(str, IR_VERSION))
             self._fail(
-                f"the text is of Tile IR version {major}.{minor}; this compiler reads {IR_VERSION[0]}.0 to {ours}",
+                f"the text is of Tile IR version {major}.{minor}; this compiler reads "
+                f"{IR_VERSION[0]}.0 to {ours}",
                 where,
             )
         return version
@@ -285,7 +286,8 @@ class _Parser:
         parse = self.table.encodings.get(keyword)
         if parse is None or not rest.endswith(">"):
             raise ValueError(
-                f"{text!r} is no encoding{_choice(list(self.table.encodings)).replace('it has', 'there are')}"
+                f"{text!r} is no "
+                f"encoding{_choice(list(self.table.encodings)).replace('it has', 'there are')}"
             )
         return parse(rest[:-1])
 
@@ -466,7 +468,8 @@ class _Parser:
         if len(single) != len(bare):
             names = f" ({', '.join(single)})" if single else ""
             self._fail(
-                f"{spec.name} takes {len(single)} operands without a name{names}, {len(bare)} are given",
+                f"{spec.name} takes {len(single)} operands without a name{names}, {len(bare)} "
+                "are given",
                 where,
             )
         rest = iter(bare)
@@ -563,7 +566,8 @@ class _Parser:
             free = "." in name
             if not free and not spec.has_attribute(name):
                 self._fail(
-                    f"{spec.name} has no attribute {name!r}{_choice([declared.name for declared in spec.attributes])}",
+                    f"{spec.name} has no attribute "
+                    f"{name!r}{_choice([declared.name for declared in spec.attributes])}",
                     where,
                 )
             found[name] = self._attribute_value(None if free else spec.attribute(name))

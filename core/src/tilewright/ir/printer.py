@@ -318,7 +318,10 @@ class _Printer:
             and len(given) == 1
             and spec.attributes[0].name in given
         ):
-            return f" {attribute_text(given[spec.attributes[0].name], spec.attributes[0], self.encoding)}"
+            return (
+                " "
+                f"{attribute_text(given[spec.attributes[0].name], spec.attributes[0], self.encoding)}"
+            )
         texts = [
             f"{declared.name} = {attribute_text(given[declared.name], declared, self.encoding)}"
             for declared in spec.attributes

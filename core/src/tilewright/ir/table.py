@@ -220,7 +220,8 @@ class OpSpec:
         ]
         if len(set(names)) != len(names):
             raise ValueError(
-                f"operation {self.name!r} has two parts called {next(name for name in names if names.count(name) > 1)!r}"
+                f"operation {self.name!r} has two parts called "
+                f"{next(name for name in names if names.count(name) > 1)!r}"
             )
         if self.forwards and self.forwards not in [operand.name for operand in self.operands]:
             raise ValueError(f"operation {self.name!r} has no operand {self.forwards!r} to forward")

@@ -61,7 +61,8 @@ class _Verifier:
             raise VerificationError(f"kernel @{function.name} has results")
         if len(function.argument_attributes) != len(function.arguments):
             raise VerificationError(
-                f"@{function.name} has {len(function.arguments)} arguments and attributes for {len(function.argument_attributes)}"
+                f"@{function.name} has {len(function.arguments)} arguments and attributes for "
+                f"{len(function.argument_attributes)}"
             )
         for argument in function.arguments:
             misfit = _misfit(argument)
@@ -75,7 +76,8 @@ class _Verifier:
         if found != function.result_types:
             self._fail(
                 last,
-                f"returns ({', '.join(map(str, found))}) from a function of results ({', '.join(map(str, function.result_types))})",
+                f"returns ({', '.join(map(str, found))}) from a function of results "
+                f"({', '.join(map(str, function.result_types))})",
             )
 
     def uses(self, region: Region) -> None:
@@ -140,7 +142,8 @@ class _Verifier:
         if list(expected) != found:
             self._fail(
                 operation,
-                f"has results ({', '.join(map(str, found))}), by its rule ({', '.join(map(str, expected))})",
+                f"has results ({', '.join(map(str, found))}), by its rule "
+                f"({', '.join(map(str, expected))})",
             )
         for value in (
             *operation.results,

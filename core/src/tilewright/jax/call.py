@@ -98,7 +98,8 @@ def call(
     jax = _jax()
     if not isinstance(kernel, JITFunction):
         raise TypeError(
-            f"tilewright.jax.call takes a kernel made by jit, not a {type(kernel).__name__}: give the configuration that tuning found by name"
+            f"tilewright.jax.call takes a kernel made by jit, not a {type(kernel).__name__}: give "
+            "the configuration that tuning found by name"
         )
     bound, options = _bind(kernel, args, out, keywords)
     arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
@@ -123,7 +124,8 @@ def _bind(
     name = kernel.__name__
     for unknown in out.keys() - set(kernel.arg_names):
         raise LaunchError(
-            f"{name}: out= names {unknown!r}, which is no parameter; there are {', '.join(kernel.arg_names)}"
+            f"{name}: out= names {unknown!r}, which is no parameter; there are "
+            f"{', '.join(kernel.arg_names)}"
         )
     positional = [parameter for parameter in kernel.arg_names if parameter not in out]
     if len(args) > len(positional):
@@ -163,7 +165,8 @@ def _traced(
     for parameter in compiled.parameters:
         if parameter.stored and parameter.name.split(".")[0] in arrays.keys() - results.keys():
             raise LaunchError(
-                f"{kernel.__name__}: the kernel may store to {parameter.name!r}, and arrays of JAX do not change; name it in inout=, or in out= if it is new"
+                f"{kernel.__name__}: the kernel may store to {parameter.name!r}, and arrays of JAX "
+                "do not change; name it in inout=, or in out= if it is new"
             )
     used = max((axis + 1 for axis, extent in enumerate(sizes) if extent != 1), default=0)
     axis = max((used, *(read + 1 for read in axes_read(compiled))))
@@ -226,7 +229,8 @@ def _kind(jax: Any) -> str:
         if said and said in version:
             return kind
     raise LaunchError(
-        f"kernels are called by JAX on CPUs and GPUs, not on {platform}: jax.config.update('jax_platforms', 'cpu')"
+        f"kernels are called by JAX on CPUs and GPUs, not on {platform}: "
+        "jax.config.update('jax_platforms', 'cpu')"
     )
 
 
@@ -245,6 +249,7 @@ def _run(
     found = calls.get(attributes["key"])
     if found is None:
         raise LaunchError(
-            "a program that JAX has kept calls a kernel that this process has not traced: call the function that tilewright.jax.call is in"
+            "a program that JAX has kept calls a kernel that this process has not traced: call the "
+            "function that tilewright.jax.call is in"
         )
     found.run(arrays, outputs, stream)

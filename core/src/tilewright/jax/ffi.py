@@ -184,7 +184,8 @@ def _ask(frame: Any, entry: str, question: Any) -> int:
     api = frame.api.contents
     if getattr(_Api, entry).offset >= api.struct_size or not getattr(api, entry):
         raise LaunchError(
-            f"this version of JAX does not tell functions where they run ({entry}): update jax and jaxlib"
+            f"this version of JAX does not tell functions where they run ({entry}): update jax "
+            "and jaxlib"
         )
     asked = question(ctypes.sizeof(question), None, frame.context)
     error = _Ask(getattr(api, entry))(ctypes.addressof(asked))
@@ -202,7 +203,8 @@ def _describe(frame: Any) -> int | None:
     if version.major != _MAJOR:
         return _error(
             frame,
-            f"tilewright.jax speaks version {_MAJOR} of XLA's foreign function interface, and this is version {version.major}",
+            f"tilewright.jax speaks version {_MAJOR} of XLA's foreign function interface, and this "
+            f"is version {version.major}",
         )
     extension = _MetadataExtension.from_address(frame.extension)
     extension.metadata.contents.version.major, extension.metadata.contents.version.minor = (

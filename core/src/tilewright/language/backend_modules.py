@@ -147,14 +147,16 @@ def _missing(name: str) -> AbsentModuleError:
     disabled = "".join(f"\n  {error}" for error in broken.values())
     there = ", ".join(names())
     return AbsentModuleError(
-        f"tl.extra has no {name!r}: no installed backend brings language of that name; there are {there}. Install the backend that has it{disabled}"
+        f"tl.extra has no {name!r}: no installed backend brings language of that name; there are "
+        f"{there}. Install the backend that has it{disabled}"
     )
 
 
 def _failure(fullname: str, backend: str, module: str, error: BaseException) -> BrokenLanguageError:
     return BrokenLanguageError(
-        f"{fullname.removeprefix(f'{_PACKAGE}.')!r} of tl.extra is {module} of backend {backend}, which cannot be imported: {type(error).__name__}: {error}. "
-        "Reinstall or update that backend"
+        f"{fullname.removeprefix(f'{_PACKAGE}.')!r} of tl.extra is {module} of backend {backend}, "
+        f"which cannot be imported: {type(error).__name__}: {error}. Reinstall or update "
+        "that backend"
     )
 
 

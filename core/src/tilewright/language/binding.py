@@ -36,11 +36,13 @@ def builtin(fn: F) -> F:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if len(args) > limit:
             raise TypeError(
-                f"{name}() takes {limit} positional {'argument' if limit == 1 else 'arguments'} at most, not {len(args)}"
+                f"{name}() takes {limit} positional {'argument' if limit == 1 else 'arguments'} at "
+                f"most, not {len(args)}"
             )
         if kwargs.get("_semantic") is None:
             raise HostCallError(
-                f"{name} can be called only inside a kernel. Did you forget to add @jit? (`_semantic` must be provided outside of kernels.)"
+                f"{name} can be called only inside a kernel. Did you forget to add @jit? "
+                "(`_semantic` must be provided outside of kernels.)"
             )
         if with_generator and kwargs.get("_generator") is None:
             kwargs["_generator"] = kwargs["_semantic"].generator

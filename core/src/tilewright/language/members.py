@@ -8,12 +8,16 @@ from tilewright.language.value_types.tensors import tensor
 
 _BUILTINS = {
     core: (
-        "advance associative_scan atomic_add atomic_and atomic_cas atomic_load atomic_max atomic_min atomic_or atomic_poll atomic_store atomic_xchg "
-        "atomic_xor broadcast_to cast expand_dims gather histogram item permute reduce reshape split store trans view"
+        "advance associative_scan atomic_add atomic_and atomic_cas atomic_load atomic_max "
+        "atomic_min atomic_or atomic_poll atomic_store atomic_xchg atomic_xor broadcast_to cast "
+        "expand_dims gather histogram item permute reduce reshape split store trans view"
     ),
     math: "abs ceil cos erf exp exp2 floor log log2 rsqrt sin sqrt sqrt_rn",
 }
-_LIBRARY = "argmax argmin cdiv cumprod cumsum flip max min ravel reduce_or sigmoid softmax sort sum xor_sum"
+_LIBRARY = (
+    "argmax argmin cdiv cumprod cumsum flip max min ravel reduce_or sigmoid softmax sort "
+    "sum xor_sum"
+)
 
 
 def attach() -> None:

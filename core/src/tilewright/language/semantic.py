@@ -98,7 +98,8 @@ class Semantic(Operators):
                 kept += 1
             else:
                 raise ValueError(
-                    f"unsupported tensor index: {item!r} (a tensor is indexed by `None` and `:` only)"
+                    f"unsupported tensor index: {item!r} (a tensor is indexed by `None` and "
+                    "`:` only)"
                 )
         if kept > len(x.extents):
             self.warn(f"index has {kept} `:` for a tensor of {len(x.extents)} axes")
@@ -134,8 +135,9 @@ class Semantic(Operators):
         if x.extents:
             if x.numel.value != 1:
                 remedy = (
-                    "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition "
-                    "holds for any element, tl.min(...) where it does for all"
+                    "choose for each element with tl.where(condition, a, b), or reduce to one "
+                    "value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
+                    "element, tl.min(...) where it does for all"
                 )
                 raise helped(
                     ValueError(
@@ -144,15 +146,17 @@ class Semantic(Operators):
                     remedy,
                 )
             self.warn(
-                "If conditional called with multidimensional Tensor instead of scalar; please use `.item()` or a reduction"
+                "If conditional called with multidimensional Tensor instead of scalar; please use "
+                "`.item()` or a reduction"
             )
             x = self.scalar_of(x)
         return self.cast(x, int1)
 
 
 _SAME = (
-    "arange assume atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor clamp debug_barrier device_assert device_print "
-    "gather histogram join load make_tensor_descriptor max_constancy max_contiguous maximum minimum multiple_of num_programs "
+    "arange assume atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg "
+    "atomic_xor clamp debug_barrier device_assert device_print gather histogram join load "
+    "make_tensor_descriptor max_constancy max_contiguous maximum minimum multiple_of num_programs "
     "program_id reshape split store where"
 )
 #: Methods of Triton's semantics that are builtins of the same name and order of parameters.

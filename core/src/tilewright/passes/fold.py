@@ -38,7 +38,8 @@ def fold(operation: Operation, values: list[Any]) -> int | float | bool | None:
     if isinstance(found, float) and not math.isfinite(found):
         target = element_type(operation.result.type)
         if isinstance(target, FloatType) and not target.has_infinity:
-            return None  # what overflow and NaN become without encodings of their own is the format's affair
+            # what overflow and NaN become without encodings of their own is the format's affair
+            return None
     return found
 
 

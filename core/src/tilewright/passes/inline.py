@@ -33,7 +33,9 @@ def _inline_into(
     """
     if function.name in chain:
         raise ValueError(
-            f"@{function.name} calls itself ({' -> '.join(['@' + name for name in (*chain, function.name)])}) and cannot be inlined"
+            f"@{function.name} calls itself "
+            f"({' -> '.join(['@' + name for name in (*chain, function.name)])}) and cannot "
+            "be inlined"
         )
     if function.name in done:
         return False

@@ -85,8 +85,9 @@ class Lowerings(Generic[Code]):
         names = sorted(missing, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
         also = f"; this kernel also needs {', '.join(names[1:])}" if names[1:] else ""
         raise LoweringError(
-            f"backend {self._backend!r} does not lower {names[0]} yet (at {missing[names[0]].location}): "
-            f"write a function for it, marked @lowers({names[0]!r}), in {self._file}{also}"
+            f"backend {self._backend!r} does not lower {names[0]} yet (at "
+            f"{missing[names[0]].location}): write a function for it, marked "
+            f"@lowers({names[0]!r}), in {self._file}{also}"
         )
 
     def region(self, code: Code, region: Region) -> None:

@@ -86,7 +86,8 @@ class Capabilities:
         for label in ("dtypes", "features"):
             if not isinstance(getattr(self, label), frozenset):
                 raise ManifestError(
-                    f"capabilities: {label} must be a frozenset of strings, not {getattr(self, label)!r}"
+                    f"capabilities: {label} must be a frozenset of strings, not "
+                    f"{getattr(self, label)!r}"
                 )
         object.__setattr__(self, "dot", _frozen("capabilities: dot", self.dot))
         object.__setattr__(self, "atomics", _frozen("capabilities: atomics", self.atomics))
@@ -224,7 +225,8 @@ class Manifest:
             raise ManifestError(f"ir_versions must be (lowest, highest), not {self.ir_versions}")
         if not isinstance(self.priority, int) or not isinstance(self.status, str):
             raise ManifestError(
-                f"priority must be an integer and status a string, not {self.priority!r} and {self.status!r}"
+                f"priority must be an integer and status a string, not {self.priority!r} and "
+                f"{self.status!r}"
             )
         if not isinstance(self.emulator, str):
             raise ManifestError(
@@ -244,19 +246,22 @@ class Manifest:
         for name, module in self.language.items():
             if not name.isidentifier() or name.startswith("_") or name in SHARED_LANGUAGE:
                 raise ManifestError(
-                    f"language: {name!r} cannot be a name below tl.extra: it must be a public identifier other than {', '.join(SHARED_LANGUAGE)}"
+                    f"language: {name!r} cannot be a name below tl.extra: it must be a public "
+                    f"identifier other than {', '.join(SHARED_LANGUAGE)}"
                 )
             if not isinstance(module, str) or not all(
                 part.isidentifier() for part in module.split(".")
             ):
                 raise ManifestError(
-                    f"language: {name!r} must be the full name of a module, package.module, not {module!r}"
+                    f"language: {name!r} must be the full name of a module, package.module, "
+                    f"not {module!r}"
                 )
         if not isinstance(self.host, str) or (
             self.host and not all(part.isidentifier() for part in self.host.split("."))
         ):
             raise ManifestError(
-                f"host must be the full name of a module, package.module, or empty, not {self.host!r}"
+                "host must be the full name of a module, package.module, or empty, not "
+                f"{self.host!r}"
             )
         object.__setattr__(
             self,
@@ -265,7 +270,8 @@ class Manifest:
         )
         if not isinstance(self.ignored, frozenset) or not self.ignored <= self.options.keys():
             raise ManifestError(
-                f"ignored must be a frozenset of launch options, which are {', '.join(self.options)}, not {self.ignored!r}"
+                "ignored must be a frozenset of launch options, which are "
+                f"{', '.join(self.options)}, not {self.ignored!r}"
             )
 
     def _check_decompositions(self) -> None:
@@ -277,12 +283,14 @@ class Manifest:
         if unknown:
             near = similar(min(unknown), [spec.name for spec in TABLE])
             raise ManifestError(
-                f"lowers: there is no operation {min(unknown)!r}; {near or '`tilewright ops` lists them'}"
+                f"lowers: there is no operation {min(unknown)!r}; "
+                f"{near or '`tilewright ops` lists them'}"
             )
         floats = {str(type_) for type_ in FLOATS}
         if self.computes and not {"f32"} <= self.computes <= floats:
             raise ManifestError(
-                f"computes: it must have f32, and be of {', '.join(sorted(floats))}; it is {', '.join(sorted(self.computes))}"
+                f"computes: it must have f32, and be of {', '.join(sorted(floats))}; it is "
+                f"{', '.join(sorted(self.computes))}"
             )
 
 
@@ -306,7 +314,8 @@ class Device:
             and isinstance(self.name, str)
         ):
             raise ManifestError(
-                f"a device has a kind, an index and a name: two strings around an integer, not {self.kind!r}, {self.index!r}, {self.name!r}"
+                "a device has a kind, an index and a name: two strings around an integer, not "
+                f"{self.kind!r}, {self.index!r}, {self.name!r}"
             )
         if not isinstance(self.properties, Mapping):
             raise ManifestError(
@@ -353,7 +362,8 @@ class Target:
             )
         if self.capabilities is not None and not isinstance(self.capabilities, Capabilities):
             raise ManifestError(
-                f"capabilities of a target must be a Capabilities or None, not {self.capabilities!r}"
+                "capabilities of a target must be a Capabilities or None, not "
+                f"{self.capabilities!r}"
             )
         if type(self.warp_size) is not int or self.warp_size < 1:
             raise ManifestError(
@@ -365,7 +375,8 @@ class Target:
             or not isinstance(self.features, tuple)
         ):
             raise ManifestError(
-                f"a target has an arch and a cpu, strings, and a tuple of features, not {self.arch!r}, {self.cpu!r}, {self.features!r}"
+                "a target has an arch and a cpu, strings, and a tuple of features, not "
+                f"{self.arch!r}, {self.cpu!r}, {self.features!r}"
             )
         if not isinstance(self.limits, Mapping):
             raise ManifestError(
@@ -415,7 +426,8 @@ class CodeObject:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not isinstance(self.binary, bytes):
             raise ManifestError(
-                f"a code object has a name, a string, and a binary, bytes, not {type(self.name).__name__} and {type(self.binary).__name__}"
+                "a code object has a name, a string, and a binary, bytes, not "
+                f"{type(self.name).__name__} and {type(self.binary).__name__}"
             )
         for label, values, kinds in (
             ("stages", self.stages, (str, bytes)),
@@ -431,7 +443,8 @@ class CodeObject:
                     "metadata": "JSON-able facts",
                 }[label]
                 raise ManifestError(
-                    f"{label} of a code object must be a dict from names to {allowed}, not {values!r:.200}"
+                    f"{label} of a code object must be a dict from names to {allowed}, not "
+                    f"{values!r:.200}"
                 )
 
 

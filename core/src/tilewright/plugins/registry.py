@@ -107,13 +107,15 @@ class Backend:
             raise
         except HangingError as error:
             self._hanging[hook] = (
-                f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is skipped: {error}. {_PATIENCE}."
+                f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is skipped: "
+                f"{error}. {_PATIENCE}."
             )
             raise BackendError(self._hanging[hook]) from None
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
-                f"backend {self.name!r} ({self.distribution}) failed in {hook}: {type(error).__name__}: {error}. "
-                f"This is a defect of the backend: report it to its authors."
+                f"backend {self.name!r} ({self.distribution}) failed in {hook}: "
+                f"{type(error).__name__}: {error}. This is a defect of the backend: report it to "
+                "its authors."
             ) from error
 
     def require(self, hook: str, /, **arguments: Any) -> Any:
@@ -126,7 +128,8 @@ class Backend:
         if result is None:
             what = "gave no answer to" if self.implements(hook) else "does not implement"
             raise BackendError(
-                f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a kernel needs. Use a newer version of it."
+                f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a "
+                "kernel needs. Use a newer version of it."
             )
         return result
 
@@ -219,7 +222,8 @@ def _check_manifest(source: PluginSource, manifest: object) -> None:
         newer = "this backend" if high < IR_VERSION else "tilewright"
         raise _refusal(
             source,
-            f"it accepts Tile IR {accepted}, and this tilewright writes Tile IR {IR_VERSION[0]}.{IR_VERSION[1]}",
+            f"it accepts Tile IR {accepted}, and this tilewright writes Tile IR "
+            f"{IR_VERSION[0]}.{IR_VERSION[1]}",
             f"Update {newer}",
         )
 
@@ -230,7 +234,8 @@ def _cause(error: BaseException) -> str:
 
 def _refusal(source: PluginSource, cause: str, remedy: str) -> BackendError:
     return BackendError(
-        f"backend {source.name!r} ({source.distribution}, {source.reference}) is disabled: {cause}. {remedy}."
+        f"backend {source.name!r} ({source.distribution}, {source.reference}) is disabled: "
+        f"{cause}. {remedy}."
     )
 
 
@@ -278,7 +283,8 @@ class Registry:
         """
         if not isinstance(name, str):
             raise BackendError(
-                f"a backend is asked for by its name, a string, not by {name!r}; installed: {self._installed()}"
+                f"a backend is asked for by its name, a string, not by {name!r}; installed: "
+                f"{self._installed()}"
             )
         found = self._loaded.get(name) or self._load(name)
         if isinstance(found, BackendError):
@@ -416,7 +422,8 @@ class Registry:
         if len(sources) > 1:
             shippers = " and ".join(source.distribution for source in sources)
             found = BackendError(
-                f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. Uninstall all but one of them."
+                f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. "
+                "Uninstall all but one of them."
             )
         else:
             try:

@@ -152,7 +152,8 @@ class Interpreter:
                 )
             else:
                 raise KernelError(
-                    f"{operation.location or operation.name}: the reference has no meaning for the operation {operation.name!r}"
+                    f"{operation.location or operation.name}: the reference has no meaning for the "
+                    f"operation {operation.name!r}"
                 )
         raise AssertionError("a region has no terminator: the module is not verified")
 

@@ -107,7 +107,8 @@ def _dask(address: str) -> Iterator[concurrent.futures.Executor]:
         distributed = importlib.import_module("distributed")
     except ImportError as error:
         raise ExecutorError(
-            f"dask:// needs the package distributed, which the extra tilewright[dask] brings ({error})"
+            "dask:// needs the package distributed, which the extra tilewright[dask] "
+            f"brings ({error})"
         ) from error
     try:
         client = distributed.Client(address)
@@ -164,7 +165,8 @@ def _ray(text: str) -> Iterator[concurrent.futures.Executor]:
     name, _, number = query.partition("=")
     if not address or (mark and (name != "gpus" or not number.isdecimal())):
         raise ExecutorError(
-            f"a Ray cluster is ray://HOST:PORT, ray://auto or ray://local, each with ?gpus=N behind it if workers need GPUs, not ray://{text}"
+            "a Ray cluster is ray://HOST:PORT, ray://auto or ray://local, each with ?gpus=N behind "
+            f"it if workers need GPUs, not ray://{text}"
         )
     try:
         ray.init(

@@ -19,8 +19,14 @@ from tilewright.plugins.registry import Backend, registry
 #: Where a launch runs follows from its arguments; these are refused with an explanation.
 RESERVED: Mapping[str, str] = {
     "device": "the device is the one that the arguments lie on",
-    "device_type": "the device is the one that the arguments lie on; choose a backend with backend= or tilewright.backend()",
-    "stream": "the stream is the current one of the arguments' library; a compiled kernel takes stream=: kernel.warmup(...)[grid](*args, stream=s)",
+    "device_type": (
+        "the device is the one that the arguments lie on; choose a backend with backend= or "
+        "tilewright.backend()"
+    ),
+    "stream": (
+        "the stream is the current one of the arguments' library; a compiled kernel takes "
+        "stream=: kernel.warmup(...)[grid](*args, stream=s)"
+    ),
 }
 
 #: Counts, which have to be positive; num_stages may be 0.
@@ -62,7 +68,8 @@ def resolve(
             value = options[name] = _integer(value)
         if value is None or value < (0 if name == "num_stages" else 1):
             raise LaunchError(
-                f"{kernel}: option {name} must be a positive integer, not {given.get(name, defaults.get(name))!r}"
+                f"{kernel}: option {name} must be a positive integer, not "
+                f"{given.get(name, defaults.get(name))!r}"
             )
     for name in _BOOLEAN:
         if name in options:
@@ -89,8 +96,9 @@ def _refuse(backend: Backend, kernel: str, name: str, parameters: Iterable[str])
     if name in RESERVED:
         return ReservedOptionError(f"{name}= is not an option of a launch: {RESERVED[name]}")
     message = (
-        f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} and no option of backend {backend.name!r} "
-        f"(options: {', '.join(sorted(backend.manifest.options))})"
+        f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} "
+        f"and no option of backend {backend.name!r} (options: "
+        f"{', '.join(sorted(backend.manifest.options))})"
     )
     return UnknownOptionError(
         with_help(message, similar(name, (*backend.manifest.options, *parameters)))

@@ -166,7 +166,8 @@ class _HostValues:
         place = array_kind(value).device
         if place is None:
             raise LaunchError(
-                f"a {type(value).__name__} stands for a tensor where a kernel is compiled; it has no memory to run on"
+                f"a {type(value).__name__} stands for a tensor where a kernel is compiled; it has "
+                "no memory to run on"
             )
         if place[0] == "cpu":
             return value
@@ -194,7 +195,8 @@ class _HostValues:
         view = view_of(value)
         if view is None:
             raise LaunchError(
-                f"the reference copies arrays to the host, and a {type(value).__name__} has no nbytes and element_size() that tell how much"
+                f"the reference copies arrays to the host, and a {type(value).__name__} has no "
+                "nbytes and element_size() that tell how much"
             )
         memory = memory_of(place)
         if memory is not None:
@@ -212,5 +214,6 @@ class _HostValues:
                 readonly,
             )
         raise LaunchError(
-            f"the reference runs on the host's memory, and no installed backend can copy from {place[0]}:{place[1]}; pass a copy on the host"
+            "the reference runs on the host's memory, and no installed backend can copy from "
+            f"{place[0]}:{place[1]}; pass a copy on the host"
         )

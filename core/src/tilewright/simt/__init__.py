@@ -3,8 +3,10 @@ them.
 
 Each folder imports only those above it in this list:
 
-- :mod:`.layouts`: the algebra of linear layouts, which say which thread holds which elements of a tile, and of swizzled shared memory;
-- :mod:`.dialect`: the operations, types and attributes that the toolkit adds to Tile IR, and the interface that says how an operation is laid out and lowered;
+- :mod:`.layouts`: the algebra of linear layouts, which say which thread holds which elements of a
+  tile, and of swizzled shared memory;
+- :mod:`.dialect`: the operations, types and attributes that the toolkit adds to Tile IR, and the
+  interface that says how an operation is laid out and lowered;
 - :mod:`.target`: what a backend says of its hardware
   (:class:`~tilewright.simt.target.simt_target.SimtTarget`): instructions, copy mechanisms, matmul
   plans, costs;

@@ -89,7 +89,8 @@ STAGES: Final = (
     Stage(
         "raise",
         raise_loads,
-        "loads at pointers that feed matmuls become loads of blocks, where the machine copies those better",
+        "loads at pointers that feed matmuls become loads of blocks, where the machine copies "
+        "those better",
     ),
     Stage(
         "unseen",
@@ -159,7 +160,8 @@ STAGES: Final = (
     Stage(
         "check",
         lambda module, target, options: _check(kernel_of(module), target, options),
-        "under debug or TILEWRIGHT_VERIFY: what is in flight is touched by nothing, and proxy fences stand where they must",
+        "under debug or TILEWRIGHT_VERIFY: what is in flight is touched by nothing, and proxy "
+        "fences stand where they must",
     ),
     Stage(
         "notes",

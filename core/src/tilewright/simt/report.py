@@ -72,7 +72,10 @@ class Report:
             self._row(operation, facts)
         warps, shared = self.function.attributes[WARPS], self.function.attributes[SHARED_BYTES]
         lines = [
-            f"{self.function.name}: {warps} warps, {warps * self.target.resources.warp_size} threads, {shared} bytes of shared memory",
+            (
+                f"{self.function.name}: {warps} warps, {warps * self.target.resources.warp_size} "
+                f"threads, {shared} bytes of shared memory"
+            ),
             "",
             "layouts:",
         ]

@@ -50,8 +50,9 @@ def check_read_back(
             one for one in names if _code_or_error(module, new_target, options, [one]) != expected
         ]
         raise AssertionError(
-            f"{target.name}: kernel {kernel_of(module).name} compiles to other code where its text is read back "
-            f"after {'stage ' + ', '.join(differing) if differing else 'all stages together'}"
+            f"{target.name}: kernel {kernel_of(module).name} compiles to other code where its text "
+            "is read back after "
+            f"{'stage ' + ', '.join(differing) if differing else 'all stages together'}"
         )
 
 

@@ -103,7 +103,8 @@ class Mark:
             parts = "".join(table.page_part(plotted=pyplot is not None) for table in tables)
             with open(os.path.join(save_path, "results.html"), "w", encoding="utf-8") as file:
                 file.write(
-                    f'<!doctype html>\n<html><head><meta charset="utf-8"><title>results</title></head><body>\n{parts}</body></html>\n'
+                    "<!doctype html>\n<html><head><meta "
+                    f'charset="utf-8"><title>results</title></head><body>\n{parts}</body></html>\n'
                 )
         if pandas is None:
             return None
@@ -170,7 +171,10 @@ class _Table:
 
         name = html.escape(self.sweep.plot_name)
         image = f'<img src="{name}.png" alt="{name}"/>\n' if plotted else ""
-        return f"<h2>{name}</h2>\n{image}<table>\n{line('th', self.columns)}{''.join(line('td', row) for row in self.cells())}</table>\n"
+        return (
+            f"<h2>{name}</h2>\n{image}<table>\n"
+            f"{line('th', self.columns)}{''.join(line('td', row) for row in self.cells())}</table>\n"
+        )
 
 
 def _measured(fn: Callable[..., Any], sweep: Benchmark, kwargs: Mapping[str, Any]) -> _Table:

@@ -273,7 +273,8 @@ def _rows_times_columns(
                     )
                 else:
                     found[register] = w.emit(
-                        f"add {type_} {found[register]}, {w.emit(f'mul {type_} {pair[0]}, {pair[1]}')}"
+                        f"add {type_} {found[register]}, "
+                        f"{w.emit(f'mul {type_} {pair[0]}, {pair[1]}')}"
                     )
         return [emit_cast(context, name, compute, matmul.accumulator, 0) for name in found]
 

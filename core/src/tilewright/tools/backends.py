@@ -103,7 +103,8 @@ def backends_text(report: dict[str, Any]) -> str:
             f"{entry['name']} {entry['version']} ({entry['distribution']}): {entry['summary']}"
         )
         lines.append(
-            f"  devices of kind {', '.join(entry['device_kinds'])}; targets {', '.join(entry['targets'])}; priority {entry['priority']}"
+            f"  devices of kind {', '.join(entry['device_kinds'])}; targets "
+            f"{', '.join(entry['targets'])}; priority {entry['priority']}"
         )
         if entry["language"]:
             lines.append(
@@ -116,14 +117,16 @@ def backends_text(report: dict[str, Any]) -> str:
                 f"{name} {value}" for name, value in device["properties"].items()
             )
             lines.append(
-                f"  {device['kind']}:{device['index']}  {device['name']}{f'  ({properties})' if properties else ''}"
+                f"  {device['kind']}:{device['index']}  "
+                f"{device['name']}{f'  ({properties})' if properties else ''}"
             )
     if not report["backends"]:
         lines.append("no backend is installed; install one with: pip install 'tilewright[cpu]'")
     for kind, names in report["default_order"].items():
         if len(names) > 1:
             lines.append(
-                f"arrays on {kind!r} devices run on the first of {', '.join(names)}; choose another with tilewright.backend(name)"
+                f"arrays on {kind!r} devices run on the first of {', '.join(names)}; choose "
+                "another with tilewright.backend(name)"
             )
     lines.extend(f"disabled: {error}" for error in report["disabled"].values())
     return "\n".join(lines)

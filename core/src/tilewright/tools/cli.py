@@ -76,12 +76,18 @@ def build_parser() -> argparse.ArgumentParser:
     explain.add_argument(
         "--arguments",
         metavar="LIST",
-        help="of a launch, in place of the signature: 'x=fp32[n, 64], n=4096, scale=0.5'; arrays take no memory",
+        help=(
+            "of a launch, in place of the signature: 'x=fp32[n, 64], n=4096, scale=0.5'; "
+            "arrays take no memory"
+        ),
     )
     explain.add_argument(
         "--grid",
         metavar="SIZES",
-        help="of the launch: one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'",
+        help=(
+            "of the launch: one to three sizes, which may name arguments and constants: "
+            "'cdiv(n, BLOCK)'"
+        ),
     )
     explain.add_argument("--json", action="store_true", help="print JSON")
     explain.add_argument(
@@ -129,7 +135,10 @@ def build_parser() -> argparse.ArgumentParser:
     opt.add_argument(
         "--target",
         metavar="TARGET",
-        help="what they run for: BACKEND:ARCH, BACKEND, or emulator[:LANES], the machine that runs on CPU threads",
+        help=(
+            "what they run for: BACKEND:ARCH, BACKEND, or emulator[:LANES], the machine that "
+            "runs on CPU threads"
+        ),
     )
     opt.add_argument(
         "--options",
@@ -170,13 +179,19 @@ def build_parser() -> argparse.ArgumentParser:
     tune.add_argument(
         "kernel",
         metavar="FILE:KERNEL",
-        help="a kernel of a Python file; of one with @autotune its configurations, and the result is kept",
+        help=(
+            "a kernel of a Python file; of one with @autotune its configurations, and the "
+            "result is kept"
+        ),
     )
     tune.add_argument(
         "--arguments",
         required=True,
         metavar="LIST",
-        help="of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are random, integers 0",
+        help=(
+            "of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are "
+            "random, integers 0"
+        ),
     )
     tune.add_argument(
         "--grid",
@@ -262,7 +277,8 @@ def build_parser() -> argparse.ArgumentParser:
     surface = _command(
         commands,
         "surface",
-        "run a probe of every public name on every backend; exit code 1 where a name is missing or fails",
+        "run a probe of every public name on every backend; exit code 1 where a name is missing "
+        "or fails",
         _surface,
     )
     surface.add_argument("--json", action="store_true", help="print JSON")
@@ -335,7 +351,10 @@ def build_parser() -> argparse.ArgumentParser:
     new.add_argument(
         "name",
         metavar="NAME",
-        help="of the backend: lower-case letters, digits, '-' and '_'; the package is tilewright-NAME",
+        help=(
+            "of the backend: lower-case letters, digits, '-' and '_'; the package is "
+            "tilewright-NAME"
+        ),
     )
     new.add_argument(
         "--directory",
@@ -351,7 +370,10 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--signature",
         default="",
-        help="types of the runtime parameters in order ('*fp32:16, i32'), or by name ('x=*fp32, n=i32'); :16 states divisibility",
+        help=(
+            "types of the runtime parameters in order ('*fp32:16, i32'), or by name ('x=*fp32, "
+            "n=i32'); :16 states divisibility"
+        ),
     )
     command.add_argument(
         "--constants",
@@ -478,7 +500,10 @@ def _cache(options: argparse.Namespace) -> int:
             "removed": cache.clear(),
             "removed_tuning_records": tuning_records.clear(),
         }
-        text = f"removed {report['removed']} kernels and {report['removed_tuning_records']} tuning records from {cache.directory}"
+        text = (
+            f"removed {report['removed']} kernels and {report['removed_tuning_records']} "
+            f"tuning records from {cache.directory}"
+        )
     else:
         report = {
             **asdict(cache.info()),
@@ -486,7 +511,10 @@ def _cache(options: argparse.Namespace) -> int:
         }
         text = "\n".join(
             (
-                f"directory       {report['directory']}{'' if report['writable'] else ' (cannot be written)'}",
+                (
+                    "directory       "
+                    f"{report['directory']}{'' if report['writable'] else ' (cannot be written)'}"
+                ),
                 f"kernels         {report['entries']}",
                 f"size            {size_text(report['size'])} of {size_text(report['cap'])}",
                 f"tuning records  {report['tuning_records']}",

@@ -68,7 +68,8 @@ def export(
     )
     if found is None:
         raise BackendError(
-            f"backend {backend.name!r} ({backend.distribution}) writes no files for C programs: it has no tilewright_export"
+            f"backend {backend.name!r} ({backend.distribution}) writes no files for C programs: it "
+            "has no tilewright_export"
         )
     return found
 

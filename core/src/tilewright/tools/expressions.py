@@ -81,7 +81,8 @@ def _value(
         case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in functions:
             return functions[name](*(_number(value(argument)) for argument in given))
     raise SyntaxError(
-        f"{ast.unparse(node)!r} is not allowed: there are numbers, names, arithmetic, and {', '.join(functions)}"
+        f"{ast.unparse(node)!r} is not allowed: there are numbers, names, arithmetic, and "
+        f"{', '.join(functions)}"
     )
 
 

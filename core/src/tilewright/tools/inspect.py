@@ -74,7 +74,8 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
         return backend, device_registry.target_of(backend, device_registry.find(backend, None))
     if arch not in backend.manifest.targets:
         raise UsageError(
-            f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}"
+            f"backend {backend.name!r} has no target {arch!r}; it has "
+            f"{', '.join(backend.manifest.targets)}"
         )
     return backend, device_registry.named_target(backend, arch)
 
@@ -139,7 +140,8 @@ def find_decorated(reference: str) -> tuple[Path, str, Any]:
     if not name:
         if len(kernels) != 1:
             raise UsageError(
-                f"{file} has {len(kernels)} kernels; name one: {', '.join(f'{file}:{key}' for key in kernels)}"
+                f"{file} has {len(kernels)} kernels; name one: "
+                f"{', '.join(f'{file}:{key}' for key in kernels)}"
             )
         (name,) = kernels
     if name not in kernels:
@@ -268,7 +270,8 @@ def bind_types(
     unknown = [name for name in constants if name not in kernel.arg_names]
     if unknown:
         raise UsageError(
-            f"{kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}"
+            f"{kernel.__name__} has no parameter {', '.join(unknown)}; it has "
+            f"{', '.join(kernel.arg_names)}"
         )
     runtime = [
         parameter.name
@@ -284,13 +287,15 @@ def bind_types(
     else:
         if len(entries) > len(runtime):
             raise UsageError(
-                f"--signature has {len(entries)} types for {len(runtime)} runtime parameters ({', '.join(runtime)})"
+                f"--signature has {len(entries)} types for {len(runtime)} runtime parameters "
+                f"({', '.join(runtime)})"
             )
         given = dict(zip(runtime, entries, strict=False))
     unknown = [name for name in given if name not in kernel.arg_names]
     if unknown:
         raise UsageError(
-            f"--signature: {kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}"
+            f"--signature: {kernel.__name__} has no parameter {', '.join(unknown)}; it has "
+            f"{', '.join(kernel.arg_names)}"
         )
     types: dict[str, Any] = {}
     attributes: dict[str, dict[str, Any]] = {}
@@ -324,7 +329,8 @@ def _checked_type(text: str, name: str) -> str:
         str_to_ty(text, None)
     except ValueError as error:
         raise UsageError(
-            f"--signature of {name!r}: {error}; write for example *fp32, i32 or tensordesc<fp16[64,64]>"
+            f"--signature of {name!r}: {error}; write for example *fp32, i32 or "
+            "tensordesc<fp16[64,64]>"
         ) from None
     return text
 
@@ -421,10 +427,12 @@ def report_text(artifact: Artifact, target: Target, locations: bool) -> str:
     lines.append("\n## times (ms)\n")
     lines.extend(f"{name:<24} {taken:8.2f}" for name, taken in times.items())
     lines.append(
-        f"{'total':<24} {sum(times.get(name, 0.0) for name in ('frontend', 'passes', 'lower')):8.2f}"
+        f"{'total':<24} "
+        f"{sum(times.get(name, 0.0) for name in ('frontend', 'passes', 'lower')):8.2f}"
     )
     lines.append(
-        f"\nobject code: {len(artifact.code.binary)} bytes; parameters: {', '.join(f'{p.name}: {p.type}' for p in artifact.parameters)}"
+        f"\nobject code: {len(artifact.code.binary)} bytes; parameters: "
+        f"{', '.join(f'{p.name}: {p.type}' for p in artifact.parameters)}"
     )
     return "\n".join(lines)
 

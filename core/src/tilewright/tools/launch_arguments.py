@@ -53,7 +53,8 @@ def evaluated(text: str, names: Mapping[str, Any], what: str) -> Any:
         return evaluate(text, names, _FUNCTIONS)
     except Exception as error:
         raise UsageError(
-            f"{what}: {text.strip()!r} has no value ({type(error).__name__}: {error}); known are {', '.join(names) or 'no names'}"
+            f"{what}: {text.strip()!r} has no value ({type(error).__name__}: {error}); known are "
+            f"{', '.join(names) or 'no names'}"
         ) from None
 
 
@@ -80,7 +81,8 @@ def parsed(text: str) -> dict[str, Any]:
             numbers[name] = value
         elif array[1] not in IR_TEXT:
             raise UsageError(
-                f"--arguments: {name!r} has no element type {array[1]!r}; there are {', '.join(IR_TEXT)}"
+                f"--arguments: {name!r} has no element type {array[1]!r}; there are "
+                f"{', '.join(IR_TEXT)}"
             )
         else:
             arrays[name] = (array[1], array[2])
@@ -98,7 +100,8 @@ def parsed(text: str) -> dict[str, Any]:
             values[name] = evaluated(waiting.pop(name), values, f"--arguments {name}")
             if isinstance(values[name], tuple):
                 raise UsageError(
-                    f"--arguments: {name!r} is one number, or an array NAME=TYPE[EXTENTS], not {values[name]}"
+                    f"--arguments: {name!r} is one number, or an array NAME=TYPE[EXTENTS], not "
+                    f"{values[name]}"
                 )
     shapes: dict[str, Any] = {}
     for name, (type_, extents) in arrays.items():
@@ -133,14 +136,16 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
             continue
         if memory is None:
             raise UsageError(
-                f"backend {backend.name!r} does not copy to its devices, so that no arrays can be made for a launch"
+                f"backend {backend.name!r} does not copy to its devices, so that no arrays can be "
+                "made for a launch"
             )
         type_, shape = value
         try:
             data = _values(type_, math.prod(shape), rng)
         except (MemoryError, ValueError):  # NumPy has a largest array, too
             raise UsageError(
-                f"--arguments: this process has no room for the values of {name!r}, {type_}{list(shape)}"
+                f"--arguments: this process has no room for the values of {name!r}, "
+                f"{type_}{list(shape)}"
             ) from None
         buffer = memory.allocate(max(1, data.nbytes), _ALIGNMENT)
         if data.nbytes:

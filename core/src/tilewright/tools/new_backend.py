@@ -52,13 +52,15 @@ def new_backend(name: str, directory: Path) -> list[Path]:
 def _check_name(name: str) -> None:
     if not is_backend_name(name) or name[-1] in "-_" or len(name) > _LONGEST:
         raise UsageError(
-            f"{name!r} cannot be a backend's name: it begins with a lower-case letter, goes on with lower-case letters, digits, '-' and '_', "
-            f"ends with a letter or digit, and has {_LONGEST} characters at most"
+            f"{name!r} cannot be a backend's name: it begins with a lower-case letter, goes on "
+            "with lower-case letters, digits, '-' and '_', ends with a letter or digit, and has "
+            f"{_LONGEST} characters at most"
         )
     for source in installed_plugins():
         if source.name == name:
             raise UsageError(
-                f"{source.distribution} is installed and has a backend named {name!r}, and two of one name disable each other: choose another name"
+                f"{source.distribution} is installed and has a backend named {name!r}, and two of "
+                "one name disable each other: choose another name"
             )
 
 
@@ -93,7 +95,10 @@ def next_steps(files: list[Path]) -> str:
         f"  cd {folder}",
     ]
     lines += [
-        "  make install     # this package, pytest and the conformance suite, into the Python that runs make",
+        (
+            "  make install     # this package, pytest and the conformance suite, into the Python "
+            "that runs make"
+        ),
         "  make test        # its own tests",
     ]
     lines += [

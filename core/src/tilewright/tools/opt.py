@@ -136,7 +136,8 @@ def _portable(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in PORTABLE_OPTIONS:
             raise UsageError(
-                f"--options: there is no option {name!r}{_closest(name, PORTABLE_OPTIONS)} There are {', '.join(PORTABLE_OPTIONS)}"
+                f"--options: there is no option {name!r}{_closest(name, PORTABLE_OPTIONS)} There "
+                f"are {', '.join(PORTABLE_OPTIONS)}"
             )
     return {**PORTABLE_OPTIONS, **given}
 
@@ -242,7 +243,8 @@ def choose(
                 else "no target is named"
             )
             raise UsageError(
-                f"{name!r} is a stage of the GPU toolkit, and {where}: --target takes {EMULATOR}, {EMULATOR}:LANES, or BACKEND:ARCH of a backend that is"
+                f"{name!r} is a stage of the GPU toolkit, and {where}: --target takes {EMULATOR}, "
+                f"{EMULATOR}:LANES, or BACKEND:ARCH of a backend that is"
             )
         raise UsageError(
             f"there is no pass {name!r}{_closest(name, known)} There are {', '.join(known)}"
@@ -298,7 +300,8 @@ def run(module: Module, passes: Sequence[NamedPass], *, verify_each: bool) -> No
         except Exception as error:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             raise LoweringError(
-                f"{pass_.name} cannot run on this module, for which another pass may have to come before: {text}"
+                f"{pass_.name} cannot run on this module, for which another pass may have to come "
+                f"before: {text}"
             ) from error
         if verify_each:
             try:

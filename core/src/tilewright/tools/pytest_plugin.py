@@ -44,7 +44,8 @@ _MODE, _HOST_TENSORS = "TILEWRIGHT_PYTEST", "TILEWRIGHT_PYTEST_HOST_TENSORS"
 def _mode(text: str) -> str:
     if text not in _MODES:
         raise pytest.UsageError(
-            f"--tilewright takes {', '.join(_MODES)}, not {text!r}; before the path of a test write --tilewright=cpu"
+            f"--tilewright takes {', '.join(_MODES)}, not {text!r}; before the path of a test "
+            "write --tilewright=cpu"
         )
     return text
 
@@ -57,7 +58,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="cpu",
         type=_mode,
         metavar="MODE",
-        help="let 'import triton' find Tilewright, and run kernels on the cpu (the default), in the reference interpreter, or there checked",
+        help=(
+            "let 'import triton' find Tilewright, and run kernels on the cpu (the default), in "
+            "the reference interpreter, or there checked"
+        ),
     )
     group.addoption(
         "--tilewright-host-tensors",

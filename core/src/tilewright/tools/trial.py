@@ -12,7 +12,10 @@ from tilewright.runtime.compiler.compile import Specialization, lower_module
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
-_EMPTY_KERNEL = f"tilewright.ir {IR_VERSION[0]}.{IR_VERSION[1]}\n\nkernel @tilewright_trial() {{\n  return\n}}\n"
+_EMPTY_KERNEL = (
+    f"tilewright.ir {IR_VERSION[0]}.{IR_VERSION[1]}\n\nkernel @tilewright_trial() "
+    "{\n  return\n}\n"
+)
 
 
 def trial_run(backend: Backend, device: Device) -> str:
@@ -33,9 +36,15 @@ def trial_run(backend: Backend, device: Device) -> str:
     except TilewrightError as error:
         return str(error)
     except Exception as error:
-        return f"backend {backend.name!r} ({backend.distribution}) failed to compile an empty kernel: {type(error).__name__}: {error}"
+        return (
+            f"backend {backend.name!r} ({backend.distribution}) failed to compile an empty "
+            f"kernel: {type(error).__name__}: {error}"
+        )
     try:
         run((1, 1, 1), None, ())
     except Exception as error:
-        return f"backend {backend.name!r} ({backend.distribution}): its launcher failed on an empty kernel: {type(error).__name__}: {error}"
+        return (
+            f"backend {backend.name!r} ({backend.distribution}): its launcher failed on an "
+            f"empty kernel: {type(error).__name__}: {error}"
+        )
     return ""

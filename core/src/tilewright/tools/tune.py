@@ -72,7 +72,8 @@ def tune_command(options: argparse.Namespace) -> int:
             print(f"written to {path}")
         if options.records and not written:
             print(
-                "no record was written: the tuning key has no text that is the same in every process"
+                "no record was written: the tuning key has no text that is the same in "
+                "every process"
             )
         if tuner is None:
             print("the kernel has no @autotune, whose launches would look for the result")
@@ -84,7 +85,8 @@ def tune_command(options: argparse.Namespace) -> int:
 def _on_fleet(job: Job, configs: Sequence[Config] | None, executor: str) -> list[Outcome]:
     if configs is None:
         raise UsageError(
-            f"{job.name} has no configurations to share among workers: give some with --config or --space"
+            f"{job.name} has no configurations to share among workers: give some with --config "
+            "or --space"
         )
     progress = Progress(job.name, len(configs))
     best = [""]
@@ -164,7 +166,10 @@ def outcome_text(name: str, outcome: Outcome) -> str:
         return shipped_records.readable(_without(text, ignored)) or "no meta-parameters"
 
     lines = [
-        f"{name} on {outcome.device} ({outcome.target.partition('|')[0]}), {len(outcome.timings)} configurations in {outcome.seconds:.1f} s",
+        (
+            f"{name} on {outcome.device} ({outcome.target.partition('|')[0]}), "
+            f"{len(outcome.timings)} configurations in {outcome.seconds:.1f} s"
+        ),
         "",
     ]
     rows = ranked(outcome)
@@ -211,7 +216,8 @@ def _pyplot() -> Any:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
         raise UsageError(
-            f"--plot is drawn by matplotlib, which cannot be imported here ({error}); the table needs nothing"
+            f"--plot is drawn by matplotlib, which cannot be imported here ({error}); the table "
+            "needs nothing"
         ) from error
 
 
@@ -276,14 +282,16 @@ def records_command(options: argparse.Namespace) -> int:
             width = shutil.get_terminal_size().columns
             for row in rows:
                 print(
-                    f"{row['kernel']} on {row['device']}, key {row['key']}: {row['best']}, {row['ms']:.4g} ms"[
-                        : None if not sys.stdout.isatty() else width
-                    ]
+                    (
+                        f"{row['kernel']} on {row['device']}, key {row['key']}: {row['best']}, "
+                        f"{row['ms']:.4g} ms"
+                    )[: None if not sys.stdout.isatty() else width]
                 )
         return 0
     if options.output is None:
         raise UsageError(
-            f"records {options.action} needs --output: a file, or a folder for one file a kind of device"
+            f"records {options.action} needs --output: a file, or a folder for one file a kind "
+            "of device"
         )
     merged = shipped_records.merge(records)
     if options.output.suffix == ".json":

@@ -115,7 +115,8 @@ def measure_on(
             for text, why in outcome.failures.items()
         )
         raise AutotunerError(
-            f"no configuration of {job.name} was measured on any worker: {reasons or 'the time was over'}"
+            f"no configuration of {job.name} was measured on any worker: "
+            f"{reasons or 'the time was over'}"
         )
     return outcomes
 

@@ -175,7 +175,8 @@ def measure(
     unknown = [name for name in values if name not in tuner.arg_names]
     if unknown:
         raise UsageError(
-            f"--arguments: {job.name} has no parameter {', '.join(unknown)}; it has {', '.join(tuner.arg_names)}"
+            f"--arguments: {job.name} has no parameter {', '.join(unknown)}; it has "
+            f"{', '.join(tuner.arg_names)}"
         )
     positional: list[Any] = []
     for name in tuner.arg_names:

@@ -1,7 +1,7 @@
 """How the types of Tile IR look in C: what a value is kept as, and literals.
 
-Integers, f32 and f64 are C's own types, and a pointer is its address. Floats of 16 and 8 bits are only moved, as the manifest's ``computes`` says: they are
-kept as their bits.
+Integers, f32 and f64 are C's own types, and a pointer is its address. Floats of 16 and 8 bits are
+only moved, as the manifest's ``computes`` says: they are kept as their bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def kept(type_: Type) -> str:
 
 
 def kind(type_: Type) -> str:
-    """Which column of a table a type is in: ``i`` signed, ``u`` unsigned (with i1), ``f`` float, ``p`` pointer."""
+    """Which column of a table a type is in: ``i`` signed, ``u`` unsigned (with i1), ``f`` float,
+    ``p`` pointer.
+    """
     element = element_type(type_)
     if isinstance(element, IntType):
         return "i" if element.signed and element.bits > 1 else "u"

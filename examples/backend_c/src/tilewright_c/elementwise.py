@@ -1,10 +1,13 @@
-"""Operations that work element by element: a row each, the C expression of one element of the result.
+"""Operations that work element by element: a row each, the C expression of one element of the
+result.
 
-In an expression ``{a}``, ``{b}``, ``{c}`` are the operands, ``{bits}`` is the first one's width, ``{unsigned}`` its C type without a sign, ``{f}`` the letter
-at the end of the name of its functions.
+In an expression ``{a}``, ``{b}``, ``{c}`` are the operands, ``{bits}`` is the first one's width,
+``{unsigned}`` its C type without a sign, ``{f}`` the letter at the end of the name of its
+functions.
 
-What C leaves undefined is defined here, so that no kernel ends the process: dividing by zero gives zero, and shifts take the low bits of the count. Signed
-arithmetic wraps around because the compiler is told so (``-fwrapv``).
+What C leaves undefined is defined here, so that no kernel ends the process: dividing by zero gives
+zero, and shifts take the low bits of the count. Signed arithmetic wraps around because the compiler
+is told so (``-fwrapv``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Tile IR to C. A kernel is one function that runs all programs of a grid, one after the other.
 
-A scalar is a C variable. A tile is an array in row-major order, a field of a struct on the heap, so that large ones do not overflow the stack. An operation on
-tiles is a loop. Every value has a *place*: the C expression of its variable, or ``t->`` and its field. Operations that change no element and no order
-(``splat``, ``reshape``, ``hint`` ...) give their operand's place another name: no value is changed while something reads it.
+A scalar is a C variable. A tile is an array in row-major order, a field of a struct on the heap, so
+that large ones do not overflow the stack. An operation on tiles is a loop. Every value has a
+*place*: the C expression of its variable, or ``t->`` and its field. Operations that change no
+element and no order (``splat``, ``reshape``, ``hint`` ...) give their operand's place another name:
+no value is changed while something reads it.
 
-A long kernel is written in parts, functions that run one after the other: a compiler's time grows with the square of a function's length.
+A long kernel is written in parts, functions that run one after the other: a compiler's time grows
+with the square of a function's length.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from tilewright_c.c_types import kept, literal
 from tilewright_c.elementwise import EXPRESSIONS, elementwise
 from tilewright_c.prelude import CONVERSIONS, HEADERS
 
-#: The function of every kernel, whose arguments are words of 8 bytes; it returns zero where all is well.
+#: The function of every kernel, whose arguments are words of 8 bytes; it returns zero where all is
+#: well.
 SYMBOL = "tilewright_kernel"
 HEAD = f"int {SYMBOL}(const int32_t *grid, const char *words) {{"
 
@@ -54,7 +58,8 @@ def _statements(emitter: Emitter, function: Function) -> list[str]:
     for position, argument in enumerate(function.arguments):
         emitter.define(argument)
         emitter.add(
-            f"memcpy(&{emitter.at(argument)}, words + {8 * position}, sizeof {emitter.at(argument)});"
+            f"memcpy(&{emitter.at(argument)}, words + {8 * position}, sizeof "
+            f"{emitter.at(argument)});"
         )
     emitter.add("int32_t pid[3];")
     for axis in (2, 1, 0):
@@ -112,7 +117,9 @@ class Emitter:
             self.each(value.type, f"{self.at(value)} = {expression};")
 
     def at(self, value: Value, index: str = "i") -> str:
-        """An element of a value, as it is kept; a scalar is its own, and so is the place of a scalar that a tile shares."""
+        """An element of a value, as it is kept; a scalar is its own, and so is the place of a
+        scalar that a tile shares.
+        """
         return self.element(self.places[value], index)
 
     @staticmethod
@@ -130,7 +137,9 @@ class Emitter:
         )
 
     def assign(self, targets: Sequence[Value], region: Region) -> None:
-        """Give the values that a region yields to ``targets``, as if all were read before any is written."""
+        """Give the values that a region yields to ``targets``, as if all were read before any is
+        written.
+        """
         assert region.terminator is not None
         written = {self.places[target] for target in targets}
         sources = []
@@ -157,7 +166,9 @@ class Emitter:
 
 
 class PartedEmitter(Emitter):
-    """Writes a long kernel: stretches of its statements are functions, ``parts``, which share the scalars, fields of a struct too."""
+    """Writes a long kernel: stretches of its statements are functions, ``parts``, which share the
+    scalars, fields of a struct too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +221,8 @@ def _bitcast(e: Emitter, operation: Operation) -> None:
     e.define(operation.result)
     e.each(
         source.type,
-        f"{{ {kept(source.type)} x = {e.at(source)}; memcpy(&{e.at(operation.result)}, &x, sizeof x); }}",
+        f"{{ {kept(source.type)} x = {e.at(source)}; memcpy(&{e.at(operation.result)}, &x, "
+        "sizeof x); }",
     )
 
 
@@ -223,7 +235,8 @@ def _constant(e: Emitter, operation: Operation) -> None:
 def _arange(e: Emitter, operation: Operation) -> None:
     e.define(
         operation.result,
-        f"{literal(operation.attribute('start'), element_type(operation.result.type))} + (int32_t)i",
+        f"{literal(operation.attribute('start'), element_type(operation.result.type))} + "
+        "(int32_t)i",
     )
 
 
@@ -297,7 +310,10 @@ def _load(e: Emitter, operation: Operation) -> None:
 @lowers("store")
 def _store(e: Emitter, operation: Operation) -> None:
     (pointer, value), mask = operation.operands[:2], operation.operand("mask")
-    write = f"{{ {kept(value.type)} x = {e.at(value)}; memcpy((void *){e.at(pointer)}, &x, sizeof x); }}"
+    write = (
+        f"{{ {kept(value.type)} x = {e.at(value)}; memcpy((void *){e.at(pointer)}, &x, "
+        "sizeof x); }"
+    )
     e.each(value.type, f"if ({e.at(mask)}) {write}" if mask is not None else write)
 
 
@@ -321,7 +337,8 @@ def _reduce(e: Emitter, operation: Operation) -> None:
     for result in operation.results:
         e.define(result)
     e.open(
-        f"for (uint32_t o = 0; o < {math.prod(shape[:axis])}; o++) for (uint32_t n = 0; n < {inner}; n++)"
+        f"for (uint32_t o = 0; o < {math.prod(shape[:axis])}; o++) for (uint32_t n = 0; n < "
+        f"{inner}; n++)"
     )
     for left, source in zip(lefts, operation.operands, strict=True):
         e.define(left, e.at(source, f"o * {extent * inner} + n"))
@@ -365,8 +382,12 @@ def _for(e: Emitter, operation: Operation) -> None:
         e.define(result, e.at(init))
         e.places[argument] = e.places[result]
     e.define(counter, lower)
-    # Counted beforehand: the counter of a narrow type may pass its limit in the step after the last iteration.
-    trips = f"{lower} < {upper} && {step} > 0 ? ((uint64_t){upper} - (uint64_t){lower} - 1) / (uint64_t){step} + 1 : 0"
+    # Counted beforehand: the counter of a narrow type may pass its limit in the step after the last
+    # iteration.
+    trips = (
+        f"{lower} < {upper} && {step} > 0 ? ((uint64_t){upper} - (uint64_t){lower} - 1) / "
+        f"(uint64_t){step} + 1 : 0"
+    )
     e.open(f"for (uint64_t trips = {trips}; trips; trips--, {e.at(counter)} += {step})")
     e.region(body)
     e.assign(operation.results, body)

@@ -30,7 +30,8 @@ from tilewright.runtime.devices.host_memory import HostMemory
 from tilewright_c.c_types import KEPT
 from tilewright_c.lower import SYMBOL, lower_kernel, lowers
 
-#: Every operation of a kernel rounds by itself (no contraction), and signed integers wrap around. More optimisation costs more than it gains here.
+#: Every operation of a kernel rounds by itself (no contraction), and signed integers wrap around.
+#: More optimisation costs more than it gains here.
 FLAGS = (
     "-std=gnu11",
     "-O1",
@@ -75,7 +76,8 @@ def tilewright_devices() -> Sequence[Device]:
 
 @hookimpl
 def tilewright_target() -> Target:
-    # All that the code depends on is part of the key of the kernel cache: here the compiler's version too.
+    # All that the code depends on is part of the key of the kernel cache: here the compiler's
+    # version too.
     return Target("c", "c11", cpu=platform.machine(), features=(_compiler_version(),), kind="cpu")
 
 
@@ -122,7 +124,8 @@ def _compiled(source: str, name: str) -> bytes:
         )
         if done.returncode:
             raise LoweringError(
-                f"{Path(compiler).name} refused the code of {name}, which is a defect of the C backend:\n{done.stderr}"
+                f"{Path(compiler).name} refused the code of {name}, which is a defect of the C "
+                f"backend:\n{done.stderr}"
             )
         return library.read_bytes()
 

@@ -1,4 +1,6 @@
-"""The C text before every kernel: the conversions between number formats that C does not have, or leaves undefined."""
+"""The C text before every kernel: the conversions between number formats that C does not have, or
+leaves undefined.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tile IR to code for Lyra: the toolkit makes LLVM IR for one thread of it. A machine of your own has LLVM's code generator, or the vendor's, go on from there;
+"""Tile IR to code for Lyra: the toolkit makes LLVM IR for one thread of it.
+
+A machine of your own has LLVM's code generator, or the vendor's, go on from there;
 the emulated machine takes that IR."""
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from tilewright_lyra.target import LyraTarget
 
 
 def lower(module: Module, options: Mapping[str, Any]) -> CodeObject:
-    """Code of a module of one kernel, which is left as it is. Metadata: ``num_warps``, ``shared`` (bytes of a program), ``messages`` (of its assertions).
+    """Code of a module of one kernel, which is left as it is.
+
+    Metadata: ``num_warps``, ``shared`` (bytes of a program), ``messages`` (of its assertions).
 
     Raises:
         LoweringError: an option is out of range, or there is no way to lower an operation.

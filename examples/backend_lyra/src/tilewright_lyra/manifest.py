@@ -9,7 +9,8 @@ from tilewright_lyra.target import MAX_THREADS, SHARED_MEMORY, WARP_SIZE
 
 NAME = "lyra"
 
-#: The emulated machine's memory is the host's, and so is the kind of its arrays. The priority leaves those to other backends, unless this one is asked for.
+#: The emulated machine's memory is the host's, and so is the kind of its arrays. The priority
+#: leaves those to other backends, unless this one is asked for.
 MANIFEST = Manifest(
     name=NAME,
     version=__version__,

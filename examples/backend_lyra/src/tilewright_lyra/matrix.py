@@ -1,6 +1,8 @@
-"""Lyra's matrix instruction: a lane adds the dot product of four neighbours of a row and four of a column to an f32.
+"""Lyra's matrix instruction: a lane adds the dot product of four neighbours of a row and four of a
+column to an f32.
 
-The toolkit is told what it computes by a plan: where the elements of both operands and of the result are, and what writes the instructions.
+The toolkit is told what it computes by a plan: where the elements of both operands and of the
+result are, and what writes the instructions.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ WIDTH, STEP = 4, 16
 
 
 def plans(matmul: Matmul, warp_size: int) -> Sequence[MatmulPlan]:
-    """The plans for a matmul: one of 16-bit floats into f32, whose K is a multiple of the instruction's; none for others, which the toolkit then multiplies
+    """The plans for a matmul: one of 16-bit floats into f32, whose K is a multiple of the
+    instruction's; none for others, which the toolkit then multiplies
     and adds element by element."""
     if (
         len(matmul.shape) != 2
@@ -57,8 +60,10 @@ def plans(matmul: Matmul, warp_size: int) -> Sequence[MatmulPlan]:
 def _registers(
     layout: LinearLayout, columns: int, step: int, along: int
 ) -> dict[tuple[int, int], int]:
-    """(row, column) of an operand -> the register of it, among those of the first step: coordinates along axis ``along`` below ``step``. A thread's own
-    coordinates differ from these by what its number adds, which is the same in all three layouts."""
+    """(row, column) of an operand -> the register of it, among those of the first step: coordinates
+    along axis ``along`` below ``step``. A thread's own
+    coordinates differ from these by what its number adds, which is the same in all three layouts.
+    """
     places = [divmod(element, columns) for element in layout.register_elements()]
     return {
         place: register

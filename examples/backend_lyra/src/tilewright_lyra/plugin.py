@@ -1,4 +1,7 @@
-"""The hooks. What needs LLVM is imported where it is called, so that looking at the manifest stays cheap."""
+"""The hooks.
+
+What needs LLVM is imported where it is called, so that looking at the manifest stays cheap.
+"""
 
 from __future__ import annotations
 

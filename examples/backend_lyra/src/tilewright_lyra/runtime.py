@@ -1,4 +1,7 @@
-"""Lyra's device: launching. Where a GPU has a driver, this has the emulated machine, and the host's memory."""
+"""Lyra's device: launching.
+
+Where a GPU has a driver, this has the emulated machine, and the host's memory.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from tilewright_lyra.target import LyraTarget
 
 
 def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
-    """What starts a kernel: arguments are words of 8 bytes, and the emulated machine runs the grid to its end."""
+    """What starts a kernel: arguments are words of 8 bytes, and the emulated machine runs the grid
+    to its end.
+    """
     text, warps = code.binary.decode(), code.metadata["num_warps"]
 
     def start(grid: tuple[int, int, int], words: bytes, stream: Any) -> None:

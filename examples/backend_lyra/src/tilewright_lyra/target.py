@@ -18,9 +18,11 @@ WARP_SIZE, SHARED_MEMORY, MAX_THREADS = 16, 48 * 1024, 512
 
 
 class LyraTarget(EmulatedTarget):
-    """Warps of 16 lanes, 48 KiB of shared memory in 16 banks, copies of 4 and 8 bytes beside computation, a dot product of four elements a lane.
+    """A machine of 16-lane warps, asynchronous copies and a four-element dot instruction.
 
-    Ids, barriers, shuffles, accesses and atomics are the emulated machine's; a machine of your own writes these as well, as capabilities of a ``SimtTarget``.
+    It has 48 KiB of shared memory in 16 banks, and copies 4 or 8 bytes at a time.
+    Ids, barriers, shuffles, accesses and atomics are the emulated machine's; a machine of your own
+    writes these as well, as capabilities of a ``SimtTarget``.
     """
 
     name = "lyra"

@@ -1,7 +1,11 @@
-"""Tile IR to OpenCL C. The statements of a kernel are those of ``tilewright_c``, in its :class:`~tilewright_c.lower.Emitter`; here is what OpenCL says in
-another way, or leaves undefined where C's compiler was told otherwise.
+"""Tile IR to OpenCL C.
 
-A work-item runs programs one after the other, every so many-th of the grid. Its tiles are in memory that the launch gives it.
+The statements of a kernel are those of ``tilewright_c``, in its
+:class:`~tilewright_c.lower.Emitter`; here is what OpenCL says in another way, or leaves undefined
+where C's compiler was told otherwise.
+
+A work-item runs programs one after the other, every so many-th of the grid. Its tiles are in memory
+that the launch gives it.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from tilewright.ir.types import F32, F64, I1, TileType, Type, bit_width, element
 from tilewright.plugins.lowerings import Lowerings
 from tilewright_opencl.prelude import HEADERS
 
-#: The function of every kernel. A grid, the memory of the first work-item, and the address of the arguments, a word of 8 bytes each.
+#: The function of every kernel. A grid, the memory of the first work-item, and the address of the
+#: arguments, a word of 8 bytes each.
 SYMBOL = "tilewright_kernel"
 HEAD = (
     f"__kernel void {SYMBOL}(uint32_t x, uint32_t y, uint32_t z, uint64_t memory, uint64_t given)"
@@ -46,7 +51,9 @@ class Emitter(c.Emitter):
 
 
 def lower_kernel(function: Function) -> tuple[str, int]:
-    """OpenCL C of a kernel, all of whose operations are lowered, and the bytes of memory that each work-item needs."""
+    """OpenCL C of a kernel, all of whose operations are lowered, and the bytes of memory that each
+    work-item needs.
+    """
     e = Emitter()
     for position, argument in enumerate(function.arguments):
         e.define(
@@ -57,7 +64,10 @@ def lower_kernel(function: Function) -> tuple[str, int]:
     e.region(function.body)
     e.close()
     tiles = f"struct tiles {{ {' '.join(e.tiles)} char end; }};"
-    own = f"__global struct tiles *t = (__global struct tiles *)(memory + get_global_id(0) * {e.bytes});"
+    own = (
+        "__global struct tiles *t = (__global struct tiles *)(memory + get_global_id(0) * "
+        f"{e.bytes});"
+    )
     return HEADERS + CONVERSIONS + c.indented([tiles, f"{HEAD} {{", own, *e.lines, "}"]), e.bytes
 
 
@@ -80,7 +90,10 @@ def _load(e: c.Emitter, operation: Operation) -> None:
     truth = " != 0" if element_type(result.type) is I1 else ""
     read = f"{e.at(result)} = {_in_memory(result.type, e.at(operation.operands[0]))}{truth};"
     if mask is not None:
-        read = f"if ({e.at(mask)}) {read} else {e.at(result)} = {e.at(other) if other is not None else 0};"
+        read = (
+            f"if ({e.at(mask)}) {read} else {e.at(result)} = "
+            f"{e.at(other) if other is not None else 0};"
+        )
     e.each(result.type, read)
 
 

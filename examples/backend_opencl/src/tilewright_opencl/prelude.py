@@ -1,10 +1,13 @@
-"""The OpenCL C before every kernel: what the C of ``tilewright_c`` takes from the headers of C, and memory at any address."""
+"""The OpenCL C before every kernel: what the C of ``tilewright_c`` takes from the headers of C, and
+memory at any address.
+"""
 
 from __future__ import annotations
 
 from tilewright_c.c_types import KEPT
 
-#: The C types in which values are in memory: at addresses of any alignment, whatever else was written there.
+#: The C types in which values are in memory: at addresses of any alignment, whatever else was
+#: written there.
 IN_MEMORY = "".join(
     f"typedef {type_} at_{type_} __attribute__((may_alias, aligned(1)));\n"
     for type_ in sorted({*KEPT.values()} - {"_Bool"})

@@ -22,13 +22,16 @@ from tilewright_opencl.lower import SYMBOL
 #: Numbers as IEEE has them. Optimising costs more than it gains here.
 OPTIONS = ["-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt", "-cl-opt-disable", "-w"]
 
-# The core keeps programs. In pocl's own cache one process finds what another one is still writing, and is ended by an assertion.
+# The core keeps programs. In pocl's own cache one process finds what another one is still writing,
+# and is ended by an assertion.
 os.environ.setdefault("POCL_KERNEL_CACHE", "0")
 
 
 @functools.cache
 def processor() -> Any:
-    """The first processor among the devices of OpenCL that computes with f64; None where there is none."""
+    """The first processor among the devices of OpenCL that computes with f64; None where there is
+    none.
+    """
     try:
         platforms = cl.get_platforms()
     except cl.Error:  # no platform is installed
@@ -61,14 +64,17 @@ def built(name: str, source: str) -> bytes:
         program.build(OPTIONS)
     except cl.Error as error:
         raise LoweringError(
-            f"{processor().name} refused the code of {name}, which is a defect of the OpenCL backend or of the device's compiler:\n{error}"
+            f"{processor().name} refused the code of {name}, which is a defect of the OpenCL "
+            f"backend or of the device's compiler:\n{error}"
         ) from error
     binaries: Any = program.get_info(cl.program_info.BINARIES)
     return bytes(binaries[0])
 
 
 def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
-    """What starts a kernel: as many work-items as the processor has units, or programs if these are fewer."""
+    """What starts a kernel: as many work-items as the processor has units, or programs if these are
+    fewer.
+    """
     context, queue = _queue()
     kernel = cl.Kernel(cl.Program(context, [processor()], [code.binary]).build(), SYMBOL)
     one_at_a_time, units, each = (

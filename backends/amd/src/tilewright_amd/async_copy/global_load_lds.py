@@ -14,8 +14,9 @@ for it there.
 
 By default LLVM makes every LDS access, and every fence, wait for all copies in flight, since the
 access may alias their destinations. Alias scopes tell LLVM that accesses and copies do not alias,
-and barriers of kernels with copies wait for LDS accesses explicitly (:mod:`tilewright_amd.codegen.thread_hierarchy`).
-The kernel itself waits for copies at the wait operations of the pipeline.
+and barriers of kernels with copies wait for LDS accesses explicitly
+(:mod:`tilewright_amd.codegen.thread_hierarchy`). The kernel itself waits for copies at the wait
+operations of the pipeline.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _start(context: SimtContext, to: str, pointer: str, size: int, predicate: st
         for type_, value in zip(parameters, (place, to, str(size), "0", "0"), strict=True)
     )
     w.do(
-        f"call void @llvm.amdgcn.global.load.lds({operands}), !alias.scope {_scope(w, 'copies')}, !noalias {_scope(w, 'accesses')}"
+        f"call void @llvm.amdgcn.global.load.lds({operands}), !alias.scope {_scope(w, 'copies')}, "
+        f"!noalias {_scope(w, 'accesses')}"
     )
 
 

@@ -29,5 +29,6 @@ class GcnShared(SharedMemory):
     ) -> None:
         with w.when(predicate or "true"):
             w.emit(
-                f'atomicrmw add {self.pointer} {pointer}, i32 {value} syncscope("workgroup") monotonic, align 4'
+                f'atomicrmw add {self.pointer} {pointer}, i32 {value} syncscope("workgroup") '
+                "monotonic, align 4"
             )

@@ -65,7 +65,8 @@ def _log(w: FunctionWriter, operands: list[str]) -> str:
     LLVM scales subnormal operands, which the instruction flushes to zero.
     """
     return w.emit(
-        f"fmul float {w.intrinsic('llvm.log2', 'float', [('float', operands[0])])}, {float_constant('float', math.log(2))}"
+        f"fmul float {w.intrinsic('llvm.log2', 'float', [('float', operands[0])])}, "
+        f"{float_constant('float', math.log(2))}"
     )
 
 

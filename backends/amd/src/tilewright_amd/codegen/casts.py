@@ -126,7 +126,8 @@ def _clamped(w: FunctionWriter, row: Architecture, operand: str, bound: float) -
         [("float", operand), ("float", maximum), ("float", minimum)],
     )
     return w.emit(
-        f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}"
+        f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, "
+        f"float {clamped}"
     )
 
 
@@ -155,7 +156,8 @@ def _half(w: FunctionWriter, operand: str, source: Type) -> str | None:
     low = w.emit(f"and i16 {wide}, 127")
     bits = w.emit(f"or disjoint i16 {w.emit(f'shl i16 {low}, 7')}, {sign}")
     scaled = w.emit(
-        f"fmul half {w.emit(f'bitcast i16 {bits} to half')}, {float_constant('half', 256.0 if source is F8E4M3FN else 128.0)}"
+        f"fmul half {w.emit(f'bitcast i16 {bits} to half')}, "
+        f"{float_constant('half', 256.0 if source is F8E4M3FN else 128.0)}"
     )
     nan = w.emit(f"icmp eq i16 {low}, 127" if source is F8E4M3FN else f"icmp eq i16 {wide}, 128")
     return w.emit(f"select i1 {nan}, half {float_constant('half', float('nan'))}, half {scaled}")

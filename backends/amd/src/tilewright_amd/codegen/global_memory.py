@@ -78,7 +78,10 @@ class GcnGlobalMemory(GlobalMemory):
         whole = f"<{count} x {stored}>" if count > 1 else stored
         place = global_pointer(w, pointer)
         value = join(w, stored, [_stored(w, element, name) for name in values])
-        text = f"store {_volatile(access)}{whole} {value}, {GLOBAL} {place}, align {storage_size(element) * count}{_kept(w, access)}"
+        text = (
+            f"store {_volatile(access)}{whole} {value}, {GLOBAL} {place}, align "
+            f"{storage_size(element) * count}{_kept(w, access)}"
+        )
         if predicate is None:
             w.do(text)
             return

@@ -46,10 +46,14 @@ class GcnAssembly(InlineAssembly):
         scalars = [part for part in listed if part == "s" or part.startswith("{s")]
         if scalars and tiles:
             raise LoweringError(
-                f"constraint {scalars[0]!r} in {constraints!r} takes what all lanes share, and elements of tiles are a lane's own: take 'v'"
+                f"constraint {scalars[0]!r} in {constraints!r} takes what all lanes share, and "
+                "elements of tiles are a lane's own: take 'v'"
             )
         own = ",".join(
             "v".join(part.rsplit("r", 1)) if part.lstrip("=&") == "r" else part for part in listed
         )
-        marks = f" convergent{site(context.writer.module, operation.location if operation is not None else None)}"
+        marks = (
+            " "
+            f"convergent{site(context.writer.module, operation.location if operation is not None else None)}"
+        )
         return emit_inline_asm(context.writer, _LETTERS, text, own, results, operands, marks)

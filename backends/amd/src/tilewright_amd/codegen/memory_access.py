@@ -16,7 +16,10 @@ GLOBAL: Final = "ptr addrspace(1)"
 #: itself, but moves a load past a fence if only a later block uses its result.
 KEEP: Final = 'call void asm sideeffect "", "~{memory}"()'
 #: Zeros, as many bytes as the widest access.
-_ZEROS: Final = "@tilewright_zeros = internal unnamed_addr addrspace(1) constant [16 x i8] zeroinitializer, align 16"
+_ZEROS: Final = (
+    "@tilewright_zeros = internal unnamed_addr addrspace(1) constant [16 x i8] "
+    "zeroinitializer, align 16"
+)
 _ZERO_CONSTANTS: Final = frozenset(
     {"0", "0.0", "false", "null", float_constant("half", 0.0), float_constant("float", 0.0)}
 )

@@ -78,7 +78,8 @@ def emit_record(
     with w.when(predicate) if predicate is not None else nullcontext():
         header = w.emit(f"inttoptr i64 %{PARAMETER[1]} to ptr addrspace(1)")
         slot = w.emit(
-            f'atomicrmw add ptr addrspace(1) {header}, i64 1 syncscope("agent") monotonic, align {_WORD}'
+            f'atomicrmw add ptr addrspace(1) {header}, i64 1 syncscope("agent") monotonic, '
+            f"align {_WORD}"
         )
         slots, first = (
             w.emit(f"load i64, ptr addrspace(1) {_place(w, header, index)}, align {_WORD}")
@@ -160,7 +161,8 @@ class _Queue:
             with beside_captures(hip, self._device):
                 if int(hip(_CAPTURING, stream)):
                     raise LaunchError(
-                        f"kernel {kernel}: it prints, for which its launch waits, and its stream is captured into a graph: take the prints out"
+                        f"kernel {kernel}: it prints, for which its launch waits, and its stream "
+                        "is captured into a graph: take the prints out"
                     )
                 self._copy(hip.entries.memory_to_device, (0, capacity, self._slots))
             try:
@@ -209,7 +211,8 @@ class _Queue:
             )
         elif asked is not None and asked > len(found):
             found.append(
-                f"{asked - len(found)} lines that kernel {kernel} printed are lost: {capacity} fit. Print in fewer programs, or fewer elements\n"
+                f"{asked - len(found)} lines that kernel {kernel} printed are lost: {capacity} "
+                "fit. Print in fewer programs, or fewer elements\n"
             )
         sys.stdout.write("".join(found))
         sys.stdout.flush()

@@ -57,7 +57,8 @@ class GcnThreads(ThreadHierarchy):
         hidden = w.call("llvm.amdgcn.implicitarg.ptr", "ptr addrspace(4)", [])
         place = w.emit(f"getelementptr i32, ptr addrspace(4) {hidden}, i64 {axis}")
         return w.emit(
-            f"load i32, ptr addrspace(4) {place}, align 4, !invariant.load {w.module.metadata('!{}')}"
+            f"load i32, ptr addrspace(4) {place}, align 4, !invariant.load "
+            f"{w.module.metadata('!{}')}"
         )
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:

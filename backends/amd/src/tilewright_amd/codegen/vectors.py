@@ -60,5 +60,6 @@ def _joined_pairs(w: FunctionWriter, numbers: Sequence[tuple[str, str]]) -> str:
         return w.emit(f"bitcast i16 {w.emit(f'trunc i32 {words[0]} to i16')} to <2 x i8>")
     whole = join(w, "i32", words)
     return w.emit(
-        f"bitcast {'i32' if len(words) == 1 else f'<{len(words)} x i32>'} {whole} to <{len(numbers)} x i8>"
+        f"bitcast {'i32' if len(words) == 1 else f'<{len(words)} x i32>'} {whole} to "
+        f"<{len(numbers)} x i8>"
     )

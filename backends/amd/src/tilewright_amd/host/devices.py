@@ -68,7 +68,8 @@ def target_of_device(device: Device) -> Target:
     lanes = hip.attribute(device.index, "lanes")
     if lanes != row.wave:
         raise BackendError(
-            f"{device.name} ({name}) runs waves of {lanes} lanes, and code for {row.name} has {row.wave}"
+            f"{device.name} ({name}) runs waves of {lanes} lanes, and code for {row.name} "
+            f"has {row.wave}"
         )
     found = target_of(row)
     return dataclasses.replace(

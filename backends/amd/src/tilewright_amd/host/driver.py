@@ -43,7 +43,10 @@ def why_not() -> str:
     if reason:
         return reason
     if not library_path():
-        return f"no HIP runtime was found ({runtime_library.NAME}): install ROCm, or name its folder in ROCM_PATH"
+        return (
+            f"no HIP runtime was found ({runtime_library.NAME}): install ROCm, or name its "
+            "folder in ROCM_PATH"
+        )
     reason = runtime_library.conflict(runtime_library.mapped())
     if reason:
         return reason

@@ -156,9 +156,15 @@ STATUSES = Statuses(
     too_many_programs=720,
     peer_enabled=704,
     faults={
-        700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
+        700: (
+            "a kernel accessed memory that is not the device's (an illegal address: check "
+            "masks and the sizes of arrays)"
+        ),
         710: "a device-side assertion of a kernel failed",
-        719: "a kernel failed on the device: an assertion of it, or an access that the device refuses",
+        719: (
+            "a kernel failed on the device: an assertion of it, or an access that the "
+            "device refuses"
+        ),
     },
     capture=frozenset(range(900, 909)),
     texts=_texts,

@@ -224,7 +224,8 @@ def _vectors(context: SimtContext, operand: Value | None, format_: str) -> list[
     groups = [names[i : i + held] for i in range(0, len(names), held)]
     return [
         context.writer.emit(
-            f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to {FORMATS[format_].operand}"
+            f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to "
+            f"{FORMATS[format_].operand}"
         )
         for group in groups
     ]

@@ -4,8 +4,7 @@ It replaces the vendor's linker. The file is an ELF shared object for the machin
 addresses equal file offsets, and segments are aligned to pages:
 
     headers, notes, dynamic symbols and their hash table, dynamic relocations, constants   read
-    code                                                                                   read, execute
-    the table of addresses (GOT), data, the dynamic section                                read, write
+    code read, execute the table of addresses (GOT), data, the dynamic section read, write
 
 HSA's loader reads ``.symtab`` and HIP's reads ``.dynsym``, so the file has both. Loaders compute
 the image's size from the section headers. Relocations are those of "User Guide for AMDGPU Backend"
@@ -150,7 +149,8 @@ def _read(data: bytes) -> _Object:
     )
     if machine != _EM_AMDGPU or type_ != _ET_REL:
         raise LoweringError(
-            f"a code object is linked from a relocatable object for AMDGPU; this has ELF machine {machine} and type {type_}"
+            "a code object is linked from a relocatable object for AMDGPU; this has ELF machine "
+            f"{machine} and type {type_}"
         )
     found = _Object(identity[8], flags)
     rows = [_SECTION.unpack_from(data, headers + i * _SECTION.size) for i in range(count)]
@@ -321,7 +321,8 @@ class _File:
             symbol = self.source.symbols[index]
             if kind not in _KINDS:
                 raise LoweringError(
-                    f"the object refers to {symbol.name or 'a section'!r} by relocation {kind}, which the linker does not know"
+                    f"the object refers to {symbol.name or 'a section'!r} by relocation {kind}, "
+                    "which the linker does not know"
                 )
             if symbol.section == _UNDEFINED:
                 raise LoweringError(

@@ -83,6 +83,8 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
             target.limits["shared_memory"],
             usage,
         ),
-        "scalar registers": f"{found.scalars} a wave, and {found.moved} in lanes of vector registers",
+        (
+            "scalar registers"
+        ): f"{found.scalars} a wave, and {found.moved} in lanes of vector registers",
         **counted(parse(listing, code.name), effect),
     }

@@ -110,7 +110,8 @@ def _machine(llvm: _Library, triple: str, cpu: str, features: str, level: int) -
         ctypes.byref(reason),
     ):
         raise LoweringError(
-            f"AMD's LLVM generates no code for {triple!r}: {(reason.value or b'').decode(errors='replace')}"
+            f"AMD's LLVM generates no code for {triple!r}: "
+            f"{(reason.value or b'').decode(errors='replace')}"
         )
     return llvm.handle(
         "LLVMCreateTargetMachine",

@@ -78,8 +78,9 @@ def conflict(found: Sequence[str]) -> str:
     if len(found) < 2:
         return ""
     return (
-        f"this process uses several HIP runtimes, {' and '.join(found)}, which do not know each other's memory and streams: let all its libraries use one, as "
-        "by importing the library that brings its own before others, or by installing builds for the same ROCm"
+        f"this process uses several HIP runtimes, {' and '.join(found)}, which do not know each "
+        "other's memory and streams: let all its libraries use one, as by importing the library "
+        "that brings its own before others, or by installing builds for the same ROCm"
     )
 
 

@@ -1,7 +1,7 @@
 """Lowering of Tile IR to LLVM IR for CPUs.
 
-Tiles are evaluated lazily in fused loop nests over vector strips; a tile is put into memory only where it must be.
-Each folder imports only those above it in this list:
+Tiles are evaluated lazily in fused loop nests over vector strips; a tile is put into memory only
+where it must be. Each folder imports only those above it in this list:
 
 - :mod:`.state`: stack slots and other parts of the state of lowering;
 - :mod:`.context`: the state of lowering one function, which every file here codes against;

@@ -210,7 +210,8 @@ class Context(StackSlots):
         self.status = "null"
         self.contract = state.contract
         self.stop_block: BasicBlock | None = None
-        #: a word with the time when its loops last let signals be handled; "" where no loop has cancellation checks
+        #: a word with the time when its loops last let signals be handled; "" where no loop has
+        #: cancellation checks
         self.heeded = ""
         #: a region of scalars is being run on elements by the operation at ``position``
         self.in_elements = False
@@ -221,7 +222,8 @@ class Context(StackSlots):
         self.scopes: list[Scope] = []
         self.floor = 0
         self.assumed: frozenset[Value] = frozenset()
-        #: (comparison, its lane axis) -> lanes from the first on that satisfy it, i64, in the row at hand
+        #: (comparison, its lane axis) -> lanes from the first on that satisfy it, i64, in the row
+        #: at hand
         self.limits: dict[tuple[Value, int], str] = {}
         #: tiles the loop nest at hand fills, and the index of the loop nest's own strip
         self.caching: dict[Value, Buffer] = {}
@@ -232,11 +234,13 @@ class Context(StackSlots):
         #: ``for`` operations whose bodies are, or were, written
         self.loops: dict[Operation, Loop] = {}
         self.axis_strides: dict[Value, tuple[Any, ...]] = {}
-        #: index tiles that are consecutive if an i1 holds (see :mod:`.analysis.contiguity`); those in ``assumed`` are
+        #: index tiles that are consecutive if an i1 holds (see :mod:`.analysis.contiguity`); those
+        #: in ``assumed`` are
         self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order
         self.pending: dict[Value, Operation] = {}
-        #: of those, the ones that the loop nest of the store at hand reads, unless its addresses meet theirs (:mod:`.ops.alias_check`)
+        #: of those, the ones that the loop nest of the store at hand reads, unless its addresses
+        #: meet theirs (:mod:`.ops.alias_check`)
         self.compared: list[Value] = []
         #: and the copies that are read where they do
         self.copies: dict[Value, Copy] = {}
@@ -244,7 +248,8 @@ class Context(StackSlots):
         self.checks = FunctionChecks()
         # memory
         self._dummy = self._dummy_store = ""
-        #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
+        #: what holds in front of the loops over the lanes of a row that are being written: the
+        #: scopes, the floor, what is assumed, the forms
         self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = (
             None
         )
@@ -346,7 +351,8 @@ class Context(StackSlots):
         if not self._dummy:
             self._dummy = self.writer.alloca("i8", 64, 64)
             self.writer.allocations.append(
-                f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)"
+                f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, "
+                "i1 false)"
             )
             self.state.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
         return self._dummy

@@ -2,12 +2,13 @@
 
     void NAME(ptr args, i64 lo, i64 hi, ptr memory)
 
-runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``memory`` is the thread's for its large tiles, the same at all its calls of a launch,
-64-byte aligned, and its first bytes are zero before the first of them (:class:`KernelText`).
-``args`` is an array of 8-byte slots: the grid's extents (3), a pointer to the status block, the list
-of packed operands (see :mod:`.gemm.prepack_lookup`) or 0, then the arguments in order: integers and
-floats in the low bytes, pointers, and for a descriptor its base, extents and strides. Behind them
-are the arguments' bounds in kernels that are compiled with ``debug`` (see :mod:`.sanitizer.bounds`).
+runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``memory`` is the thread's
+for its large tiles, the same at all its calls of a launch, 64-byte aligned, and its first bytes are
+zero before the first of them (:class:`KernelText`). ``args`` is an array of 8-byte slots: the
+grid's extents (3), a pointer to the status block, the list of packed operands (see
+:mod:`.gemm.prepack_lookup`) or 0, then the arguments in order: integers and floats in the low
+bytes, pointers, and for a descriptor its base, extents and strides. Behind them are the arguments'
+bounds in kernels that are compiled with ``debug`` (see :mod:`.sanitizer.bounds`).
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class KernelText:
         messages: what assertions say, by index.
         memory_bytes: heap memory that a thread gives to the kernel's function.
         cleared_bytes: how much of it must be zero at first.
-        arena_bytes: heap memory a running kernel takes a thread, that of the functions which it calls with it.
-        prepackable: whether it looks up operands that were packed before the launch.
-        polls: whether its loops have cancellation checks: see :func:`tilewright_cpu.status.poll_symbol`.
+        arena_bytes: heap memory a running kernel takes a thread, that of the functions which it
+        calls with it. prepackable: whether it looks up operands that were packed before the launch.
+        polls: whether its loops have cancellation checks: see
+        :func:`tilewright_cpu.status.poll_symbol`.
     """
 
     text: str

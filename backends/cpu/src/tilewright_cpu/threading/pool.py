@@ -2,28 +2,32 @@
 
 The programs of a launch are shared among
 
-- the threads of the OpenMP runtime that PyTorch uses, once that is loaded: a second pool, or worse a second OpenMP runtime, would fight with it for the
-  cores (measured: up to thirty times slower);
+- the threads of the OpenMP runtime that PyTorch uses, once that is loaded: a second pool, or worse
+  a second OpenMP runtime, would fight with it for the cores (measured: up to thirty times slower);
 - else workers of our own, which sleep on a futex (Linux on x86-64 and aarch64);
 - else a pool of Python threads, which run the kernel with the interpreter lock released.
 
-Work that is too little to share runs in the calling thread: each kernel's cost a program is measured as it runs. More work is worth waking threads for
-that sleep, and launches that follow one another closely are added up for that. A launch that finds the pool busy with another thread's runs in the
-calling thread too.
+Work that is too little to share runs in the calling thread: each kernel's cost a program is
+measured as it runs. More work is worth waking threads for that sleep, and launches that follow one
+another closely are added up for that. A launch that finds the pool busy with another thread's runs
+in the calling thread too.
 
 Kernels with loops that may wait for other programs run on threads of their own, a program at a time
-on each. Where no program begins for a while, more threads take programs, so that those that wait for
-later ones go on once these run too. The programs of cooperative launches have a thread each, and
-none begins before all of these have started.
+on each. Where no program begins for a while, more threads take programs, so that those that wait
+for later ones go on once these run too. The programs of cooperative launches have a thread each,
+and none begins before all of these have started.
 
-The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
+The pool starts its threads at the first launch that can use them, again in the child of a fork, and
+stops at exit.
 
-A signal that comes while the main thread launches is handled between programs, a few times a second; where its handler raises, as the default one of
-``Ctrl-C`` does, no further programs begin, those that are in a ``while`` loop stop there, and the launch raises that exception once the others that run have
-ended.
+A signal that comes while the main thread launches is handled between programs, a few times a
+second; where its handler raises, as the default one of ``Ctrl-C`` does, no further programs begin,
+those that are in a ``while`` loop stop there, and the launch raises that exception once the others
+that run have ended.
 
-Environment: ``TILEWRIGHT_NUM_THREADS`` (default: the cores this process may run on; with OpenMP: as many threads as PyTorch uses) and
-``TILEWRIGHT_CPU_POOL``: ``auto``, ``openmp``, ``native``, ``python`` or ``serial``.
+Environment: ``TILEWRIGHT_NUM_THREADS`` (default: the cores this process may run on; with OpenMP: as
+many threads as PyTorch uses) and ``TILEWRIGHT_CPU_POOL``: ``auto``, ``openmp``, ``native``,
+``python`` or ``serial``.
 """
 
 from __future__ import annotations
@@ -54,17 +58,21 @@ from tilewright_cpu.threading.native_pool import (
 
 MODES = ("auto", "openmp", "native", "python", "serial")
 
-#: Seconds of work worth sharing with threads that are awake, until the hand-off to them has been measured; and with threads that sleep.
+#: Seconds of work worth sharing with threads that are awake, until the hand-off to them has been
+#: measured; and with threads that sleep.
 HOT_SECONDS, COLD_SECONDS = 10e-6, 100e-6
 
-#: Seconds of programs that a thread takes at a time in launches that signals may stop; these are handled 64 times that apart.
+#: Seconds of programs that a thread takes at a time in launches that signals may stop; these are
+#: handled 64 times that apart.
 PACE_SECONDS = 1e-3
 
-#: Programs of one launch that can wait for each other; seconds without one that begins after which more threads take programs; and after which a launch
-#: that has all the threads it can have says what it waits for.
+#: Programs of one launch that can wait for each other; seconds without one that begins after which
+#: more threads take programs; and after which a launch that has all the threads it can have says
+#: what it waits for.
 RESIDENT, STAGNANT_SECONDS, STUCK_SECONDS = 512, 0.02, 10.0
 
-#: Looks a worker takes for the next job before it sleeps, about 30 microseconds; and the caller's for workers to leave.
+#: Looks a worker takes for the next job before it sleeps, about 30 microseconds; and the caller's
+#: for workers to leave.
 SPIN, SPIN_CALLER = 2000, 1000
 
 
@@ -142,11 +150,11 @@ class Pool:
     Attributes:
         threads: how many, the caller's included.
         mode: ``openmp``, ``native``, ``python`` or ``serial``.
-        launch_address: the native entry ``void (record, arguments, programs)``; 0 in the mode ``python``.
-        estimate_address: ``i64 (record, programs)``, the cycles a launch is expected to take; all ones while unknown.
-        poll_address: what programs call in loops that may never end: see :mod:`.interrupts`.
-        serial_address: like ``launch_address``, in the calling thread alone.
-        cycles_per_second: of the counter that costs are measured with.
+        launch_address: the native entry ``void (record, arguments, programs)``; 0 in the mode
+        ``python``. estimate_address: ``i64 (record, programs)``, the cycles a launch is expected to
+        take; all ones while unknown. poll_address: what programs call in loops that may never end:
+        see :mod:`.interrupts`. serial_address: like ``launch_address``, in the calling thread
+        alone. cycles_per_second: of the counter that costs are measured with.
     """
 
     def __init__(self, threads: int, mode: str) -> None:
@@ -280,7 +288,8 @@ class Pool:
                 executor.shutdown()
 
     def _after_fork(self) -> None:
-        # OpenMP's threads do not survive a fork, and its runtime may not be used again in the child.
+        # OpenMP's threads do not survive a fork, and its runtime may not be used again in the
+        # child.
         self._forked = True
         self._listen()
         self._executor = self._waiting = self._resident = None
@@ -509,7 +518,8 @@ def _torch_openmp() -> tuple[int, int, int] | None:
         return None
     for library in sorted((Path(file).parent / "lib").glob("libtorch_cpu.*")):
         try:
-            # looks through what the library depends on as well, so it finds the runtime PyTorch itself calls
+            # looks through what the library depends on as well, so it finds the runtime PyTorch
+            # itself calls
             loaded = ctypes.CDLL(str(library))
             names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num")
             found = [ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in names]
@@ -529,7 +539,10 @@ def _cycles_per_second(machine: str) -> float:
     from tilewright.runtime.storage.host_code import load_host_code
 
     name = "llvm.readsteadycounter" if machine == "aarch64" else "llvm.readcyclecounter"
-    text = f"declare i64 @{name}()\ndefine i64 @now() {{\n  %t = call i64 @{name}()\n  ret i64 %t\n}}\n"
+    text = (
+        f"declare i64 @{name}()\ndefine i64 @now() {{\n  %t = call i64 @{name}()\n  ret "
+        "i64 %t\n}\n"
+    )
     loaded = load_host_code("cycle counter", text, ("now",))
     now = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("now"))
     began, first = time.perf_counter(), now()

@@ -38,5 +38,8 @@ class PtxClusters(Clusters):
         cluster would flush more than necessary.
         """
         for block in range(context.cluster):
-            text = f"{{\n.reg .b32 %there;\nmapa.shared::cluster.u32 %there, $0, {block};\nmbarrier.arrive.release.cta.shared::cluster.b64 _, [%there];\n}}"
+            text = (
+                f"{{\n.reg .b32 %there;\nmapa.shared::cluster.u32 %there, $0, {block};\n"
+                "mbarrier.arrive.release.cta.shared::cluster.b64 _, [%there];\n}"
+            )
             call_asm(context.writer, text, (), [("ptr addrspace(3)", address)], memory=True)

@@ -162,16 +162,19 @@ class DeviceMapEmission:
         for memory in self._memories.values():
             count = self._processors * self._programs
             module.add_global(
-                f"{_places(memory)} = internal addrspace(1) global [{count * memory.bytes} x i8] zeroinitializer, align {BYTES}"
+                f"{_places(memory)} = internal addrspace(1) global [{count * memory.bytes} x i8] "
+                f"zeroinitializer, align {BYTES}"
             )
             module.add_global(
-                f"{_words(memory)} = internal addrspace(1) global [{self._processors} x i32] zeroinitializer, align 4"
+                f"{_words(memory)} = internal addrspace(1) global [{self._processors} x i32] "
+                "zeroinitializer, align 4"
             )
             for made, map_ in memory.made:
                 name, bits, size = _nothing(made, map_)
                 count = ALIGNMENT * 8 // size
                 nothing[name] = (
-                    f"{name} = internal addrspace(1) global [{count} x i{size}] [{', '.join([f'i{size} {bits}'] * count)}], align {ALIGNMENT}"
+                    f"{name} = internal addrspace(1) global [{count} x i{size}] "
+                    f"[{', '.join([f'i{size} {bits}'] * count)}], align {ALIGNMENT}"
                 )
         for text in nothing.values():
             module.add_global(text)
@@ -219,7 +222,8 @@ class DeviceMapEmission:
         w, memory = context.writer, self._memory(operation)
         distance = w.emit(f"mul i64 {w.emit(f'zext i32 {made.memory} to i64')}, {memory.bytes}")
         place = w.emit(
-            f"getelementptr i8, ptr addrspacecast ({_GLOBAL} {_places(memory)} to ptr), i64 {distance}"
+            f"getelementptr i8, ptr addrspacecast ({_GLOBAL} {_places(memory)} to ptr), "
+            f"i64 {distance}"
         )
         with w.when(_is_first_warp(context)):
             for number, (owner, map_) in enumerate(memory.made):
@@ -250,7 +254,10 @@ class DeviceMapEmission:
         with w.when(context.is_first_thread()):
             _fill(w, operation, made, map_)
         warp.threads.warp_barrier(w)
-        text = f"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], {BYTES};"
+        text = (
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+            f"[$0], [$1], {BYTES};"
+        )
         call_asm(w, text, (), [(_GLOBAL, to), (_SHARED, made.shared)], memory=True, convergent=True)
         warp.threads.warp_barrier(w)
 
@@ -287,7 +294,8 @@ def _fill(
         empty = w.emit(f"or i1 {empty}, {w.emit(f'icmp slt i64 {extent}, 1')}")
     base = w.emit(f"ptrtoint ptr {made.base} to i64")
     base = w.emit(
-        f"select i1 {empty}, i64 ptrtoint ({_GLOBAL} {_nothing(operation, map_)[0]} to i64), i64 {base}"
+        f"select i1 {empty}, i64 ptrtoint ({_GLOBAL} {_nothing(operation, map_)[0]} to i64), "
+        f"i64 {base}"
     )
     _replace(w, made.shared, "global_address", "b64", base)
     _replace(w, made.shared, "rank", "b32", rank - 1)

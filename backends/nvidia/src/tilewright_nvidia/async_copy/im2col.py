@@ -62,7 +62,10 @@ def can_copy(operation: LoadIm2col, divisibility: int) -> bool:
 
 def _require(operation: LoadIm2col, target: SimtTarget, *, there: bool) -> None:
     if not there:
-        why = f"{target.name} has no such copies, which are those of sm_90a on, or asynchronous=False forbids them"
+        why = (
+            f"{target.name} has no such copies, which are those of sm_90a on, or "
+            "asynchronous=False forbids them"
+        )
         raise LoweringError(f"load_im2col at {operation.location}: {why}")
 
 
@@ -140,7 +143,10 @@ def start(
     """
     coordinates = ", ".join(f"${3 + i}" for i in range(len(at)))
     moved = ", ".join(f"${3 + len(at) + i}" for i in range(len(window)))
-    text = f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [$0], [$1, {{{coordinates}}}], [$2], {{{moved}}};"
+    text = (
+        f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        f"[$0], [$1, {{{coordinates}}}], [$2], {{{moved}}};"
+    )
     operands = [
         (_SHARED, shared),
         ("ptr", tensor_map),

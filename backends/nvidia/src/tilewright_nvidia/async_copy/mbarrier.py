@@ -55,7 +55,11 @@ class PtxMbarriers(Mbarriers):
 
         ``try_wait`` suspends the thread for a limited time before it returns.
         """
-        text = "{\n.reg .pred %ended;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %ended, [$0], $1;\n@!%ended bra again;\n}"
+        text = (
+            "{\n.reg .pred %ended;\nagain:\n"
+            "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %ended, [$0], $1;\n@!%ended "
+            "bra again;\n}"
+        )
         parity = {"true": "1", "false": "0"}.get(phase) or context.writer.emit(
             f"zext i1 {phase} to i32"
         )
@@ -75,10 +79,10 @@ class PtxAsyncProxy(AsyncProxy):
     def fence(self, w: FunctionWriter, *, everywhere: bool) -> None:
         """Order this thread's accesses before later async-proxy accesses (``fence.proxy.async``).
 
-        The async-proxy accesses follow a barrier. The fence covers shared memory, or all memory with
-        ``everywhere``. Without it, MMAs and bulk copies would not see this thread's writes. This
-        thread's reads need it too, since the write of a bulk copy could overtake them: loads are
-        queued, and a barrier does not wait for them.
+        The async-proxy accesses follow a barrier. The fence covers shared memory, or all memory
+        with ``everywhere``. Without it, MMAs and bulk copies would not see this thread's writes.
+        This thread's reads need it too, since the write of a bulk copy could overtake them: loads
+        are queued, and a barrier does not wait for them.
         """
         call_asm(
             w,

@@ -420,8 +420,9 @@ class TensorMaps:
         """
         if load not in self._pixels:
             raise LoweringError(
-                f"load_im2col at {load.location}: the tensor's address and strides must be multiples of {ALIGNMENT} bytes, and so must the channels of a "
-                f"pixel be, {MOST_BOX} at the most; the descriptor is {load.descriptor.type}"
+                f"load_im2col at {load.location}: the tensor's address and strides must be "
+                f"multiples of {ALIGNMENT} bytes, and so must the channels of a pixel be, "
+                f"{MOST_BOX} at the most; the descriptor is {load.descriptor.type}"
             )
         return self._pixels[load]
 
@@ -532,7 +533,10 @@ def mechanism(*, rows: bool) -> CopyMechanism:
         for address, name, point in _pieces(context, copy):
             axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
             rank = 2 if copy.rows else len(point)
-            text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
+            text = (
+                f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group "
+                f"[$1, {{{axes}}}], [$0];"
+            )
             call_asm(
                 w,
                 text,
@@ -579,7 +583,8 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
         )
         offsets = (
             w.emit(
-                f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"
+                f"add i32 {offsets[0]}, "
+                f"{w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"
             ),
             *offsets[1:],
         )

@@ -173,7 +173,10 @@ def _add_vector(
     vector = f".v{count}" if count > 1 else ""
     type_ = f"noftz{vector}.{_PACKED[element]}" if each > 1 else f"{vector[1:]}.f32"
     first = count if name == "atom" else 0
-    text = f"{name}.{suffix}.add.{type_} {f'{listed(0, count)}, ' if first else ''}[${first}], {listed(first + 1, count)};"
+    text = (
+        f"{name}.{suffix}.add.{type_} {f'{listed(0, count)}, ' if first else ''}[${first}], "
+        f"{listed(first + 1, count)};"
+    )
     found = _call(w, text, ["i32"] * first, [("ptr", pointer), *packed], predicate)
     return [old for word in found for old in words.unpack(w, word, "i32", register)]
 
@@ -305,7 +308,10 @@ def _float_extreme(
             w.emit(f"and i1 {side}, {predicate}") for side in (negative, positive)
         )
     straight, twisted = _TWISTED[kind]
-    text = f"@$3 atom.{suffix}.{straight}.s{bits} $0, [$1], $2;\n@$4 atom.{suffix}.{twisted}.u{bits} $0, [$1], $2;"
+    text = (
+        f"@$3 atom.{suffix}.{straight}.s{bits} $0, [$1], $2;\n@$4 "
+        f"atom.{suffix}.{twisted}.u{bits} $0, [$1], $2;"
+    )
     operands = [("ptr", pointer), (f"i{bits}", value), ("i1", positive), ("i1", negative)]
     (old,) = call_asm(w, text, [f"i{bits}"], operands)
     return old

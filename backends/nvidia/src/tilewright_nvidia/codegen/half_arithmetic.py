@@ -90,7 +90,8 @@ def _single(w: FunctionWriter, name: str, operands: Sequence[str], contract: str
         return None
     singles = [w.emit(f"bitcast i16 {operand} to bfloat") for operand in operands]
     return w.emit(
-        f"bitcast bfloat {w.emit(f'{_ARITHMETIC[name]}{contract} bfloat {singles[0]}, {singles[1]}')} to i16"
+        "bitcast bfloat "
+        f"{w.emit(f'{_ARITHMETIC[name]}{contract} bfloat {singles[0]}, {singles[1]}')} to i16"
     )
 
 

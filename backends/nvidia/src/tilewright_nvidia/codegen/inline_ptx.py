@@ -65,7 +65,10 @@ def call_asm(
         "void" if not results else results[0] if len(results) == 1 else f"{{{', '.join(results)}}}"
     )
     quoted = text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
-    call = f'call {kind} asm {"sideeffect " if effects else ""}"{quoted}", "{",".join(constraints)}"({", ".join(listed)}){" convergent" if convergent else ""}'
+    call = (
+        f'call {kind} asm {"sideeffect " if effects else ""}"{quoted}", '
+        f'"{",".join(constraints)}"({", ".join(listed)}){" convergent" if convergent else ""}'
+    )
     if not results:
         w.do(call)
         return []

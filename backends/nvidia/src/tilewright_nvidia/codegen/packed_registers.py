@@ -117,7 +117,8 @@ class PackedRegisters:
         vector_type = f"<{len(names)} x {type_}>"
         if all(name[0] != "%" for name in names):
             return w.emit(
-                f"bitcast {vector_type} <{', '.join(f'{type_} {name}' for name in names)}> to {word_type}"
+                f"bitcast {vector_type} <{', '.join(f'{type_} {name}' for name in names)}> to "
+                f"{word_type}"
             )
         vector = "poison"
         for i, name in enumerate(names):
@@ -214,7 +215,8 @@ class PackedRegisters:
                 [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))],
             )
         return w.emit(
-            f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}"
+            f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, "
+            f"{float_constant('float', float((1 << 23) + (128 if signed else 0)))}"
         )
 
     def permute(self, w: FunctionWriter, word: str, selector: int) -> str:
@@ -263,7 +265,8 @@ class PackedRegisters:
             )
         least = float_constant("half", 1152.0 if signed else 1024.0)
         number = w.emit(
-            f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, half {least}>"
+            f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, "
+            f"half {least}>"
         )
         return w.emit(f"bitcast <2 x half> {number} to i32")
 
@@ -363,7 +366,8 @@ class PackedRegisters:
         else:
             half = w.emit(f"insertelement <2 x {type_}> poison, {type_} {name}, i32 0")
             word = w.emit(
-                f"bitcast <2 x {type_}> {w.emit(f'insertelement <2 x {type_}> {half}, {type_} {name}, i32 1')} to i32"
+                f"bitcast <2 x {type_}> "
+                f"{w.emit(f'insertelement <2 x {type_}> {half}, {type_} {name}, i32 1')} to i32"
             )
         self.write(w, key, word)
         return word

@@ -53,7 +53,8 @@ class PtxDebugging(Debugging):
         texts = [w.module.string(text.encode()) for text in (message, file, function)]
         with w.when(predicate, likely=False):
             w.do(
-                f"call void @__assertfail(ptr {texts[0]}, ptr {texts[1]}, i32 {line}, ptr {texts[2]}, i64 1)"
+                f"call void @__assertfail(ptr {texts[0]}, ptr {texts[1]}, i32 {line}, ptr "
+                f"{texts[2]}, i64 1)"
             )
 
     def clock(self, w: FunctionWriter) -> str:

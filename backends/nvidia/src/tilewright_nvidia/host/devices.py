@@ -65,7 +65,8 @@ def target_of_device(device: Device) -> Target:
     if row is None:
         capability, driven = capability_of(cuda, device.index), version_text(driver_version())
         raise BackendError(
-            f"there is no code for {device.name}, of compute capability {capability // 10}.{capability % 10}, by a driver for CUDA {driven}"
+            f"there is no code for {device.name}, of compute capability "
+            f"{capability // 10}.{capability % 10}, by a driver for CUDA {driven}"
         )
     found = target_of(row, driver_version())
     limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "shared_memory")}

@@ -196,7 +196,10 @@ STATUSES = Statuses(
     too_many_programs=720,
     peer_enabled=704,
     faults={
-        700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
+        700: (
+            "a kernel accessed memory that is not the device's (an illegal address: check "
+            "masks and the sizes of arrays)"
+        ),
         710: "a device-side assertion of a kernel failed; the driver printed which",
         714: "a kernel failed in the device's hardware stack",
         715: "a kernel executed an illegal instruction",

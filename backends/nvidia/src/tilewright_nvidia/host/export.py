@@ -28,11 +28,13 @@ def export(
     """
     if code.metadata.get("tensor_maps"):
         raise BackendError(
-            f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: compile it with --option asynchronous=False"
+            f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: "
+            "compile it with --option asynchronous=False"
         )
     if code.metadata.get("launch_pdl"):
         raise BackendError(
-            f"kernel {name} overlaps with the kernel before it, which its launcher asks for: compile it without launch_pdl"
+            f"kernel {name} overlaps with the kernel before it, which its launcher asks for: "
+            "compile it without launch_pdl"
         )
     cooperative = bool(code.metadata.get("cooperative"))
     device_code = assembled(code, target) or code.binary
@@ -54,21 +56,27 @@ def export(
         )
     )
     loaded = "CUmodule *module, CUfunction *function"
-    said = f"Load kernel {name}, compiled for {target.arch}, in the current context; cuModuleUnload(*module) lets go of it."
+    said = (
+        f"Load kernel {name}, compiled for {target.arch}, in the current context; "
+        "cuModuleUnload(*module) lets go of it."
+    )
     lines = [
         *comment(said),
         f"CUresult {name}_load({loaded});",
         "",
         *comment(
-            "Launch it on a grid of programs; on an empty one, nothing. Addresses are the device's.",
+            "Launch it on a grid of programs; on an empty one, nothing. Addresses are "
+            "the device's.",
             given,
         ),
         f"CUresult {name}_launch({launched});",
     ]
     if cooperative:
         told = (
-            "Write how many programs the current context's device holds at once. All programs of a launch run at once: one of more programs is refused with "
-            "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. Launch at most so many, and let each do the work of several in a loop."
+            "Write how many programs the current context's device holds at once. All programs of a "
+            "launch run at once: one of more programs is refused with "
+            "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. Launch at most so many, and let each do the "
+            "work of several in a loop."
         )
         lines += [
             "",
@@ -96,7 +104,8 @@ def export(
     ]
     if shared > _SHARED_UNASKED:
         body.append(
-            f"    if (result == CUDA_SUCCESS) result = cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {shared});"
+            "    if (result == CUDA_SUCCESS) result = cuFuncSetAttribute(*function, "
+            f"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {shared});"
         )
     body += [
         "    if (result != CUDA_SUCCESS) cuModuleUnload(*module);",
@@ -109,7 +118,10 @@ def export(
         f"    uint64_t words[{size}] = {{0}};",
         f"    void *arguments[{size}];",
         *(f"    {statement}" for statement in words(given, "words")),
-        f"    for (int position = 0; position < {size}; ++position) arguments[position] = &words[position];",
+        (
+            f"    for (int position = 0; position < {size}; ++position) arguments[position] = "
+            "&words[position];"
+        ),
     ]
     if cooperative:
         body += [
@@ -129,7 +141,8 @@ def export(
         ]
     else:
         body.append(
-            f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);"
+            f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, "
+            f"{shared}, stream, arguments, 0);"
         )
     body += ["}", ""]
     files = {
@@ -162,8 +175,14 @@ def _resident(blocks: int, threads: int, shared: int) -> tuple[str, ...]:
         "CUdevice device;",
         "int each = 0, processors = 0;",
         "CUresult result = cuCtxGetDevice(&device);",
-        "if (result == CUDA_SUCCESS) result = cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);",
-        f"if (result == CUDA_SUCCESS) result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, {threads}, {shared});",
+        (
+            "if (result == CUDA_SUCCESS) result = cuDeviceGetAttribute(&processors, "
+            "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);"
+        ),
+        (
+            "if (result == CUDA_SUCCESS) result = "
+            f"cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, {threads}, {shared});"
+        ),
         "*programs = each * processors;",
         "return result;",
     )

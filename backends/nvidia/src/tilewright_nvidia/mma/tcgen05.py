@@ -117,9 +117,9 @@ class Tiling:
 
     Attributes:
         rows, columns: rows and columns of one instruction.
-        repeats_m, repeats_n: instructions along the rows and columns of the result, for one step along K.
-        steps, step: instructions along K, and elements along K of one.
-        groups_m, groups_n: groups of four warps along the rows and columns of the result.
+        repeats_m, repeats_n: instructions along the rows and columns of the result, for one step
+        along K. steps, step: instructions along K, and elements along K of one. groups_m, groups_n:
+        groups of four warps along the rows and columns of the result.
     """
 
     rows: int
@@ -386,7 +386,10 @@ class _Writer(DescriptorOperands):
                     lines += [
                         f"add.u32 %d, $0, {i * self.product.shape[1] + j * t.columns};",
                         f"add.s64 %a, $1, {self._offset(0, a.shared, i * t.rows, step * t.step)};",
-                        f"add.s64 %b, $2, {self._offset(1, b.shared, j * t.columns, step * t.step)};",
+                        (
+                            "add.s64 %b, $2, "
+                            f"{self._offset(1, b.shared, j * t.columns, step * t.step)};"
+                        ),
                         f"{self.instruction} [%d], %a, %b, %i, {'%yes' if step else '$3'};",
                     ]
         lines.append("}")
@@ -476,7 +479,8 @@ class PtxTensorMemory(TensorMemory):
             context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1),
         )
         text = (
-            f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {taken_columns(columns)};\n"
+            "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], "
+            f"{taken_columns(columns)};\n"
             f"tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n{_BEFORE}"
         )
         with w.when(first or "true"):

@@ -4,7 +4,7 @@ B is in shared memory, and A in shared memory or in registers. A 64-bit *matrix 
 addresses an operand in shared memory (PTX ISA, "Matrix descriptor"):
 
     bits 0 to 13      address / 16
-    bits 16 to 29     leading byte offset / 16: from one slab of atoms to the next, if the operand is
+    bits 16 to 29 leading byte offset / 16: from one slab of atoms to the next, if the operand is
                       transposed (its inner axis is not K)
     bits 32 to 45     stride byte offset / 16: from eight rows of a slab to the next eight
     bits 62 and 63    swizzle mode: 1, 2, 3 for widths of 128, 64, 32 bytes
@@ -476,11 +476,15 @@ class _Writer(DescriptorOperands):
         """
         t, (i, j) = self.tiling, repeat
         lines = [
-            f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"
+            (
+                f"add.s64 %b, ${count}, "
+                f"{self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"
+            )
         ]
         if isinstance(a, SharedOperand):
             lines.append(
-                f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // UNIT};"
+                f"add.s64 %a, ${count + 1}, "
+                f"{self._offset(0, a.shared, ROWS * i, step * t.step) // UNIT};"
             )
             source = "%a"
         else:

@@ -49,8 +49,8 @@ def why_not() -> str:
         return f"no NVIDIA driver was found ({LIBRARY} cannot be loaded)"
     if version < OLDEST_DRIVER:
         return (
-            f"the NVIDIA driver is too old: it supports CUDA {version_text(version)}, and CUDA {version_text(OLDEST_DRIVER)} is needed; "
-            "install driver 525 or newer"
+            f"the NVIDIA driver is too old: it supports CUDA {version_text(version)}, and CUDA "
+            f"{version_text(OLDEST_DRIVER)} is needed; install driver 525 or newer"
         )
     return bindings_missing()
 

@@ -250,7 +250,8 @@ def _assemble_once(program: Path, text: bytes, arch: str) -> Linked | str:
             )
         except subprocess.TimeoutExpired:
             raise rejected(
-                f"{program} took longer than {limit:g} seconds for the PTX and was ended; {VARIABLE} sets the limit",
+                f"{program} took longer than {limit:g} seconds for the PTX and was ended; "
+                f"{VARIABLE} sets the limit",
                 text,
                 ".ptx",
             ) from None

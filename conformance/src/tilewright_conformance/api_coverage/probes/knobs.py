@@ -122,7 +122,10 @@ def tools(on: Machine, rng: Any) -> None:
                 assert tool.path == path and tool.version == "12.4"
 
 
-_HOOKS = "launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook kernel_unload_hook"
+_HOOKS = (
+    "launch_enter_hook launch_exit_hook kernel_load_start_hook kernel_load_end_hook "
+    "kernel_unload_hook"
+)
 
 
 @probe(*(f"triton.knobs.runtime.{name}" for name in _HOOKS.split()), host=True)
@@ -144,7 +147,10 @@ def hook_chains(on: Machine, rng: Any) -> None:
             assert len(seen) == 1
 
 
-_CALLABLES = "runtime.jit_cache_hook runtime.jit_post_compile_hook runtime.add_stages_inspection_hook build.impl compilation.listener autotuning.listener"
+_CALLABLES = (
+    "runtime.jit_cache_hook runtime.jit_post_compile_hook runtime.add_stages_inspection_hook "
+    "build.impl compilation.listener autotuning.listener"
+)
 _CLASSES = "cache.manager_class cache.remote_manager_class"
 
 

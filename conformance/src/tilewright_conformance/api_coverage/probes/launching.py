@@ -82,7 +82,10 @@ def compiled(on: Machine, rng: Any) -> None:
         raise AssertionError("a stage that does not exist was given")
 
 
-_RUNTIME = "packed_metadata hash function module n_regs n_spills n_max_threads run launch_metadata _init_handles __getitem__"
+_RUNTIME = (
+    "packed_metadata hash function module n_regs n_spills n_max_threads run launch_metadata "
+    "_init_handles __getitem__"
+)
 
 
 @probe(*(f"CompiledKernel.{name}" for name in _RUNTIME.split()), host=True)
@@ -308,7 +311,10 @@ def reinterpret(on: Machine, rng: Any) -> None:
     np.testing.assert_array_equal(out, 2 * x.view(np.int32))
 
 
-_ERRORS = "TilewrightError CompilationError LoweringError LaunchError KernelError OutOfResources BackendError"
+_ERRORS = (
+    "TilewrightError CompilationError LoweringError LaunchError KernelError OutOfResources "
+    "BackendError"
+)
 
 
 @probe(*(f"tilewright.{name}" for name in _ERRORS.split()), host=True)
@@ -409,7 +415,10 @@ def library_of_hip(on: Machine, rng: Any) -> None:
     assert tl.extra.hip.libdevice is tl.extra.libdevice
 
 
-_CORE = "_unwrap_if_constexpr check_bit_width is_negative_zero base_type base_value tensor_descriptor_base tensor_descriptor_base_type slice_type"
+_CORE = (
+    "_unwrap_if_constexpr check_bit_width is_negative_zero base_type base_value "
+    "tensor_descriptor_base tensor_descriptor_base_type slice_type"
+)
 
 
 @probe(

@@ -77,7 +77,8 @@ def check(
     if not error[worst] <= ulps:
         given = ", ".join(repr(x[worst].item()) for x in operands)
         raise AssertionError(
-            f"f({given}) = {out[worst]!r}, expected {expected[worst]!r}: {error[worst]:.3g} ULP away, {ulps:g} are allowed"
+            f"f({given}) = {out[worst]!r}, expected {expected[worst]!r}: {error[worst]:.3g} ULP "
+            f"away, {ulps:g} are allowed"
         )
 
 

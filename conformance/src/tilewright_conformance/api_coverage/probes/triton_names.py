@@ -21,7 +21,10 @@ from tilewright_conformance.api_coverage.probes.launching import adds_one, plain
 from tilewright_conformance.api_coverage.shim import shim
 
 _ERRORS = "CompilationError TritonError OutOfResources InterpreterError"
-_PACKAGE = "__version__ cdiv next_power_of_2 set_allocator reinterpret MockTensor TensorWrapper JITFunction KernelInterface Config heuristics autotune"
+_PACKAGE = (
+    "__version__ cdiv next_power_of_2 set_allocator reinterpret MockTensor TensorWrapper "
+    "JITFunction KernelInterface Config heuristics autotune"
+)
 _SUBMODULES = "language runtime compiler testing tools backends errors"
 
 
@@ -118,7 +121,10 @@ def preload(on: Machine, rng: Any) -> None:
             assert again.preload(kept[0]) is not None
 
 
-_RUNTIME = "autotune Autotuner Config Heuristics heuristics driver JITFunction KernelInterface MockTensor TensorWrapper reinterpret OutOfResources"
+_RUNTIME = (
+    "autotune Autotuner Config Heuristics heuristics driver JITFunction KernelInterface "
+    "MockTensor TensorWrapper reinterpret OutOfResources"
+)
 
 
 @probe(
@@ -243,7 +249,10 @@ def cache(on: Machine, rng: Any) -> None:
         assert len(cache.get_cache_key(source, backend, backend.parse_options({}), {})) > 0
 
 
-_COMPILER = "compile make_backend ASTSource IRSource CompiledKernel CompilationError LazyDict get_cache_key max_shared_mem"
+_COMPILER = (
+    "compile make_backend ASTSource IRSource CompiledKernel CompilationError LazyDict "
+    "get_cache_key max_shared_mem"
+)
 _COMPILE_ERRORS = "CompilationError CompileTimeAssertionFailure UnsupportedLanguageConstruct"
 
 
@@ -306,7 +315,10 @@ def breaks_a_rule(x):
     tl.store(x, undefined_name)  # noqa: F821
 
 
-_BACKENDS = "backends compiler.GPUTarget compiler.BaseBackend compiler.Language driver.DriverBase driver.GPUDriver driver.Benchmarker"
+_BACKENDS = (
+    "backends compiler.GPUTarget compiler.BaseBackend compiler.Language driver.DriverBase "
+    "driver.GPUDriver driver.Benchmarker"
+)
 
 
 @probe(*(f"triton.backends.{name}" for name in _BACKENDS.split()), host=True)

@@ -235,7 +235,10 @@ def predicates(on: Machine, rng: Any) -> None:
     assert tl.void.is_void() and tl.pi32_t.is_ptr() and tl.block_type(tl.int8, [4]).is_block()
 
 
-_FACTS = "name primitive_bitwidth itemsize scalar int_bitwidth int_signedness fp_mantissa_width exponent_bias kind get_int_max_value get_int_min_value"
+_FACTS = (
+    "name primitive_bitwidth itemsize scalar int_bitwidth int_signedness fp_mantissa_width "
+    "exponent_bias kind get_int_max_value get_int_min_value"
+)
 _MORE_FACTS = "is_dtype with_element_ty mangle SIGNEDNESS KIND codegen_name cache_key_part"
 
 

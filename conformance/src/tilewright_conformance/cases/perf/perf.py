@@ -198,7 +198,10 @@ def _twice_as_long(one: float, two: float, most: float = 4) -> str:
     return (
         ""
         if 1.2 <= two / one <= most
-        else f"twice the work took {two / one:.2f} times as long ({one * 1e6:.1f} and {two * 1e6:.1f} microseconds)"
+        else (
+            f"twice the work took {two / one:.2f} times as long ({one * 1e6:.1f} and "
+            f"{two * 1e6:.1f} microseconds)"
+        )
     )
 
 
@@ -329,7 +332,10 @@ def _strided(session: Session) -> None:
                 return figures, ""
             return (
                 figures,
-                f"a contiguous copy took {near / far:.2f} times as long as a strided one and {near / own:.1f} times as long as the memory's own",
+                (
+                    f"a contiguous copy took {near / far:.2f} times as long as a strided one and "
+                    f"{near / own:.1f} times as long as the memory's own"
+                ),
             )
 
         demand(session, attempt)
@@ -475,7 +481,9 @@ def _dot_and_sum(session: Session) -> None:
                 figures,
                 ""
                 if by_dot <= 1.1 * by_sum
-                else f"tl.dot took {by_dot / by_sum:.2f} times as long as multiplying and adding up",
+                else (
+                    f"tl.dot took {by_dot / by_sum:.2f} times as long as multiplying and adding up"
+                ),
             )
 
         demand(session, attempt)
@@ -568,13 +576,19 @@ def _first_launch(session: Session) -> None:
             if warm * 20 > cold:
                 return (
                     figures,
-                    f"a second launch took {warm * 1e3:.2f} ms where the first, which compiles, took {cold * 1e3:.2f} ms",
+                    (
+                        f"a second launch took {warm * 1e3:.2f} ms where the first, which "
+                        f"compiles, took {cold * 1e3:.2f} ms"
+                    ),
                 )
             return (
                 figures,
                 ""
                 if disk < cold
-                else f"a launch with the code on disk took {disk * 1e3:.1f} ms, and compiling {cold * 1e3:.1f} ms",
+                else (
+                    f"a launch with the code on disk took {disk * 1e3:.1f} ms, and compiling "
+                    f"{cold * 1e3:.1f} ms"
+                ),
             )
 
         demand(session, attempt)
@@ -607,7 +621,8 @@ def _timer(session: Session) -> None:
         found = timer.measure(counted, 7)
         session.require(
             calls == 7 and len(found) == 7,
-            f"7 repetitions were asked of the timer: it called {calls} times and gave {len(found)} times",
+            f"7 repetitions were asked of the timer: it called {calls} times and gave "
+            f"{len(found)} times",
         )
         timer.flush_cache()
 
@@ -624,7 +639,10 @@ def _timer(session: Session) -> None:
             if not 0.2 <= one / wall <= 5:
                 return (
                     figures,
-                    f"the timer gave {one * 1e3:.3f} ms for a launch that takes {wall * 1e3:.3f} ms by the wall clock",
+                    (
+                        f"the timer gave {one * 1e3:.3f} ms for a launch that takes "
+                        f"{wall * 1e3:.3f} ms by the wall clock"
+                    ),
                 )
             return figures, _twice_as_long(one, two)
 
@@ -707,13 +725,18 @@ def _tuning(session: Session) -> None:
             if later > 10 * plain + 2e-4:
                 return (
                     figures,
-                    f"a launch through the tuner takes {later * 1e6:.0f} microseconds, and one without it {plain * 1e6:.0f}",
+                    (
+                        f"a launch through the tuner takes {later * 1e6:.0f} microseconds, and one "
+                        f"without it {plain * 1e6:.0f}"
+                    ),
                 )
             return (
                 figures,
                 ""
                 if first > 2 * later
-                else f"tuning took {first * 1e3:.2f} ms, and a launch after it {later * 1e3:.2f} ms",
+                else (
+                    f"tuning took {first * 1e3:.2f} ms, and a launch after it {later * 1e3:.2f} ms"
+                ),
             )
 
         demand(session, attempt)

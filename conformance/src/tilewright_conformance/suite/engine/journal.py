@@ -96,14 +96,16 @@ class Journal:
         ]
         if changed:
             raise JournalError(
-                f"{path} is the journal of another run: {'; '.join(changed)}. Run without --resume to begin anew"
+                f"{path} is the journal of another run: {'; '.join(changed)}. Run without --resume "
+                "to begin anew"
             )
         for number, line in enumerate(lines[1:], 2):
             try:
                 outcome = Outcome.from_json(json.loads(line))
             except (TypeError, ValueError) as error:
                 raise JournalError(
-                    f"{path}, line {number}, is damaged ({error}); run without --resume to begin anew"
+                    f"{path}, line {number}, is damaged ({error}); run without --resume to "
+                    "begin anew"
                 ) from None
             self.done[outcome.case] = outcome
         return whole

@@ -101,7 +101,10 @@ class WorkerProcess:
                     return self._too_big(case, grown, started)
                 if left <= 0:
                     self.kill()
-                    text = f"no result within {limit:g} seconds (--time-scale allows a slow machine more){self._quote()}"
+                    text = (
+                        f"no result within {limit:g} seconds (--time-scale allows a slow "
+                        f"machine more){self._quote()}"
+                    )
                     return Outcome(
                         case.id, Status.TIMED_OUT, text, "TimeLimit", {}, time.monotonic() - started
                     )
@@ -164,7 +167,8 @@ class WorkerProcess:
         except queue.Empty:
             self.kill()
             raise WorkerRefusedError(
-                f"backend {self._setup.backend!r} was not loaded within {self._setup.start_limit:g} seconds{self._quote()}"
+                f"backend {self._setup.backend!r} was not loaded within "
+                f"{self._setup.start_limit:g} seconds{self._quote()}"
             ) from None
         if answer is not None and "ready" in answer:
             return
@@ -173,7 +177,8 @@ class WorkerProcess:
             raise WorkerRefusedError(str(answer["refused"]))
         self._process.wait()
         raise WorkerRefusedError(
-            f"loading backend {self._setup.backend!r} ended the process ({self._ending()}){self._quote()}"
+            f"loading backend {self._setup.backend!r} ended the process "
+            f"({self._ending()}){self._quote()}"
         )
 
     def _read(self) -> None:
@@ -190,7 +195,10 @@ class WorkerProcess:
 
     def _too_big(self, case: Case, grown: int, started: float) -> Outcome:
         self.kill()
-        text = f"the worker process grew by {grown >> 20} MiB, and one case may take {self._setup.memory >> 20} MiB"
+        text = (
+            f"the worker process grew by {grown >> 20} MiB, and one case may take "
+            f"{self._setup.memory >> 20} MiB"
+        )
         return Outcome(case.id, Status.CRASHED, text, "MemoryLimit", {}, time.monotonic() - started)
 
     def _died(self, case: Case, started: float, when: str) -> Outcome:

@@ -93,7 +93,10 @@ def repeated(case: Case, subject: Subject, setup: Setup, passed: int) -> tuple[O
         outcome = execute(case, Session(subject, case.id, setup.seed, quick=setup.quick))
         if outcome.status is not Status.PASSED:
             if passed:
-                text = f"run {passed + 1} of {setup.repeat}, after {passed} that passed: {outcome.message}"
+                text = (
+                    f"run {passed + 1} of {setup.repeat}, after {passed} that passed: "
+                    f"{outcome.message}"
+                )
                 outcome = dataclasses.replace(outcome, message=text)
             return outcome, passed
         passed += 1

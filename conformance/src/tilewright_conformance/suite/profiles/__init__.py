@@ -269,7 +269,8 @@ def claim(
     missing = REQUIRES[profile].missing(capabilities)
     if missing:
         reasons.append(
-            f"the backend does not declare {', '.join(missing[:3])}{f' and {len(missing) - 3} more' if missing[3:] else ''}"
+            "the backend does not declare "
+            f"{', '.join(missing[:3])}{f' and {len(missing) - 3} more' if missing[3:] else ''}"
         )
     absent = [id_ for id_ in listed if id_ not in outcomes]
     if absent:

@@ -82,7 +82,8 @@ def read_waivers(path: Path) -> tuple[Waiver, ...]:
     ):
         if set(row) != names:
             raise WaiverError(
-                f"waiver {number} must have exactly {', '.join(sorted(names))}, not {', '.join(sorted(row))}"
+                f"waiver {number} must have exactly {', '.join(sorted(names))}, not "
+                f"{', '.join(sorted(row))}"
             )
         try:
             found.append(Waiver(**row))

@@ -30,21 +30,27 @@ def badge(document: Document) -> str:
     else:
         text, colour = "no profile", _YELLOW
     device = document["device"]["name"]
-    label = f"tilewright · {document['backend']['name']} {document['backend']['version']} · {device if len(device) <= _DEVICE else device[: _DEVICE - 1] + '…'}"
+    label = (
+        f"tilewright · {document['backend']['name']} {document['backend']['version']} · "
+        f"{device if len(device) <= _DEVICE else device[: _DEVICE - 1] + '…'}"
+    )
     return _picture(
         label,
         text,
         colour,
-        f"{document['backend']['name']} {document['backend']['version']} on {device}, suite {document['suite']['version']}: {text}",
+        f"{document['backend']['name']} {document['backend']['version']} on {device}, suite "
+        f"{document['suite']['version']}: {text}",
     )
 
 
 def _picture(label: str, text: str, colour: str, title: str) -> str:
     left, right = (round(len(part) * _LETTER + _AROUND) for part in (label, text))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{escape(title)}">'
-        f'<title>{escape(title)}</title><rect width="{left}" height="20" fill="#3c4043"/>'
-        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
-        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
-        f'<text x="{left / 2:g}" y="14">{escape(label)}</text><text x="{left + right / 2:g}" y="14">{escape(text)}</text></g></svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title><rect width="{left}" '
+        f'height="20" fill="#3c4043"/><rect x="{left}" width="{right}" height="20" '
+        f'fill="{colour}"/><g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" '
+        f'font-size="11" text-anchor="middle"><text x="{left / 2:g}" '
+        f'y="14">{escape(label)}</text><text x="{left + right / 2:g}" '
+        f'y="14">{escape(text)}</text></g></svg>\n'
     )

@@ -170,7 +170,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError(
-            f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} is there twice in one object"
+            f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} "
+            "is there twice in one object"
         )
     return found
 
@@ -207,16 +208,19 @@ def verify(document: Document, catalogue: Catalogue) -> None:
     found = checksum(document)
     if found != document["checksum"]:
         raise ReportError(
-            f"the checksum is another: the report was damaged or edited after it was written (it says {document['checksum']}, its content has {found})"
+            "the checksum is another: the report was damaged or edited after it was written (it "
+            f"says {document['checksum']}, its content has {found})"
         )
     suite = document["suite"]
     if suite["version"] != suite_version():
         raise ReportError(
-            f"the report is of suite {suite['version']}, and this is {suite_version()}: verify it with pip install tilewright-conformance=={suite['version']}"
+            f"the report is of suite {suite['version']}, and this is {suite_version()}: verify it "
+            f"with pip install tilewright-conformance=={suite['version']}"
         )
     if suite["catalogue"] != catalogue.digest():
         raise ReportError(
-            f"the report was made with other cases than suite {suite['version']} has: its catalogue was changed"
+            f"the report was made with other cases than suite {suite['version']} has: its "
+            "catalogue was changed"
         )
     changed = [
         f"{facts['name']}: {', '.join(facts['modified'][:3])}"
@@ -225,7 +229,8 @@ def verify(document: Document, catalogue: Catalogue) -> None:
     ]
     if changed:
         raise ReportError(
-            f"the report was made with an installation whose files had been changed: {'; '.join(changed)}"
+            "the report was made with an installation whose files had been changed: "
+            f"{'; '.join(changed)}"
         )
     _verify_results(document, catalogue)
 
@@ -246,7 +251,8 @@ def check_wheels(document: Document, wheels: Iterable[Path]) -> None:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if found != stated[name]:
             raise ReportError(
-                f"it is not of {path.name}, which has the hash {found}: its {name} is of {stated[name] or 'no wheel that is known'}"
+                f"it is not of {path.name}, which has the hash {found}: its {name} is of "
+                f"{stated[name] or 'no wheel that is known'}"
             )
 
 
@@ -276,13 +282,15 @@ def _verify_results(document: Document, catalogue: Catalogue) -> None:
     if [case.id for case in selected] != list(outcomes):
         unlike = sorted({case.id for case in selected} ^ set(outcomes))
         raise ReportError(
-            f"the results are not of the cases that such a run selects: {', '.join(unlike[:3]) or 'their order differs'}"
+            "the results are not of the cases that such a run selects: "
+            f"{', '.join(unlike[:3]) or 'their order differs'}"
         )
     capabilities = capabilities_from_json(document["backend"]["capabilities"])
     for case, result in zip(selected, document["results"], strict=True):
         if (result["profile"], result["subject"]) != (case.profile, case.subject):
             raise ReportError(
-                f"{case.id}: profile and subject are {case.profile} and {case.subject}, not {result['profile']} and {result['subject']}"
+                f"{case.id}: profile and subject are {case.profile} and {case.subject}, not "
+                f"{result['profile']} and {result['subject']}"
             )
         outcome = outcomes[case.id]
         if outcome.status is Status.NOT_SUPPORTED and not case.needs.missing(capabilities):
@@ -291,11 +299,13 @@ def _verify_results(document: Document, catalogue: Catalogue) -> None:
             )
         if outcome.status is Status.PASSED and case.needs.missing(capabilities):
             raise ReportError(
-                f"{case.id} is passed, though the backend does not declare {', '.join(case.needs.missing(capabilities))}"
+                f"{case.id} is passed, though the backend does not declare "
+                f"{', '.join(case.needs.missing(capabilities))}"
             )
         if result["lacks"] != list(case.needs.missing(capabilities)):
             raise ReportError(
-                f"{case.id}: what the backend lacks for it is {', '.join(case.needs.missing(capabilities)) or 'nothing'}"
+                f"{case.id}: what the backend lacks for it is "
+                f"{', '.join(case.needs.missing(capabilities)) or 'nothing'}"
             )
         if any(not math.isfinite(number) for number in outcome.numbers.values()):
             raise ReportError(f"{case.id}: its numbers are not finite")

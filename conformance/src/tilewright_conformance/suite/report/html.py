@@ -20,7 +20,10 @@ from tilewright_conformance.suite.report.document import Document
 def page(document: Document) -> str:
     """The page."""
     frame = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    title = f"{document['backend']['name']} {document['backend']['version']} on {document['device']['name']}"
+    title = (
+        f"{document['backend']['name']} {document['backend']['version']} on "
+        f"{document['device']['name']}"
+    )
     found = {
         name: [cause.as_json() for cause in of(document)]
         for name, of in (

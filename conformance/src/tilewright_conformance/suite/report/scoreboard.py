@@ -103,7 +103,8 @@ def page(documents: Sequence[Document], links: Sequence[str] = ()) -> str:
                 for name, file in (("JSON", "report.json"), ("badge", "badge.svg"))
             )
             cells[0] = (
-                f'<td><a href="{link}/report.html">{escape(row["about"]["backend"])}</a><br><small>{files}</small></td>'
+                "<td><a "
+                f'href="{link}/report.html">{escape(row["about"]["backend"])}</a><br><small>{files}</small></td>'
             )
         for name in columns:
             claimed = row["profiles"].get(name, (False, 0, 0))[0]
@@ -112,7 +113,8 @@ def page(documents: Sequence[Document], links: Sequence[str] = ()) -> str:
             )
         signed = f'<td title="{escape(row["signer"])}">{escape(row["signer"][:8]) or "no"}</td>'
         body.append(
-            f'<tr title="{escape(row["checksum"])}">{"".join(cells)}<td>{row["wrong"]}</td>{signed}</tr>'
+            "<tr "
+            f'title="{escape(row["checksum"])}">{"".join(cells)}<td>{row["wrong"]}</td>{signed}</tr>'
         )
     return (
         files_of_package(__package__)

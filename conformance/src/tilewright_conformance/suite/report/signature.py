@@ -43,7 +43,8 @@ def new_key(path: Path) -> str:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise KeyFileError(
-            f"{path} is there already, and what a lost key signed nobody can vouch for: give the new key another name"
+            f"{path} is there already, and what a lost key signed nobody can vouch for: give the "
+            "new key another name"
         ) from None
     with open(descriptor, "wb") as file:
         file.write(text)
@@ -143,6 +144,7 @@ def _tools() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
         raise SignatureUnavailableError(
-            "signatures need the package cryptography, which is not installed: pip install 'tilewright-conformance[signatures]'"
+            "signatures need the package cryptography, which is not installed: pip install "
+            "'tilewright-conformance[signatures]'"
         ) from None
     return serialization, ed25519

@@ -100,7 +100,8 @@ def validate_block_shape(shape: Any) -> int:
     for number, extent in enumerate(shape):
         if not isinstance(extent, int):
             raise TypeError(
-                f"Shape element {number} must have type `constexpr[int]`, got `constexpr[{type(extent)}]"
+                f"Shape element {number} must have type `constexpr[int]`, got "
+                f"`constexpr[{type(extent)}]"
             )
         if not is_power_of_two(extent):
             raise ValueError(f"Shape element {number} must be a power of 2")

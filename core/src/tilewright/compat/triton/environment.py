@@ -218,7 +218,8 @@ class env_nvidia_tool(env_base[str, NvidiaTool]):  # noqa: N801
             if tool is not None:
                 return tool
         raise RuntimeError(
-            f"Cannot find {self.binary}: set {self.key} to its path, or install the CUDA toolkit (pip install nvidia-cuda-nvcc)"
+            f"Cannot find {self.binary}: set {self.key} to its path, or install the CUDA toolkit "
+            "(pip install nvidia-cuda-nvcc)"
         )
 
     def _candidates(self) -> Iterator[str]:

@@ -144,8 +144,10 @@ def activate() -> None:
     loaded = sys.modules.get(_ROOT)
     if loaded is not None and loaded is not sys.modules.get(_PACKAGE):
         raise ImportError(
-            f"another triton was imported before tilewright.compat.triton, from {getattr(loaded, '__file__', 'somewhere')}. Import tilewright.compat.triton "
-            "first, or start the process with python -m tilewright.compat.triton or with TILEWRIGHT_TRITON=1 in the environment"
+            "another triton was imported before tilewright.compat.triton, from "
+            f"{getattr(loaded, '__file__', 'somewhere')}. Import tilewright.compat.triton first, "
+            "or start the process with python -m tilewright.compat.triton or with "
+            "TILEWRIGHT_TRITON=1 in the environment"
         )
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

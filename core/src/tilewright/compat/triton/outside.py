@@ -34,8 +34,14 @@ class OutsideStageError(OutsideError, KeyError):
 
 #: Module (and all below it) -> what it is, and what to use instead.
 MODULES: dict[str, str] = {
-    "triton._C.libtriton.gluon_ir": "the Gluon language, which speaks of one vendor's hardware. Write the kernel in triton.language with Tilewright",
-    "triton._C": "a part of Triton's own compiler (MLIR and C++). Tile IR is in tilewright.ir, and tilewright inspect shows what becomes of a kernel",
+    "triton._C.libtriton.gluon_ir": (
+        "the Gluon language, which speaks of one vendor's hardware. Write the kernel in "
+        "triton.language with Tilewright"
+    ),
+    "triton._C": (
+        "a part of Triton's own compiler (MLIR and C++). Tile IR is in tilewright.ir, and "
+        "tilewright inspect shows what becomes of a kernel"
+    ),
     "triton.experimental": "the Gluon language and the sanitizer, which speak of one vendor's hardware. Write the kernel in triton.language; checked runs are "
     'kernel[grid](..., backend="reference", checked=True)',
     "triton.instrumentation": "instrumentation passes of Triton's compiler",
@@ -43,7 +49,10 @@ MODULES: dict[str, str] = {
     "triton.tools.build_extern": "a generator of Triton's own source",
     "triton.tools.experimental_descriptor": "an interface that was removed from Triton in 3.4. Use triton.tools.tensor_descriptor",
     "triton.ops": "a library that was removed from Triton in 3.1",
-    "triton.plugins": "plugins of Triton's compiler. Backends of Tilewright are plugins too: see tilewright.plugins",
+    "triton.plugins": (
+        "plugins of Triton's compiler. Backends of Tilewright are plugins too: see "
+        "tilewright.plugins"
+    ),
 }
 
 
@@ -52,11 +61,15 @@ def reason_of(fullname: str) -> str:
     for prefix, what in MODULES.items():
         if fullname == prefix or fullname.startswith(f"{prefix}."):
             return f"{fullname} is outside what tilewright.compat.triton provides: it is {what}"
-    return f"No module named {fullname!r} in tilewright.compat.triton, which answers to the name triton in this process"
+    return (
+        f"No module named {fullname!r} in tilewright.compat.triton, which answers to the name "
+        "triton in this process"
+    )
 
 
 def absent(module: str, name: str, why: str = "") -> Any:
     """The error for a name without counterpart, to be raised by a module's ``__getattr__``."""
     return OutsideNameError(
-        f"{module}.{name} is outside what tilewright.compat.triton provides{': ' if why else ''}{why}"
+        f"{module}.{name} is outside what tilewright.compat.triton "
+        f"provides{': ' if why else ''}{why}"
     )

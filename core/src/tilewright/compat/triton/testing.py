@@ -23,7 +23,8 @@ from tilewright.testing.bench import summarize as _summarize_statistics
 
 def _proton() -> OutsideNameError:
     return OutsideNameError(
-        "Proton is not part of tilewright.compat.triton: measure with do_bench or do_bench_cudagraph"
+        "Proton is not part of tilewright.compat.triton: measure with do_bench or "
+        "do_bench_cudagraph"
     )
 
 
@@ -198,7 +199,8 @@ def set_gpu_clock(
 def __getattr__(name: str) -> Any:
     if name == "cublas":
         raise OutsideNameError(
-            "triton.testing.cublas is a binding of Triton's compiler to a vendor's library: compare with torch.matmul"
+            "triton.testing.cublas is a binding of Triton's compiler to a vendor's library: "
+            "compare with torch.matmul"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

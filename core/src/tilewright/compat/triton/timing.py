@@ -88,7 +88,8 @@ def refuse_within_capture() -> None:
 
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
-            "a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before capturing, so that they are not tuned within it"
+            "a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before "
+            "capturing, so that they are not tuned within it"
         )
 
 

@@ -245,7 +245,8 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 
 @OPS.operation(
     "div",
-    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero; 0 divides as 1, the minimum by -1 wraps",
+    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate "
+    "towards zero; 0 divides as 1, the minimum by -1 wraps",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -258,14 +259,16 @@ class Div(Binary):
         "f32 only: rounded correctly also where a backend's options relax the division", False
     )
     fast = TypedAttribute[bool](
-        "f32 only: where a backend's options relax the division, 3 ULP of a normal quotient are enough, for abs(b) from 2**-126 to 2**126; anything beyond",
+        "f32 only: where a backend's options relax the division, 3 ULP of a normal quotient are "
+        "enough, for abs(b) from 2**-126 to 2**126; anything beyond",
         False,
     )
 
 
 @OPS.operation(
     "rem",
-    "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; of integers divided by 0 it is 0",
+    "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; "
+    "of integers divided by 0 it is 0",
     _arithmetic,
     traits=Trait.ELEMENTWISE | _OFFSET,
     cost=12,
@@ -282,7 +285,8 @@ _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR)
 _binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints)
 _binary(
     "shr",
-    "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is all there is",
+    "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is "
+    "all there is",
     same_ints,
 )
 _binary("mulhi", "the upper half of a double-width multiplication", _mulhi, traits=_SWAPPED, cost=3)
@@ -343,10 +347,11 @@ class Fma(Operation):
 
 @OPS.operation(
     "cast",
-    "x as another number type: to a narrower float with the given rounding (to nearest, overflow goes to infinity, but fp8 saturates, "
-    "as its arithmetic does: overflow and infinity go to the maximum finite number; with rtz, overflow goes to the maximum finite "
-    "number and infinity to NaN where the format has none), float to integer truncates and saturates (ir/float_to_int.py), to i1 it "
-    "is x != 0, integer to integer wraps around",
+    "x as another number type: to a narrower float with the given rounding (to nearest, overflow "
+    "goes to infinity, but fp8 saturates, as its arithmetic does: overflow and infinity go to the "
+    "maximum finite number; with rtz, overflow goes to the maximum finite number and infinity to "
+    "NaN where the format has none), float to integer truncates and saturates "
+    "(ir/float_to_int.py), to i1 it is x != 0, integer to integer wraps around",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,

@@ -186,7 +186,8 @@ class If(Operation):
 
 @OPS.operation(
     "for",
-    "run body(i, *carried) for i = lower, lower + step, ... below upper (by the type's signedness; step must be positive), carrying what it yields",
+    "run body(i, *carried) for i = lower, lower + step, ... below upper (by the type's signedness; "
+    "step must be positive), carrying what it yields",
     _for_rule,
     effects=Effect.REGION,
     check=_for_check,
@@ -209,7 +210,8 @@ class For(Operation):
 
 @OPS.operation(
     "while",
-    "run before(*carried); while its condition holds run after(*forwarded) and carry what that yields; the results are the values forwarded last",
+    "run before(*carried); while its condition holds run after(*forwarded) and carry what that "
+    "yields; the results are the values forwarded last",
     _while_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -230,7 +232,8 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) yields one value an input",
+    "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) "
+    "yields one value an input",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION,
@@ -246,7 +249,8 @@ class Reduce(Operation):
 
 @OPS.operation(
     "scan",
-    "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields one value an input",
+    "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields "
+    "one value an input",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION,
@@ -263,7 +267,8 @@ class Scan(Operation):
 
 @OPS.operation(
     "map",
-    "run body on every group of pack elements that follow each other in row-major order: pack arguments an input, pack values a result",
+    "run body on every group of pack elements that follow each other in row-major order: pack "
+    "arguments an input, pack values a result",
     _map,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION,

@@ -71,7 +71,8 @@ OPS = Declarations()
 
 @OPS.operation(
     "print",
-    "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without values 'pid (x, y, z) prefix'",
+    "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without "
+    "values 'pid (x, y, z) prefix'",
     _print,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY,
@@ -117,7 +118,8 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, runs of equal values of length",
+    "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, "
+    "runs of equal values of length",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     cost=0,

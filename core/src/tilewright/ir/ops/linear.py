@@ -91,7 +91,8 @@ def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[tuple[int, ..
         )
         require(
             k % group == 0,
-            f"{name}'s extent along K must be a multiple of the {group} elements that share a scale, not {k}",
+            f"{name}'s extent along K must be a multiple of the {group} elements that share a "
+            f"scale, not {k}",
         )
         wanted = (*batches, outer, k // group)
         require(scale.shape == wanted, f"{name}_scale must have shape {wanted}, not {scale.shape}")
@@ -121,7 +122,8 @@ Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 
 @OPS.operation(
     "dot",
-    "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, accumulation in c's type in any order",
+    "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, "
+    "accumulation in c's type in any order",
     _dot,
 )
 class Dot(Operation):
@@ -132,14 +134,16 @@ class Dot(Operation):
     c = SingleOperand("[..., M, N]")
     precision = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
     max_imprecise = TypedAttribute[int](
-        "fp8: terms accumulated at reduced precision before a full-precision add; 0 is the target's choice",
+        "fp8: terms accumulated at reduced precision before a full-precision add; 0 is the "
+        "target's choice",
         0,
     )
 
 
 @OPS.operation(
     "dot_scaled",
-    "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by 32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
+    "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by "
+    "32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
     _dot_scaled,
 )
 class DotScaled(Operation):

@@ -257,7 +257,8 @@ class Load(Operation):
 
 @OPS.operation(
     "store",
-    "write value to the pointers where the mask holds; two lanes that write one address leave either value",
+    "write value to the pointers where the mask holds; two lanes that write one address leave "
+    "either value",
     _store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS,
@@ -274,8 +275,8 @@ class Store(Operation):
 
 @OPS.operation(
     "atomic_rmw",
-    "update the values at the pointers as one step each and give back the old ones; min and max of floats order -0.0 below 0.0; "
-    "masked-off lanes give back anything",
+    "update the values at the pointers as one step each and give back the old ones; min and max of "
+    "floats order -0.0 below 0.0; masked-off lanes give back anything",
     _atomic_rmw,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -293,7 +294,8 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "where the value at the pointer has the bits of compare, replace it by value, as one step; returns the old one",
+    "where the value at the pointer has the bits of compare, replace it by value, as one step; "
+    "returns the old one",
     _atomic_cas,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -310,7 +312,8 @@ class AtomicCas(Operation):
 
 @OPS.operation(
     "atomic_load",
-    "the values at the pointers, each read whole, and in order with what other programs do; masked-off lanes give anything",
+    "the values at the pointers, each read whole, and in order with what other programs do; "
+    "masked-off lanes give anything",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
     traits=Trait.ACCESS,
@@ -326,7 +329,8 @@ class AtomicLoad(Operation):
 
 @OPS.operation(
     "atomic_store",
-    "write value to the pointers where the mask holds, each element whole, and in order with what other programs do",
+    "write value to the pointers where the mask holds, each element whole, and in order with what "
+    "other programs do",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS,
@@ -427,7 +431,8 @@ class DescriptorStore(Operation):
 
 @OPS.operation(
     "descriptor_reduce",
-    "update the block at offsets atomically, element by element; elements outside the tensor are dropped",
+    "update the block at offsets atomically, element by element; elements outside the tensor "
+    "are dropped",
     _descriptor_reduce,
     effects=_UPDATE,
     traits=Trait.ACCESS,

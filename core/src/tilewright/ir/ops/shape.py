@@ -231,7 +231,8 @@ class Split(Moved):
 
 @OPS.operation(
     "gather",
-    "x picked along an axis by index, the other coordinates kept; undefined where an index is out of range",
+    "x picked along an axis by index, the other coordinates kept; undefined where an index is "
+    "out of range",
     _gather,
 )
 class Gather(Operation):

@@ -118,7 +118,8 @@ def dispatch(
     if found is None:
         expected = "; ".join(", ".join(map(str, key)) for key in arg_type_symbol_dict)
         raise ValueError(
-            f"input arg type does not match. Expect one of ({expected}), got ({', '.join(map(str, types))})"
+            f"input arg type does not match. Expect one of ({expected}), got "
+            f"({', '.join(map(str, types))})"
         )
     symbol, element = found
     extents = args[0].extents if args else ()

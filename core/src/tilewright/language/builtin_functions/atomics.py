@@ -56,7 +56,8 @@ def ordering(sem: Any, orders: dict[str | None, str] = _ORDERS) -> str:
     sem = unwrap_if_constexpr(sem)
     if sem not in orders:
         raise ValueError(
-            f"Memory semantic {sem} not supported; one of {', '.join(map(repr, filter(None, orders)))}"
+            f"Memory semantic {sem} not supported; one of "
+            f"{', '.join(map(repr, filter(None, orders)))}"
         )
     return orders[sem]
 
@@ -66,7 +67,8 @@ def scope_of(scope: Any) -> str:
     scope = unwrap_if_constexpr(scope)
     if scope not in _SCOPES:
         raise ValueError(
-            f"Memory scope {scope} not supported; one of {', '.join(map(repr, filter(None, _SCOPES)))}"
+            f"Memory scope {scope} not supported; one of "
+            f"{', '.join(map(repr, filter(None, _SCOPES)))}"
         )
     return _SCOPES[scope]
 
@@ -76,7 +78,8 @@ def check_capability(semantic: Any, element: dtype, kind: str, function: str) ->
     capabilities = semantic.options.capabilities
     if capabilities is not None and kind not in capabilities.atomics.get(str(element.ir_type), ()):
         raise ValueError(
-            f"{function} does not support {element} on backend {semantic.options.backend or '?'}: the target has no such atomic"
+            f"{function} does not support {element} on backend {semantic.options.backend or '?'}: "
+            "the target has no such atomic"
         )
 
 
@@ -87,7 +90,8 @@ def _update(
     pointer, element = pointer_and_element(pointer, function)
     if element not in _ELEMENTS[kind]:
         raise ValueError(
-            f"{function} does not support {element}; it works on {', '.join(map(str, _ELEMENTS[kind]))}"
+            f"{function} does not support {element}; it works on "
+            f"{', '.join(map(str, _ELEMENTS[kind]))}"
         )
     check_capability(semantic, element, kind, function)
     value, mask = fit_to_pointer(
@@ -123,7 +127,8 @@ def pointer_and_element(
     """
     if not isinstance(pointer, tensor) or not pointer.dtype.is_ptr():
         raise ValueError(
-            f"Pointer argument of {function} is {getattr(pointer, 'type', pointer)}: it takes a pointer or a tensor of pointers"
+            f"Pointer argument of {function} is {getattr(pointer, 'type', pointer)}: it takes a "
+            "pointer or a tensor of pointers"
         )
     if writes:
         refuse_constant_pointer(pointer.dtype)

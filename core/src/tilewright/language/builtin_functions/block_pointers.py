@@ -264,12 +264,14 @@ def make_block_ptr(
         block = tl.load(block_ptr, boundary_check=(0,), padding_option="zero")
     """
     _semantic.warn(
-        "block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers",
+        "block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or "
+        "tensors of pointers",
         DeprecationWarning,
     )
     if not isinstance(base, tensor) or not base.type.is_ptr():
         raise ValueError(
-            f"Expected `base` to be a pointer type (but not a block pointer type or others), got {getattr(base, 'type', base)}"
+            "Expected `base` to be a pointer type (but not a block pointer type or others), got "
+            f"{getattr(base, 'type', base)}"
         )
     extents = validate_block_shape(
         [_semantic.constant(extent, "block_shape") for extent in listed(block_shape)]
@@ -318,7 +320,8 @@ def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
     """
     if not isinstance(base, block_pointer):
         raise ValueError(
-            f"advance moves a block pointer, not {getattr(base, 'type', base)}; add to a pointer with +"
+            f"advance moves a block pointer, not {getattr(base, 'type', base)}; add to a "
+            "pointer with +"
         )
     steps = scalar_integers(_semantic, "offsets", offsets, len(base.block.shape))
     moved = []

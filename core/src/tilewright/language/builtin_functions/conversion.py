@@ -92,7 +92,8 @@ class Conversion:
         x = unwrap_if_constexpr(x)
         if isinstance(x, tensor):
             raise TypeError(
-                f"{what} must be a constexpr, not a tensor of {x}: its value has to be known at compile time"
+                f"{what} must be a constexpr, not a tensor of {x}: its value has to be known at "
+                "compile time"
             )
         return x
 
@@ -146,7 +147,8 @@ class Conversion:
         if self._refused and type_.scalar in self._refused:
             where = f" (backend {self.options.backend})" if self.options.backend else ""
             raise ValueError(
-                f"type {type_.scalar} not supported in this architecture{where}; supported: {self._refused[type_.scalar]}"
+                f"type {type_.scalar} not supported in this architecture{where}; supported: "
+                f"{self._refused[type_.scalar]}"
             )
 
     # -- shapes ------------------------------------------------------------------------------------
@@ -178,8 +180,9 @@ class Conversion:
             if mine[-i] != extents[-i] and mine[-i] != 1:
                 index = len(mine) - i
                 raise ValueError(
-                    f"Cannot broadcast, the expanded size of the tensor ({extents[-i]}) must match the existing size ({mine[-i]}) "
-                    f"at non-singleton dimension {index}: {list(mine)}, {list(extents)}"
+                    f"Cannot broadcast, the expanded size of the tensor ({extents[-i]}) must match "
+                    f"the existing size ({mine[-i]}) at non-singleton dimension {index}: "
+                    f"{list(mine)}, {list(extents)}"
                 )
         handle = x.handle
         for _ in range(len(extents) - len(mine)):
@@ -295,7 +298,8 @@ class Conversion:
             and target.primitive_bitwidth < source.primitive_bitwidth
         ):
             raise ValueError(
-                f"fp_downcast_rounding should be set only for truncating fp conversions. Source scalar type is {source} and destination type is {target}"
+                "fp_downcast_rounding should be set only for truncating fp conversions. Source "
+                f"scalar type is {source} and destination type is {target}"
             )
 
     def _cast_pointer(self, x: tensor, source: dtype, target: dtype) -> tensor:
@@ -334,7 +338,8 @@ class Conversion:
             self.check_supported(target)
         if source.primitive_bitwidth != target.primitive_bitwidth:
             raise ValueError(
-                f"Cannot bitcast data-type of size {source.primitive_bitwidth} to data-type of size {target.primitive_bitwidth} ({source} to {target})"
+                f"Cannot bitcast data-type of size {source.primitive_bitwidth} to data-type of "
+                f"size {target.primitive_bitwidth} ({source} to {target})"
             )
         return self._retype(x, target)
 
@@ -378,7 +383,10 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
             raise helped(
                 error,
                 remedy
-                or "extents along an axis, counted from the last one, must be equal, or one of them 1",
+                or (
+                    "extents along an axis, counted from the last one, must be equal, or "
+                    "one of them 1"
+                ),
             )
         result.append(max(x, y))
     return tuple(result)

@@ -99,7 +99,10 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
             1 << length.bit_length(),
             f"{start}, {start + (1 << length.bit_length())}",
         )
-        remedy = f"take the next power of two, {above}, and a mask: offsets = tl.arange({start_text}), and mask=offsets < {end} in tl.load and tl.store"
+        remedy = (
+            f"take the next power of two, {above}, and a mask: offsets = "
+            f"tl.arange({start_text}), and mask=offsets < {end} in tl.load and tl.store"
+        )
         raise helped(
             noted(ValueError("arange's range must be a power of 2"), f"it is {length}"), remedy
         )

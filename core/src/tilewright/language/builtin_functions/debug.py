@@ -66,7 +66,8 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
     """
     if isinstance(cond, tensor):
         raise NotImplementedError(
-            "Assertion condition could not be determined at compile-time. Make sure that it depends only on `constexpr` values; use device_assert for others"
+            "Assertion condition could not be determined at compile-time. Make sure that it "
+            "depends only on `constexpr` values; use device_assert for others"
         )
     if not unwrap_if_constexpr(cond):
         message = unwrap_if_constexpr(msg)

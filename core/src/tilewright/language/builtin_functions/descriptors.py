@@ -158,7 +158,8 @@ class tensor_descriptor_base(base_value):  # noqa: N801
     def __getattr__(self, name: str) -> Any:
         if name in EMITTED_MEMBERS:
             raise ValueError(
-                f"`{name}` of a tensor descriptor can be read only inside a kernel. Did you forget to add @jit?"
+                f"`{name}` of a tensor descriptor can be read only inside a kernel. Did you forget "
+                "to add @jit?"
             )
         raise AttributeError(f"a tensor descriptor has no attribute {name!r}")
 
@@ -300,7 +301,8 @@ def _block(semantic: Any, descriptor: tensor_descriptor_base, value: Any) -> ir.
     value = semantic.to_tensor(value)
     if value.extents and value.extents != descriptor.block_type.shape:
         raise ValueError(
-            f"a descriptor of blocks {list(descriptor.block_type.shape)} takes a value of that shape, got {list(value.extents)}"
+            f"a descriptor of blocks {list(descriptor.block_type.shape)} takes a value of that "
+            f"shape, got {list(value.extents)}"
         )
     value = semantic.broadcast_to(
         semantic.cast(value, descriptor.dtype), descriptor.block_type.shape
@@ -314,7 +316,8 @@ def _reduce(
     element = descriptor.dtype
     if element not in _MEMBER_TYPES[kind]:
         raise ValueError(
-            f"atomic_{kind} of a descriptor does not support {element}; it works on {', '.join(map(str, _MEMBER_TYPES[kind]))}"
+            f"atomic_{kind} of a descriptor does not support {element}; it works on "
+            f"{', '.join(map(str, _MEMBER_TYPES[kind]))}"
         )
     check_capability(semantic, element, kind, f"atomic_{kind} of a descriptor")
     semantic.builder.descriptor_reduce(
@@ -346,7 +349,8 @@ def _rows(
         or not x_offsets.dtype.is_int()
     ):
         raise ValueError(
-            f"x_offsets of descriptor {name} must be a 1D tensor of integers, got {getattr(x_offsets, 'type', x_offsets)}"
+            f"x_offsets of descriptor {name} must be a 1D tensor of integers, got "
+            f"{getattr(x_offsets, 'type', x_offsets)}"
         )
     if x_offsets.extents[0] < 8:
         raise ValueError(
@@ -411,8 +415,9 @@ def make_tensor_descriptor(
     type_ = block_type(element, extents)
     if extents[-1] * max(8, element.primitive_bitwidth) < 128:
         raise ValueError(
-            "Descriptor block shape must have at least 16 bytes in the last dimension, "
-            f"but got {extents[-1]} * {max(8, element.primitive_bitwidth) // 8} = {extents[-1] * max(8, element.primitive_bitwidth) // 8} bytes"
+            "Descriptor block shape must have at least 16 bytes in the last dimension, but got "
+            f"{extents[-1]} * {max(8, element.primitive_bitwidth) // 8} = "
+            f"{extents[-1] * max(8, element.primitive_bitwidth) // 8} bytes"
         )
     sizes = scalar_integers(_semantic, "shape", shape, rank)
     steps = scalar_integers(_semantic, "strides", strides, rank)
@@ -420,7 +425,8 @@ def make_tensor_descriptor(
     if not isinstance(last, constexpr) or last.value != 1:
         found = last.value if isinstance(last, constexpr) else last
         raise ValueError(
-            f"Tensor descriptor last dim must be 1 but got {found}: the last stride is the constexpr 1"
+            f"Tensor descriptor last dim must be 1 but got {found}: the last stride is "
+            "the constexpr 1"
         )
     sizes = [_semantic.to_tensor(size) for size in sizes]
     wide = [_semantic.cast(size, int64) for size in sizes]

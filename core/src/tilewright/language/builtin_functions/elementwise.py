@@ -315,12 +315,14 @@ def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) 
         number = unwrap_if_constexpr(item)
         if type(number) is not int or number < 1:
             raise TypeError(
-                f"{name}: values element {i} must have type `constexpr[int]` and be positive, got `constexpr[{number!r}]`"
+                f"{name}: values element {i} must have type `constexpr[int]` and be positive, got "
+                f"`constexpr[{number!r}]`"
             )
         numbers.append(number)
     if len(numbers) != max(1, len(x.extents)):
         raise ValueError(
-            f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}"
+            f"Shape of input to {name} does not match the length of values: {list(x.extents)} "
+            f"and {numbers}"
         )
     hinted = tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
     if x is input and _is_made_here(semantic, x):

@@ -112,7 +112,8 @@ def _dot_operands(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tensor, tens
         raise ValueError(f"Both operands must be same dtype. Got {a} and {b}")
     if a not in (int8, uint8, float16, bfloat16, float32, float64) and not a.is_fp8():
         raise ValueError(
-            f"Unsupported dtype of dot: {a}; it takes int8, uint8, fp16, bf16, fp32, fp64 and the fp8 kinds"
+            f"Unsupported dtype of dot: {a}; it takes int8, uint8, fp16, bf16, fp32, fp64 and "
+            "the fp8 kinds"
         )
     slow = semantic.options.deprecated_fp8_dot_operand_dtypes
     if slow and (a.name in slow or b.name in slow):
@@ -120,7 +121,8 @@ def _dot_operands(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tensor, tens
 
         name = a.name if a.name in slow else b.name
         warnings.warn(
-            f"the use of {name} is deprecated on Hopper and later architectures and can cause significant slow down",
+            f"the use of {name} is deprecated on Hopper and later architectures and can cause "
+            "significant slow down",
             stacklevel=2,
         )
     if float8e4b15 in (a, b):
@@ -138,13 +140,15 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
         if len(a) == len(b) == 1:
             raise helped(
                 error,
-                "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]",
+                "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as "
+                "x[None, :], of one column as x[:, None]",
             )
         raise error
     if a[-1] != b[-2]:
         raise ValueError(
-            f"First input shape ({list(a)}) and second input shape {list(b)} are not compatible for matmul "
-            f"(second index of first shape ({a[-1]}) must be equal to first index of second shape ({b[-2]}))"
+            f"First input shape ({list(a)}) and second input shape {list(b)} are not compatible "
+            f"for matmul (second index of first shape ({a[-1]}) must be equal to first index of "
+            f"second shape ({b[-2]}))"
         )
     if a[:-2] != b[:-2]:
         raise ValueError(f"Batch dimensions of dot must agree: {list(a[:-2])} and {list(b[:-2])}")
@@ -155,7 +159,8 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
         )
         if a[-2] < m or b[-1] < n or a[-1] < k:
             raise ValueError(
-                f"Input shapes should have M >= {m}, N >= {n} and K >= {k}; got M = {a[-2]}, N = {b[-1]}, K = {a[-1]}"
+                f"Input shapes should have M >= {m}, N >= {n} and K >= {k}; got M = {a[-2]}, N = "
+                f"{b[-1]}, K = {a[-1]}"
             )
     return (*a[:-1], b[-1]), a[-1]
 
@@ -169,7 +174,8 @@ def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
         return int32
     if out_dtype is bfloat16:
         raise ValueError(
-            "out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`"
+            "out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with "
+            "`.to(tl.bfloat16)`"
         )
     if element is float64:
         return float64
@@ -190,11 +196,13 @@ def _check_dot_capability(semantic: Any, element: dtype, result: dtype) -> None:
     where = f"backend {semantic.options.backend}" if semantic.options.backend else "this target"
     if not accumulators:
         raise ValueError(
-            f"dot of {element} is not supported by {where}; it has {', '.join(map(str, capabilities.dot)) or 'no dot'}"
+            f"dot of {element} is not supported by {where}; it has "
+            f"{', '.join(map(str, capabilities.dot)) or 'no dot'}"
         )
     if str(result.ir_type) not in accumulators:
         raise ValueError(
-            f"dot of {element} does not accumulate in {result} on {where}; it has {', '.join(accumulators)}"
+            f"dot of {element} does not accumulate in {result} on {where}; it has "
+            f"{', '.join(accumulators)}"
         )
 
 
@@ -251,7 +259,8 @@ def dot_scaled(
     a, b = _semantic.to_tensor(lhs), _semantic.to_tensor(rhs)
     if len(a.extents) < 2 or len(a.extents) != len(b.extents) or a.extents[:-2] != b.extents[:-2]:
         raise ValueError(
-            f"dot_scaled takes operands of one rank of at least 2 and of the same batches, got {list(a.extents)} and {list(b.extents)}"
+            "dot_scaled takes operands of one rank of at least 2 and of the same batches, got "
+            f"{list(a.extents)} and {list(b.extents)}"
         )
     capabilities = _semantic.options.capabilities
     if capabilities is not None and "dot_scaled" not in capabilities.features:
@@ -269,7 +278,8 @@ def dot_scaled(
             )
         if not pack and format_ != "e2m1":
             raise ValueError(
-                f"only e2m1 (fp4) operands can be packed along another axis than K, not {format_} ({name}_k_pack)"
+                f"only e2m1 (fp4) operands can be packed along another axis than K, not {format_} "
+                f"({name}_k_pack)"
             )
     a, b = (
         _scaled_operand(_semantic, a, a_format, "lhs"),
@@ -285,7 +295,8 @@ def dot_scaled(
     )
     if k != other_k:
         raise ValueError(
-            f"the operands of dot_scaled must agree along K, got {k} and {other_k} ({list(a.extents)} and {list(b.extents)})"
+            f"the operands of dot_scaled must agree along K, got {k} and {other_k} "
+            f"({list(a.extents)} and {list(b.extents)})"
         )
     batches = a.extents[:-2]
     a_scale = _scale(_semantic, lhs_scale, "lhs_scale", (*batches, m), k)
@@ -334,6 +345,7 @@ def _scale(semantic: Any, scale: Any, name: str, outer: tuple[int, ...], k: int)
     group = 16 if scale.dtype is float8e4nv else 32
     if scale.extents != (*outer, k // group):
         raise ValueError(
-            f"{name} must be a tensor of shape {[*outer, k // group]}. Got {list(map(str, scale.extents))}"
+            f"{name} must be a tensor of shape {[*outer, k // group]}. Got "
+            f"{list(map(str, scale.extents))}"
         )
     return scale

@@ -68,7 +68,8 @@ def load(
     if isinstance(pointer, block_pointer):
         if mask is not None or other is not None:
             raise ValueError(
-                "`mask` and `other` arguments cannot be specified for loading block pointers; use boundary_check and padding_option"
+                "`mask` and `other` arguments cannot be specified for loading block pointers; use "
+                "boundary_check and padding_option"
             )
         pointer, mask, other = pointer.access(
             _semantic, boundary_check, unwrap_if_constexpr(padding_option)
@@ -158,12 +159,14 @@ def store(
     if isinstance(pointer, block_pointer):
         if mask is not None:
             raise ValueError(
-                "`mask` argument cannot be specified for storing to block pointers; use boundary_check"
+                "`mask` argument cannot be specified for storing to block pointers; use "
+                "boundary_check"
             )
         pointer, mask, _ = pointer.access(_semantic, boundary_check, "")
         if value.extents and len(value.extents) != len(pointer.extents):
             raise ValueError(
-                f"value has shape {list(value.extents)} and the block pointer {list(pointer.extents)}: the ranks must agree"
+                f"value has shape {list(value.extents)} and the block pointer "
+                f"{list(pointer.extents)}: the ranks must agree"
             )
     else:
         _refuse_block_options(boundary_check, "", "store")
@@ -250,7 +253,8 @@ def _no_pointer(x: Any, function: str) -> ValueError:
     """The error for what is given in a pointer's place."""
     found = str(x.type) if isinstance(x, tensor) else repr(x)
     return ValueError(
-        f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor of pointers"
+        f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor "
+        "of pointers"
     )
 
 
@@ -263,8 +267,9 @@ def _mask(semantic: Any, mask: Any) -> tensor:
 def _refuse_block_options(boundary_check: Any, padding_option: Any, function: str) -> None:
     if unwrap_if_constexpr(boundary_check) or unwrap_if_constexpr(padding_option):
         raise ValueError(
-            f"`padding_option` or `boundary_check` argument is not supported for {'loading' if function == 'load' else 'storing'} "
-            "a tensor of pointers or a scalar: they belong to block pointers. Use `mask` and `other`."
+            "`padding_option` or `boundary_check` argument is not supported for "
+            f"{'loading' if function == 'load' else 'storing'} a tensor of pointers or a scalar: "
+            "they belong to block pointers. Use `mask` and `other`."
         )
 
 
@@ -274,10 +279,12 @@ def _access_attributes(cache: Any, caches: dict[Any, str], eviction: Any) -> dic
         return {}
     if cache not in caches:
         raise ValueError(
-            f"Cache modifier {cache} not supported; one of {', '.join(repr(name) for name in caches if name is not None)}"
+            f"Cache modifier {cache} not supported; one of "
+            f"{', '.join(repr(name) for name in caches if name is not None)}"
         )
     if eviction not in _EVICTION:
         raise ValueError(
-            f"Eviction policy {eviction} not supported; one of {', '.join(repr(name) for name in _EVICTION if name is not None)}"
+            f"Eviction policy {eviction} not supported; one of "
+            f"{', '.join(repr(name) for name in _EVICTION if name is not None)}"
         )
     return {"cache": caches[cache], "eviction": _EVICTION[eviction]}

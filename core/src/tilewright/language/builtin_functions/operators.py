@@ -159,7 +159,8 @@ class Operators(Conversion):
             return lhs if bool(left) is (op == "or") else rhs
         if any(isinstance(side, tensor) and side.extents for side in (lhs, rhs)):
             self.warn(
-                f"`{op}` of tiles is computed element by element, both sides of it; write `{_OF_ELEMENTS[op]}`, and comparisons in brackets"
+                f"`{op}` of tiles is computed element by element, both sides of it; write "
+                f"`{_OF_ELEMENTS[op]}`, and comparisons in brackets"
             )
         a, b = self.broadcast_pair(self._boolean(lhs, op), self._boolean(rhs, op))
         method = self.builder.and_ if op == "and" else self.builder.or_
@@ -169,8 +170,9 @@ class Operators(Conversion):
         x = self.to_tensor(x)
         if x.dtype is not int1 and x.dtype.primitive_bitwidth != 1:
             raise ValueError(
-                f"Cannot bitcast data-type of size {x.dtype.primitive_bitwidth} to data-type of size 1: `{op}` works on int1, not on {x.dtype}"
-                "\n  help: compare with 0 first: `x != 0`"
+                f"Cannot bitcast data-type of size {x.dtype.primitive_bitwidth} to data-type of "
+                f"size 1: `{op}` works on int1, not on {x.dtype}\n  help: compare with 0 first: "
+                "`x != 0`"
             )
         return self.bitcast(x, int1)
 
@@ -334,7 +336,8 @@ class Operators(Conversion):
             amount, bits = self.number(rhs), lhs.type.scalar.primitive_bitwidth
             if isinstance(amount, int) and amount >= bits:
                 self.warn(
-                    f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) shifts all of them out"
+                    f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) shifts all of "
+                    "them out"
                 )
 
     def _neg(self, x: tensor) -> tensor:
@@ -413,12 +416,15 @@ def _check_range(number: Any, target: dtype) -> None:
         return
     if number < 0 and target.is_int_unsigned():
         raise ValueError(
-            f"Cannot perform a binary operation between an unsigned tensor ({target}) and a negative scalar ({number}): "
-            "it is out of range for type " + f"{target}. Cast one of them explicitly."
+            "Cannot perform a binary operation between "
+            f"an unsigned tensor ({target}) and a "
+            f"negative scalar ({number}): it is out of "
+            "range for type " + f"{target}. Cast one of them explicitly."
         )
     if not target.get_int_min_value() <= number <= target.get_int_max_value():
         raise ValueError(
-            f"Scalar {integer_text(number) if isinstance(number, int) else number} is out of range for type {target}"
+            f"Scalar {integer_text(number) if isinstance(number, int) else number} is out of range "
+            f"for type {target}"
         )
 
 
@@ -431,7 +437,8 @@ def _check_pointers(left: dtype, right: dtype, lhs_pointer: bool, rhs_pointer: b
             if other.is_floating():
                 raise helped(
                     error,
-                    "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`",
+                    "a pointer moves by whole elements: divide integers with `//`, or convert with "
+                    "`.to(tl.int32)`",
                 )
             raise error
 

@@ -126,12 +126,14 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     elements = [flat for type_ in types for flat in _scalars(type_)]
     if not elements or len(elements) % pack:
         raise ValueError(
-            f"map_elementwise: the function returns {len(elements)} values, which is no multiple of pack ({pack})"
+            f"map_elementwise: the function returns {len(elements)} values, which is no multiple "
+            f"of pack ({pack})"
         )
     groups = [elements[i : i + pack] for i in range(0, len(elements), pack)]
     if any(type_ is not group[0] for group in groups for type_ in group):
         raise ValueError(
-            f"map_elementwise: the {pack} values of one result must have one type, got {', '.join(map(str, elements))}"
+            f"map_elementwise: the {pack} values of one result must have one type, got "
+            f"{', '.join(map(str, elements))}"
         )
     from tilewright.language.value_types.dtypes import block_type
 
@@ -214,8 +216,9 @@ def _combine(semantic: Any, combine_fn: Any, inputs: Sequence[tensor], function:
     found = [flat for type_ in types for flat in _scalars(type_)]
     if found != elements:
         raise ValueError(
-            f"{function}: the combine function must give values of the inputs' types ({', '.join(map(str, elements))}), "
-            f"got ({', '.join(map(str, found))}); cast its result"
+            f"{function}: the combine function must give values of the inputs' types "
+            f"({', '.join(map(str, elements))}), got ({', '.join(map(str, found))}); cast "
+            "its result"
         )
     return region
 

@@ -141,7 +141,8 @@ def reshaped(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: 
         numel *= extent
     if numel != x.numel.value:
         raise ValueError(
-            f"reshape() cannot change total number of elements in tensor: {list(x.extents)} has {x.numel.value}, {list(extents)} has {numel}"
+            f"reshape() cannot change total number of elements in tensor: {list(x.extents)} has "
+            f"{x.numel.value}, {list(extents)} has {numel}"
         )
     if not extents:
         return semantic.scalar_of(x)
@@ -373,7 +374,8 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
     for d in builtins.range(rank):
         if d != position and x.extents[d] != picks.extents[d]:
             raise ValueError(
-                f"index dim {d} must match the corresponding source dim: {picks.extents[d]} and {x.extents[d]}"
+                f"index dim {d} must match the corresponding source dim: {picks.extents[d]} and "
+                f"{x.extents[d]}"
             )
     return _semantic.wrap(_semantic.builder.gather(x.handle, picks.handle, axis=position), x.dtype)
 

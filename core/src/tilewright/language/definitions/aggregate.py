@@ -123,13 +123,15 @@ class aggregate_value(base_value):  # noqa: N801
         if name in values:
             return values[name]
         raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}; its fields are {', '.join(self._annotations)}"
+            f"{type(self).__name__} has no attribute {name!r}; its fields are "
+            f"{', '.join(self._annotations)}"
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._annotations:
             raise AttributeError(
-                f"{type(self).__name__} has no field {name!r}; its fields are {', '.join(self._annotations)}"
+                f"{type(self).__name__} has no field {name!r}; its fields are "
+                f"{', '.join(self._annotations)}"
             )
         if self._frozen:
             message = (
@@ -161,7 +163,8 @@ def _initialise(
     elif isinstance(init, JitCallable):
         if semantic is None:
             raise ValueError(
-                f"{type(self).__name__} can be made only inside a kernel: its __init__ is a function of the language"
+                f"{type(self).__name__} can be made only inside a kernel: its __init__ is a "
+                "function of the language"
             )
         semantic.generator.call(init, (self, *args), kwargs)
     else:
@@ -174,7 +177,8 @@ def _assign_fields(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[st
     names = list(cls._annotations)
     if len(args) > len(names):
         raise TypeError(
-            f"{cls.__name__} takes at most {len(names)} arguments ({', '.join(names)}), got {len(args)}"
+            f"{cls.__name__} takes at most {len(names)} arguments ({', '.join(names)}), got "
+            f"{len(args)}"
         )
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
@@ -271,7 +275,8 @@ def aggregate(cls: type) -> type[aggregate_value]:
             bases.append(base)
         elif base is not object:
             raise TypeError(
-                f"Aggregates can only inherit from other aggregates, but {base.__name__}, a base of {cls.__name__}, is none"
+                f"Aggregates can only inherit from other aggregates, but {base.__name__}, a base "
+                f"of {cls.__name__}, is none"
             )
     annotations: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
@@ -367,7 +372,8 @@ def aggregate_replace(instance: Any, _semantic: Any = None, **changes: Any) -> A
     for name, value in changes.items():
         if name not in cls._annotations:
             raise TypeError(
-                f"{cls.__name__} has no field {name!r}; its fields are {', '.join(cls._annotations)}"
+                f"{cls.__name__} has no field {name!r}; its fields are "
+                f"{', '.join(cls._annotations)}"
             )
         values[name] = _field_value(cls, name, value, _semantic)
     return cls._from_fields(values)

@@ -206,11 +206,13 @@ class JitCallable:
         """
         if not inspect.isfunction(fn):
             raise DefinitionError(
-                f"a function of the language is made from a Python function, not from {type(fn).__name__}"
+                "a function of the language is made from a Python function, not from "
+                f"{type(fn).__name__}"
             )
         if fn.__code__.co_flags & inspect.CO_VARKEYWORDS and not self._host:
             raise DefinitionError(
-                f"JIT functions do not support **kwargs: name each keyword parameter of {fn.__name__}"
+                "JIT functions do not support **kwargs: name each keyword parameter of "
+                f"{fn.__name__}"
             )
         self.fn = fn
         self._source = FunctionSource(fn)
@@ -332,8 +334,9 @@ class JitCallable:
                 parameter.do_not_specialize or parameter.do_not_specialize_on_alignment
             ):
                 raise self.definition_error(
-                    f"{name} marked as constexpr and listed in do_not_specialize/do_not_specialize_on_alignment. "
-                    "Remove constexpr designation to skip specialization."
+                    f"{name} marked as constexpr and listed in "
+                    "do_not_specialize/do_not_specialize_on_alignment. Remove constexpr "
+                    "designation to skip specialization."
                 )
             params.append(parameter)
         return params

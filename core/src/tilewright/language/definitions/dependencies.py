@@ -130,8 +130,9 @@ def dependencies(function: JitCallable) -> Dependencies:
             name, space, value = attribute, value.__dict__, found
         if function._host and isinstance(value, FunctionType) and not _is_trusted(value):
             raise RuntimeError(
-                f"Unsupported function referenced: {value} by {function.__qualname__}, whose result would depend on what is no part of the kernel's key. "
-                "Decorate it with constexpr_function, or pass its result to the kernel as a constexpr argument"
+                f"Unsupported function referenced: {value} by {function.__qualname__}, whose "
+                "result would depend on what is no part of the kernel's key. Decorate it with "
+                "constexpr_function, or pass its result to the kernel as a constexpr argument"
             )
         _add(value, name, space, used, callees, parts)
     return Dependencies(hashlib.sha256("\x00".join(parts).encode()).hexdigest(), used, callees)

@@ -122,7 +122,8 @@ class FunctionSource:
             start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
             if start is None:
                 raise DefinitionError(
-                    f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function"
+                    f"@jit functions are written with `def`; at {self.file}:{self.first_line} "
+                    "there is another kind of function"
                 )
             self._parsed = _dedent(lines[start:]), self.first_line + start, _indent_of(lines[start])
         return self._parsed
@@ -198,7 +199,10 @@ def syntax_tree(text: str, file: str = "<text>", line: int = 1) -> ast.Module:
         with deep_recursion():
             return ast.parse(text)
     except (RecursionError, MemoryError):  # the latter is what the parser's own stack ends with
-        message = f"the function at {file}:{line} has an expression that is nested more deeply than Python reads"
+        message = (
+            f"the function at {file}:{line} has an expression that is nested more deeply than "
+            "Python reads"
+        )
         raise DefinitionError(with_help(message, "split it into several statements")) from None
 
 

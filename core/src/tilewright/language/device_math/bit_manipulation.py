@@ -151,7 +151,10 @@ _ROWS: tuple[
     (
         "ilogb",
         "x",
-        "The binary exponent of ``x`` as int32; the minimum of int32 for 0 and NaN, the maximum for infinity.",
+        (
+            "The binary exponent of ``x`` as int32; the minimum of int32 for 0 and NaN, the "
+            "maximum for infinity."
+        ),
         ilogb,
         None,
         int32,
@@ -181,7 +184,10 @@ _ROWS: tuple[
     (
         "byte_perm",
         "x y z",
-        "Four of the eight bytes of ``y``:``x``, chosen by the low three bits of the four low nibbles of ``z``.",
+        (
+            "Four of the eight bytes of ``y``:``x``, chosen by the low three bits of the four low "
+            "nibbles of ``z``."
+        ),
         byte_perm,
         _I32,
         None,

@@ -103,8 +103,8 @@ def computation_type(
         raise TypeError(f"unexpected type {a} and {b}: they have no common type; cast one of them")
     if div_or_mod and a.int_signedness is not b.int_signedness:
         raise TypeError(
-            f"Cannot use /, // or % with {a} and {b} because they have different signedness; this is unlikely to give a useful answer. "
-            "Cast them to the same signedness."
+            f"Cannot use /, // or % with {a} and {b} because they have different signedness; this "
+            "is unlikely to give a useful answer. Cast them to the same signedness."
         )
     return integer_promote(a, b)
 

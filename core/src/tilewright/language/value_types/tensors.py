@@ -93,7 +93,8 @@ class tensor(base_value):  # noqa: N801
     @builtin
     def __setitem__(self, index: Any, value: Any, _semantic: Any = None) -> None:
         raise TypeError(
-            "__setitem__ is not supported: elements of a tensor cannot be assigned; use `where` or write to memory with `store`"
+            "__setitem__ is not supported: elements of a tensor cannot be assigned; use `where` or "
+            "write to memory with `store`"
         )
 
     @builtin

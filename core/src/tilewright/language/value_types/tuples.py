@@ -123,7 +123,8 @@ class tuple(base_value):  # noqa: N801
             if not self.values:
                 helped(
                     error,
-                    "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel",
+                    "a scalar or pointer has the shape (): pass the sizes of an array as arguments "
+                    "of the kernel",
                 )
             raise error from None
 

@@ -255,7 +255,8 @@ def check_bit_width(value: Any, shift_value: Any) -> None:
         bits = value.type.scalar.primitive_bitwidth
         if isinstance(shift_value.value, int) and shift_value.value >= bits:
             warnings.warn(
-                f"shift by {shift_value.value} of a value of {bits} bits ({value.dtype}) shifts all of them out",
+                f"shift by {shift_value.value} of a value of {bits} bits ({value.dtype}) shifts "
+                "all of them out",
                 stacklevel=2,
             )
 

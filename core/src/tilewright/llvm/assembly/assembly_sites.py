@@ -25,7 +25,8 @@ _CALL: Final = re.compile(
 #: Assembly that an assembler reads. Backends write empty assembly without a source mark: a mark
 #: that memory is not accessed across, and values that pass through unchanged.
 ASSEMBLY: Final = re.compile(
-    r' asm (?!sideeffect "", "~\{memory\}"\(\)|(?:sideeffect )?"", "=([vs])(?:,=\1)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc))'
+    r' asm (?!sideeffect "", "~\{memory\}"\(\)|(?:sideeffect )?"", '
+    r'"=([vs])(?:,=\1)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc))'
 )
 #: What LLVM says of assembly, and of constraints.
 _REJECTED: Final = re.compile(
@@ -166,7 +167,10 @@ class Sites:
             return None
         constraints = re.search(r'", "([^"]*)"', match[0])
         assert constraints is not None
-        text = f"the constraints {_unquoted(constraints[1])!r} do not fit the results and inputs: {reason}"
+        text = (
+            f"the constraints {_unquoted(constraints[1])!r} do not fit the results and "
+            f"inputs: {reason}"
+        )
         return blamed(self._places[self._numbers[match["node"]] - 1], text)
 
 

@@ -85,7 +85,10 @@ def emit_inline_asm(
         text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
     )
     arguments = ", ".join(f"{type_} {name}" for type_, name in zip(in_types, values, strict=True))
-    call = f'call {kind} asm sideeffect "{quoted}", "{",".join((*outputs, *inputs, *clobbers))}"({arguments}){marks}'
+    call = (
+        f'call {kind} asm sideeffect "{quoted}", '
+        f'"{",".join((*outputs, *inputs, *clobbers))}"({arguments}){marks}'
+    )
     if not out_types:
         w.do(call)
         return []
@@ -128,7 +131,8 @@ def _immediate(letter: str, group: Sequence[AssemblyOperand], constraints: str) 
     type_, value = group[0].type, group[0].name
     if len(group) > 1 or not type_.startswith("i") or not value.removeprefix("-").isdigit():
         raise LoweringError(
-            f"constraint {letter!r} in {constraints!r} takes one integer that is a constant of the kernel, as a tl.constexpr"
+            f"constraint {letter!r} in {constraints!r} takes one integer that is a constant of the "
+            "kernel, as a tl.constexpr"
         )
     return type_, value
 
@@ -141,7 +145,8 @@ def _groups(
         return []
     if count == 0 or len(elements) % count:
         raise LoweringError(
-            f"constraints {constraints!r} have {count} {what}, which {len(elements)} elements do not fill"
+            f"constraints {constraints!r} have {count} {what}, which {len(elements)} elements "
+            "do not fill"
         )
     each = len(elements) // count
     return [list(elements[i * each : (i + 1) * each]) for i in range(count)]
@@ -166,7 +171,8 @@ def _to_register(w: FunctionWriter, group: Sequence[AssemblyOperand], register: 
     if len(names) > 1:
         if width > BITS[register]:
             raise LoweringError(
-                f"{len(names)} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}"
+                f"{len(names)} elements of {BITS[type_]} bits do not fit a register of "
+                f"{BITS[register]}"
             )
         vector_type, vector = f"<{len(names)} x {type_}>", "poison"
         for i, name in enumerate(names):
@@ -201,7 +207,8 @@ def _from_register(
     width = BITS[type_] * count
     if (width if count > 1 else group[0].bits) > BITS[register]:
         raise LoweringError(
-            f"{count} elements of {BITS[type_] if count > 1 else group[0].bits} bits do not fit a register of {BITS[register]}"
+            f"{count} elements of {BITS[type_] if count > 1 else group[0].bits} bits do not fit a "
+            f"register of {BITS[register]}"
         )
     bits = _resized(w, bits, BITS[register], width)
     if count > 1:

@@ -126,7 +126,8 @@ def parse(ir_text: str) -> llvm.ModuleRef:
             raise misfit from None
         path = write_reproducer(ir_text)
         raise LoweringError(
-            f"the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. {str(error).strip()}\nreproducer: {path}"
+            "the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. "
+            f"{str(error).strip()}\nreproducer: {path}"
         ) from None
     return module
 

@@ -77,7 +77,8 @@ class Libraries:
             raise LoweringError(f"{what} cannot be read: {error.strerror}") from None
         except RuntimeError as error:
             raise LoweringError(
-                f"{what} is no bitcode that LLVM {'.'.join(map(str, llvm.llvm_version_info))} reads: {str(error).strip()}"
+                f"{what} is no bitcode that LLVM {'.'.join(map(str, llvm.llvm_version_info))} "
+                f"reads: {str(error).strip()}"
             ) from None
         machine = module.triple.partition("-")[0]
         if machine and machine != self._triple.partition("-")[0]:
@@ -119,7 +120,8 @@ class Libraries:
                 module.link_in(part)
             except RuntimeError as error:
                 raise LoweringError(
-                    f"library {name!r} of extern_libs cannot be linked to the kernel: {str(error).strip()}"
+                    f"library {name!r} of extern_libs cannot be linked to the kernel: "
+                    f"{str(error).strip()}"
                 ) from None
         variables = {variable.name: variable.linkage for variable in module.global_variables}
         for value in _definitions(module):

@@ -150,8 +150,9 @@ def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
     except subprocess.TimeoutExpired:
         named = _FUNCTION.search(ir_text)
         raise LoweringError(
-            f"generating the code of {named[1] if named else 'a kernel'} took longer than {limit:g} seconds and was ended: make the kernel smaller (its tiles, "
-            f"and loops that are unrolled), or set {VARIABLE} to more seconds, 0 for no limit"
+            f"generating the code of {named[1] if named else 'a kernel'} took longer than "
+            f"{limit:g} seconds and was ended: make the kernel smaller (its tiles, and loops that "
+            f"are unrolled), or set {VARIABLE} to more seconds, 0 for no limit"
         ) from None
     finally:
         os.close(theirs)

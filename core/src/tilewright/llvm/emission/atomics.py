@@ -88,7 +88,8 @@ def atomic_update(
         return atomic_sum(w, type_, storage_size(element), pointer, value, order, reach)
     success, _ = _ORDERS[order]
     return w.emit(
-        f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}"
+        f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, "
+        f"align {storage_size(element)}"
     )
 
 
@@ -107,7 +108,8 @@ def atomic_sum(
     """
     success, _ = _ORDERS[order]
     return w.emit(
-        f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.fadd_metadata}"
+        f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align "
+        f"{size}{reach.fadd_metadata}"
     )
 
 
@@ -121,7 +123,8 @@ def atomic_read(
     """The element at a pointer, read whole, in register form."""
     bits = _bits_type(element)
     name = context.writer.emit(
-        f"load atomic {bits}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}"
+        f"load atomic {bits}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align "
+        f"{storage_size(element)}"
     )
     return _from_bits(context, name, element)
 
@@ -137,7 +140,8 @@ def atomic_write(
     """Write the element at a pointer whole; the value is in register form."""
     stored = f"{_bits_type(element)} {_to_bits(context, value, element)}"
     context.writer.do(
-        f"store atomic {stored}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}"
+        f"store atomic {stored}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align "
+        f"{storage_size(element)}"
     )
 
 
@@ -165,7 +169,8 @@ def _exchange_loop(
     position = len(w.current.lines)
     w.do("")
     pair = w.emit(
-        f"cmpxchg {reach.pointer} {pointer}, {bits} {old}, {bits} {compute(old)} {reach.order(success)} {failure}, align {size}"
+        f"cmpxchg {reach.pointer} {pointer}, {bits} {old}, {bits} {compute(old)} "
+        f"{reach.order(success)} {failure}, align {size}"
     )
     w.do(f"{found} = extractvalue {{ {bits}, i1 }} {pair}, 0")
     same = w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 1")

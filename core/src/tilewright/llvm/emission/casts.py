@@ -109,7 +109,8 @@ def _to_int(
     if nan or width:
         is_nan = writer.emit(f"fcmp uno {from_} {name}, {name}")
         whole = writer.emit(
-            f"select {vector('i1', width)} {is_nan}, {to} {constant(computed, nan, width)}, {to} {whole}"
+            f"select {vector('i1', width)} {is_nan}, {to} {constant(computed, nan, width)}, "
+            f"{to} {whole}"
         )
     return (
         whole

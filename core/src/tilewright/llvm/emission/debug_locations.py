@@ -23,7 +23,11 @@ class LineTable:
         """
         self._module, self._start = writer.module, start
         self._type = self._module.metadata("!DISubroutineType(types: !{})")
-        text = f'distinct !DICompileUnit(language: DW_LANG_Python, file: {self._file(start.file)}, producer: "{_PRODUCER}", emissionKind: DebugDirectivesOnly)'
+        text = (
+            "distinct !DICompileUnit(language: DW_LANG_Python, file: "
+            f'{self._file(start.file)}, producer: "{_PRODUCER}", emissionKind: '
+            "DebugDirectivesOnly)"
+        )
         self._unit = self._module.metadata(text)
         version = self._module.metadata('!{i32 2, !"Debug Info Version", i32 3}')
         self._module.add_global(f"!llvm.dbg.cu = !{{{self._unit}}}")
@@ -50,7 +54,8 @@ class LineTable:
                 at = f", inlinedAt: {self._place(location.caller, True)}"
             elif location.file != self._start.file:
                 scope = self._module.metadata(
-                    f"!DILexicalBlockFile(scope: {scope}, file: {self._file(location.file)}, discriminator: 0)"
+                    f"!DILexicalBlockFile(scope: {scope}, file: {self._file(location.file)}, "
+                    "discriminator: 0)"
                 )
             kind = "distinct !DILocation" if inlined else "!DILocation"
             found = self._module.metadata(
@@ -62,7 +67,10 @@ class LineTable:
     def _subprogram(self, name: str, start: Location) -> str:
         file = self._file(start.file)
         line = f"line: {start.line}, scopeLine: {start.line}"
-        given = f'name: "{_plain(name)}", scope: {file}, file: {file}, {line}, type: {self._type}, unit: {self._unit}'
+        given = (
+            f'name: "{_plain(name)}", scope: {file}, file: {file}, {line}, type: {self._type}, '
+            f"unit: {self._unit}"
+        )
         return self._module.metadata(
             f"distinct !DISubprogram({given}, spFlags: DISPFlagDefinition)"
         )

@@ -184,7 +184,8 @@ def _shift(
     inside = w.emit(f"icmp ult {type_} {b}, {constant(element, element.bits, width)}")
     shifted = w.emit(f"{how} {type_} {a}, {b}")
     return w.emit(
-        f"select {vector('i1', width)} {inside}, {type_} {shifted}, {type_} {constant(element, 0, width)}"
+        f"select {vector('i1', width)} {inside}, {type_} {shifted}, {type_} "
+        f"{constant(element, 0, width)}"
     )
 
 
@@ -487,11 +488,13 @@ def _multiply_add_to_odd(
     # of the two numbers around the exact one, the odd one lies on the error's side: away from zero
     # where the signs agree
     differ = w.emit(
-        f"xor {flags} {w.emit(f'fcmp ogt {type_} {error}, {zero}')}, {w.emit(f'fcmp ogt {type_} {total}, {zero}')}"
+        f"xor {flags} {w.emit(f'fcmp ogt {type_} {error}, {zero}')}, "
+        f"{w.emit(f'fcmp ogt {type_} {total}, {zero}')}"
     )
     step = w.emit(f"select {flags} {differ}, {integer} {back}, {integer} {one}")
     odd = w.emit(
-        f"select {flags} {moved}, {integer} {w.emit(f'add {integer} {bits}, {step}')}, {integer} {bits}"
+        f"select {flags} {moved}, {integer} {w.emit(f'add {integer} {bits}, {step}')}, "
+        f"{integer} {bits}"
     )
     return w.emit(f"bitcast {integer} {odd} to {type_}")
 
@@ -547,7 +550,8 @@ def move_pointer(
     assert isinstance(element, PointerType)
     offset = emit_cast(context, offset, offset_type, I64, width)
     return context.writer.emit(
-        f"getelementptr {storage_type(element.pointee)}, {vector('ptr', pointer_width)} {pointer}, {vector('i64', width)} {offset}"
+        f"getelementptr {storage_type(element.pointee)}, {vector('ptr', pointer_width)} {pointer}, "
+        f"{vector('i64', width)} {offset}"
     )
 
 

@@ -50,7 +50,8 @@ def _write(
         w.branch_if(some, full, short, likely=False)
         w.place(short)
         w.ret(
-            f"{type_} {run_function(context, math_function(name, element, full_range=False), ['%x'], width)}"
+            f"{type_} "
+            f"{run_function(context, math_function(name, element, full_range=False), ['%x'], width)}"
         )
         w.place(full)
         if not width:

@@ -344,7 +344,10 @@ class _Cut:
             if call.startswith(f"  %cut.stopped{number} "):
                 assert self.stop is not None
                 unlikely = self.writer.module.metadata('!{!"branch_weights", i32 1, i32 2000}')
-                block.terminator = f"  br i1 %cut.stopped{number}, label %{self.stop.label}, label %{end.label}, !prof {unlikely}"
+                block.terminator = (
+                    f"  br i1 %cut.stopped{number}, label %{self.stop.label}, label "
+                    f"%{end.label}, !prof {unlikely}"
+                )
             gone.update(range(first + 1, last))
         self.writer.blocks[:] = [
             block for at, block in enumerate(self.graph.blocks) if at not in gone

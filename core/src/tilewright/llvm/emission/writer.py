@@ -329,13 +329,17 @@ class FunctionWriter:
         latch = self.current
         self.branch_if(again, header, loop._exit)
         lines = [
-            f"  {loop.index} = phi {type_} [ {loop._first}, %{preheader.label} ], [ {following}, %{latch.label} ]"
+            (
+                f"  {loop.index} = phi {type_} [ {loop._first}, %{preheader.label} ], [ "
+                f"{following}, %{latch.label} ]"
+            )
         ]
         for (carried, first), name, value in zip(
             loop._carried, loop.values, next_values, strict=True
         ):
             lines.append(
-                f"  {name} = phi {carried} [ {first}, %{preheader.label} ], [ {value}, %{latch.label} ]"
+                f"  {name} = phi {carried} [ {first}, %{preheader.label} ], [ {value}, "
+                f"%{latch.label} ]"
             )
         header.lines[loop._line : loop._line + len(lines)] = lines
         self.place(loop._exit)
@@ -443,7 +447,8 @@ class FunctionWriter:
             return f"splat ({type_} {value})"
         first = self.emit(f"insertelement <{width} x {type_}> poison, {type_} {value}, i64 0")
         return self.emit(
-            f"shufflevector <{width} x {type_}> {first}, <{width} x {type_}> poison, <{width} x i32> zeroinitializer"
+            f"shufflevector <{width} x {type_}> {first}, <{width} x {type_}> poison, <{width} x "
+            "i32> zeroinitializer"
         )
 
     def iota(self, type_: str, width: int, step: int = 1) -> str:
@@ -470,7 +475,10 @@ class FunctionWriter:
     ) -> str:
         """Call a function by name, declaring it unless the module defines it; ``""`` is void."""
         self.module.declare(name, result, [type_ for type_, _ in operands])
-        text = f"call {flags + ' ' if flags else ''}{result} @{name}({', '.join(f'{type_} {value}' for type_, value in operands)})"
+        text = (
+            f"call {flags + ' ' if flags else ''}{result} "
+            f"@{name}({', '.join(f'{type_} {value}' for type_, value in operands)})"
+        )
         if result == "void":
             self.do(text)
             return ""

@@ -128,7 +128,8 @@ def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> N
     sources = w.gep("i32", sources_of(f, header, checks), values)
     grid = w.load("ptr", "%arguments", 8)
     w.ret(
-        f"ptr {call_with_names(f, grid, f.item('%seen', ENTRY.index('names')), count, sources, defaults)}"
+        "ptr "
+        f"{call_with_names(f, grid, f.item('%seen', ENTRY.index('names')), count, sources, defaults)}"
     )
 
 
@@ -152,7 +153,8 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     asked, plain, sized = w.new_block("asked"), w.new_block("plain"), w.new_block("sized")
     grid = w.load("ptr", "%arguments", 8)
     is_plain = w.emit(
-        f"or i1 {f.is_type(grid, native_functions.address(w, 'tuple'))}, {f.is_type(grid, native_functions.address(w, 'int'))}"
+        f"or i1 {f.is_type(grid, native_functions.address(w, 'tuple'))}, "
+        f"{f.is_type(grid, native_functions.address(w, 'int'))}"
     )
     w.branch_if(is_plain, plain, asked, likely=True)
 
@@ -178,7 +180,8 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     answer = w.phi("ptr", ((said, before), (as_tuple, listed)))
     odd, found = w.new_block("odd"), w.new_block("found")
     is_plain = w.emit(
-        f"or i1 {f.is_type(answer, native_functions.address(w, 'tuple'))}, {f.is_type(answer, native_functions.address(w, 'int'))}"
+        f"or i1 {f.is_type(answer, native_functions.address(w, 'tuple'))}, "
+        f"{f.is_type(answer, native_functions.address(w, 'int'))}"
     )
     f.need(is_plain, odd)
     asked_sizes = w.emit(f"call ptr @grid_of(ptr {answer})")

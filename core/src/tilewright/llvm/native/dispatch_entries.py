@@ -174,7 +174,8 @@ class Writer:
 
     def table_of(self, entry: str) -> str:
         return self.w.emit(
-            f"getelementptr i8, ptr {self.item(entry, _ENTRY.index('table'))}, i64 {self.objects.bytes_data}"
+            f"getelementptr i8, ptr {self.item(entry, _ENTRY.index('table'))}, i64 "
+            f"{self.objects.bytes_data}"
         )
 
     def need(self, condition: str, otherwise: BasicBlock) -> None:
@@ -201,7 +202,8 @@ def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
     """Return whether a number is of an :class:`Divisibility`."""
     divisible = w.emit(f"icmp eq i64 {w.emit(f'and i64 {value}, 15')}, 0")
     found = w.emit(
-        f"select i1 {divisible}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}"
+        f"select i1 {divisible}, i64 {int(Divisibility.DIVISIBLE)}, i64 "
+        f"{int(Divisibility.INDIVISIBLE)}"
     )
     same, unasked = (
         w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"),
@@ -378,7 +380,8 @@ def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> 
     f.need(w.emit(f"call i1 @read_signed(ptr {last}, ptr {number})"), dropped)
     rest = w.emit(f"srem i64 {w.load('i64', number, 8)}, {wanted('divisor')}")
     whole = w.emit(
-        f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Divisibility.DIVISIBLE)}, i64 {int(Divisibility.INDIVISIBLE)}"
+        f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Divisibility.DIVISIBLE)}, i64 "
+        f"{int(Divisibility.INDIVISIBLE)}"
     )
     f.need(w.emit(f"icmp eq i64 {whole}, {wanted('whole')}"), dropped)
     f.drop(shape)
@@ -556,7 +559,8 @@ def sources_of(f: Writer, header: str, checks: str) -> str:
     """Where a table's sources begin."""
     size = f.w.emit(f"mul i64 {checks}, {ctypes.sizeof(Check)}")
     return f.w.emit(
-        f"getelementptr i8, ptr {header}, i64 {f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}"
+        f"getelementptr i8, ptr {header}, i64 "
+        f"{f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}"
     )
 
 
@@ -626,7 +630,8 @@ def write_entry_search(
     w.place(hit)
     f.hold(entry)  # another thread may replace it meanwhile
     result = w.emit(
-        f"call ptr @{start}(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, ptr %keywords)"
+        f"call ptr @{start}(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, "
+        "ptr %keywords)"
     )
     f.drop(entry)
     done = w.new_block("done")
@@ -639,5 +644,6 @@ def write_entry_search(
     w.place(slow)
     python = f.item("%self", bound.index("python"))
     w.ret(
-        f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}"
+        "ptr "
+        f"{w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}"
     )

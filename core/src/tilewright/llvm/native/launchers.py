@@ -67,7 +67,8 @@ class LauncherFrame:
         for values, size in ((self.grid, "3"), (self._values, self.count)):
             self.need(
                 w.emit(
-                    f"icmp eq ptr {self.at(values, objects.type_offset)}, {native_functions.address(w, 'tuple')}"
+                    f"icmp eq ptr {self.at(values, objects.type_offset)}, "
+                    f"{native_functions.address(w, 'tuple')}"
                 )
             )
             self.need(w.emit(f"icmp eq i64 {self.at(values, objects.size, 'i64')}, {size}"))
@@ -108,7 +109,8 @@ class LauncherFrame:
         """Read the kernel's arguments into 8-byte slots."""
         self.need(
             self.w.emit(
-                f"call i1 @read_values(ptr {self._values}, ptr {self.field('kinds', 'ptr')}, i64 {self.count}, ptr {slots})"
+                f"call i1 @read_values(ptr {self._values}, ptr {self.field('kinds', 'ptr')}, i64 "
+                f"{self.count}, ptr {slots})"
             )
         )
 
@@ -128,7 +130,8 @@ class LauncherFrame:
             ", ".join(f"i32 {word}" for word in words),
         )
         raised = w.emit(
-            f"call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr {self.item('%self', RAISE_FAILURE)}, ptr {form}, {listed})"
+            "call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr "
+            f"{self.item('%self', RAISE_FAILURE)}, ptr {form}, {listed})"
         )
         w.ret(f"ptr {raised}")
         w.place(fine)
@@ -138,6 +141,7 @@ class LauncherFrame:
         w.place(self._slow)
         python = self.item("%self", PYTHON_LAUNCHER)
         w.ret(
-            f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', 'null')])}"
+            "ptr "
+            f"{w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', 'null')])}"
         )
         return self.module.text()

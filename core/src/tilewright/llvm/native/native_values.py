@@ -66,7 +66,8 @@ class _Reader:
 
     def has_type(self, type_name: str) -> str:
         return self.writer.emit(
-            f"icmp eq ptr {self.field('ptr', self.objects.type_offset)}, {address(self.writer, type_name)}"
+            f"icmp eq ptr {self.field('ptr', self.objects.type_offset)}, "
+            f"{address(self.writer, type_name)}"
         )
 
     def give(self, type_: str, value: str) -> None:

@@ -123,7 +123,8 @@ _PICKED = (
 ROWS: tuple[Decomposition, ...] = (
     Decomposition(
         "scan",
-        "a loop over the axis, with what its region has where that is elementwise, and maps of it elsewhere",
+        "a loop over the axis, with what its region has where that is elementwise, and maps of "
+        "it elsewhere",
         (*_PICKED, "sub", "map"),
         _scan,
     ),

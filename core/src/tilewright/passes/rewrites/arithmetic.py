@@ -521,7 +521,8 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("sub",), "0 - x = -x for integers; for floats -0.0 - x = -x", _subtract_from_zero),
     Rewrite(
         ("div",),
-        "x / c = x * (1 / c) where c and 1 / c are powers of two that the format holds: both round one number once",
+        "x / c = x * (1 / c) where c and 1 / c are powers of two that the format holds: both round "
+        "one number once",
         _divide_by_power_of_two,
     ),
     Rewrite(("neg",), "--x = x", _involution),
@@ -550,7 +551,8 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     Rewrite(
         ("cast",),
-        "T(|x|) = |T(x)| where T keeps every value of x: machines read |x| of wide numbers for nothing",
+        "T(|x|) = |T(x)| where T keeps every value of x: machines read |x| of wide numbers "
+        "for nothing",
         _cast_of_absolute,
     ),
     Rewrite(("cast",), "T(trunc x) = T(x) for integers T but i1", _cast_of_truncated),

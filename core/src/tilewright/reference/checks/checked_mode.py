@@ -70,7 +70,10 @@ class Finding:
     def __str__(self) -> str:
         lane = f", lane {self.lane if len(self.lane) > 1 else self.lane[0]}" if self.lane else ""
         more = f" (and {self.count - 1} more)" if self.count > 1 else ""
-        return f"{where(self.location, self.calls)}: {self.kind}: {self.message}; program {self.program}{lane}{more}"
+        return (
+            f"{where(self.location, self.calls)}: {self.kind}: {self.message}; program "
+            f"{self.program}{lane}{more}"
+        )
 
 
 class CheckError(KernelError):
@@ -79,7 +82,10 @@ class CheckError(KernelError):
     def __init__(self, findings: Sequence[Finding], complete: bool = True) -> None:
         self.findings = tuple(findings)
         self.complete = complete
-        count = f"{len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}{'' if complete else ', where the run was stopped'}"
+        count = (
+            f"{len(self.findings)} "
+            f"finding{'s' if len(self.findings) != 1 else ''}{'' if complete else ', where the run was stopped'}"
+        )
         super().__init__(
             "\n".join(
                 [f"the checked mode has {count}:", *(f"  {finding}" for finding in self.findings)]

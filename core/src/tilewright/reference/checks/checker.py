@@ -323,7 +323,10 @@ class Checker:
         masked_off = origins < 0
         if self.options.masked_off and masked_off.any():
             number = -int(origins[masked_off].flat[0] if origins.ndim else origins)
-            message = f"a zero that nobody wrote reaches {what}: its lane is masked off in {self._site(number)}, which has no other"
+            message = (
+                f"a zero that nobody wrote reaches {what}: its lane is masked off in "
+                f"{self._site(number)}, which has no other"
+            )
             self.report(frame, operation, "masked-off-lane", message, masked_off)
 
     # -- accesses ----------------------------------------------------------------------------------
@@ -356,7 +359,10 @@ class Checker:
             bad = np.zeros(full, dtype=np.bool_)
             bad.flat[lanes[~inside]] = True
             owner = f" argument {name}" if name else " every argument"
-            message = f"{operation.name} outside{owner}: {self._distance(int(flat[~inside][0]), argument)}"
+            message = (
+                f"{operation.name} outside{owner}: "
+                f"{self._distance(int(flat[~inside][0]), argument)}"
+            )
             self.report(frame, operation, "out-of-bounds", message, bad, name)
             chosen = chosen & ~bad
             mask = chosen[0] if uniform and frame.rows == 1 else chosen
@@ -389,8 +395,9 @@ class Checker:
         bad.flat[lanes[met]] = True
         done = "read" if kind in ("read", "peek") else "written"
         message = (
-            f"{operation.name} through {self.names[argument]}: what is {done} is accessed through {self.names[other]} too, which is another part of the same "
-            "array; in which order is not defined"
+            f"{operation.name} through {self.names[argument]}: what is {done} is accessed through "
+            f"{self.names[other]} too, which is another part of the same array; in which order "
+            "is not defined"
         )
         self.report(frame, operation, "overlapping-arguments", message, bad, self.names[argument])
 
@@ -512,7 +519,10 @@ class Checker:
         # The first racing lane in lane order is the one that is reported.
         first = int(np.flatnonzero(racing)[0])
         other = program_coordinates(int(others[first]), self.grid)
-        message = f"{operation.name} races with {self._site(int(sites[first]))} of program {other}: nothing orders the two"
+        message = (
+            f"{operation.name} races with {self._site(int(sites[first]))} of program {other}: "
+            "nothing orders the two"
+        )
         self.report(frame, operation, "race", message, bad, name)
 
 
@@ -527,7 +537,8 @@ def _positions(chosen: Any, names: Sequence[str], buffers: dict[int, ArgumentBuf
         index = item if isinstance(item, int) else names.index(item) if item in names else -1
         if index not in buffers:
             raise LaunchError(
-                f"uninitialized names argument {item!r}; arguments with memory are {', '.join(f'{names[i]} ({i})' for i in buffers)}"
+                f"uninitialized names argument {item!r}; arguments with memory are "
+                f"{', '.join(f'{names[i]} ({i})' for i in buffers)}"
             )
         positions.append(index)
     return positions

@@ -149,7 +149,8 @@ def _of_tensor(tensor: Any) -> ArgumentBuffer:
         return ArgumentBuffer(address, inner.own, inner.allocation, inner.writeable, tensor)
     else:
         raise LaunchError(
-            f"an argument with data_ptr() must also have nbytes or element_size(), shape and stride(): {type(tensor).__name__} has not"
+            "an argument with data_ptr() must also have nbytes or element_size(), shape and "
+            f"stride(): {type(tensor).__name__} has not"
         )
     allocation = own
     if callable(getattr(tensor, "untyped_storage", None)):

@@ -182,7 +182,10 @@ def run_while(frame: Frame, operation: While) -> Results:
                 map(_identical, previous[1], carried)
             )
             if same and (turns is None or turns.never_goes_on(previous[0])):
-                later = "programs that it may wait for run after this one, unless the launch has cooperative=True"
+                later = (
+                    "programs that it may wait for run after this one, unless the launch has "
+                    "cooperative=True"
+                )
                 others = (
                     later if turns is None else "all other programs wait as well, or have ended"
                 )

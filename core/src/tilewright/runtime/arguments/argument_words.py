@@ -97,7 +97,8 @@ def misfit(
                 else f"a {type(value).__name__}"
             )
             return LaunchError(
-                f"{kernel}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}"
+                f"{kernel}: argument {parameter.name!r} must fit {parameter.type}, and {shown} "
+                f"does not: {reason}"
             )
     return None
 

@@ -40,7 +40,8 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
         ):
             if callable(getattr(value, asks, None)) and getattr(value, asks)():
                 raise LaunchError(
-                    f"{kernel.name}: argument {name!r} is a tensor with the {bit} bit, which a kernel does not see: pass {name}.{remedy}()"
+                    f"{kernel.name}: argument {name!r} is a tensor with the {bit} bit, which a "
+                    f"kernel does not see: pass {name}.{remedy}()"
                 )
         layout = _layout(value)
         if layout is None:
@@ -50,8 +51,9 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
             stride for stride in strides if stride != 1
         ):
             message = (
-                f"{kernel.name}: argument {name!r} is not contiguous (shape {shape}, strides {strides}), and no "
-                "argument is one of its strides: the kernel takes it as a pointer to its first element"
+                f"{kernel.name}: argument {name!r} is not contiguous (shape {shape}, strides "
+                f"{strides}), and no argument is one of its strides: the kernel takes it as a "
+                "pointer to its first element"
             )
             warnings.warn(message, UserWarning, stacklevel=2)
 

@@ -54,5 +54,6 @@ def copy_into(array: Any, saved: Any) -> None:
 def _need_array(array: Any, option: str) -> None:
     if not (hasattr(array, "zero_") or hasattr(array, "__setitem__")):
         raise TypeError(
-            f"{option} of autotune names arrays, and one of its arguments is a {type(array).__name__}"
+            f"{option} of autotune names arrays, and one of its arguments is a "
+            f"{type(array).__name__}"
         )

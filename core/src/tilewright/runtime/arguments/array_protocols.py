@@ -284,8 +284,9 @@ def _place_of(value: Any) -> tuple[str, int]:
     if found is None:
         name = type(value).__name__
         raise ArgumentError(
-            f"cannot pass this {name} to a kernel: it has data_ptr() and dtype but does not say where its memory lies, and there is no device whose driver "
-            f"could tell. Give {name} an attribute `device`, such as 'cpu' or 'cuda:0'"
+            f"cannot pass this {name} to a kernel: it has data_ptr() and dtype but does not say "
+            f"where its memory lies, and there is no device whose driver could tell. Give {name} "
+            "an attribute `device`, such as 'cpu' or 'cuda:0'"
         )
     return found
 
@@ -302,7 +303,8 @@ def _refuse_no_memory(value: Any) -> None:
 def _no_memory(value: Any) -> ArgumentError:
     """Make the error for elements at address 0."""
     return ArgumentError(
-        f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)"
+        f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is "
+        "only traced, or on the meta device)"
     )
 
 
@@ -315,7 +317,8 @@ def _unreadable(value: Any, error: Exception) -> ArgumentError:
         else ""
     )
     return ArgumentError(
-        f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory is ({type(error).__name__}: {error}){hint}"
+        f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory "
+        f"is ({type(error).__name__}: {error}){hint}"
     )
 
 
@@ -383,12 +386,14 @@ def _interface_view(value: Any, interface: Mapping[str, Any], device: tuple[str,
     native = "<" if sys.byteorder == "little" else ">"
     if typestr[0] not in (native, "|", "="):
         raise ArgumentError(
-            f"cannot pass this {type(value).__name__} to a kernel: its elements ({typestr}) are not in the machine's byte order; convert it first"
+            f"cannot pass this {type(value).__name__} to a kernel: its elements ({typestr}) are "
+            "not in the machine's byte order; convert it first"
         )
     dtype = FROM_TYPESTR.get(typestr[1:])
     if dtype is None:
         raise ArgumentError(
-            f"cannot pass this {type(value).__name__} to a kernel: elements of type {typestr!r} have no counterpart in kernels"
+            f"cannot pass this {type(value).__name__} to a kernel: elements of type {typestr!r} "
+            "have no counterpart in kernels"
         )
     shape = tuple(int(extent) for extent in interface["shape"])
     strides = interface.get("strides")
@@ -401,7 +406,8 @@ def _interface_view(value: Any, interface: Mapping[str, Any], device: tuple[str,
     data = interface.get("data")
     if data is None:
         raise ArgumentError(
-            f"cannot pass this {type(value).__name__} to a kernel: its array interface tells no address"
+            f"cannot pass this {type(value).__name__} to a kernel: its array interface tells "
+            "no address"
         )
     return ArrayView(
         value, int(data[0] or 0), dtype, shape, steps, device, len(data) > 1 and bool(data[1])
@@ -443,8 +449,8 @@ def _dlpack_view(value: Any) -> ArrayView:
     dtype = FROM_DLPACK.get((exported.type_code, exported.bits))
     if dtype is None:
         raise ArgumentError(
-            f"cannot pass this {type(value).__name__} to a kernel: its DLPack elements, of code {exported.type_code} and {exported.bits} bits, "
-            "have no counterpart in kernels"
+            f"cannot pass this {type(value).__name__} to a kernel: its DLPack elements, of code "
+            f"{exported.type_code} and {exported.bits} bits, have no counterpart in kernels"
         )
     place = _dlpack_place(exported.device_type, exported.device_index)
     readonly = exported.readonly or _is_immutable(value)
@@ -554,8 +560,9 @@ def _describe_unknown(value: Any) -> ArrayKind:
             else f"{type_.__module__}.{type_.__qualname__}"
         )
         raise ArgumentError(
-            f"cannot pass a {name} to a kernel as memory: pass a NumPy array, a PyTorch tensor, or an object with data_ptr() and dtype, "
-            "__array_interface__, __cuda_array_interface__ or __dlpack__"
+            f"cannot pass a {name} to a kernel as memory: pass a NumPy array, a PyTorch tensor, or "
+            "an object with data_ptr() and dtype, __array_interface__, __cuda_array_interface__ "
+            "or __dlpack__"
         )
     return found
 

@@ -66,7 +66,10 @@ def bounds_check(
                     if before > 0
                     else f"{after} bytes past the end of the memory"
                 )
-                rule = f"{kernel}: program (0, 0, 0) stores {where} of argument {name!r}, whatever the grid"
+                rule = (
+                    f"{kernel}: program (0, 0, 0) stores {where} of argument {name!r}, "
+                    "whatever the grid"
+                )
                 source = linecache.getline(file, line).strip()
                 place = (f"\n  --> {file}:{line}:{column}" if file else "") + (
                     f"\n   {line} | {source}" if source else ""

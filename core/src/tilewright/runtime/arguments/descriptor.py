@@ -143,11 +143,17 @@ class TensorDescriptor:
         item = ITEM_SIZE[kind.dtype]
         for stride in strides[:-1]:
             if stride * item % ALIGNMENT:
-                return f"strides must be {ALIGNMENT}-byte aligned, not {stride} elements of {item} bytes"
+                return (
+                    f"strides must be {ALIGNMENT}-byte aligned, not {stride} elements of "
+                    f"{item} bytes"
+                )
         if min(shape) <= 0:
             return f"shape must be positive, not {shape}"
         if max(shape) >= 1 << 31:
-            return f"extents must be below 2**31, not {shape}; describe the tensor with more dimensions"
+            return (
+                f"extents must be below 2**31, not {shape}; describe the tensor with "
+                "more dimensions"
+            )
         if strides[-1] != 1:
             return f"the last dimension must be contiguous (stride 1), not {strides[-1]}"
         if self.padding not in PADDINGS:

@@ -89,18 +89,21 @@ def read(value: Any) -> Exported:
         versioned = _Versioned.from_address(_get_pointer(capsule, name))
         if versioned.major > 1:
             raise TypeError(
-                f"{type(value).__name__} exports DLPack {versioned.major}.{versioned.minor}; versions up to 1 are understood"
+                f"{type(value).__name__} exports DLPack {versioned.major}.{versioned.minor}; "
+                "versions up to 1 are understood"
             )
         tensor, readonly = versioned.tensor, bool(versioned.flags & _READ_ONLY)
     elif name == b"dltensor":
         tensor = _Tensor.from_address(_get_pointer(capsule, name))
     else:
         raise TypeError(
-            f"__dlpack__ of {type(value).__name__} returned a capsule named {name!r}, which is no DLPack tensor"
+            f"__dlpack__ of {type(value).__name__} returned a capsule named {name!r}, which is no "
+            "DLPack tensor"
         )
     if tensor.dtype.lanes != 1:
         raise TypeError(
-            f"{type(value).__name__} exports vectors of {tensor.dtype.lanes} elements through DLPack; kernels read plain elements"
+            f"{type(value).__name__} exports vectors of {tensor.dtype.lanes} elements through "
+            "DLPack; kernels read plain elements"
         )
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:

@@ -112,11 +112,13 @@ def dtype_text(dtype: Any) -> str:
 def _dtype_text(dtype: Any) -> str:
     if not getattr(dtype, "isnative", True):
         raise TypeError(
-            f"element type {dtype} is not in the machine's byte order; convert it first: array.astype(array.dtype.newbyteorder('='))"
+            f"element type {dtype} is not in the machine's byte order; convert it first: "
+            "array.astype(array.dtype.newbyteorder('='))"
         )
     if getattr(dtype, "hasobject", False):
         raise TypeError(
-            f"element type {dtype} holds Python objects, which kernels cannot read; convert it to numbers first"
+            f"element type {dtype} holds Python objects, which kernels cannot read; convert it to "
+            "numbers first"
         )
     if getattr(dtype, "fields", None) is not None:
         raise TypeError(
@@ -135,5 +137,6 @@ def _dtype_text(dtype: Any) -> str:
         return FROM_NAME[name]
     hint = "; pass the real and imaginary parts as arrays of their own" if "complex" in name else ""
     raise TypeError(
-        f"element type {dtype!s} has no counterpart in kernels{hint}. Supported: {', '.join(sorted(set(FROM_NAME.values())))}"
+        f"element type {dtype!s} has no counterpart in kernels{hint}. Supported: "
+        f"{', '.join(sorted(set(FROM_NAME.values())))}"
     )

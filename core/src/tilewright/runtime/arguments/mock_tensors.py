@@ -185,7 +185,8 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     size = int(base.element_size()) if hasattr(base, "element_size") else int(base.itemsize)
     if ITEM_SIZE[wanted] != size:
         raise TypeError(
-            f"cannot reinterpret elements of {size} bytes as {wanted}, which takes {ITEM_SIZE[wanted]}"
+            f"cannot reinterpret elements of {size} bytes as {wanted}, which takes "
+            f"{ITEM_SIZE[wanted]}"
         )
     try:
         own = dtype_text(base.dtype)

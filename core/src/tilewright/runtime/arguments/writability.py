@@ -66,7 +66,8 @@ def write_guard(kernel: str, parameters: Sequence[Parameter]) -> Callable[[Seque
             if not is_writable(value):
                 what = f"describes {_what(value)}" if described else f"is {_what(value)}"
                 raise LaunchError(
-                    f"{kernel}: argument {name!r} {what}, and the kernel may store to it; {_remedy(value, name)}"
+                    f"{kernel}: argument {name!r} {what}, and the kernel may store to it; "
+                    f"{_remedy(value, name)}"
                 )
 
     return guard
@@ -75,7 +76,10 @@ def write_guard(kernel: str, parameters: Sequence[Parameter]) -> Callable[[Seque
 def _what(value: Any) -> str:
     mapped = _mapped_file(value)
     if mapped is not None:
-        return f"a memmap opened for reading ({getattr(mapped, 'filename', None) or 'of an open file'})"
+        return (
+            "a memmap opened for reading "
+            f"({getattr(mapped, 'filename', None) or 'of an open file'})"
+        )
     # of a view: the array of the library, or with it what keeps it alive
     owner = getattr(value, "owner", value)
     owner = owner[-1] if isinstance(owner, tuple) else owner
@@ -84,7 +88,10 @@ def _what(value: Any) -> str:
 
 def _remedy(value: Any, name: str) -> str:
     if _mapped_file(value) is not None:
-        return "open it with mode 'r+' to change the file, or with mode 'c' to change only what this process sees of it"
+        return (
+            "open it with mode 'r+' to change the file, or with mode 'c' to change only what "
+            "this process sees of it"
+        )
     return "pass a writable array" + (
         f", such as {name}.copy()" if is_numpy_array(value) and name.isidentifier() else ""
     )

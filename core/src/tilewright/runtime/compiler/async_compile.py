@@ -82,7 +82,8 @@ class FutureKernel:
         if ignore_errors and self._ignorable:
             return None
         raise RuntimeError(
-            "the compilation of this kernel previously failed, or was given up; see the error that was raised then"
+            "the compilation of this kernel previously failed, or was given up; see the error that "
+            "was raised then"
         )
 
     def abandon(self) -> None:

@@ -111,7 +111,8 @@ def check_options(
             has = f"it has {_listed(capabilities.features)}"
             remedy = with_help(has, capabilities.remedies.get(feature, ""))
             raise LoweringError(
-                f"kernel {kernel}: option {name}: backend {backend!r} does not declare feature {feature!r}; {remedy}"
+                f"kernel {kernel}: option {name}: backend {backend!r} does not declare feature "
+                f"{feature!r}; {remedy}"
             )
 
 
@@ -257,7 +258,8 @@ class _CapabilityCheck:
     ) -> NoReturn:
         location = operation.location if operation is not None else None
         error = LoweringError(
-            f"{what}{f' at {location}' if location is not None else ''}: backend {self.backend!r} does not declare {needed}; {declared}"
+            f"{what}{f' at {location}' if location is not None else ''}: backend {self.backend!r} "
+            f"does not declare {needed}; {declared}"
         )
         if location is not None and location.caller is not None:
             error = noted(error, "\n".join(f"called at {place}" for place in location.chain()[1:]))

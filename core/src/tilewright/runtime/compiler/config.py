@@ -39,7 +39,10 @@ class Config:
         **unknown: Any,
     ) -> None:
         for name in unknown:
-            message = f"Config() has no keyword {name!r}: it takes meta-parameters in a dictionary, Config({{{name!r}: ...}}), and {', '.join(OPTIONS)}"
+            message = (
+                f"Config() has no keyword {name!r}: it takes meta-parameters in a dictionary, "
+                f"Config({{{name!r}: ...}}), and {', '.join(OPTIONS)}"
+            )
             raise ConfigError(with_help(message, similar(name, (*OPTIONS, "pre_hook"))))
         if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
             raise ConfigError(
@@ -112,7 +115,8 @@ def check_configs(configs: Any, source: str) -> list[Config]:
     for config in found:
         if not isinstance(config, Config):
             raise ConfigError(
-                f"{source} must be Config objects, and one is a {type(config).__name__}: {config!r:.200}. Write tilewright.Config({{'BLOCK': 64}})"
+                f"{source} must be Config objects, and one is a {type(config).__name__}: "
+                f"{config!r:.200}. Write tilewright.Config({{'BLOCK': 64}})"
             )
     return found
 

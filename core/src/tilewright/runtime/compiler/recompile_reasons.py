@@ -51,7 +51,10 @@ def _reasons(last: Compilation, now: Compilation) -> Iterator[str]:
     types = set()
     for name, was, is_ in _differing(before.signature, after.signature):
         types.add(name)
-        yield f"argument {name} is {_typed(name, is_, after.constants)}, was {_typed(name, was, before.constants)}"
+        yield (
+            f"argument {name} is {_typed(name, is_, after.constants)}, was "
+            f"{_typed(name, was, before.constants)}"
+        )
     for name, was, is_ in _differing(before.constants, after.constants):
         if name not in types:
             yield from _changed(f"constant {name}", was, is_)

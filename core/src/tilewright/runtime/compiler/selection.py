@@ -61,7 +61,8 @@ def select(
     if logs.DISPATCH.on():
         why = backend_choice.reason(choice, signature.devices, by_keyword="backend" in options)
         logs.DISPATCH.tell(
-            f"{kernel.__name__}: backend {backend.name}, device {device.index} ({device.name}): {why}"
+            f"{kernel.__name__}: backend {backend.name}, device {device.index} "
+            f"({device.name}): {why}"
         )
     defaults = debug_default(kernel.debug)
     if choice is not None:

@@ -86,7 +86,8 @@ def parse(text: str, name: str) -> dict[str, Any]:
         found = data["name"]
     except (TypeError, ValueError, KeyError):
         raise RuntimeError(
-            f"{text!r:.100} is no specialization data: it comes from the hooks of a compilation, as compile['specialization_data']"
+            f"{text!r:.100} is no specialization data: it comes from the hooks of a compilation, "
+            "as compile['specialization_data']"
         ) from None
     if found != name:
         raise RuntimeError(f"Specialization data is for {found} but trying to preload for {name}")

@@ -297,8 +297,9 @@ def _unsupported(type_: type) -> ArgumentError:
         else f"{type_.__module__}.{type_.__qualname__}"
     )
     return ArgumentError(
-        f"Unsupported type {name} of a kernel argument: pass numbers, None, tuples of arguments, arrays (NumPy, PyTorch, DLPack, the array interfaces) or "
-        "tensor descriptors, or annotate the parameter as tl.constexpr to make the value a constant"
+        f"Unsupported type {name} of a kernel argument: pass numbers, None, tuples of arguments, "
+        "arrays (NumPy, PyTorch, DLPack, the array interfaces) or tensor descriptors, or annotate "
+        "the parameter as tl.constexpr to make the value a constant"
     )
 
 
@@ -335,11 +336,13 @@ def constant_key(value: Any) -> Any:
         hash(value)
     except TypeError:
         raise ArgumentError(
-            f"a constexpr argument must be hashable, and a {type_.__qualname__} is not: {_start_of(value)}. Pass a tuple or a frozen dataclass"
+            f"a constexpr argument must be hashable, and a {type_.__qualname__} is not: "
+            f"{_start_of(value)}. Pass a tuple or a frozen dataclass"
         ) from None
     if is_array_type(type_):  # some hash by identity, independently of their elements
         raise ArgumentError(
-            f"a constexpr argument must be a constant, and a {type_.__qualname__} is an array: {_start_of(value)}. Pass a tuple of its elements"
+            f"a constexpr argument must be a constant, and a {type_.__qualname__} is an array: "
+            f"{_start_of(value)}. Pass a tuple of its elements"
         )
     return ConstantKind(type_, value)
 

@@ -29,7 +29,10 @@ from tilewright.errors import BackendError, LoweringError
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.worker_server import FORK, KILL, REAP, LoweringJob, receive, send
 
-_SERVER = "import socket, sys; from tilewright.runtime.compiler.worker_server import serve; serve(socket.socket(fileno=int(sys.argv[1])))"
+_SERVER = (
+    "import socket, sys; from tilewright.runtime.compiler.worker_server import serve; "
+    "serve(socket.socket(fileno=int(sys.argv[1])))"
+)
 #: An empty kernel for warming up a server.
 _NOTHING = "tilewright.ir 1.0\n\nkernel @nothing() {\n  return\n}\n"
 #: Timeouts in seconds for a server's start and for a fork.

@@ -32,7 +32,8 @@ def allocate(size: int, alignment: int, stream: Any = None) -> Any:
     allocator = current.get()
     if allocator is None:
         raise RuntimeError(
-            f"Kernel requires a runtime memory allocation of {size} bytes, but no allocator was set. Use tilewright.set_allocator to give one: "
-            "tilewright.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=...))"
+            f"Kernel requires a runtime memory allocation of {size} bytes, but no allocator was "
+            "set. Use tilewright.set_allocator to give one: tilewright.set_allocator(lambda size, "
+            "alignment, stream: torch.empty(size, dtype=torch.int8, device=...))"
         )
     return allocator(size, alignment, stream)

@@ -135,9 +135,11 @@ def choose(
             why = device_registry.why_unreachable(found, device, place)
             if why:
                 raise DeviceError(
-                    f"the arguments of a launch must lie on one device, or on devices that can access each other's memory, and these lie on {_listed(places)}: "
-                    f"the launch runs on {device.kind}:{device.index}, which cannot access the memory of argument {name!r} on {place[0]}:{place[1]} ({why}). "
-                    "Move them to one device first"
+                    "the arguments of a launch must lie on one device, or on devices that can "
+                    f"access each other's memory, and these lie on {_listed(places)}: the launch "
+                    f"runs on {device.kind}:{device.index}, which cannot access the memory of "
+                    f"argument {name!r} on {place[0]}:{place[1]} ({why}). Move them to one "
+                    "device first"
                 )
     return found, device
 
@@ -165,9 +167,9 @@ def _choose(
     serving = registry().for_device_kind(place[0])
     if not serving:
         raise BackendError(
-            f"no installed backend serves {place[0]!r} devices, where the arguments lie; installed: {_installed()}. "
-            "Install one that does, for example with: pip install 'tilewright[all]'"
-            + _broken_hint()
+            f"no installed backend serves {place[0]!r} devices, where the arguments lie; "
+            f"installed: {_installed()}. Install one that does, for example with: pip install "
+            "'tilewright[all]'" + _broken_hint()
         )
     return _first_that_works(serving, place)
 
@@ -200,7 +202,10 @@ def default_backend() -> tuple[Backend, Device]:
         return _first_that_works(candidates, None)
     except BackendError as error:
         raise BackendError(
-            f"no installed backend has a device; installed: {_installed()}. Install one with: pip install 'tilewright[cpu]'"
+            (
+                f"no installed backend has a device; installed: {_installed()}. Install one with: "
+                "pip install 'tilewright[cpu]'"
+            )
             + "".join(
                 f"\n  {line}" for line in dict.fromkeys(str(error).splitlines()) if candidates
             )
@@ -251,7 +256,8 @@ def _first_that_works(
             if other.name not in _passed_over:
                 _passed_over.add(other.name)
                 warn_user(
-                    f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}"
+                    f"backend {candidate.name!r} is used, since one that comes before it "
+                    f"failed: {failure}"
                 )
         _tell_substitute(candidate)
         return found
@@ -279,8 +285,10 @@ def _tell_substitute(chosen: Backend) -> None:
     if untold:
         listed = "".join(f"\n  {reason}" for reason in untold)
         warn_user(
-            f"kernels run on the interpreter, backend {chosen.name!r}, which is slow, since no other backend for {'/'.join(chosen.manifest.device_kinds)} "
-            f"works:{listed}\nAsk for it, with TILEWRIGHT_BACKEND={chosen.name} or tilewright.backend({chosen.name!r}), where that is meant"
+            f"kernels run on the interpreter, backend {chosen.name!r}, which is slow, since no "
+            f"other backend for {'/'.join(chosen.manifest.device_kinds)} works:{listed}\nAsk for "
+            f"it, with TILEWRIGHT_BACKEND={chosen.name} or tilewright.backend({chosen.name!r}), "
+            "where that is meant"
         )
 
 
@@ -294,7 +302,8 @@ def environment_backend(choice: Choice) -> Backend:
         return registry().get(choice.name)
     except BackendError as error:
         raise BackendError(
-            f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set it to the name of a backend"
+            f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set "
+            "it to the name of a backend"
         ) from error
 
 
@@ -306,7 +315,8 @@ def _of_one_kind(
     if len(kinds) > 1:
         hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds else ""
         raise DeviceError(
-            f"the arguments of a launch must lie on one device, and these lie on {_listed(places)}.{hint} Move them to one device first"
+            "the arguments of a launch must lie on one device, and these lie on "
+            f"{_listed(places)}.{hint} Move them to one device first"
         )
     return among(places) if len(places) > 1 else next(iter(places), None)
 
@@ -321,8 +331,9 @@ def _unreachable(found: Backend, kind: str) -> str:
         or "none that is installed"
     )
     return (
-        f"Pointer argument cannot be accessed ({kind} tensor?): backend {found.name!r} serves {' and '.join(found.manifest.device_kinds)} devices, and the "
-        f"arguments lie on a {kind!r} device. Backends for it: {serving}"
+        f"Pointer argument cannot be accessed ({kind} tensor?): backend {found.name!r} serves "
+        f"{' and '.join(found.manifest.device_kinds)} devices, and the arguments lie on a {kind!r} "
+        f"device. Backends for it: {serving}"
     )
 
 

@@ -54,12 +54,14 @@ def devices(backend: Backend) -> Sequence[Device]:
             listed = list(answer)
         except Exception as error:
             raise BackendError(
-                f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave no list of devices: {error}"
+                f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave no "
+                f"list of devices: {error}"
             ) from error
         for device in listed:
             if not isinstance(device, Device):
                 raise BackendError(
-                    f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a {type(device).__name__}, not a Device"
+                    f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a "
+                    f"{type(device).__name__}, not a Device"
                 )
         with _lock:
             found = _devices.setdefault(backend, listed)
@@ -74,12 +76,14 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
     """
     if backend.manifest.status:
         raise BackendError(
-            f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: {backend.manifest.status}"
+            f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: "
+            f"{backend.manifest.status}"
         )
     found = devices(backend)
     if not found:
         raise BackendError(
-            f"backend {backend.name!r} ({backend.distribution}) found no device{refusal(backend, place)}"
+            f"backend {backend.name!r} ({backend.distribution}) found no "
+            f"device{refusal(backend, place)}"
         )
     if place is None:
         return found[0]
@@ -88,7 +92,8 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
             return device
     listed = ", ".join(f"{device.kind}:{device.index} ({device.name})" for device in found)
     raise BackendError(
-        f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}{refusal(backend, place)}"
+        f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found "
+        f"{listed}{refusal(backend, place)}"
     )
 
 
@@ -112,7 +117,8 @@ def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) ->
         answer = backend.require("tilewright_peer_access", device=device, peer=find(backend, place))
     if not isinstance(answer, str):
         raise BackendError(
-            f"backend {backend.name!r} ({backend.distribution}): tilewright_peer_access gave a {type(answer).__name__}, not a str"
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_peer_access gave a "
+            f"{type(answer).__name__}, not a str"
         )
     if not answer:
         _peers.add(key)
@@ -169,11 +175,13 @@ def _ask(backend: Backend, device: Device) -> Target:
     answer = backend.require("tilewright_target", device=device)
     if not isinstance(answer, Target):
         raise BackendError(
-            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target"
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a "
+            f"{type(answer).__name__}, not a Target"
         )
     if answer.kind != device.kind:
         raise BackendError(
-            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a target of kind {answer.kind!r} for a device of kind {device.kind!r}"
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a target "
+            f"of kind {answer.kind!r} for a device of kind {device.kind!r}"
         )
     return backend.completed(answer)
 

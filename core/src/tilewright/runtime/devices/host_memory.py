@@ -18,7 +18,8 @@ class HostBuffer:
     def __init__(self, size: int, alignment: int) -> None:
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
             raise BackendError(
-                f"memory is a size of at least 0 and an alignment that is a power of two, not {size} and {alignment}"
+                "memory is a size of at least 0 and an alignment that is a power of two, not "
+                f"{size} and {alignment}"
             )
         self._storage = np.empty(size + alignment - 1, np.uint8)
         self._offset = -self._storage.ctypes.data % alignment

@@ -236,7 +236,8 @@ class CompiledKernel:
             if self.device is None:
                 target = f"{self.target.backend} {self.target.arch}"
                 raise LaunchError(
-                    f"kernel {self.name} was compiled for {target} without a device, so it cannot be launched here"
+                    f"kernel {self.name} was compiled for {target} without a device, so it cannot "
+                    "be launched here"
                 )
             arguments = (
                 (self.module, self.function, self.name, self.metadata_group, self.hash)
@@ -276,8 +277,9 @@ class CompiledKernel:
         )
         if not callable(launcher):
             raise BackendError(
-                f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
-                f"called. Report this to its authors."
+                f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher "
+                f"gave a {type(launcher).__name__}, which cannot be called. Report this to "
+                "its authors."
             )
         changed = self.artifact.code.metadata.get("otherwise")
         if changed is None:
@@ -419,7 +421,8 @@ class CompiledKernel:
         if not hasattr(self.src.fn, "params"):  # compiled from a file
             if len(args) != len(names):
                 raise LaunchError(
-                    f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}"
+                    f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not "
+                    f"{len(args)}"
                 )
             self.launch(grid_of(grid, dict(zip(names, args, strict=True))), stream, args)
             return self
@@ -488,7 +491,8 @@ def with_other_options(
     text = code.stages.get("tileir")
     if not isinstance(text, str):
         raise BackendError(
-            f"kernel {code.name} came from another process without its Tile IR, and is to be compiled again; keep the texts of its stages"
+            f"kernel {code.name} came from another process without its Tile IR, and is to be "
+            "compiled again; keep the texts of its stages"
         )
     from tilewright.ir.parser import parse_module
 

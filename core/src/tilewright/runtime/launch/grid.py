@@ -66,18 +66,21 @@ def sizes(grid: Any) -> tuple[int, int, int]:
             raise LaunchError(f"a grid has one to three sizes, not {count}: {grid!r}")
     except TypeError as error:
         raise LaunchError(
-            f"a grid is one to three integers, not {grid!r}: {error}. Round sizes up with tilewright.cdiv, not with /"
+            f"a grid is one to three integers, not {grid!r}: {error}. Round sizes up with "
+            "tilewright.cdiv, not with /"
         ) from None
     # one is negative or too large; this is on the path of every launch
     if (found[0] | found[1] | found[2]) >> 31:
         if min(found) < 0:
             raise LaunchError(f"the sizes of a grid must not be negative: {grid!r}")
         raise LaunchError(
-            f"the sizes of a grid must be below 2**31, since program ids are int32: {grid!r}. Let each program do more of the work"
+            f"the sizes of a grid must be below 2**31, since program ids are int32: {grid!r}. Let "
+            "each program do more of the work"
         )
     if count == 3 and found[0] * found[1] * found[2] > MAX_PROGRAMS:
         raise LaunchError(
-            f"a launch has at most 2**63 - 1 programs, and the grid {grid!r} has more. Let each program do more of the work"
+            f"a launch has at most 2**63 - 1 programs, and the grid {grid!r} has more. Let each "
+            "program do more of the work"
         )
     return found
 

@@ -24,7 +24,8 @@ class Heuristics(KernelInterface):
         for name, compute in values.items():
             if not callable(compute):
                 raise DefinitionError(
-                    f"heuristics take functions of a dict of all arguments, and the one of {name!r} is a {type(compute).__name__}: {compute!r}"
+                    "heuristics take functions of a dict of all arguments, and the one of "
+                    f"{name!r} is a {type(compute).__name__}: {compute!r}"
                 )
         self.fn = fn
         self.base_kernel = getattr(fn, "base_kernel", fn)
@@ -74,7 +75,8 @@ class Heuristics(KernelInterface):
                 found = compute(named.copy())
             except Exception as error:
                 error.add_note(
-                    f"in the heuristic of {name!r} of {self.__name__}; it is given a dict of {', '.join(named)}"
+                    f"in the heuristic of {name!r} of {self.__name__}; it is given a dict of "
+                    f"{', '.join(named)}"
                 )
                 raise
             kwargs[name] = named[name] = found

@@ -240,7 +240,8 @@ class JITFunction(KernelInterface, KernelDefinition):
         if selected.signature.stand_ins:
             names = ", ".join(map(repr, selected.signature.stand_ins))
             raise LaunchError(
-                f"{self.__name__}: argument {names} only stands for a tensor and has no memory; compile with {self.__name__}.warmup(...) instead"
+                f"{self.__name__}: argument {names} only stands for a tensor and has no memory; "
+                f"compile with {self.__name__}.warmup(...) instead"
             )
         kernel = self._kernel(selected)
         if kernel is None:
@@ -354,8 +355,9 @@ class JITFunction(KernelInterface, KernelDefinition):
             now = namespace.get(name, _MISSING)
             if now is not value and (now is _MISSING or bool(now != value)):
                 raise RuntimeError(
-                    f"Global variable {name} has changed since we compiled this kernel, from {value!r} to {'nothing' if now is _MISSING else repr(now)}. "
-                    f"Pass it to {self.__name__} as a constexpr parameter instead"
+                    f"Global variable {name} has changed since we compiled this kernel, from "
+                    f"{value!r} to {'nothing' if now is _MISSING else repr(now)}. Pass it to "
+                    f"{self.__name__} as a constexpr parameter instead"
                 )
 
     # -- source and copies
@@ -498,7 +500,8 @@ def jit(
         )
         raise DefinitionError(
             with_help(
-                f"jit() has no option {name!r}: it has {', '.join(sorted(JitOptions.__annotations__))}",
+                f"jit() has no option {name!r}: it has "
+                f"{', '.join(sorted(JitOptions.__annotations__))}",
                 remedy,
             )
         )

@@ -61,7 +61,8 @@ class KernelInterface:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = getattr(self, "__name__", "kernel")
         raise HostCallError(
-            f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)"
+            f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, "
+            f"{name}[grid](...)"
         )
 
 
@@ -73,6 +74,7 @@ def launchable(kernel: Any, decorator: str) -> Any:
     """
     if not hasattr(kernel, "arg_names"):
         raise DefinitionError(
-            f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function"
+            f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit "
+            "below it, next to the function"
         )
     return kernel

@@ -46,7 +46,8 @@ def kinds_of(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Any
     if len(args) != len(parameters):
         names = ", ".join(parameter.name for parameter in parameters)
         raise LaunchError(
-            f"{specialization.fn.__name__} takes {len(parameters)} arguments ({names}), not {len(args)}"
+            f"{specialization.fn.__name__} takes {len(parameters)} arguments ({names}), not "
+            f"{len(args)}"
         )
     return tuple(
         [
@@ -141,14 +142,16 @@ class _ArgumentCheck:
             where = "has no memory" if place is None else f"lies on {place[0]}:{place[1]}"
             away = f", which cannot access that memory ({why})" if why else ""
             raise ArgumentError(
-                f"{self._kernel}: argument {name!r} {where}, and this kernel was compiled for {self.device.kind}:{self.device.index}{away}"
+                f"{self._kernel}: argument {name!r} {where}, and this kernel was compiled for "
+                f"{self.device.kind}:{self.device.index}{away}"
             )
         wanted = self.specialization.attributes.get(name, {}).get("divisibility", 1)
         if wanted > 1 and not divisible:
             what = "the address" if type_.startswith("*") else "the value"
             raise ArgumentError(
-                f"{self._kernel}: {what} of argument {name!r} is not divisible by {wanted}, which this kernel was compiled to rely on; launch the kernel "
-                f"itself, {self._kernel}[grid](...), which compiles what is missing"
+                f"{self._kernel}: {what} of argument {name!r} is not divisible by {wanted}, which "
+                "this kernel was compiled to rely on; launch the kernel itself, "
+                f"{self._kernel}[grid](...), which compiles what is missing"
             )
         self.converters.append((path, convert))
 
@@ -165,8 +168,9 @@ class _ArgumentCheck:
             else f"{value!r:.100}"
         )
         return ArgumentError(
-            f"{self._kernel}: argument {name!r} is {given}, and this kernel was compiled for {wanted}; launch the kernel itself, "
-            f"{self._kernel}[grid](...), which compiles what is missing"
+            f"{self._kernel}: argument {name!r} is {given}, and this kernel was compiled for "
+            f"{wanted}; launch the kernel itself, {self._kernel}[grid](...), which compiles "
+            "what is missing"
         )
 
 

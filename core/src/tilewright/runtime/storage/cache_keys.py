@@ -80,14 +80,20 @@ def _text_is_the_value(value: Any) -> bool:
 @functools.cache
 def core_version() -> str:
     """Return the versions of this package, the IR and the compiler library, if installed."""
-    return f"{distribution_version('tilewright', 'tilewright')} ir {IR_VERSION[0]}.{IR_VERSION[1]} llvmlite {_installed('llvmlite')}"
+    return (
+        f"{distribution_version('tilewright', 'tilewright')} ir "
+        f"{IR_VERSION[0]}.{IR_VERSION[1]} llvmlite {_installed('llvmlite')}"
+    )
 
 
 @functools.cache
 def backend_version(backend: Backend) -> str:
     """Return the version of a backend, of its distribution, and of its files under development."""
     name = backend.distribution.partition(" ")[0]
-    return f"{backend.name} {backend.manifest.version} {distribution_version(name, backend.source.package)}"
+    return (
+        f"{backend.name} {backend.manifest.version} "
+        f"{distribution_version(name, backend.source.package)}"
+    )
 
 
 def libraries_text(given: Any) -> str:

@@ -97,7 +97,8 @@ class DiskCache:
         except private_folder.UntrustedError as error:
             self._warn(
                 "entry trust",
-                f"an entry of the kernel cache is not used, and the kernel is compiled anew: {error}",
+                "an entry of the kernel cache is not used, and the kernel is compiled "
+                f"anew: {error}",
             )
             return None
         except (FileNotFoundError, NotADirectoryError):
@@ -143,7 +144,8 @@ class DiskCache:
             self._writable = False
             self._warn(
                 "write",
-                f"the kernel cache {self.directory} cannot be written ({error}); kernels are not kept. Set TILEWRIGHT_CACHE_DIR to a directory that can",
+                f"the kernel cache {self.directory} cannot be written ({error}); kernels are not "
+                "kept. Set TILEWRIGHT_CACHE_DIR to a directory that can",
             )
             return False
         self._writable = True

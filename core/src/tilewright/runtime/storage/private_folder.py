@@ -125,12 +125,21 @@ def _refuse(path: Path, found: os.stat_result) -> None:
 
 
 def _objection(path: Path, found: os.stat_result) -> str:
-    remedy = f"set TILEWRIGHT_CACHE_DIR to a folder of your own, or {VARIABLE}=1 where you trust all who can write to it"
+    remedy = (
+        f"set TILEWRIGHT_CACHE_DIR to a folder of your own, or {VARIABLE}=1 where you trust "
+        "all who can write to it"
+    )
     if found.st_uid not in (os.geteuid(), 0):
-        return f"{path} belongs to another user (uid {found.st_uid}), who could make this process run anything: {remedy}"
+        return (
+            f"{path} belongs to another user (uid {found.st_uid}), who could make this process "
+            f"run anything: {remedy}"
+        )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
-        return f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):o}) and make this process run anything: chmod {mode} {path}, {remedy}"
+        return (
+            f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):o}) and make this "
+            f"process run anything: chmod {mode} {path}, {remedy}"
+        )
     return ""
 
 

@@ -131,7 +131,10 @@ class Autotuner(KernelInterface):
         ):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
-                message = f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
+                message = (
+                    f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no "
+                    f"parameter of the kernel ({', '.join(self.arg_names)})"
+                )
                 raise TuningArgumentError(
                     with_help(message, similar(unknown[0], self.arg_names, shortened=True))
                 )
@@ -145,7 +148,8 @@ class Autotuner(KernelInterface):
         self.early_config_prune, self.perf_model, self.configs_top_k = Pruning.of(prune_configs_by)
         if warmup is not None or rep is not None or use_cuda_graph:
             warnings.warn(
-                "warmup, rep and use_cuda_graph of autotune are deprecated; pass do_bench, for example functools.partial(do_bench, rep=50)",
+                "warmup, rep and use_cuda_graph of autotune are deprecated; pass do_bench, for "
+                "example functools.partial(do_bench, rep=50)",
                 DeprecationWarning,
                 stacklevel=3,
             )
@@ -491,7 +495,8 @@ class Autotuner(KernelInterface):
         conflicts = sorted(kwargs.keys() & config.kwargs.keys())
         if conflicts:
             raise TuningArgumentError(
-                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't re-define auto-tuned symbols: the configurations set them"
+                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't "
+                "re-define auto-tuned symbols: the configurations set them"
             )
 
     def _races(self) -> bool:
@@ -567,7 +572,8 @@ class Autotuner(KernelInterface):
         if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
             how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
             print(
-                f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};"
+                f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best "
+                f"config selected: {best};"
             )
         if hooks.autotuning_listener is not None:
             hooks.autotuning_listener(

@@ -45,7 +45,8 @@ class Pruning(NamedTuple):
         unknown = sorted(given.keys() - set(cls._fields))
         if unknown:
             raise TuningArgumentError(
-                f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}"
+                "prune_configs_by takes early_config_prune, perf_model and top_k, not "
+                f"{', '.join(map(str, unknown))}"
             )
         found = cls(**given)
         if (
@@ -75,7 +76,8 @@ class Pruning(NamedTuple):
             )
             if not found:
                 raise AutotunerError(
-                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
+                    "No valid autotuner configs after pruning. `early_config_prune` should return "
+                    "at least one config."
                 )
         if self.perf_model is not None:
             count = (
@@ -90,7 +92,8 @@ class Pruning(NamedTuple):
                 }
                 if not all(isinstance(estimate, SupportsFloat) for estimate in estimates.values()):
                     raise TypeError(
-                        f"perf_model must return numbers, and it returned {', '.join(map(repr, estimates.values()))}"
+                        "perf_model must return numbers, and it returned "
+                        f"{', '.join(map(repr, estimates.values()))}"
                     )
                 found = sorted(found, key=lambda config: float(estimates[config]))[: max(count, 1)]
         return found
@@ -227,11 +230,13 @@ def _advised(
         raise
     except _BadAdviceError as error:
         warn_user(
-            f"{hook} of backend {backend.name!r} ({backend.distribution}) {error}: {instead}. This is a defect of the backend: report it to its authors."
+            f"{hook} of backend {backend.name!r} ({backend.distribution}) {error}: {instead}. This "
+            "is a defect of the backend: report it to its authors."
         )
     except TilewrightError as error:
         warn_user(
-            f"{hook} of backend {backend.name!r} ({backend.distribution}) failed: {instead}. {error}"
+            f"{hook} of backend {backend.name!r} ({backend.distribution}) failed: "
+            f"{instead}. {error}"
         )
     return otherwise
 
@@ -272,7 +277,8 @@ def _kept(
     ]
     if not left:
         raise AutotunerError(
-            f"no configuration of {kernel} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}"
+            f"no configuration of {kernel} fits {place.target.arch}: backend "
+            f"{place.backend.name!r} ruled out all {len(offered)}"
         )
     return left
 
@@ -301,7 +307,8 @@ def _cheapest_first(
             isinstance(cost, str) or not isinstance(cost, SupportsFloat) or math.isnan(float(cost))
         ):
             raise _BadAdviceError(
-                f"must give a number that can be compared, or None, and gave {cost!r:.200} for [{config}]"
+                f"must give a number that can be compared, or None, and gave {cost!r:.200} "
+                f"for [{config}]"
             )
         costs[config] = math.inf if cost is None else float(cost)
     return sorted(configs, key=lambda config: costs[config])

@@ -89,7 +89,8 @@ class Measurement:
         except KeyboardInterrupt as error:
             tried = f"after {self._tried} of {len(self._found)} configurations"
             error.add_note(
-                f"while {tuner.__name__} was tuned, {tried}; the best so far: {self._best_text() or 'none'}"
+                f"while {tuner.__name__} was tuned, {tried}; the best so far: "
+                f"{self._best_text() or 'none'}"
             )
             raise
         finally:
@@ -152,6 +153,7 @@ def three_quantiles(found: Any) -> list[float]:
     times = list(found) if isinstance(found, list | tuple) else [found] * 3
     if len(times) != 3 or not all(isinstance(time_, SupportsFloat) for time_ in times):
         raise TypeError(
-            f"do_bench must return a number of milliseconds, or one for each of 3 quantiles, not {found!r}"
+            "do_bench must return a number of milliseconds, or one for each of 3 quantiles, "
+            f"not {found!r}"
         )
     return [math.inf if math.isnan(time_) else float(time_) for time_ in times]

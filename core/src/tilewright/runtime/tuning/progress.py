@@ -39,7 +39,10 @@ class Progress:
         failures = f", {self.failed} failed" if self.failed else ""
         left = (time.perf_counter() - self._begun) / self.done * (self.total - self.done)
         counts = f"{self.done}/{self.total}{failures}, {_spelt(left)} left"
-        text = f"tuning {self.name} [{'#' * filled}{'.' * (_WIDTH - filled)}] {counts}{f', best {best}' if best else ''}"
+        text = (
+            f"tuning {self.name} [{'#' * filled}{'.' * (_WIDTH - filled)}] "
+            f"{counts}{f', best {best}' if best else ''}"
+        )
         sys.stderr.write("\r\x1b[K" + text[: max(1, shutil.get_terminal_size().columns - 1)])
         sys.stderr.flush()
 

@@ -114,17 +114,20 @@ class KeptValues:
                         raise AutotunerError(self._refusal(name, array, error)) from error
                     self._skipped.add(id(array))
                     warn_user(
-                        f"{self._kernel} stores to argument {name!r} while it is tuned, and the values it had could not be kept ({error}): elements that the "
-                        "launch does not store to may have changed"
+                        f"{self._kernel} stores to argument {name!r} while it is tuned, and the "
+                        f"values it had could not be kept ({error}): elements that the launch does "
+                        "not store to may have changed"
                     )
                     continue
             yield array
 
     def _refusal(self, name: str, array: Any, error: Exception) -> str:
         return (
-            f"{self._kernel} reads argument {name!r} and stores to it, so that trying its configurations would change a {type(array).__name__} whose values "
-            f"could not be kept: {error}\n  help: tune on other arrays first, such as smaller ones, for the result is kept; name it in reset_to_zero= if it "
-            "begins as zeros; or launch with one configuration"
+            f"{self._kernel} reads argument {name!r} and stores to it, so that trying its "
+            f"configurations would change a {type(array).__name__} whose values could not be kept: "
+            f"{error}\n  help: tune on other arrays first, such as smaller ones, for the result is "
+            "kept; name it in reset_to_zero= if it begins as zeros; or launch with one "
+            "configuration"
         )
 
 

@@ -49,10 +49,12 @@ def unhashable(kernel: str, keys: Sequence[str], named: Mapping[str, Any]) -> La
         except TypeError:
             kind = type(named[name]).__name__
             return LaunchError(
-                f"{kernel}: argument {name!r} is in the tuning key, so it must be hashable, and a {kind} is not"
+                f"{kernel}: argument {name!r} is in the tuning key, so it must be hashable, and a "
+                f"{kind} is not"
             )
     return LaunchError(
-        f"{kernel}: an argument's dtype or device is not hashable, so that it cannot be part of the tuning key"
+        f"{kernel}: an argument's dtype or device is not hashable, so that it cannot be part of "
+        "the tuning key"
     )
 
 

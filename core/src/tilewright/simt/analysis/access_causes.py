@@ -37,7 +37,10 @@ from tilewright.passes.analysis.transfer_functions import moved_axes
 from tilewright.passes.rewriter import constant_of
 
 #: What is said of arguments.
-ARGUMENTS_REMEDY: Final = " (launches state it of multiples of 16 that they specialize on; tl.multiple_of does in the kernel)"
+ARGUMENTS_REMEDY: Final = (
+    " (launches state it of multiples of 16 that they specialize on; tl.multiple_of does "
+    "in the kernel)"
+)
 
 
 @dataclass
@@ -306,7 +309,10 @@ class AccessCauses:
         divisor = self._axes[argument].divisibility_of_all()
         if divisor > 1:
             return f"the stride `{name}` is a multiple of {divisor}"
-        return f"`{name}` may be any stride (a stride that is 1 should be a constant, or an argument that is 1)"
+        return (
+            f"`{name}` may be any stride (a stride that is 1 should be a constant, or an "
+            "argument that is 1)"
+        )
 
     def _stride(
         self, product: Binary, axis: int, found: Sources, work: list[tuple[Value, int]]

@@ -158,7 +158,8 @@ def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Val
         if not isinstance(loop, For) or any(operand not in user.operands for operand in read):
             raise _error(
                 start,
-                f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold",
+                f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it "
+                "does not hold",
             )
         yielded = list(user.operands)
         for place in (loop.body.arguments[1:], loop.results):
@@ -179,12 +180,14 @@ def _check_use(
         if plans != {user.plan}:
             raise _error(
                 user,
-                f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}",
+                f"goes on by {user.plan} with {_named(value)}, which is in flight by "
+                f"{', '.join(sorted(plans))}",
             )
     elif not isinstance(user, CARRIERS) and not (user.spec.terminator and _carries(user)):
         raise _error(
             user,
-            f"reads {_named(value)}, which is in flight: a simt.wait with its token makes it readable",
+            f"reads {_named(value)}, which is in flight: a simt.wait with its token makes "
+            "it readable",
         )
 
 
@@ -252,7 +255,8 @@ def _check_slots(region: Region, copies: _Copies) -> None:
                 if any(slot == _slot(operand) for slot, _ in copies):
                     raise _error(
                         operation,
-                        f"reads {_named(operand)} while a copy into it is in flight: a simt.wait for its group comes before",
+                        f"reads {_named(operand)} while a copy into it is in flight: a simt.wait "
+                        "for its group comes before",
                     )
         elif isinstance(operation, CopyStart):
             copies.append((_slot(operation.slot), None))

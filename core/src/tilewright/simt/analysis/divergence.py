@@ -153,9 +153,11 @@ class DivergentBranch:
     def refusal(self, operation: Operation) -> LoweringError:
         """Return the error for an operation that needs all threads of the program."""
         return LoweringError(
-            f"{operation.name} at {_line(operation)} needs all threads of the program, and is inside of the {self.operation.name} at {_line(self.operation)}, "
-            f"which threads may take differently: its condition comes from the inline assembly at {_line(self.cause)}, whose result is each thread's own. "
-            f"Do it outside of there, or by a condition that is the same in all threads"
+            f"{operation.name} at {_line(operation)} needs all threads of the program, and is "
+            f"inside of the {self.operation.name} at {_line(self.operation)}, which threads may "
+            "take differently: its condition comes from the inline assembly at "
+            f"{_line(self.cause)}, whose result is each thread's own. Do it outside of there, or "
+            "by a condition that is the same in all threads"
         )
 
 

@@ -6,8 +6,8 @@ or the same one in an earlier iteration, may still be writing. The analysis comp
 polynomials (:mod:`tilewright.passes.analysis.affine`): in
 
     for i in range(n):
-        d.store([i * 64, j], x)             never to the same place: i * 64 changes by at least the 64 rows of a block
-        d.store([i * 64, j + 32], y)        beside the first one, whatever i and j
+        d.store([i * 64, j], x) never to the same place: i * 64 changes by at least the 64 rows of a
+        block d.store([i * 64, j + 32], y) beside the first one, whatever i and j
 
 nothing drains. Reductions by one kind of atomic may happen in any order. Descriptors made in the
 kernel may alias if their memory is the same argument's, and so may a descriptor that a loop makes

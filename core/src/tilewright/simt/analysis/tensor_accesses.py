@@ -151,7 +151,8 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
             )
     if sum(axis.step == _ONE for axis in axes) != 1:
         raise NotRaisedError(
-            f"along no axis its addresses are known to be consecutive{strides_text([axis.step for axis in axes], affine)}"
+            "along no axis its addresses are known to be "
+            f"consecutive{strides_text([axis.step for axis in axes], affine)}"
         )
     return axes
 
@@ -179,7 +180,8 @@ def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> list[Polynom
                 axis.start = bound.lower.scaled(-1)
             if axis.start.plus(bound.lower).terms:
                 raise NotRaisedError(
-                    "its mask bounds coordinates from below at several places, or where they wrap around"
+                    "its mask bounds coordinates from below at several places, or where they "
+                    "wrap around"
                 )
             axis.cut = True
     for axis, bound in found:
@@ -300,7 +302,8 @@ def _check(axis: Axis, affine: Affine) -> None:
         raise NotRaisedError(f"where it ends along {where} is not known at launch")
     if not axis.cut and not axis.begins_inside(affine):
         raise NotRaisedError(
-            f"it may begin before the tensor along {where}: its mask has no lower bound, and the place is not known not to be negative (tl.assume)"
+            f"it may begin before the tensor along {where}: its mask has no lower bound, and the "
+            "place is not known not to be negative (tl.assume)"
         )
 
 

@@ -197,7 +197,8 @@ class LayoutStatement:
                 else f"argument {value.name}"
             )
             raise LoweringError(
-                f"{where}: {self.target.name} works on tiles whose extents are powers of two, not on {value.type}"
+                f"{where}: {self.target.name} works on tiles whose extents are powers of two, not "
+                f"on {value.type}"
             )
 
     # ---- stating the problem
@@ -246,7 +247,8 @@ class LayoutStatement:
                 self._state_elementwise(operation)
         else:
             raise LoweringError(
-                f"{name} at {operation.location}: {self.target.name} has no rule for where its tiles are"
+                f"{name} at {operation.location}: {self.target.name} has no rule for where "
+                "its tiles are"
             )
 
     def _state_carrier(self, operation: Operation) -> None:
@@ -323,7 +325,8 @@ class LayoutStatement:
             a, b = operation.a.type, operation.b.type
             note(
                 operation,
-                f"no matrix instruction for {a} by {b} in {matmul.accumulator} ({matmul.precision}): multiplied and added",
+                f"no matrix instruction for {a} by {b} in {matmul.accumulator} "
+                f"({matmul.precision}): multiplied and added",
             )
         self.plans[operation] = plan
         return plan

@@ -90,7 +90,10 @@ def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
     """Constrain groups of ``pack`` consecutive elements to consecutive registers."""
     variable, pack = _uniform(statement, operation), operation.pack
     if pack & (pack - 1):
-        told = f"it takes {pack} elements at once, and registers of a tile are divided into groups of 1, 2, 4, 8 and so on: choose another pack"
+        told = (
+            f"it takes {pack} elements at once, and registers of a tile are divided into "
+            "groups of 1, 2, 4, 8 and so on: choose another pack"
+        )
         if isinstance(operation, InlineAsm):
             raise blamed_at(operation.location, told)
         raise LoweringError(f"{operation.location}: {told}")

@@ -66,7 +66,8 @@ def _check_operation(operation: Operation, target: SimtTarget) -> None:
         rule = shape_rule(operation)
     if rule:
         raise LayoutError(
-            f"{name} at {operation.location}: {rule}: {'; '.join(map(str, tile_layouts(operation)))}"
+            f"{name} at {operation.location}: {rule}: "
+            f"{'; '.join(map(str, tile_layouts(operation)))}"
         )
 
 
@@ -102,13 +103,15 @@ def _check_carried(
 ) -> None:
     if not len(a) == len(b) == len(c) == len(d):
         raise LayoutError(
-            f"{operation.name} at {operation.location}: counts of carried values differ: {len(a)}, {len(b)}, {len(c)}, {len(d)}"
+            f"{operation.name} at {operation.location}: counts of carried values differ: {len(a)}, "
+            f"{len(b)}, {len(c)}, {len(d)}"
         )
     for values in zip(a, b, c, d, strict=True):
         if len({value.layout for value in values}) > 1:
             text = "; ".join(str(value.layout) for value in values)
             raise LayoutError(
-                f"{operation.name} at {operation.location}: a carried value changes its layout: {text}"
+                f"{operation.name} at {operation.location}: a carried value changes its "
+                f"layout: {text}"
             )
 
 

@@ -13,7 +13,8 @@ from tilewright.ir.types import TileType
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, log2
 
-# ---- operations that only move or repeat elements: (operation, layout of its result) -> layout of its operands
+# ---- operations that only move or repeat elements: (operation, layout of its result) -> layout of
+# its operands
 
 
 def _reshaped(operation: Moved, layout: LinearLayout) -> LinearLayout:

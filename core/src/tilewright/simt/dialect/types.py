@@ -1,8 +1,8 @@
 """Types of the SIMT operations: places in the memory that the threads of a program share, and what
 is in flight.
 
-buffer<4 x 128x64xf16, #S1>    shared memory for four tiles, each of whose elements are where ``#S1`` says
-slot<128x64xf16, #S1>          the place of one tile
+buffer<4 x 128x64xf16, #S1> shared memory for four tiles, each of whose elements are where ``#S1``
+says slot<128x64xf16, #S1> the place of one tile
 token<copies>                  asynchronous operations of one queue, which end in order
 barriers<4>                    four objects that count arrivals and bytes, and have phases
 accumulator<128x128xf32>       the place of a matmul's accumulator in tensor memory
@@ -41,7 +41,8 @@ class MemoryType(Type):
         shape = tuple(shape)
         if layout.shape != shape:
             raise ValueError(
-                f"a tile of {shape_text(shape)} in shared memory cannot have a layout of {shape_text(layout.shape)}"
+                f"a tile of {shape_text(shape)} in shared memory cannot have a layout of "
+                f"{shape_text(layout.shape)}"
             )
         key = count, shape, element, layout
         return cls._intern(

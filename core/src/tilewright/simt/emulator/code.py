@@ -31,7 +31,8 @@ def word(w: FunctionWriter, base: str, index: int | str, type_: str = "i64") -> 
 def set_fault(w: FunctionWriter, fault: int) -> None:
     """Note what went wrong, if nothing did before."""
     w.emit(
-        f"cmpxchg ptr {w.gep('i64', '%block', layout.FAULT)}, i64 0, i64 {fault} monotonic monotonic"
+        f"cmpxchg ptr {w.gep('i64', '%block', layout.FAULT)}, i64 0, i64 {fault} "
+        "monotonic monotonic"
     )
 
 
@@ -41,7 +42,8 @@ def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> 
     for i, argument in enumerate(arguments):
         w.store("i64", argument, w.gep("i64", place, i), 8)
     w.do(
-        f"call void @emulated_call(ptr %block, ptr %own, i64 {code}, ptr {place}, i64 {len(arguments)})"
+        f"call void @emulated_call(ptr %block, ptr %own, i64 {code}, ptr {place}, i64 "
+        f"{len(arguments)})"
     )
 
 
@@ -263,7 +265,8 @@ def _barrier(module: ModuleWriter) -> None:
     w.place(wait)
     before = w.emit(f"zext i32 {generation} to i64")
     w.do(
-        f"call void @emulated_wait_word(ptr %block, ptr %own, i64 %kind, i64 %part, ptr {place}, i64 {0xFFFFFFFF}, i64 {before}, i64 0, ptr null)"
+        f"call void @emulated_wait_word(ptr %block, ptr %own, i64 %kind, i64 %part, ptr {place}, "
+        f"i64 {0xFFFFFFFF}, i64 {before}, i64 0, ptr null)"
     )
     w.branch(done)
     w.place(done)
@@ -281,7 +284,8 @@ def _await(module: ModuleWriter) -> None:
     with w.when(w.emit(f"icmp ne i32 {mark}, {layout.MARK}"), likely=False):
         call_engine(w, layout.NO_OBJECT, [w.emit("ptrtoint ptr %object to i64")])
     w.do(
-        f"call void @emulated_wait_word(ptr %block, ptr %own, i64 {layout.AT_OBJECT}, i64 %part, ptr %object, i64 1, i64 %parity, i64 0, ptr %object)"
+        f"call void @emulated_wait_word(ptr %block, ptr %own, i64 {layout.AT_OBJECT}, i64 %part, "
+        "ptr %object, i64 1, i64 %parity, i64 0, ptr %object)"
     )
     w.ret()
 
@@ -302,7 +306,10 @@ def _settle(module: ModuleWriter) -> None:
     released = w.gep("i64", "%own", layout.RELEASED)
     w.store("i64", "1", released, 8)
     call_engine(w, layout.ASK, ["%queue", "%pending"])
-    record = f"i64 {layout.AT_QUEUE}, i64 %part, ptr {released}, i64 {0xFFFFFFFF}, i64 1, i64 1, ptr null"
+    record = (
+        f"i64 {layout.AT_QUEUE}, i64 %part, ptr {released}, i64 {0xFFFFFFFF}, i64 1, i64 "
+        "1, ptr null"
+    )
     w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
     call_engine(w, layout.SETTLE, ["%queue", "%pending", "%written"])
     w.ret()
@@ -484,7 +491,8 @@ def _thread_main(module: ModuleWriter) -> None:
         """All threads meet, and the first one of each block makes the machine ready for the next
         program."""
         w.do(
-            f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})"
+            f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, "
+            f"i64 {layout.BETWEEN}, i32 {threads})"
         )
         with w.when(first):
             w.call(
@@ -503,7 +511,8 @@ def _thread_main(module: ModuleWriter) -> None:
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_GROUPS), 8)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
         w.do(
-            f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})"
+            f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, "
+            f"i64 {layout.BETWEEN}, i32 {threads})"
         )
 
     with w.loop("0", extents[2]) as z, w.loop("0", extents[1]) as y, w.loop("0", extents[0]) as x:
@@ -511,7 +520,8 @@ def _thread_main(module: ModuleWriter) -> None:
         position = [w.emit(f"trunc i64 {loop.index} to i32") for loop in (x, y, z)]
         given = ["%block", row, "%own", lane, warp, *position]
         w.do(
-            f"call void {kernel}({_listed([(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)])})"
+            "call void "
+            f"{kernel}({_listed([(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)])})"
         )
         with w.when(is_cluster):
             call_engine(w, layout.LEAVE)
@@ -543,7 +553,8 @@ def _start(module: ModuleWriter) -> None:
             w.emit(f"trunc i64 {address} to i32"),
         )
         w.do(
-            f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, i32 {high}, i32 {low})"
+            f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, "
+            f"i32 {high}, i32 {low})"
         )
     again, done = w.new_block("again"), w.new_block("done")
     w.branch(again)
@@ -557,7 +568,8 @@ def _start(module: ModuleWriter) -> None:
         ended = w.emit(f"icmp ne i64 {word(w, own, layout.ENDED)}, 0")
         mode = word(w, word(w, own, layout.BLOCK, "ptr"), layout.MODE)
         passes = w.emit(
-            f"and i1 {_toss(w, word(w, own, layout.QUEUE, 'ptr'))}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}"
+            f"and i1 {_toss(w, word(w, own, layout.QUEUE, 'ptr'))}, "
+            f"{w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}"
         )
         with w.when(w.emit(f"xor i1 {w.emit(f'or i1 {ended}, {passes}')}, true")):
             w.do(f"call void @emulated_turn(ptr {own})")

@@ -209,7 +209,8 @@ class Engine:
         """
         if self.left[rank] * len(self.block) == len(self.words):
             raise KernelError(
-                f"block {self._rank(thread)} reaches into block {rank} of its cluster, which has ended"
+                f"block {self._rank(thread)} reaches into block {rank} of its cluster, which "
+                "has ended"
             )
         return int(
             self.block[rank, layout.SHARED_BASE]
@@ -247,7 +248,8 @@ class Engine:
         for one in self.objects.values():
             if one.copies:
                 raise KernelError(
-                    f"a program ends while {len(one.copies)} copies to its shared memory are in flight on {one}"
+                    f"a program ends while {len(one.copies)} copies to its shared memory are in "
+                    f"flight on {one}"
                 )
         if any(
             queue.open or any(queue.groups)
@@ -259,7 +261,8 @@ class Engine:
             queue.write_until(0, self._mix)
         if self.into:
             raise KernelError(
-                f"a program ends while {len(self.into)} matmuls that read its shared memory are in flight"
+                f"a program ends while {len(self.into)} matmuls that read its shared memory are "
+                "in flight"
             )
         if self.units is not None:
             raise KernelError("a program ends that has not given back its memory for sums")
@@ -294,7 +297,9 @@ class Engine:
         known = self.objects.get(arguments[0])
         what = f"{known} was overwritten" if known is not None else "there is no mbarrier"
         raise KernelError(
-            f"{what} at byte {arguments[0] - int(self.block[self._rank(thread), layout.SHARED_BASE])} of shared memory"
+            f"{what} at byte "
+            f"{arguments[0] - int(self.block[self._rank(thread), layout.SHARED_BASE])} of "
+            "shared memory"
         )
 
     def _expect(self, thread: int, arguments: list[int]) -> None:
@@ -313,7 +318,8 @@ class Engine:
         one = self._object(address)
         if not one.arrivals:
             raise KernelError(
-                f"more arrivals at {one} than its phase {one.phase} has, while {one.bytes} bytes are still to come"
+                f"more arrivals at {one} than its phase {one.phase} has, while {one.bytes} bytes "
+                "are still to come"
             )
         one.arrivals -= 1
         one.end_phase()
@@ -493,7 +499,8 @@ class Engine:
 
     def _busy(self, thread: int, arguments: list[int]) -> None:
         raise KernelError(
-            "a matmul is started in registers in which another one is in flight: that one must be waited for, or be the accumulator"
+            "a matmul is started in registers in which another one is in flight: that one must be "
+            "waited for, or be the accumulator"
         )
 
     # ---- matmuls whose accumulator is in tensor memory
@@ -599,7 +606,8 @@ class Engine:
         turn = _word(self._turn(order, self._rank(thread)))
         if turn.value != place:
             raise KernelError(
-                f"place {place} of order {order} passes on a turn that is that of place {turn.value}"
+                f"place {place} of order {order} passes on a turn that is that of place "
+                f"{turn.value}"
             )
         turn.value = (place + 1) % of
 
@@ -667,7 +675,8 @@ class Engine:
         for (part, what), threads in sorted(groups.items(), key=lambda item: item[0]):
             warps = sorted({int(record[layout.WARP]) for record in threads})
             lines.append(
-                f"  {self.places[part]}: {len(threads)} threads of warps {', '.join(map(str, warps))} wait for {what}"
+                f"  {self.places[part]}: {len(threads)} threads of warps "
+                f"{', '.join(map(str, warps))} wait for {what}"
             )
         ended = len(self.words) - len(records)
         if ended:
@@ -679,10 +688,16 @@ class Engine:
         if kind == layout.AT_OBJECT:
             one = self.objects[int(record[layout.OBJECT])]
             missing = f"{one.arrivals} of {one.count} arrivals and {one.bytes} bytes are missing"
-            return f"the end of a phase of parity {int(record[layout.VALUE])} of {one}, which is in phase {one.phase}, of parity {one.phase & 1}: {missing}"
+            return (
+                f"the end of a phase of parity {int(record[layout.VALUE])} of {one}, which is "
+                f"in phase {one.phase}, of parity {one.phase & 1}: {missing}"
+            )
         if kind == layout.AT_TURN:
             order = (place - self._turn(0)) // 8 % layout.BLOCK_WORDS
-            return f"their turn, which is place {int(record[layout.VALUE])} of order {order}; it is that of place {_word(place).value}"
+            return (
+                f"their turn, which is place {int(record[layout.VALUE])} of order {order}; it "
+                f"is that of place {_word(place).value}"
+            )
         arrived = _word(place - 4).value
         if kind == layout.AT_WARP_BARRIER:
             return f"the other lanes of their warp in a shuffle, which {arrived} have reached"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-# ---- words of the block, which all threads share; each has 8 bytes. In a cluster there are as many such rows as blocks: what is each one's own is in its
-# row (shared memory, what shuffles exchange, barriers but for those of all, turns), all else in the first one's
+# ---- words of the block, which all threads share; each has 8 bytes. In a cluster there are as many
+# such rows as blocks: what is each one's own is in its row (shared memory, what shuffles exchange,
+# barriers but for those of all, turns), all else in the first one's
 
 SHARED_BASE: Final = 0
 EXCHANGE: Final = 1
@@ -68,13 +69,15 @@ STACK_BYTES: Final = (8 << 20) - CONTEXT_BYTES
 #: What a thread may wait for.
 NOTHING, AT_BARRIER, AT_WARP_BARRIER, AT_OBJECT, AT_TURN, AT_QUEUE = range(6)
 
-# ---- a thread's queue of copies: groups that were ended, copies in flight, the state of its coin, then (group, to, from, bytes) each
+# ---- a thread's queue of copies: groups that were ended, copies in flight, the state of its coin,
+# then (group, to, from, bytes) each
 
 QUEUE_GROUPS, QUEUE_LENGTH, QUEUE_COIN, QUEUE_FIRST = range(4)
 QUEUE_ENTRIES: Final = 4096
 QUEUE_WORDS: Final = QUEUE_FIRST + 4 * QUEUE_ENTRIES
 
-# ---- an mbarrier in shared memory, an i32 each: phases that have ended, copies in flight, and what tells it from other bytes
+# ---- an mbarrier in shared memory, an i32 each: phases that have ended, copies in flight, and what
+# tells it from other bytes
 
 OBJECT_BYTES: Final = 16
 OBJECT_COPIES: Final = 4

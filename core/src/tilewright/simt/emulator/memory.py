@@ -262,7 +262,8 @@ class EmulatedCopies(AsyncCopies):
     ) -> None:
         given = (self._record.place(context.threads), _QUEUES[queue], pending, int(written))
         context.writer.do(
-            f"call void @emulated_settle(ptr %block, ptr %own, {', '.join(f'i64 {number}' for number in given)})"
+            "call void @emulated_settle(ptr %block, ptr %own, "
+            f"{', '.join(f'i64 {number}' for number in given)})"
         )
 
 

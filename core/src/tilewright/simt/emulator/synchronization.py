@@ -59,7 +59,8 @@ def barrier_of(w: FunctionWriter, kind: int, place: int, which: str, threads: in
     """Emit a barrier of so many threads, in a word of the program's."""
     which = own_word(w, which)
     w.do(
-        f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, i32 {threads})"
+        f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, "
+        f"i32 {threads})"
     )
 
 
@@ -97,7 +98,8 @@ class EmulatedMbarriers(Mbarriers):
         w = context.writer
         parity = w.emit(f"zext i1 {phase} to i64")
         w.do(
-            f"call void @emulated_await(ptr %block, ptr %own, i64 {self._record.place(context.threads)}, ptr {address}, i64 {parity})"
+            "call void @emulated_await(ptr %block, ptr %own, i64 "
+            f"{self._record.place(context.threads)}, ptr {address}, i64 {parity})"
         )
 
 
@@ -154,7 +156,10 @@ class EmulatedNamedBarriers(NamedBarriers):
             )
         w = context.writer
         turn = w.gep("i64", "%block", own_word(w, layout.TURNS + order))
-        record = f"i64 {layout.AT_TURN}, i64 {self._record.place(threads)}, ptr {turn}, i64 {0xFFFFFFFF}, i64 {place}, i64 1, ptr null"
+        record = (
+            f"i64 {layout.AT_TURN}, i64 {self._record.place(threads)}, ptr {turn}, i64 "
+            f"{0xFFFFFFFF}, i64 {place}, i64 1, ptr null"
+        )
         w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
 
     def hand_over(

@@ -269,7 +269,8 @@ class LinearLayout:
         found = _LAYOUT.match(text)
         if found is None:
             raise ValueError(
-                f"{text!r} is no layout: 'EXTENTS, registers [(...) ...], lanes [...], warps [...]' is, and blocks where there are some"
+                f"{text!r} is no layout: 'EXTENTS, registers [(...) ...], lanes [...], warps "
+                "[...]' is, and blocks where there are some"
             )
         shape = parse_shape(found[1])
         images: list[tuple[int, ...]] = []
@@ -284,12 +285,14 @@ class LinearLayout:
                 for point in points
             ):
                 raise ValueError(
-                    f"{text!r} is no layout: each image has a coordinate below the extent for each axis"
+                    f"{text!r} is no layout: each image has a coordinate below the extent for "
+                    "each axis"
                 )
             images.append(tuple(row_major(point, shape) for point in points))
         if Basis(images[0]).rank < len(images[0]):
             raise ValueError(
-                f"{text!r} is no layout: images of registers are independent, for a thread holds an element once"
+                f"{text!r} is no layout: images of registers are independent, for a thread holds "
+                "an element once"
             )
         return cls(shape, *images)
 
@@ -440,13 +443,17 @@ class SharedLayout:
             or any(image >> bits for image in images)
         ):
             raise ValueError(
-                f"{text!r} is no layout of shared memory: {bits} independent images below {1 << bits} are"
+                f"{text!r} is no layout of shared memory: {bits} independent images below "
+                f"{1 << bits} are"
             )
         return cls(shape, images)
 
     def misfit(self, type_: Type) -> str:
         """Return an error: no value has a shared layout, which is part of the types of slots."""
-        return f"a value of type {type_} is held by threads: a layout of shared memory is for slots and buffers"
+        return (
+            f"a value of type {type_} is held by threads: a layout of shared memory is for "
+            "slots and buffers"
+        )
 
     def offset(self, element: int) -> int:
         """Return the offset of an element, in elements."""

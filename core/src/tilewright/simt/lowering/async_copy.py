@@ -307,7 +307,8 @@ def _store(
 
 def _not_written_out(context: SimtContext, operation: Operation) -> None:
     raise LoweringError(
-        f"{operation.name} at {operation.location} is to be written out as TMA copies first (stage blocks)"
+        f"{operation.name} at {operation.location} is to be written out as TMA copies first "
+        "(stage blocks)"
     )
 
 
@@ -360,7 +361,10 @@ def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
 
 def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
     return [
-        f"{report.accesses(operation.pointer, operation.mask, report.target.resources.max_access)}, into registers, ahead of their use"
+        (
+            f"{report.accesses(operation.pointer, operation.mask, report.target.resources.max_access)}, "
+            "into registers, ahead of their use"
+        )
     ]
 
 
@@ -381,7 +385,10 @@ def _describe_block(report: Reader, operation: BlockLoadStart | BlockStoreStart)
         else ""
     )
     return [
-        f"{_block_bytes(operation)} {way} by {operation.by}, started by one thread{to_all}{reduction}"
+        (
+            f"{_block_bytes(operation)} {way} by {operation.by}, started by one "
+            f"thread{to_all}{reduction}"
+        )
     ]
 
 

@@ -205,7 +205,8 @@ class _Header:
             zip(self._carried, self.names, following, strict=True)
         ):
             self.block.lines[number] = (
-                f"  {name} = phi {type_} [ {first}, %{self._from.label} ], [ {value}, %{latch.label} ]"
+                f"  {name} = phi {type_} [ {first}, %{self._from.label} ], [ {value}, "
+                f"%{latch.label} ]"
             )
 
 

@@ -252,7 +252,8 @@ def _describe(report: Reader, operation: Operation) -> list[str]:
         return facts
     bytes_moved, rounds = math.prod(layout.shape) * size, 1 << plan.round_bits
     facts.append(
-        f"{bytes_moved} bytes through {scratch_bytes(plan, element)} bytes of shared memory{f' in {rounds} rounds' if rounds > 1 else ''}"
+        f"{bytes_moved} bytes through {scratch_bytes(plan, element)} bytes of shared "
+        f"memory{f' in {rounds} rounds' if rounds > 1 else ''}"
     )
     return [
         *facts,

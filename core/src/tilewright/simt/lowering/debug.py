@@ -48,7 +48,10 @@ def lower_print(context: SimtContext, operation: Print) -> None:
         shape = shape_of(value.type)
         printer = _printer(context, operation, value)
         text, convert = _format(element_type(value.type), hexadecimal=operation.hex)
-        form = f"{print_lines.program_text(('%d', '%d', '%d'))} {print_lines.template(prefix, shape, position, count)}{text}\n"
+        form = (
+            f"{print_lines.program_text(('%d', '%d', '%d'))} "
+            f"{print_lines.template(prefix, shape, position, count)}{text}\n"
+        )
         for name, index in zip(context.registers[value], _indices(context, value), strict=True):
             context.target.debugging.print(
                 context, form, [*program, *index, convert(context, name)], printer
@@ -123,7 +126,8 @@ def _double(context: SimtContext, name: str, element: FloatType) -> str:
     """Convert a float to double, with a positive NaN, since C prints the sign of a NaN."""
     w, number = context.writer, emit_cast(context, name, element, F64, 0)
     return w.emit(
-        f"select i1 {w.emit(f'fcmp uno double {number}, {number}')}, double 0x7FF8000000000000, double {number}"
+        f"select i1 {w.emit(f'fcmp uno double {number}, {number}')}, double 0x7FF8000000000000, "
+        f"double {number}"
     )
 
 

@@ -117,7 +117,8 @@ def lower_extern(context: SimtContext, operation: Extern) -> None:
     symbol, library = operation.symbol, operation.library
     if len(operation.results) != 1:
         raise LoweringError(
-            f"extern function {symbol!r} must give one result, not {len(operation.results)}, at {operation.location}"
+            f"extern function {symbol!r} must give one result, not {len(operation.results)}, at "
+            f"{operation.location}"
         )
     result = element_type(operation.results[0].type)
 

@@ -24,7 +24,8 @@ _LITERAL: Final = re.compile(r"-?[0-9]+")
 def lower_elementwise(context: SimtContext, operation: Operation) -> None:
     if not operation.spec.elementwise:
         raise LoweringError(
-            f"operation {operation.name} at {operation.location} has no lowering for {context.target.name}"
+            f"operation {operation.name} at {operation.location} has no lowering for "
+            f"{context.target.name}"
         )
     (result,) = operation.results
     operands = [context.registers[operand] for operand in operation.operands]

@@ -38,7 +38,8 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
 
     def address(number: str) -> str:
         return w.emit(
-            f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {w.emit(f'mul i32 {number}, {size}')}"
+            f"getelementptr i8, {context.target.shared.pointer} {base}, i32 "
+            f"{w.emit(f'mul i32 {number}, {size}')}"
         )
 
     layout = context.layout(source)
@@ -130,7 +131,8 @@ def lower_histogram(context: SimtContext, operation: Histogram) -> None:
 
     threads = context.target.resources.warp_size * context.threads.count
     thread = w.emit(
-        f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}"
+        f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, "
+        f"{context.lane}"
     )
     for start in range(0, bins, threads):
         number = w.emit(f"add i32 {thread}, {start}") if start else thread

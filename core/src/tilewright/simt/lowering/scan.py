@@ -266,7 +266,9 @@ class _Scan:
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
             return w.emit(
-                f"icmp ne i32 {w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, 0"
+                "icmp ne i32 "
+                f"{w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, "
+                "0"
             )
 
     def _coordinate(self, step: ScanStep) -> str:

@@ -4,13 +4,15 @@ Each CTA has registers and shared memory of its own, and computes a part of the 
 tile is *divided* along one axis into equal parts, one per CTA, or *whole* in every CTA. The axis of
 a matmul result determines the division of all values computed from it and for it:
 
-    %c = dot %a, %b, %acc       rows of %c divided: rows of %a too, %b whole; columns divided: columns of %b too, %a whole
+    %c = dot %a, %b, %acc rows of %c divided: rows of %a too, %b whole; columns divided: columns of
+    %b too, %a whole
 
 Scalars are whole: all CTAs take the same control flow. The pass rewrites the function to the work
 of one CTA, which reads its rank with ``simt.rank``:
 
     %n = arange 0, 256                          %m = arange 0, 128;  %n = %m + splat(%rank * 128)
-    %b = descriptor_load %d, %k, %n0            %b = descriptor_load %d', %k, %n0 + %rank * 128        (%d': with blocks half as wide)
+    %b = descriptor_load %d, %k, %n0 %b = descriptor_load %d', %k, %n0 + %rank * 128 (%d': with
+    blocks half as wide)
 
 Every CTA loads the whole tiles. The pass marks such loads
 (:data:`~tilewright.simt.dialect.attributes.WHOLE`), so that a target may read the tile from memory
@@ -285,7 +287,8 @@ class _Division:
                 )
             if any(writers.setdefault(root, division) != division for root in roots):
                 raise _NotDividedError(
-                    f"{operation.name} at {operation.location} is divided in another way than what is written to the same memory before"
+                    f"{operation.name} at {operation.location} is divided in another way than what "
+                    "is written to the same memory before"
                 )
 
     def settle(self, value: Value, division: int) -> None:

@@ -386,7 +386,8 @@ class _Barriers:
                     self._diverged.shared = self._diverged.shared or operation
         if not effects.ordered and overlap([*writes, *blocks, *scratch], pending.matmuls):
             raise FlightError(
-                f"{name} at {operation.location}: writes what a matmul in flight reads: a simt.wait for that comes before"
+                f"{name} at {operation.location}: writes what a matmul in flight reads: a "
+                "simt.wait for that comes before"
             )
         self._fence_reads(blocks, pending)
         pending.reads.update(reads)
@@ -453,7 +454,8 @@ class _Barriers:
         assert operation.parent is not None
         if any(isinstance(other, Phase) for other in operation.parent):
             raise FlightError(
-                f"{operation.name} at {operation.location}: a barrier is needed before it, where halves of the warps are a barrier apart"
+                f"{operation.name} at {operation.location}: a barrier is needed before it, where "
+                "halves of the warps are a barrier apart"
             )
         barrier = Operation(TABLE["barrier"], (), (), {}, (), location=operation.location)
         operation.parent.insert_before(barrier, operation)

@@ -89,15 +89,24 @@ def _narrow(
     elif not fits(axis, 2 * width, info, None, size):
         aim = max(2 * width, min(possible, power_of_two_in(info.contiguity[axis])))
         cause = causes.of_address(pointer, aim)
-        why = f"addresses are not known to be multiples of {aim * size} bytes{f': {cause}' if cause else ''}{cause.remedy}"
+        why = (
+            f"addresses are not known to be multiples of {aim * size} "
+            f"bytes{f': {cause}' if cause else ''}{cause.remedy}"
+        )
     elif mask_info is not None and not fits(axis, 2 * width, info, mask_info, size):
         assert mask is not None
         cause = causes.of_mask(mask, axis, possible)
         found = f": {cause}{cause.remedy}" if cause else ", which is computed for each by itself"
         why = f"the mask is not known to be the same for {possible} elements in a row{found}"
     else:
-        why = "in the layout that it shares with other operations a thread has no more consecutive elements"
-    return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
+        why = (
+            "in the layout that it shares with other operations a thread has no more "
+            "consecutive elements"
+        )
+    return (
+        f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at "
+        f"once instead of {possible * size}: {why}"
+    )
 
 
 def _not_pipelined(
@@ -146,8 +155,14 @@ def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo
         layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, limit
     )
     if widths and width < min(widths):
-        return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, widths))}"
-    return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
+        return (
+            f"it reads {width} bytes at once, and asynchronous copies take "
+            f"{', '.join(map(str, widths))}"
+        )
+    return (
+        "its addresses depend on what the loop computes, or its layout in shared memory does "
+        "not fit copies"
+    )
 
 
 def _feeding(matmuls: Sequence[Operation]) -> list[Load]:

@@ -34,7 +34,8 @@ def set_warps(function: Function, target: SimtTarget, options: Mapping[str, Any]
     ):
         note(
             crowded,
-            f"{2 * warps} warps instead of {warps}, for want of registers for the results of the loop's matmuls",
+            f"{2 * warps} warps instead of {warps}, for want of registers for the results of the "
+            "loop's matmuls",
         )
         warps *= 2
     function.attributes[WARPS] = warps

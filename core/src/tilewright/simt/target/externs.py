@@ -62,7 +62,8 @@ def _check(operation: Extern, libraries: Libraries) -> None:
             else f"no library is given that has {symbol!r}"
         )
         raise LoweringError(
-            f"{place}: {has}; launch with extern_libs={{name: path of a bitcode file that has it}}, or write it in the language"
+            f"{place}: {has}; launch with extern_libs={{name: path of a bitcode file that has "
+            "it}, or write it in the language"
         )
     if len(operation.results) != 1:
         raise LoweringError(
@@ -78,7 +79,8 @@ def _check(operation: Extern, libraries: Libraries) -> None:
     )
     if not fits:
         raise LoweringError(
-            f"{place}: it calls {symbol!r} as {own} ({', '.join(operands)}), and the library's is {result} ({', '.join(parameters)})"
+            f"{place}: it calls {symbol!r} as {own} ({', '.join(operands)}), and the library's is "
+            f"{result} ({', '.join(parameters)})"
         )
 
 

@@ -57,5 +57,6 @@ def refuse_externs(module: Module) -> None:
         if isinstance(operation, Extern):
             symbol = operation.symbol
             raise LoweringError(
-                f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language"
+                f"extern at {operation.location}: there is no library of functions on the GPU that "
+                f"has {symbol!r}; write it in the language"
             )

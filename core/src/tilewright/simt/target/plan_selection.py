@@ -38,6 +38,7 @@ def plan_of(operation: Multiplication | Step, target: SimtTarget) -> MatmulPlan:
     found = next((plan for plan in known if plan.name == name), None)
     if found is None:
         raise LoweringError(
-            f"{operation.name} at {operation.location}: {target.name} has no plan {name!r} for this matmul; it has {', '.join(plan.name for plan in known)}"
+            f"{operation.name} at {operation.location}: {target.name} has no plan {name!r} for "
+            f"this matmul; it has {', '.join(plan.name for plan in known)}"
         )
     return found

@@ -47,7 +47,8 @@ def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism
             if mechanism.fills_rows is not None:
                 return replace(mechanism, fills=mechanism.fills_rows)
     raise LoweringError(
-        f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no TMA copies for it"
+        f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no "
+        "TMA copies for it"
     )
 
 
@@ -57,7 +58,8 @@ def no_layout(
     """Return the error that a mechanism has no suitable layout for a block."""
     type_ = operation.descriptor.type
     return LoweringError(
-        f"{operation.name} at {operation.location}: {mechanism.name} of {target.name} copies no block of {type_} in a layout that is wanted"
+        f"{operation.name} at {operation.location}: {mechanism.name} of {target.name} copies no "
+        f"block of {type_} in a layout that is wanted"
     )
 
 

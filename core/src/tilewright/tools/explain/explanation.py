@@ -98,10 +98,16 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         style = "width:100%;height:48rem;border:1px solid #8884"
-        return f'<iframe title="{html.escape(self.kernel)}" srcdoc="{html.escape(self.html())}" style="{style}"></iframe>'
+        return (
+            f'<iframe title="{html.escape(self.kernel)}" srcdoc="{html.escape(self.html())}" '
+            f'style="{style}"></iframe>'
+        )
 
     def __repr__(self) -> str:
-        return f"<Explanation of {self.kernel} for {self.target}: print() shows a summary, save(path) writes the page>"
+        return (
+            f"<Explanation of {self.kernel} for {self.target}: print() shows a summary, "
+            "save(path) writes the page>"
+        )
 
     def __str__(self) -> str:
         width = max(map(len, self.facts), default=0)

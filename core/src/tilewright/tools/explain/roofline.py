@@ -105,7 +105,10 @@ class Roofline:
 
     def _launch_lines(self) -> Iterator[str]:
         traffic, times = self.traffic, self.times()
-        yield f"The launch has {traffic.programs} {self.program}{'s' if traffic.programs != 1 else ''}{self._idle()}."
+        yield (
+            f"The launch has {traffic.programs} "
+            f"{self.program}{'s' if traffic.programs != 1 else ''}{self._idle()}."
+        )
         kinds = [
             f"{_si(count, _unit(name))} of {name}" for name, count, _ in self._compute() if count
         ]
@@ -129,7 +132,10 @@ class Roofline:
         programs = self.traffic.programs or 0
         if self.ceilings is None or programs >= self.ceilings.processors:
             return ""
-        return f" for {self.ceilings.processors} {self.ceilings.unit}s, of which {self.ceilings.processors - programs} have no work"
+        return (
+            f" for {self.ceilings.processors} {self.ceilings.unit}s, of which "
+            f"{self.ceilings.processors - programs} have no work"
+        )
 
     def _traffic_lines(self) -> Iterator[str]:
         traffic = self.traffic
@@ -143,7 +149,10 @@ class Roofline:
                 else ""
             )
             most = "" if all(moved.exact for _, moved in _all(traffic)) else "at most "
-            yield f"Loads and stores access {most}{_si(traffic.asked, 'B')}{often}{'; caches serve what is read again' if often else ''}."
+            yield (
+                "Loads and stores access "
+                f"{most}{_si(traffic.asked, 'B')}{often}{'; caches serve what is read again' if often else ''}."
+            )
         for verb, table in (("reads", traffic.reads), ("writes", traffic.writes)):
             for name, moved in table.items():
                 yield f"  {_named(name)}: {verb} {_moved_text(moved)}"
@@ -154,14 +163,20 @@ class Roofline:
         name, balance = _slowest(self._compute(), self.ceilings)
         if not balance:
             return ""
-        return f", {'above' if self.intensity >= balance else 'below'} the {_ratio(balance)} OP/B at which {name} takes as long as memory"
+        return (
+            f", {'above' if self.intensity >= balance else 'below'} the {_ratio(balance)} OP/B "
+            f"at which {name} takes as long as memory"
+        )
 
     def _reason(self, bound: str) -> str:
         assert self.ceilings is not None
         times = self.times()
         if bound == MEMORY:
             assert self.ceilings.bandwidth is not None
-            return f"it must move {_si(self.traffic.minimum, 'B')}, {_seconds(times[bound])} at {_si(self.ceilings.bandwidth, 'B/s')}"
+            return (
+                f"it must move {_si(self.traffic.minimum, 'B')}, {_seconds(times[bound])} at "
+                f"{_si(self.ceilings.bandwidth, 'B/s')}"
+            )
         count, rate = next((count, rate) for name, count, rate in self._compute() if name == bound)
         assert rate is not None
         part = (
@@ -170,7 +185,10 @@ class Roofline:
             else 1.0
         )
         where = f" of the {self.ceilings.unit}s that have work" if part < 1 else ""
-        return f"{_si(count, _unit(bound))} take {_seconds(times[bound])} at {_si(rate * part, _unit(bound) + '/s')}{where}"
+        return (
+            f"{_si(count, _unit(bound))} take {_seconds(times[bound])} at "
+            f"{_si(rate * part, _unit(bound) + '/s')}{where}"
+        )
 
     def _lacking_lines(self) -> Iterator[str]:
         lacking, unknown = self.traffic.lacking, self.traffic.unknown
@@ -227,7 +245,10 @@ class Roofline:
             return f": {_ratio(intensity)} OP/B"
         if intensity >= balance:
             return f": {_ratio(intensity)} OP/B, above {_ratio(balance)}, so that {name} bounds it"
-        return f": {_ratio(intensity)} OP/B, below {_ratio(balance)}, so that memory bandwidth bounds what caches do not serve"
+        return (
+            f": {_ratio(intensity)} OP/B, below {_ratio(balance)}, so that memory bandwidth "
+            "bounds what caches do not serve"
+        )
 
     # ---- for programs
 

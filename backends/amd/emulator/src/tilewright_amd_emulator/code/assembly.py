@@ -151,7 +151,8 @@ def load(text: str) -> Program:
             data.setdefault(symbol, bytearray()).extend(_datum(directive, rest, line))
     if not re.match(r"^gfx(9|11|12)[0-9a-f]{2}$", target):
         raise WaveError(
-            f"the text is for {target or 'no target'}; it must have a directive .amdgcn_target of gfx9, gfx11 or gfx12"
+            f"the text is for {target or 'no target'}; it must have a directive .amdgcn_target of "
+            "gfx9, gfx11 or gfx12"
         )
     size = 64 if target.startswith("gfx9") else 32
     kernels = {}

@@ -82,7 +82,8 @@ class _Image:
         machine = struct.unpack_from("<I", data, 48)[0] & 0xFF
         if machine not in _MACHINES:
             raise WaveError(
-                f"code for machine {machine:#x} is not supported; it is for {', '.join(sorted(_MACHINES.values()))}"
+                f"code for machine {machine:#x} is not supported; it is for "
+                f"{', '.join(sorted(_MACHINES.values()))}"
             )
         self.target = _MACHINES[machine]
         relocatable = struct.unpack_from("<H", data, 16)[0] == 1
@@ -141,7 +142,8 @@ def _library() -> ctypes.CDLL:
     folder = next(iter(spec.submodule_search_locations or []), None) if spec is not None else None
     if folder is None or not (Path(folder) / "libLLVM.so").exists():
         raise WaveError(
-            "disassembling needs the package rocm-bindings-compiler; install it, or run the assembly text instead"
+            "disassembling needs the package rocm-bindings-compiler; install it, or run the "
+            "assembly text instead"
         )
     path = str(Path(folder) / "libLLVM.so")
     try:
@@ -187,7 +189,8 @@ def _stand_in(message: str) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if "librocm_sysdeps" not in message or compiler is None:
         raise WaveError(
-            f"AMD's LLVM cannot be loaded: {message}; install ROCm's system dependencies, or a C compiler to make stand-ins"
+            f"AMD's LLVM cannot be loaded: {message}; install ROCm's system dependencies, or a C "
+            "compiler to make stand-ins"
         )
     with tempfile.TemporaryDirectory() as folder:
         for name in ("librocm_sysdeps_z.so.1", "librocm_sysdeps_zstd.so.1"):
@@ -230,7 +233,8 @@ def _instructions(target: str, code: bytes, address: int) -> list[tuple[int, int
             )
             if not size:
                 raise WaveError(
-                    f"the bytes at {address + place:#x} ({code[place : place + 8].hex()}) are no instruction of {target}"
+                    f"the bytes at {address + place:#x} ({code[place : place + 8].hex()}) are no "
+                    f"instruction of {target}"
                 )
             out.append((address + place, size, text.value.decode().strip()))
             place += size
@@ -268,7 +272,8 @@ def disassembled(code_object: bytes) -> str:
         lines.append(f".amdhsa_kernel {name}")
         for directive, (offset, first, bits) in _FIELDS.items():
             lines.append(
-                f".amdhsa_{directive} {struct.unpack_from('<I', words, offset)[0] >> first & ((1 << bits) - 1)}"
+                f".amdhsa_{directive} "
+                f"{struct.unpack_from('<I', words, offset)[0] >> first & ((1 << bits) - 1)}"
             )
         registers = ((struct.unpack_from("<I", words, 48)[0] & 63) + 1) * 8
         lines += [f".amdhsa_next_free_vgpr {registers}", ".end_amdhsa_kernel"]

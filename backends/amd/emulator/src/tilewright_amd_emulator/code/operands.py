@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tilewright_amd_emulator.errors import WaveError
 
-#: scalar registers have numbers as in the encodings of GFX9; vector registers are v0..v255, accumulation registers follow from ACCUMULATION on
+#: scalar registers have numbers as in the encodings of GFX9; vector registers are v0..v255,
+#: accumulation registers follow from ACCUMULATION on
 VCC, TTMP, M0, EXEC, SCALARS = 106, 108, 124, 126, 128
 ACCUMULATION = 256
 

@@ -93,6 +93,7 @@ class Program:
     def kernel(self, name: str) -> Kernel:
         if name not in self.kernels:
             raise WaveError(
-                f"there is no kernel {name!r} in the text; it has {', '.join(sorted(self.kernels)) or 'none'}"
+                f"there is no kernel {name!r} in the text; it has "
+                f"{', '.join(sorted(self.kernels)) or 'none'}"
             )
         return self.kernels[name]

@@ -77,7 +77,8 @@ class Decoder:
         self.writes: set[int] = set()
         self.counter: str | None = None
         self.role = ""
-        #: what M0 is added to (SRC0, DST), where the instruction is between s_set_gpr_idx_on and off
+        #: what M0 is added to (SRC0, DST), where the instruction is between s_set_gpr_idx_on and
+        #: off
         self.indexed: frozenset[str] = frozenset()
         #: set by builders of vector instructions: where lanes read others
         self.dpp: Lanes | None = None

@@ -44,10 +44,12 @@ def run(
 ) -> Coverage:
     """Run ``grid`` workgroups of ``threads`` work-items (in x) of a kernel.
 
-    ``arguments`` are the bytes of the kernarg segment, ``dynamic_lds`` bytes of local memory behind the static ones. ``lockstep`` executes all waves that are
-    at the lowest place together; ``random`` runs one wave of each workgroup at a time, in an order that ``seed`` chooses, from barrier to barrier.
-    ``limit`` is how many instructions the waves of a batch may execute before the kernel counts as one that does not end.
-    ``together`` has all workgroups run in one batch, as a cooperative launch asks.
+    ``arguments`` are the bytes of the kernarg segment, ``dynamic_lds`` bytes of local memory behind
+    the static ones. ``lockstep`` executes all waves that are at the lowest place together;
+    ``random`` runs one wave of each workgroup at a time, in an order that ``seed`` chooses, from
+    barrier to barrier. ``limit`` is how many instructions the waves of a batch may execute before
+    the kernel counts as one that does not end. ``together`` has all workgroups run in one batch, as
+    a cooperative launch asks.
     """
     entry = program.kernel(kernel)
     sizes = entry.directives
@@ -55,7 +57,8 @@ def run(
         raise WaveError(f"there is no schedule {schedule!r}; choose lockstep or random")
     if min(grid) < 1 or not 1 <= threads <= 1024:
         raise WaveError(
-            f"a grid of {grid} workgroups of {threads} work-items cannot be run; each must be at least 1, and work-items at most 1024"
+            f"a grid of {grid} workgroups of {threads} work-items cannot be run; each must be at "
+            "least 1, and work-items at most 1024"
         )
     wanted = sizes.get("kernarg_size", 0)
     if len(arguments) < wanted:
@@ -65,7 +68,8 @@ def run(
     lds_bytes = sizes.get("group_segment_fixed_size", 0) + dynamic_lds
     if lds_bytes > lds_limit(program.target):
         raise WaveError(
-            f"{lds_bytes} bytes of local memory are more than {program.target} has: {lds_limit(program.target)}"
+            f"{lds_bytes} bytes of local memory are more than {program.target} has: "
+            f"{lds_limit(program.target)}"
         )
     padded = arguments + bytes(-len(arguments) % 64)
     temporary = [arena.put(np.frombuffer(padded or bytes(64), np.uint8))]
@@ -150,7 +154,10 @@ def _unreachable(m: Machine) -> None:
 
 
 def _follow_modes(name: str, text: str, modes: Modes) -> None:
-    """The modes of denormals behind an instruction that sets them. LLVM sets them before and behind a piece of code without branches."""
+    """The modes of denormals behind an instruction that sets them.
+
+    LLVM sets them before and behind a piece of code without branches.
+    """
     value = None
     if name == "s_denorm_mode":
         value = int(text.split()[-1], 0)

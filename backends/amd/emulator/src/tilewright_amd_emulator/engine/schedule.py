@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 RUNNING, WAITING, ENDED = 0, 1, 2
-#: instructions that waves run on while others could: then it is the turn of those that have waited longest, and stores that are under way arrive
+#: instructions that waves run on while others could: then it is the turn of those that have waited
+#: longest, and stores that are under way arrive
 QUANTUM = 20_000
-#: every so many choices, those that have waited longest run, so that waves that wait for others in a loop end
+#: every so many choices, those that have waited longest run, so that waves that wait for others in
+#: a loop end
 FAIR = 64
 
 
@@ -36,7 +38,8 @@ class Schedule:
         self.counts = [0] * len(code)
         self.steps = self.choices = 0
         self.last_run = np.zeros(m.waves, np.int64)
-        #: barriers: which waves have come to the one that is open, how many each workgroup has behind it, which one each wave waits for, and has waited for
+        #: barriers: which waves have come to the one that is open, how many each workgroup has
+        #: behind it, which one each wave waits for, and has waited for
         self.arrived = np.zeros(m.waves, np.bool_)
         self.phase = np.zeros(m.groups, np.int64)
         self.awaited = np.zeros(m.waves, np.int64)
@@ -132,7 +135,8 @@ class Schedule:
         if self.steps > self.limit:
             item = code[min(place, len(code) - 1)]
             raise item.instruction.error(
-                f"the waves have executed {self.steps} instructions; the kernel seems not to end (see limit)"
+                f"the waves have executed {self.steps} instructions; the kernel seems not to "
+                "end (see limit)"
             )
         if budget <= 0:
             self._rotate()

@@ -62,7 +62,8 @@ def fma64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
     rounded, below = _two_sum(total, _odd(*_two_sum(lost, rest)))
     exponent = exponent + power
     result = np.ldexp(rounded, exponent)
-    # a denormal result is rounded when the exponent comes back, and on its midpoints what is below decides
+    # a denormal result is rounded when the exponent comes back, and on its midpoints what is below
+    # decides
     off = rounded - np.ldexp(result, -exponent)
     tie = (
         (np.frexp(rounded)[1] + exponent < -1021)

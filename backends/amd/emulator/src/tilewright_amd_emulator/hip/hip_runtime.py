@@ -7,8 +7,10 @@ Its C half, ``hip_runtime.c``, forwards each call to :class:`EmulatedDevice`.
     ...                                               # launches through hip-python
     device.error, device.covered
 
-The memory of the device is checked; a kernel that fails leaves the device unusable, as hardware does. The code that runs is the assembly text of the code
-object that was loaded, found in the folder ``listings`` under the SHA-256 of its bytes, or the bytes themselves where AMD's disassembler is installed.
+The memory of the device is checked; a kernel that fails leaves the device unusable, as hardware
+does. The code that runs is the assembly text of the code object that was loaded, found in the
+folder ``listings`` under the SHA-256 of its bytes, or the bytes themselves where AMD's disassembler
+is installed.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ def build(folder: Path) -> Path:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except FileNotFoundError:
             raise WaveError(
-                "the stand-in of the HIP runtime is made by a C compiler, and there is no cc on this machine"
+                "the stand-in of the HIP runtime is made by a C compiler, and there is no cc on "
+                "this machine"
             ) from None
         except subprocess.CalledProcessError as error:
             raise WaveError(
@@ -106,9 +109,10 @@ class EmulatedDevice:
     Args:
         target: the architecture it is of.
         listings: folder of assembly texts.
-        schedule, seed: which waves run when; see :func:`tilewright_amd_emulator.engine.launch.run`. Each launch has a seed of its own.
-        shared: its memory is the host's, of which kernels access what :meth:`share` was told of too.
-        limit: instructions that the waves of a batch may execute before their kernel counts as one that does not end, an error.
+        schedule, seed: which waves run when; see :func:`tilewright_amd_emulator.engine.launch.run`.
+        Each launch has a seed of its own. shared: its memory is the host's, of which kernels access
+        what :meth:`share` was told of too. limit: instructions that the waves of a batch may
+        execute before their kernel counts as one that does not end, an error.
 
     Attributes:
         launches: (symbol, grid, threads, bytes of LDS, stream) of each launch.

@@ -3,7 +3,8 @@
     with host_arrays(emulate("gfx942", shared=True)):
         program(torch.randn(100))           # its kernels run on the emulated device
 
-What a kernel is given, and every tensor whose address a program asks for (:meth:`torch.Tensor.data_ptr`), is shared with the device as a whole allocation.
+What a kernel is given, and every tensor whose address a program asks for
+(:meth:`torch.Tensor.data_ptr`), is shared with the device as a whole allocation.
 """
 
 from __future__ import annotations

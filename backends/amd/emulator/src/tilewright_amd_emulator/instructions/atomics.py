@@ -146,7 +146,8 @@ def _words(values: Array, kind: Kind) -> Array:
 def updated(lanes: Lanes, kind: Kind, data: Array, compared: Array) -> Array:
     """Update memory by ``data`` (words [count, waves, lanes]), and give the words that were there before, for each lane.
 
-    Lanes with one address take turns: in each round every address has the first of those that are left.
+    Lanes with one address take turns: in each round every address has the first of those that are
+    left.
     """
     size = kind.words * 4
     chosen = np.flatnonzero(lanes.mask.reshape(-1))

@@ -169,7 +169,8 @@ def _end(d: Decoder) -> Step:
 def _trap(d: Decoder) -> Step:
     def step(m: Machine) -> None:
         raise d.fail(
-            "the kernel traps: an assertion of it failed, or what it takes for unreachable was reached"
+            "the kernel traps: an assertion of it failed, or what it takes for unreachable "
+            "was reached"
         )
 
     return step

@@ -123,7 +123,8 @@ def private_lanes(m: Machine, offsets: Array, size: int, mask: Array, what: str)
     if not (inside | ~mask).all():
         where = np.argwhere(mask & ~inside)[0]
         raise WaveError(
-            f"{what} of {size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) is outside of the {m.private_bytes} bytes of scratch"
+            f"{what} of {size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) is "
+            f"outside of the {m.private_bytes} bytes of scratch"
         )
     if (mask & ((offsets & (min(size, 4) - 1)) != 0)).any():
         raise WaveError(f"{what} of {size} bytes of scratch is not aligned to {min(size, 4)} bytes")

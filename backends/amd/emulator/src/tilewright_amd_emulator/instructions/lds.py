@@ -38,7 +38,8 @@ def local_lanes(m: Machine, offsets: Array, size: int, mask: Array) -> Lanes:
     if not (inside | ~mask).all():
         where = np.argwhere(mask & ~inside)[0]
         raise WaveError(
-            f"{size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) are outside of the workgroup's {m.lds_bytes} bytes of local memory"
+            f"{size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) are outside of "
+            f"the workgroup's {m.lds_bytes} bytes of local memory"
         )
     if not m.lds.unaligned and (mask & ((offsets & (min(size, 4) - 1)) != 0)).any():
         raise WaveError(

@@ -50,8 +50,9 @@ class Layout:
 def mfma_operand(outer: int, blocks: int, elements: int, split: bool = False) -> Layout:
     """An operand of MFMA: row is the index along M (or N), column the one along K.
 
-    Lanes of a group of ``outer`` hold one index each, the groups follow each other along K (``elements`` at a time) or are blocks. With ``split``, the
-    elements are two runs of 16, and the second run begins half of K later (eight-bit operands of f8f6f4).
+    Lanes of a group of ``outer`` hold one index each, the groups follow each other along K
+    (``elements`` at a time) or are blocks. With ``split``, the elements are two runs of 16, and the
+    second run begins half of K later (eight-bit operands of f8f6f4).
     """
     lane, element = np.arange(64)[:, None], np.arange(elements)[None]
     group = lane // outer
@@ -330,7 +331,8 @@ def build_wmma(d: Decoder) -> Step:
         operands = [read(m) for read in reads]
         if d.generation == 11 and any((o[:, :16] != o[:, 16:]).any() for o in operands):
             raise WaveError(
-                "the lanes of the upper half of the wave must hold the operands of the lower half again"
+                "the lanes of the upper half of the wave must hold the operands of the lower "
+                "half again"
             )
         left, right = (
             gathered(elements(o, kind, False), layout, (1, 16, depth))

@@ -81,7 +81,11 @@ def _load(data: Form, words: int, buffer: bool) -> Callable[[Decoder], Step]:
 
 
 def _word(m: Machine, d: Decoder, address: Array, data: Form, inside: Array, place: int) -> Array:
-    """One word of each wave. The machine loads aligned words: one of which a byte is allocated may be read, and so may what is behind the first."""
+    """One word of each wave.
+
+    The machine loads aligned words: one of which a byte is allocated may be read, and so may what
+    is behind the first.
+    """
     if data.size < 4:
         offsets = m.arena.offsets(
             address.astype(np.uint64)[:, None], data.size, inside[:, None], d.instruction.name

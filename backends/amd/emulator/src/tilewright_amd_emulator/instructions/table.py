@@ -64,7 +64,10 @@ def decode(d: Decoder) -> Decoded:
 
 
 def _decode_pair(d: Decoder) -> Decoded:
-    """Two instructions at once (VOPD): both read before either writes. Their registers are kept, and the first result is put back for the second to read."""
+    """Two instructions at once (VOPD): both read before either writes.
+
+    Their registers are kept, and the first result is put back for the second to read.
+    """
     first, second = d.instruction, d.instruction.second
     assert second is not None
     parts = []

@@ -1,7 +1,8 @@
 """Checked device memory: one block of host memory, with red zones between allocations.
 
-A device address is an address of the host inside the block. Every access of a kernel must lie in one part that is allocated, and be aligned to its size
-(to 4 bytes where it is longer than that, as the machines ask for); what does not is an error that names the address and the nearest part.
+A device address is an address of the host inside the block. Every access of a kernel must lie in
+one part that is allocated, and be aligned to its size (to 4 bytes where it is longer than that, as
+the machines ask for); what does not is an error that names the address and the nearest part.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-RED_ZONE = 256  # longer than any access, so that the first and the last byte of an access tell whether all of it is allocated
+# longer than any access, so that the first and the last byte of an access tell whether all of it is
+# allocated
+RED_ZONE = 256
 FILLING = 0xA5
 
 
@@ -78,7 +81,8 @@ class Memory:
 class Arena:
     """Device memory of ``size`` bytes.
 
-    ``unaligned=True`` allows what AMD's machines do in their unaligned mode: an access at any address, of local memory too.
+    ``unaligned=True`` allows what AMD's machines do in their unaligned mode: an access at any
+    address, of local memory too.
     """
 
     def __init__(self, size: int = 1 << 26, unaligned: bool = False) -> None:
@@ -101,7 +105,8 @@ class Arena:
             offset = self._next + (-(self.base + self._next)) % 256
             if offset + taken > self.size:
                 raise WaveError(
-                    f"the arena of {self.size} bytes has no room for {size} more; make it with a larger size"
+                    f"the arena of {self.size} bytes has no room for {size} more; make it with "
+                    "a larger size"
                 )
             self._next = offset + taken
         self._parts[offset] = (size, taken)
@@ -137,7 +142,8 @@ class Arena:
         part = self._parts.pop(address - self.base, None)
         if part is None:
             raise WaveError(
-                f"{address:#x} is not the address of a part of the arena; release what allocate or put gave, once"
+                f"{address:#x} is not the address of a part of the arena; release what allocate or "
+                "put gave, once"
             )
         offset, (size, taken) = address - self.base, part
         self._allocated[offset : offset + size] = False
@@ -158,7 +164,8 @@ class Arena:
             where = np.argwhere(~fine)[0]
             address = int(addresses[tuple(where)])
             raise WaveError(
-                f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is out of bounds: {self._nearest(address - self.base)}"
+                f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is out of bounds: "
+                f"{self._nearest(address - self.base)}"
             )
         misaligned = offsets & (min(size, 4) - 1)
         if mask is not None:
@@ -167,7 +174,8 @@ class Arena:
             where = np.argwhere(misaligned)[0]
             address = int(addresses[tuple(where)])
             raise WaveError(
-                f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is not aligned to {min(size, 4)} bytes"
+                f"{what} of {size} bytes at {address:#x} (lane {int(where[-1])}) is not aligned to "
+                f"{min(size, 4)} bytes"
             )
         return offsets
 
@@ -211,5 +219,11 @@ class Arena:
         )
         size = self._parts[start][0]
         if offset >= start:
-            return f"the nearest part has {size} bytes at {self.base + start:#x}, and the address is {offset - start} bytes from its start"
-        return f"the nearest part has {size} bytes at {self.base + start:#x}, and the address is {start - offset} bytes before its start"
+            return (
+                f"the nearest part has {size} bytes at {self.base + start:#x}, and the address "
+                f"is {offset - start} bytes from its start"
+            )
+        return (
+            f"the nearest part has {size} bytes at {self.base + start:#x}, and the address is "
+            f"{start - offset} bytes before its start"
+        )

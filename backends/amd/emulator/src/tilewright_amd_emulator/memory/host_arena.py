@@ -1,7 +1,8 @@
 """Host memory as device memory: a kernel reaches allocations and shared host arrays.
 
-Every access is checked as in :class:`~tilewright_amd_emulator.memory.arena.Arena`, against the whole of an array's memory. The host takes memory back without a
-word: until it is shared anew, an address of an array that is gone is still one that kernels may access.
+Every access is checked as in :class:`~tilewright_amd_emulator.memory.arena.Arena`, against the
+whole of an array's memory. The host takes memory back without a word: until it is shared anew, an
+address of an array that is gone is still one that kernels may access.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class HostArena(Arena):
         offset = address - self.base
         if offset not in self._owned:
             raise WaveError(
-                f"{address:#x} is not the address of a part of the arena; release what allocate or put gave, once"
+                f"{address:#x} is not the address of a part of the arena; release what allocate or "
+                "put gave, once"
             )
         del self._owned[offset]
         self._drop(offset)

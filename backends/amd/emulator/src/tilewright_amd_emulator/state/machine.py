@@ -1,8 +1,9 @@
 """State of the waves of some workgroups: registers, masks, and operations in flight.
 
-Vector registers are arrays [register, wave, lane] of uint32, scalar registers [register, wave]. An instruction is executed for the waves that are selected:
-``selected`` is a slice of all or an array of their numbers, and what operands read has the shape [selected waves, lanes], or 1 in a dimension where it is the
-same for all.
+Vector registers are arrays [register, wave, lane] of uint32, scalar registers [register, wave]. An
+instruction is executed for the waves that are selected: ``selected`` is a slice of all or an array
+of their numbers, and what operands read has the shape [selected waves, lanes], or 1 in a dimension
+where it is the same for all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Modes:
         self.directives, self.generation = directives, generation
         if directives.get("float_round_mode_32", 0) or directives.get("float_round_mode_16_64", 0):
             raise WaveError(
-                "only rounding to nearest, ties to even, is emulated; leave the rounding modes of the kernel alone"
+                "only rounding to nearest, ties to even, is emulated; leave the rounding modes of "
+                "the kernel alone"
             )
 
     def copy(self) -> Modes:

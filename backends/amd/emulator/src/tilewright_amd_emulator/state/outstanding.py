@@ -1,9 +1,11 @@
 """Memory operations in flight, each of which completes as late as a wait allows.
 
-An instruction leaves an :class:`Effect`: what it reads of registers is taken at once, what it does to memory and to its destination happens when a wait of
-its wave says that it must have happened. Until then its destination is poison: reading it is an error. Effects of one counter happen in the order of issue.
-An effect that touches bytes which an older one of the same wave touches happens after it, as the machines have it; on compute units that hold whole
-workgroups (gfx9, and gfx11 and gfx12 where the kernel asks for it), an older one of the same workgroup.
+An instruction leaves an :class:`Effect`: what it reads of registers is taken at once, what it does
+to memory and to its destination happens when a wait of its wave says that it must have happened.
+Until then its destination is poison: reading it is an error. Effects of one counter happen in the
+order of issue. An effect that touches bytes which an older one of the same wave touches happens
+after it, as the machines have it; on compute units that hold whole workgroups (gfx9, and gfx11 and
+gfx12 where the kernel asks for it), an older one of the same workgroup.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class Effect:
     instruction: Instruction
     perform: Callable[[Array | slice], None]
     registers: tuple[int, ...] = ()
-    #: first and last address it touches, for effects of global memory; the whole range where unknown
+    #: first and last address it touches, for effects of global memory; the whole range where
+    #: unknown
     span: tuple[int, int] | None = None
     writes: bool = False
     #: for which of the waves it has happened, although they have not waited for it
@@ -197,6 +200,7 @@ class Pending:
                 if np.isin(effect.waves, numbers).any():
                     verb = "reads" if register in reads else "writes"
                     raise instruction.error(
-                        f"{verb} {register_name(register)}, which line {effect.instruction.line} ({effect.instruction.text}) has not loaded yet: "
-                        f"a wait for its counter is missing in between"
+                        f"{verb} {register_name(register)}, which line {effect.instruction.line} "
+                        f"({effect.instruction.text}) has not loaded yet: a wait for its counter "
+                        "is missing in between"
                     )

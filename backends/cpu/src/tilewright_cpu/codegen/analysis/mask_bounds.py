@@ -14,7 +14,8 @@ from tilewright.passes.analysis.transfer_functions import moved_axes
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate
 
-#: For each axis of a value, the axis of the loop nest it runs along; None for a coordinate that is always 0.
+#: For each axis of a value, the axis of the loop nest it runs along; None for a coordinate that is
+#: always 0.
 Axes = tuple[int | None, ...]
 
 

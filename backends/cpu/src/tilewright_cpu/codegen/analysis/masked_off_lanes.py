@@ -180,7 +180,8 @@ class MaskedOffLanes:
                 )
             else:
                 check = writer.emit(
-                    f"fcmp {condition.predicate} {type_} {text}, {context.constant(element, condition.number)}"
+                    f"fcmp {condition.predicate} {type_} {text}, "
+                    f"{context.constant(element, condition.number)}"
                 )
             result = check if result is None else writer.emit(f"and i1 {result}, {check}")
         return result

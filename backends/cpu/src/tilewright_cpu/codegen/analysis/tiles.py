@@ -9,9 +9,9 @@
   value + scalar``; the scalar is carried instead.
 - Accumulators that are only added to in a loop and only summed after it are kept in vector
   registers.
-- Expensive tiles that more than one loop nest reads are kept in memory: written by the first loop nest
-  that evaluates them, or in a loop nest of their own where they are defined if that first loop nest lies in a
-  loop or reads them in another shape; see :class:`Kept`.
+- Expensive tiles that more than one loop nest reads are kept in memory: written by the first loop
+  nest that evaluates them, or in a loop nest of their own where they are defined if that first loop
+  nest lies in a loop or reads them in another shape; see :class:`Kept`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def cost_of_one(operation: Operation) -> int:
 
 #: From this cost on a tile is kept rather than evaluated again.
 EXPENSIVE = 10
-#: Lazy operations that may depend on each other in a row; twice as many where they compute addresses or only move elements, which cost little to walk over.
+#: Lazy operations that may depend on each other in a row; twice as many where they compute
+#: addresses or only move elements, which cost little to walk over.
 MAX_DEPTH = 48
 #: Independent accumulators of a sum that a loop keeps in registers.
 PARTIAL_SUM_GROUPS = 4
-#: Operations that only move elements and are evaluated where they are read. The result of an unsplat is a scalar, computed where it stands.
+#: Operations that only move elements and are evaluated where they are read. The result of an
+#: unsplat is a scalar, computed where it stands.
 _LAZY_SHAPE = MOVES - {"unsplat"}
 #: Operations whose results keep the coordinates of their operands.
 _SAME_INDEX = (Load, Hint, Permute, Reshape, ExpandDims)
@@ -85,7 +87,8 @@ class Kept:
         at_once: it is written in a loop nest of its own, where it is defined; else by the first
             loop nest that evaluates it.
         deep: it is written at once because the chain of lazy operations that it ends is too long.
-        narrow: the narrower tile that the first loop nest writes in its place, because all later readers
+        narrow: the narrower tile that the first loop nest writes in its place, because all later
+        readers
             read that one.
     """
 
@@ -153,7 +156,8 @@ class Analysis:
     def written_by_first_nest(self, value: Value) -> Value | None:
         """Tile that the first loop nest which evaluates ``value`` materializes.
 
-        It is the tile itself or the narrower one in its place; None where the loop nest keeps neither.
+        It is the tile itself or the narrower one in its place; None where the loop nest keeps
+        neither.
         """
         kept = self.kept.get(value)
         return None if kept is None or kept.at_once else kept.narrow or value
@@ -382,7 +386,8 @@ class Analysis:
                 cost = 12
             match operation:
                 case Load():
-                    # affine addresses cost nothing a lane; what is expensive in them is kept on its own account
+                    # affine addresses cost nothing a lane; what is expensive in them is kept on its
+                    # own account
                     operands = [
                         operand
                         for operand in (operation.mask, operation.other)

@@ -1,9 +1,11 @@
 """Functions that are compiled on their own, and calls of them.
 
-    i1 tw.NAME(ptr args, i32 x, i32 y, i32 z, parts of each argument …, ptr where each part of each result goes …)
+    i1 tw.NAME(ptr args, i32 x, i32 y, i32 z, parts of each argument …, ptr where each part of each
+    result goes …)
 
-``args`` are the kernel's slots and x, y, z the running program. Tiles are passed by the addresses of buffers, of which the callee writes only those of
-results. It returns true where the kernel must stop. A function is written when it is first called.
+``args`` are the kernel's slots and x, y, z the running program. Tiles are passed by the addresses
+of buffers, of which the callee writes only those of results. It returns true where the kernel must
+stop. A function is written when it is first called.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from tilewright.llvm.emission.writer import BasicBlock
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context
 
-#: Iterations before the first check: of a loop whose iterations may be long, and one that computes with a few scalars only.
+#: Iterations before the first check: of a loop whose iterations may be long, and one that computes
+#: with a few scalars only.
 FIRST, FIRST_OF_SCALARS = 8, 1024
 
 
@@ -69,7 +70,8 @@ class CancellationCheck:
     def count(self, entry: BasicBlock, latch: BasicBlock) -> None:
         """Write the count's phi, once the loop's last block is known."""
         self._header.lines[self._line] = (
-            f"  {self._count} = phi i64 [ {self._first}, %{entry.label} ], [ {self._next}, %{latch.label} ]"
+            f"  {self._count} = phi i64 [ {self._first}, %{entry.label} ], [ {self._next}, "
+            f"%{latch.label} ]"
         )
 
 

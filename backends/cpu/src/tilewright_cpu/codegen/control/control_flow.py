@@ -1,7 +1,8 @@
 """Control flow: loops and branches. Scalars are carried as phis, tiles in buffers.
 
-A carried tile's buffer holds the value of the iteration at hand; the yielded tile is evaluated into it, in place where it reads the old value at
-its own coordinates only. What reads a buffer that another carried tile is about to overwrite goes first, or through a copy.
+A carried tile's buffer holds the value of the iteration at hand; the yielded tile is evaluated into
+it, in place where it reads the old value at its own coordinates only. What reads a buffer that
+another carried tile is about to overwrite goes first, or through a copy.
 """
 
 from __future__ import annotations
@@ -294,7 +295,8 @@ def _trip_count(context: Context, lower: str, upper: str, step: str, signed: boo
     writer = context.writer
     distance = writer.emit(f"sub i64 {upper}, {lower}")
     steps = writer.emit(
-        f"udiv i64 {writer.emit(f'sub i64 {distance}, 1')}, {writer.intrinsic('llvm.umax', 'i64', [('i64', step), ('i64', '1')])}"
+        f"udiv i64 {writer.emit(f'sub i64 {distance}, 1')}, "
+        f"{writer.intrinsic('llvm.umax', 'i64', [('i64', step), ('i64', '1')])}"
     )
     runs = writer.emit(f"icmp {'slt' if signed else 'ult'} i64 {lower}, {upper}")
     return writer.emit(f"select i1 {runs}, i64 {writer.emit(f'add i64 {steps}, 1')}, i64 0")
@@ -315,7 +317,8 @@ def _moved(context: Context, induction: Induction) -> str:
     if target is I64 and source is not I64:
         text = context.convert(text, source, I64)
     return writer.emit(
-        f"{'sub' if induction.subtract else 'add'} {register_type(target)} {context.scalar(induction.inside)}, {text}"
+        f"{'sub' if induction.subtract else 'add'} {register_type(target)} "
+        f"{context.scalar(induction.inside)}, {text}"
     )
 
 
@@ -405,7 +408,8 @@ def lower_while(context: Context, operation: While) -> None:
     polls.count(entry, latch)
     for number, ((type_, first), name) in enumerate(zip(firsts, phis, strict=True)):
         header.lines[number] = (
-            f"  {name} = phi {type_} [ {first}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
+            f"  {name} = phi {type_} [ {first}, %{entry.label} ], [ {following[number]}, "
+            f"%{latch.label} ]"
         )
     writer.place(leave)
     for result, buffer in zip(operation.results, forwarded, strict=True):

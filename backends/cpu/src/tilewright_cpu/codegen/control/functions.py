@@ -1,7 +1,8 @@
 """Prologue and epilogue of functions: the context, the early exit, heap memory for large tiles.
 
 A function that has become long is cut when it ends, so that generating its code takes time in
-proportion to its length: see :mod:`tilewright.llvm.emission.outline`. The text of others is not changed.
+proportion to its length: see :mod:`tilewright.llvm.emission.outline`. The text of others is not
+changed.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def end_function(frame: Frame, result: str, stopped: str, *, memory: str | None 
         fail.lines = [
             "  %fail.slot = getelementptr i64, ptr %args, i64 3",
             "  %fail.status = load ptr, ptr %fail.slot, align 8",
-            f"  %fail.old = cmpxchg ptr %fail.status, i32 0, i32 {OUT_OF_MEMORY} monotonic monotonic, align 4",
+            (
+                f"  %fail.old = cmpxchg ptr %fail.status, i32 0, i32 {OUT_OF_MEMORY} monotonic "
+                "monotonic, align 4"
+            ),
         ]
         fail.terminator = f"  ret {stopped}"
         writer.blocks.append(fail)

@@ -69,7 +69,10 @@ def lower_region(
             IndexError,
             AttributeError,
         ) as error:
-            message = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
+            message = (
+                f"the CPU backend could not lower {operation.name} at {operation.location}, a "
+                f"defect of its own: {type(error).__name__}: {error}"
+            )
             raise LoweringError(message) from error
         if not context.in_elements:
             stop_on_violation(context)

@@ -23,7 +23,8 @@ ROWS: Final = 16
 ROW_BYTES: Final = 64
 _TILES: Final = 8
 
-#: Palette 1; bytes of a row of each tile from byte 16 on, two bytes each; rows of each tile from byte 48 on.
+#: Palette 1; bytes of a row of each tile from byte 16 on, two bytes each; rows of each tile from
+#: byte 48 on.
 _CONFIGURATION: Final = bytes(
     [1, *[0] * 15, *[ROW_BYTES, 0] * _TILES, *[0] * 16, *[ROWS] * _TILES, *[0] * 8]
 )
@@ -37,7 +38,8 @@ def configured(w: FunctionWriter) -> Iterator[None]:
     """
     text = "".join(f"\\{byte:02X}" for byte in _CONFIGURATION)
     w.module.add_global(
-        f'@tiles.configuration = private unnamed_addr constant [{len(_CONFIGURATION)} x i8] c"{text}", align 64'
+        f"@tiles.configuration = private unnamed_addr constant [{len(_CONFIGURATION)} x i8] "
+        f'c"{text}", align 64'
     )
     _do(w, "ldtilecfg", ("ptr", "@tiles.configuration"))
     yield

@@ -32,7 +32,8 @@ def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> tupl
 
     def leading(bits: str) -> str:
         return w.emit(
-            f"trunc {ints} {w.emit(f'lshr {ints} {bits}, ' + splat_constant('i32', '16', lanes))} to {words}"
+            f"trunc {ints} "
+            f"{w.emit(f'lshr {ints} {bits}, ' + splat_constant('i32', '16', lanes))} to {words}"
         )
 
     bits = bits_of(value)
@@ -40,7 +41,8 @@ def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> tupl
         f"llvm.fabs.{'f32' if not lanes else f'v{lanes}f32'}", floats, [(floats, value)]
     )
     finite = w.emit(
-        f"fcmp une {floats} {magnitude}, {splat_constant('float', float_constant('float', float('inf')), lanes)}"
+        f"fcmp une {floats} {magnitude}, "
+        f"{splat_constant('float', float_constant('float', float('inf')), lanes)}"
     )
     parts = [leading(bits)]
     for number in range(1, split.parts):
@@ -50,7 +52,8 @@ def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> tupl
         value = w.emit(f"fsub {floats} {value}, {w.emit(f'bitcast {ints} {part} to {floats}')}")
         # infinity leaves NaN
         value = w.emit(
-            f"select {bools} {finite}, {floats} {value}, {floats} {splat_constant('float', '0.0', lanes)}"
+            f"select {bools} {finite}, {floats} {value}, {floats} "
+            f"{splat_constant('float', '0.0', lanes)}"
         )
         bits = bits_of(value)
         last = number == split.parts - 1

@@ -137,8 +137,9 @@ def _across_lanes(
 ) -> tuple[str, int]:
     """(a vector whose lane i is the sum of the lanes of vector i, its lanes: a power of two).
 
-    A round joins pairs of vectors: in every block of lanes the lower half of one is added to its upper half, and so is the other's beside it. Once one vector
-    is left, its halves are added until there is a lane a sum.
+    A round joins pairs of vectors: in every block of lanes the lower half of one is added to its
+    upper half, and so is the other's beside it. Once one vector is left, its halves are added until
+    there is a lane a sum.
     """
     count = 1 << (len(vectors) - 1).bit_length()
     vectors = vectors + ["zeroinitializer"] * (count - len(vectors))
@@ -169,7 +170,8 @@ def _across_lanes(
             order = ", ".join(f"i32 {start + j}" for j in range(half))
             parts.append(
                 w.emit(
-                    f"shufflevector {vector(element, lanes)} {total}, {vector(element, lanes)} poison, <{half} x i32> <{order}>"
+                    f"shufflevector {vector(element, lanes)} {total}, {vector(element, lanes)} "
+                    f"poison, <{half} x i32> <{order}>"
                 )
             )
         total = w.emit(f"fadd {vector(element, half)} {parts[0]}, {parts[1]}")

@@ -39,7 +39,8 @@ _WORD_PAIRS = {
 _MIN_LANES = 4
 #: Beyond this many steps along K the loop is kept; below it is written out.
 _UNROLL = 4
-#: Rows of A, of a stride known only when the kernel runs, that one pointer is moved along K for: an instruction adds a stride to it, or two.
+#: Rows of A, of a stride known only when the kernel runs, that one pointer is moved along K for: an
+#: instruction adds a stride to it, or two.
 _ROWS_A_POINTER = 3
 
 
@@ -228,7 +229,8 @@ def masked_load(
         f"llvm.masked.load.{mangle(type_)}.p0", type_, ["ptr", f"<{width} x i1>", type_]
     )
     return w.emit(
-        f"call {type_} @llvm.masked.load.{mangle(type_)}.p0(ptr align {align} {pointer}, <{width} x i1> {_mask(width, valid)}, {type_} zeroinitializer)"
+        f"call {type_} @llvm.masked.load.{mangle(type_)}.p0(ptr align {align} {pointer}, <{width} "
+        f"x i1> {_mask(width, valid)}, {type_} zeroinitializer)"
     )
 
 
@@ -244,7 +246,8 @@ def masked_store(
         f"llvm.masked.store.{mangle(type_)}.p0", "void", [type_, "ptr", f"<{width} x i1>"]
     )
     w.do(
-        f"call void @llvm.masked.store.{mangle(type_)}.p0({type_} {value}, ptr align {align} {pointer}, <{width} x i1> {_mask(width, valid)})"
+        f"call void @llvm.masked.store.{mangle(type_)}.p0({type_} {value}, ptr align {align} "
+        f"{pointer}, <{width} x i1> {_mask(width, valid)})"
     )
 
 
@@ -399,7 +402,8 @@ def _resize(w: FunctionWriter, element: str, value: str, width: int, wanted: int
     """A vector with lanes added (of any value) or dropped at its end."""
     lanes = ", ".join(f"i32 {i}" if i < width else "i32 poison" for i in range(wanted))
     return w.emit(
-        f"shufflevector {vector(element, width)} {value}, {vector(element, width)} zeroinitializer, <{wanted} x i32> <{lanes}>"
+        f"shufflevector {vector(element, width)} {value}, {vector(element, width)} "
+        f"zeroinitializer, <{wanted} x i32> <{lanes}>"
     )
 
 

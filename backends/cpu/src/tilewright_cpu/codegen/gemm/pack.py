@@ -24,10 +24,12 @@ from tilewright_cpu.codegen.gemm.plan import TILE, Extent, Panel, Scheme, packed
 from tilewright_cpu.codegen.gemm.widen import widen
 from tilewright_cpu.hardware import Hardware
 
-#: Blocks of this many K-groups a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
+#: Blocks of this many K-groups a side are transposed in registers: 16 a side run 10 % faster, and
+#: take LLVM five times as long to compile.
 _TRANSPOSED = 8
 _MIN_TRANSPOSED = 4
-#: Rows ahead of the one being packed that are asked for: what memory delivers late while a row takes a few dozen cycles.
+#: Rows ahead of the one being packed that are asked for: what memory delivers late while a row
+#: takes a few dozen cycles.
 _AHEAD = 8
 
 
@@ -300,13 +302,15 @@ class Packer:
         """Interleave vectors of ``width`` elements: those of one column follow each other."""
         w, element = self.w, self.scheme.element
         while len(rows) > 1:
-            # Interleave row i with row i + half: after the last step the rows of a column are in order.
+            # Interleave row i with row i + half: after the last step the rows of a column are in
+            # order.
             half = len(rows) // 2
             type_ = vector(element, width)
             lanes = ", ".join(f"i32 {i // 2 + (width if i % 2 else 0)}" for i in range(2 * width))
             rows = [
                 w.emit(
-                    f"shufflevector {type_} {rows[i]}, {type_} {rows[i + half]}, <{2 * width} x i32> <{lanes}>"
+                    f"shufflevector {type_} {rows[i]}, {type_} {rows[i + half]}, <{2 * width} x "
+                    f"i32> <{lanes}>"
                 )
                 for i in range(half)
             ]
@@ -363,7 +367,8 @@ class Packer:
                 if scheme.group > 1:
                     values = [
                         w.emit(
-                            f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.k_group, block)}"
+                            f"bitcast {vector(scheme.element, block * scheme.group)} {value} to "
+                            f"{vector(scheme.k_group, block)}"
                         )
                         for value in values
                     ]

@@ -30,12 +30,14 @@ from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 
 #: Iterations whose tiles are kept at most.
 _MAX_ITERATIONS: Final = 256
-#: Tiles of A that an iteration keeps: kernels take rows in groups of eight blocks mostly, for each column of blocks again.
+#: Tiles of A that an iteration keeps: kernels take rows in groups of eight blocks mostly, for each
+#: column of blocks again.
 WAYS: Final = 8
 
-#: A set holds what was packed in one iteration of the loop: WAYS keys of FACTS numbers each, the places of what they stand for, and the number of the key that
-#: is replaced next. Places are allocated one by one, from a common count on, until there are no more; then a set replaces an entry. The function returns the
-#: place of a key, and whether it is new there.
+#: A set holds what was packed in one iteration of the loop: WAYS keys of FACTS numbers each, the
+#: places of what they stand for, and the number of the key that is replaced next. Places are
+#: allocated one by one, from a common count on, until there are no more; then a set replaces an
+#: entry. The function returns the place of a key, and whether it is new there.
 _SETS: Final = """
 %memo.NAME = type { [FACTS x KEYS], [WAYS x ptr], i64 }
 
@@ -98,7 +100,10 @@ def _sets(ways: int, facts: int) -> tuple[str, str, int]:
         if ways > 1:
             comparisons += [
                 f"%first.{number} = insertelement {keys} poison, i64 {fact}, i64 0",
-                f"%all.{number} = shufflevector {keys} %first.{number}, {keys} poison, <{ways} x i32> zeroinitializer",
+                (
+                    f"%all.{number} = shufflevector {keys} %first.{number}, {keys} poison, <{ways} "
+                    "x i32> zeroinitializer"
+                ),
             ]
             fact = f"%all.{number}"
         comparisons.append(f"%same.{number} = icmp eq {keys} %kept.{number}, {fact}")
@@ -139,8 +144,8 @@ class PackCache:
     """The packed-operand cache of one operand of a dot.
 
     Attributes:
-        iterations: the numbers of the loop's iteration at hand, and of its last one, from 0 on, i64s.
-        stays: an i1: the operand lies in memory of the kernel's arguments, not in a copy.
+        iterations: the numbers of the loop's iteration at hand, and of its last one, from 0 on,
+        i64s. stays: an i1: the operand lies in memory of the kernel's arguments, not in a copy.
         ways: maximum of the tiles that an iteration keeps, of different addresses: a power of two.
         max_bytes: the size of the cache.
         room: returns the address of so many bytes, aligned to 64, that nothing else uses while a
@@ -198,7 +203,8 @@ class PackCache:
         given = ", ".join(f"i64 {fact}" for fact in facts)
         set_ = w.gep("i8", sets, scaled(w, iteration, bytes_each))
         found = w.emit(
-            f"call {{ ptr, i1 }} @memo.{name}(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 {size}, i64 {most}, ptr {otherwise})"
+            f"call {{ ptr, i1 }} @memo.{name}(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 "
+            f"{size}, i64 {most}, ptr {otherwise})"
         )
         there = w.emit(f"extractvalue {{ ptr, i1 }} {found}, 0")
         looked = w.current

@@ -14,7 +14,8 @@ from tilewright_cpu.hardware import Hardware
 #: Accumulators that hide the latency of additions: four steps of four additions each.
 _ACCUMULATORS = 16
 
-#: Rows of a tile of a matrix unit, K-groups along K in one of them, and columns of a tile of accumulators.
+#: Rows of a tile of a matrix unit, K-groups along K in one of them, and columns of a tile of
+#: accumulators.
 TILE = 16
 #: Rows and columns of the block of accumulators that tiles hold.
 _TILED_BLOCK = 2 * TILE
@@ -48,8 +49,9 @@ class Split:
 class Scheme:
     """One way to multiply and add.
 
-    Operands are seen in *K-groups*: ``group`` elements that follow each other along K, as one LLVM scalar of type ``k_group``. A micro-kernel multiplies
-    a broadcast K-group of A with a vector of K-groups of B and adds ``group`` products to each lane of the accumulator.
+    Operands are seen in *K-groups*: ``group`` elements that follow each other along K, as one LLVM
+    scalar of type ``k_group``. A micro-kernel multiplies a broadcast K-group of A with a vector of
+    K-groups of B and adds ``group`` products to each lane of the accumulator.
 
     Attributes:
         name: which row of the table this is.
@@ -58,8 +60,9 @@ class Scheme:
         group: elements of a K-group.
         accumulator: LLVM type of a lane of the accumulator.
         element: LLVM type of one packed element: what operands are converted to.
-        tiled: a matrix unit multiplies tiles of 16 rows by 16 K-groups and of 16 K-groups by 16 columns; the micro-kernel is :mod:`.amx_microkernel`.
-        split: how elements become packed ones, of which there are several then; None where one becomes one.
+        tiled: a matrix unit multiplies tiles of 16 rows by 16 K-groups and of 16 K-groups by 16
+        columns; the micro-kernel is :mod:`.amx_microkernel`. split: how elements become packed
+        ones, of which there are several then; None where one becomes one.
     """
 
     name: str
@@ -231,7 +234,8 @@ def block_of(
 ) -> Block:
     """The block for an M x N matmul of operands of ``elements`` by a scheme.
 
-    Where large matmuls are tiled, smaller ones have panels of as many columns: B may have been packed for either before the launch.
+    Where large matmuls are tiled, smaller ones have panels of as many columns: B may have been
+    packed for either before the launch.
     """
     if scheme.tiled:
         return Block(min(m, _TILED_BLOCK), min(n, _TILED_BLOCK) // TILE, TILE)
@@ -243,7 +247,8 @@ def block_of(
 def choose_block(m: int, n: int, lanes: int, hardware: Hardware) -> Block:
     """The block for an M x N matmul in vector registers: the hardware's, cut to the extents.
 
-    Where columns are few the registers they leave hold more rows, and the other way around: many accumulators hide the latency of the additions.
+    Where columns are few the registers they leave hold more rows, and the other way around: many
+    accumulators hide the latency of the additions.
     """
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2

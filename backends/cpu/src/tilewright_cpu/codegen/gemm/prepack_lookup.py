@@ -130,7 +130,8 @@ def _look_up(
     across = strides[0] if by_rows else strides[1]
     offset = w.emit(f"sub i64 {w.emit(f'ptrtoint ptr {b.pointer} to i64')}, {field('base')}")
     within = w.emit(f"udiv i64 {offset}, {byte_size(b.element)}")
-    # An address before the matrix is a large number here, and fails one of the comparisons with its extents.
+    # An address before the matrix is a large number here, and fails one of the comparisons with its
+    # extents.
     far, near = w.emit(f"udiv i64 {within}, {across}"), w.emit(f"urem i64 {within}, {across}")
     row, column = (far, near) if by_rows else (near, far)
     for first, count, extent in ((row, b.rows, rows), (column, b.columns, columns)):

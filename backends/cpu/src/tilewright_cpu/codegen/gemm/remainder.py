@@ -51,7 +51,8 @@ def limits_of(context: Context, operation: Dot) -> Limits:
         limit_a, limit_b = _minimum(context, k_of_a, k), _minimum(context, k_of_b, k)
         limit_k = None
         if limit_a is not None and limit_b is not None:
-            # Beyond the lesser of the two one operand may be infinite, and zero times that is not zero.
+            # Beyond the lesser of the two one operand may be infinite, and zero times that is not
+            # zero.
             limit_k = (
                 limit_a
                 if limit_a == limit_b

@@ -1,8 +1,10 @@
 """Matmuls with few rows: B streams through once, and reading it takes nearly all of the time.
 
-A tile of B is a few hundred bytes each of rows that lie far apart, which no hardware prefetcher follows. So a few rows of B are read side by side, a cache line
-of each in turn, and the same line of rows further on is prefetched into the second-level cache: more requests can be in flight there than the nearest cache
-has buffers for. The accumulator, which stays in the nearest cache, is loaded and stored once for these rows together.
+A tile of B is a few hundred bytes each of rows that lie far apart, which no hardware prefetcher
+follows. So a few rows of B are read side by side, a cache line of each in turn, and the same line
+of rows further on is prefetched into the second-level cache: more requests can be in flight there
+than the nearest cache has buffers for. The accumulator, which stays in the nearest cache, is loaded
+and stored once for these rows together.
 """
 
 from __future__ import annotations

@@ -30,9 +30,10 @@ def widen_code(
 ) -> str:
     """The ``float`` of 8-bit encodings (``i8``) of a format.
 
-    Sign and magnitude are moved to the fields of a wider format; the difference of the biases is a multiplication by a power of two, which also
-    makes subnormal numbers right. Going through ``half`` where its exponent is wide enough avoids subnormal ``float`` operands, which are slow on some
-    processors. NaN of formats without infinity is put in by hand.
+    Sign and magnitude are moved to the fields of a wider format; the difference of the biases is a
+    multiplication by a power of two, which also makes subnormal numbers right. Going through
+    ``half`` where its exponent is wide enough avoids subnormal ``float`` operands, which are slow
+    on some processors. NaN of formats without infinity is put in by hand.
     """
     through_half = half_is_fast and (format_.exponent < 5 or format_.has_infinity)
     integer, target, bits, mantissa, bias = (
@@ -78,7 +79,8 @@ def _with_nan(w: FunctionWriter, format_: FloatType, value: str, number: str, la
         is_nan = w.emit(f"icmp eq {narrow} {value}, {splat_constant('i8', '-128', lanes)}")
     nan = splat_constant("float", float_constant("float", float("nan")), lanes)
     return w.emit(
-        f"select {vector('i1', lanes)} {is_nan}, {vector('float', lanes)} {nan}, {vector('float', lanes)} {number}"
+        f"select {vector('i1', lanes)} {is_nan}, {vector('float', lanes)} {nan}, "
+        f"{vector('float', lanes)} {number}"
     )
 
 
@@ -110,7 +112,8 @@ def widen_integer(w: FunctionWriter, element: IntType, value: str, lanes: int, t
     if source == target:
         return value
     return w.emit(
-        f"{'sext' if element.signed else 'zext'} {vector(source, lanes)} {value} to {vector(target, lanes)}"
+        f"{'sext' if element.signed else 'zext'} {vector(source, lanes)} {value} to "
+        f"{vector(target, lanes)}"
     )
 
 

@@ -1,9 +1,9 @@
 """The error function from coefficients that a permute instruction looks up in registers.
 
 An instruction that permutes sixteen numbers is a table of sixteen. This takes half of the
-operations of :mod:`tilewright.passes.math.math_library`, which writes for every target and so computes
-both of two formulas and an exponential; its error, 0.81 ULP at most, is below the bound stated
-there.
+operations of :mod:`tilewright.passes.math.math_library`, which writes for every target and so
+computes both of two formulas and an exponential; its error, 0.81 ULP at most, is below the bound
+stated there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def erf(context: Context, x: str, width: int) -> str:
         alone = w.emit(f"insertelement {_TYPE} poison, float {x}, i64 0")
         return w.emit(f"extractelement {_TYPE} {_erf(context, alone)}, i64 0")
     wide = w.emit(
-        f"shufflevector {type_} {x}, {type_} poison, {_order([min(lane, width) for lane in range(LANES)])}"
+        f"shufflevector {type_} {x}, {type_} poison, "
+        f"{_order([min(lane, width) for lane in range(LANES)])}"
     )
     return w.emit(
         f"shufflevector {_TYPE} {_erf(context, wide)}, {_TYPE} poison, {_order(range(width))}"

@@ -1,6 +1,7 @@
 """Conversions between f16 and f32 for processors that have no instruction for them.
 
-There code generation calls two functions of the compiler's runtime library, which a process need not export; so a module brings its own.
+There code generation calls two functions of the compiler's runtime library, which a process need
+not export; so a module brings its own.
 """
 
 from __future__ import annotations

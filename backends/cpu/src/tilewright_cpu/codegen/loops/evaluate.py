@@ -1,10 +1,10 @@
 """Evaluation of a vector strip of a tile at an index.
 
 The value is followed back through lazy operations. Each is computed once, in the outermost scope of
-the loop nest that defines its coordinates (:class:`~tilewright_cpu.codegen.context.Scope` keeps what
-has been evaluated). Along the lane axis a value is one scalar where it is uniform,
-``base + lane * step`` where it is an affine integer, and a vector otherwise. Evaluation writes no
-control flow.
+the loop nest that defines its coordinates (:class:`~tilewright_cpu.codegen.context.Scope` keeps
+what has been evaluated). Along the lane axis a value is one scalar where it is uniform, ``base +
+lane * step`` where it is an affine integer, and a vector otherwise. Evaluation writes no control
+flow.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
         operation = value.definition
         if operation is None:
             raise LoweringError(
-                f"tile {value!r} of type {type_} has no value here: an argument of a region that was not bound"
+                f"tile {value!r} of type {type_} has no value here: an argument of a region that "
+                "was not bound"
             )
         mark = writer.mark
         if context.lines is not None:
@@ -148,7 +149,8 @@ def affine_lanes(context: Context, element: IntType, base: str, lane: Coordinate
             first = str(_wrap(int(base) + int(moved), element.bits))
         else:
             first = writer.emit(f"add {type_} {base}, {moved}")
-    # What is constant is one constant: LLVM 22 miscompiles selects on AVX-512 whose conditions turn out to be constant only after their types were made legal.
+    # What is constant is one constant: LLVM 22 miscompiles selects on AVX-512 whose conditions turn
+    # out to be constant only after their types were made legal.
     start = int(first) if _is_number(first) else 0
     lanes = f"<{', '.join(f'{type_} {_wrap(start + step * i, element.bits)}' for i in range(lane.width))}>"
     return (
@@ -217,7 +219,8 @@ def _compute(
             return evaluate(context, operation.x, index)
     if not operation.spec.elementwise:
         raise LoweringError(
-            f"the result of {operation.name} was not put into memory before it is read, at {operation.location}"
+            f"the result of {operation.name} was not put into memory before it is read, at "
+            f"{operation.location}"
         )
     if element is I1:
         limit = context.limits.get((value, lane))
@@ -484,7 +487,8 @@ def strip_address(
             )
         address = writer.gep("i8", base, moved)
         return writer.emit(
-            f"getelementptr i8, ptr {address}, <{coordinate.width} x i64> {writer.iota('i64', coordinate.width, step)}"
+            f"getelementptr i8, ptr {address}, <{coordinate.width} x i64> "
+            f"{writer.iota('i64', coordinate.width, step)}"
         ), False
     return as_vector(context, pointer, index, coordinate.width), False
 
@@ -509,7 +513,8 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         )
     home = scope is not context.scopes[-1]
     if lane >= 0:
-        # what the address needs is evaluated where it belongs; the address itself goes with the load
+        # what the address needs is evaluated where it belongs; the address itself goes with the
+        # load
         _prepare_pointer(context, pointer, index, lane)
     else:
         evaluate(context, pointer, index)
@@ -539,7 +544,8 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
             raw = gather(context, address, type_, width, size)
         if element is I1:
             raw = writer.emit(
-                f"icmp ne {f'<{width} x i8>' if width else 'i8'} {raw}, {'zeroinitializer' if width else '0'}"
+                f"icmp ne {f'<{width} x i8>' if width else 'i8'} {raw}, "
+                f"{'zeroinitializer' if width else '0'}"
             )
         writer.current = saved
         return raw
@@ -551,7 +557,8 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         if element is I1:
             raw = writer.emit(f"icmp ne i8 {raw}, 0")
         text = writer.emit(
-            f"select i1 {guard}, {register_type(element)} {raw}, {register_type(element)} {other_text}"
+            f"select i1 {guard}, {register_type(element)} {raw}, {register_type(element)} "
+            f"{other_text}"
         )
     elif element is I1:
         raw = (

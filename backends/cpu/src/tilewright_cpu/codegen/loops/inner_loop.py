@@ -22,7 +22,8 @@ from tilewright_cpu.codegen.sanitizer.nest_bounds import decidable, emit_inside
 if TYPE_CHECKING:
     from tilewright.llvm.emission.writer import BasicBlock
 
-#: Writes the code of one strip: (index, carried values, number of the unrolled copy) -> next carried values.
+#: Writes the code of one strip: (index, carried values, number of the unrolled copy) -> next
+#: carried values.
 Body = Callable[[Index, list[str], int], Sequence[str]]
 #: Above this many strips a row is a loop; up to it, straight code.
 _STRAIGHT_STRIPS: Final = 4
@@ -33,8 +34,9 @@ def version_row(
 ) -> list[str]:
     """Write a row twice: for the case that all its row conditions hold, and for the other one.
 
-    ``write`` writes the row and returns (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
-    skipped. Where the loop nest checks bounds, that all it may access is inside is one of the conditions.
+    ``write`` writes the row and returns (type, name) of what it computed. With ``stores_only`` a
+    row whose store conditions do not all hold is skipped. Where the loop nest checks bounds, that
+    all it may access is inside is one of the conditions.
     """
     context, writer = plan.context, plan.context.writer
     decided = _decidable(plan)
@@ -116,8 +118,9 @@ def _decidable(plan: NestPlan) -> list[Load | Store]:
 class InnerLoop:
     """The loop over the lanes of one row.
 
-    ``carried`` are (type, first value) of one group of accumulators; each unrolled copy has a group of its own. ``stop`` is an i64 from which on lanes
-    need not be visited (None: all are). Lanes left over where the extent is no multiple of the width go to ``body`` in narrower strips, or to
+    ``carried`` are (type, first value) of one group of accumulators; each unrolled copy has a group
+    of its own. ``stop`` is an i64 from which on lanes need not be visited (None: all are). Lanes
+    left over where the extent is no multiple of the width go to ``body`` in narrower strips, or to
     ``rest`` where one is given.
     """
 

@@ -50,7 +50,8 @@ class NestPlan:
         bounds: comparisons that bound the lanes.
         row_conditions: conditions of loads' and stores' masks that a row decides, with their axes.
         accesses: the loads that are evaluated, and the store whose loop nest it is.
-        ends: by axis, an i64: how far along it the loop nest goes at least; all of it where there is
+        ends: by axis, an i64: how far along it the loop nest goes at least; all of it where there
+        is
             none.
     """
 
@@ -97,7 +98,8 @@ class NestPlan:
         self._split_off_uniform()
         self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1
         self.bounds: list[Bound] = []
-        #: whether what is being written is for rows that are seldom met, in as little code as may be
+        #: whether what is being written is for rows that are seldom met, in as little code as may
+        #: be
         self.brief = False
         self.row_conditions: list[Root] = []
         self.store_conditions: set[Value] = set()
@@ -133,7 +135,8 @@ class NestPlan:
             ):
                 where = operation.name if operation is not None else "a region's argument"
                 raise LoweringError(
-                    f"a tile made by {where} is read before it is in memory, by {context.operation!r}"
+                    f"a tile made by {where} is read before it is in memory, by "
+                    f"{context.operation!r}"
                 )
             if isinstance(operation, Reshape):
                 source = operation.x.type

@@ -1,7 +1,7 @@
 """Materialization of tiles: whole ones, and those that the first loop nest to evaluate them keeps.
 
-A kept tile is written by a loop nest that is run for something else; where that loop nest stops early, the
-remaining lanes are written when a reader needs them.
+A kept tile is written by a loop nest that is run for something else; where that loop nest stops
+early, the remaining lanes are written when a reader needs them.
 """
 
 from __future__ import annotations

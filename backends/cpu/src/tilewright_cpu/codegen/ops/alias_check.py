@@ -1,10 +1,10 @@
 """Run-time alias checks of loads that the loop nest of a store reads strip by strip.
 
-A program loads a tile as a whole before it stores what it makes of it. The loop nest of the store reads
-the load just before each strip instead, which is the same unless a strip that is stored lies where
-a later one is read. Where the addresses of both are sums of strides, their ranges are compared when
-the kernel runs, once a store: where they meet, the load is copied first, and the loop nest reads the
-copy by the same instructions, from another address.
+A program loads a tile as a whole before it stores what it makes of it. The loop nest of the store
+reads the load just before each strip instead, which is the same unless a strip that is stored lies
+where a later one is read. Where the addresses of both are sums of strides, their ranges are
+compared when the kernel runs, once a store: where they meet, the load is copied first, and the loop
+nest reads the copy by the same instructions, from another address.
 """
 
 from __future__ import annotations

@@ -84,10 +84,11 @@ class _Check:
     Attributes:
         assertion: its number among those that are lowered together.
         shape: the extents of the loops that test it.
-        ends: for each axis the coordinates that it is tested at; none where it is tested at all of them.
-        operands: what it is evaluated from: tiles of one shape, and scalars.
-        gathering: what its failures are gathered in, of the operands' elements; for a scalar and for vectors.
-        arithmetic: the sum, difference or product that must fit its type, where that is what it asks.
+        ends: for each axis the coordinates that it is tested at; none where it is tested at all of
+        them. operands: what it is evaluated from: tiles of one shape, and scalars. gathering: what
+        its failures are gathered in, of the operands' elements; for a scalar and for vectors.
+        arithmetic: the sum, difference or product that must fit its type, where that is what it
+        asks.
     """
 
     assertion: int
@@ -170,7 +171,8 @@ def lower_assert(context: Context, operation: Assert) -> None:
             failures[number].append(failed)
         read += loads
     if not context.in_elements:
-        # what was outside of its argument's memory says more than a condition on the zeros read instead
+        # what was outside of its argument's memory says more than a condition on the zeros read
+        # instead
         stop_on_violation(context)
         record_passed(context, read)
     for assertion, found in zip(together, failures, strict=True):
@@ -472,7 +474,8 @@ def outside(element: IntType, minimum: int, maximum: int) -> FailureAccumulator:
         room = maximum - minimum
         room -= (1 << element.bits) if room > element.maximum else 0
         return context.writer.emit(
-            f"icmp ugt {vector_type(element, width)} {accumulated}, {constant(element, room, width)}"
+            f"icmp ugt {vector_type(element, width)} {accumulated}, "
+            f"{constant(element, room, width)}"
         )
 
     return FailureAccumulator(element, 0, add, test)
@@ -489,7 +492,8 @@ def _carry(context: Context, name: str, a: str, b: str, type_: str, signed: bool
     result = emit(f"{name} {type_} {a}, {b}")
     differs = emit(f"xor {type_} {a}, {result}")
     if signed:
-        # a sum has neither operand's sign, a difference not the first one's where that is not the second's
+        # a sum has neither operand's sign, a difference not the first one's where that is not the
+        # second's
         other = emit(f"xor {type_} {b}, {result}" if name == "add" else f"xor {type_} {a}, {b}")
         return emit(f"and {type_} {differs}, {other}")
     if name == "add":
@@ -511,7 +515,8 @@ def overflow(name: str, element: IntType) -> FailureAccumulator:
         w, type_ = context.writer, vector_type(element, width)
         if name != "mul":
             return w.emit(
-                f"or {type_} {accumulated}, {_carry(context, name, texts[0], texts[1], type_, element.signed)}"
+                f"or {type_} {accumulated}, "
+                f"{_carry(context, name, texts[0], texts[1], type_, element.signed)}"
             )
         flags = vector_type(I1, width)
         result = f"{{ {type_}, {flags} }}"
@@ -550,7 +555,8 @@ def overflow_of_products(element: IntType) -> FailureAccumulator:
         for odd in (False, True):
             factors = [
                 w.emit(
-                    f"{far} {wide} {pair if odd else w.emit(f'shl {wide} {pair}, {shift}')}, {shift}"
+                    f"{far} {wide} "
+                    f"{pair if odd else w.emit(f'shl {wide} {pair}, {shift}')}, {shift}"
                 )
                 for pair in pairs
             ]
@@ -562,7 +568,8 @@ def overflow_of_products(element: IntType) -> FailureAccumulator:
 
     def test(context: Context, accumulated: str, width: int) -> str:
         return context.writer.emit(
-            f"icmp ugt {vector_type(I64, width)} {accumulated}, {constant(I64, (1 << 32) - 1, width)}"
+            f"icmp ugt {vector_type(I64, width)} {accumulated}, "
+            f"{constant(I64, (1 << 32) - 1, width)}"
         )
 
     return FailureAccumulator(I64, 0, add, test, pairs=True)

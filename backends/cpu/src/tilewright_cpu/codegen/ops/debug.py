@@ -5,9 +5,10 @@
     void tilewright_print(const char *head, const char *element, int32_t x, int32_t y, int32_t z,
                           const int64_t *index, int32_t rank, uint64_t bits, int32_t hexadecimal)
 
-``head`` is the %-format of what stands before the element (see ``ir/print_lines.py``), which its coordinates fill. ``element`` is the text of the
-element's IR type; it is empty for a statement without values, whose ``head`` is then its prefix. ``bits`` are an integer's value widened to 64 bits by
-its own signedness, or a float's own bits in the low bytes. A scalar has rank 0.
+``head`` is the %-format of what stands before the element (see ``ir/print_lines.py``), which its
+coordinates fill. ``element`` is the text of the element's IR type; it is empty for a statement
+without values, whose ``head`` is then its prefix. ``bits`` are an integer's value widened to 64
+bits by its own signedness, or a float's own bits in the low bytes. A scalar has rank 0.
 """
 
 from __future__ import annotations
@@ -202,7 +203,8 @@ def lower_extern(context: Context, operation: Extern) -> None:
     symbol, w = operation.symbol, context.writer
     if len(operation.results) > 1:
         raise LoweringError(
-            f"extern function {symbol!r} gives {len(operation.results)} results; a C function gives one, at {operation.location}"
+            f"extern function {symbol!r} gives {len(operation.results)} results; a C function "
+            f"gives one, at {operation.location}"
         )
 
     def c_type(value: Value) -> str:

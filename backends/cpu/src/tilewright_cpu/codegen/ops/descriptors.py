@@ -1,7 +1,7 @@
 """Tensor descriptors: blocks of a strided tensor in memory, with bounds.
 
-Bounds are checked in 64 bits, along the leading axes once a row and along the last axis as a range of columns. A row that lies inside as a whole is moved
-by vectors where its elements are contiguous.
+Bounds are checked in 64 bits, along the leading axes once a row and along the last axis as a range
+of columns. A row that lies inside as a whole is moved by vectors where its elements are contiguous.
 """
 
 from __future__ import annotations

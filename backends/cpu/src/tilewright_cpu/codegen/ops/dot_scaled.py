@@ -27,7 +27,8 @@ from tilewright_cpu.codegen.ops.dot import accumulator_of, location_of_buffer, m
 #: Gives the vector of scales for ``lanes`` elements from (row, column) on.
 Scale = Callable[[str, str, int], str]
 
-#: The minimum and maximum codes of scales with which every element of a format stays in f32's range and keeps its bits.
+#: The minimum and maximum codes of scales with which every element of a format stays in f32's range
+#: and keeps its bits.
 _SAFE_CODES: Final = {"e2m1": (0, 251), "e4m3": (0, 245), "e5m2": (0, 238), "fp16": (2, 238)}
 
 
@@ -266,10 +267,12 @@ def _upcast(context: Context, side: _Operand, lost: _LaneFlag | None) -> None:
                 # the exponent's bits are all 0 or all 1
                 ints = f"<{lanes} x i32>"
                 next_ = w.emit(
-                    f"add {ints} {w.emit(f'bitcast {type_} {text} to {ints}')}, splat (i32 {1 << 23})"
+                    f"add {ints} {w.emit(f'bitcast {type_} {text} to {ints}')}, splat "
+                    f"(i32 {1 << 23})"
                 )
                 odd = w.emit(
-                    f"icmp eq {ints} {w.emit(f'and {ints} {next_}, splat (i32 {0x7F000000})')}, zeroinitializer"
+                    f"icmp eq {ints} {w.emit(f'and {ints} {next_}, splat (i32 {0x7F000000})')}, "
+                    "zeroinitializer"
                 )
                 some = w.emit(f"fcmp une {type_} {element}, zeroinitializer")
                 lost.add(w.emit(f"and <{lanes} x i1> {odd}, {some}"), lanes)
@@ -298,7 +301,8 @@ def _upcast(context: Context, side: _Operand, lost: _LaneFlag | None) -> None:
             return
         order = ", ".join(f"i32 {i // 2 + lanes * (i % 2)}" for i in range(2 * lanes))
         both = w.emit(
-            f"shufflevector <{lanes} x float> {low}, <{lanes} x float> {high}, <{2 * lanes} x i32> <{order}>"
+            f"shufflevector <{lanes} x float> {low}, <{lanes} x float> {high}, <{2 * lanes} x "
+            f"i32> <{order}>"
         )
         put(row, _double(context, column), both, 2 * lanes)
 
@@ -325,7 +329,8 @@ def _double(context: Context, index: str) -> str:
 def decode_e2m1(context: Context, codes: str, lanes: int) -> str:
     """The f32 of 4-bit codes (sign, two bits of exponent of bias 1, one of fraction) in bytes.
 
-    Twice the value is an integer: 0 1 2 3 4 6 8 12 for the eight magnitudes, which is (2 + fraction) << exponent >> 1, and the fraction itself for exponent 0.
+    Twice the value is an integer: 0 1 2 3 4 6 8 12 for the eight magnitudes, which is (2 +
+    fraction) << exponent >> 1, and the fraction itself for exponent 0.
     """
     w, ints, floats = context.writer, f"<{lanes} x i32>", f"<{lanes} x float>"
 
@@ -338,7 +343,8 @@ def decode_e2m1(context: Context, codes: str, lanes: int) -> str:
     is_normal = w.emit(f"icmp ne {ints} {exponent}, zeroinitializer")
     doubled = w.emit(f"select <{lanes} x i1> {is_normal}, {ints} {normal}, {ints} {fraction}")
     magnitude = w.emit(
-        f"fmul {floats} {w.emit(f'uitofp {ints} {doubled} to {floats}')}, splat (float {float_constant('float', 0.5)})"
+        f"fmul {floats} {w.emit(f'uitofp {ints} {doubled} to {floats}')}, splat (float "
+        f"{float_constant('float', 0.5)})"
     )
     sign = op("shl", op("lshr", code, 3), 31)
     bits = op("or", w.emit(f"bitcast {floats} {magnitude} to {ints}"), sign)
@@ -417,7 +423,8 @@ def _multiply_wide(context: Context, a: _Operand, b: _Operand, target: Buffer, z
         ) as loop:
             k = loop.index
             term = w.emit(
-                f"fmul double {widened(a.matrices, (batch, row, k))}, {widened(b.matrices, (batch, k, column))}"
+                f"fmul double {widened(a.matrices, (batch, row, k))}, "
+                f"{widened(b.matrices, (batch, k, column))}"
             )
             factors = [
                 one

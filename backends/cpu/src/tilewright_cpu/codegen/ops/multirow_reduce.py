@@ -37,7 +37,8 @@ class MultirowReduction:
         plan: the loop nest; see :func:`can_reduce_together`.
         element: of the lanes.
         combine: (vector, vector) -> their lanes combined one by one.
-        store: (index, vector) takes the results of ``plan.width`` rows; the index has as many lanes along the innermost axis of rows, and 0 along the row.
+        store: (index, vector) takes the results of ``plan.width`` rows; the index has as many lanes
+        along the innermost axis of rows, and 0 along the row.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class MultirowReduction:
     def _merged(self, vectors: list[str]) -> str:
         """A vector whose lane i has all lanes of vector i combined.
 
-        Each round combines lanes ``step`` apart of two vectors into one that has the partial results of both, in turns of ``step`` lanes.
+        Each round combines lanes ``step`` apart of two vectors into one that has the partial
+        results of both, in turns of ``step`` lanes.
         """
         writer, width, step = self.plan.context.writer, self.width, 1
         while len(vectors) > 1:

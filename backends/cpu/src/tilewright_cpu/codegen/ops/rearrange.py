@@ -1,6 +1,7 @@
 """Operations that move elements of tiles in memory: cat, join, split, gather, unsplat.
 
-Those that a change of coordinates can express (broadcast, permute, reshape …) are evaluated lazily and are not here.
+Those that a change of coordinates can express (broadcast, permute, reshape …) are evaluated lazily
+and are not here.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def lower_cat(context: Context, operation: Cat) -> None:
                 for pointer, stride in ((part.pointer, run), (result.pointer, extent * after))
             )
             w.do(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr align {size} {w.gep(stored, target, start)}, ptr align {size} {source}, i64 {run * size}, i1 false)"
+                f"call void @llvm.memcpy.p0.p0.i64(ptr align {size} "
+                f"{w.gep(stored, target, start)}, ptr align {size} {source}, i64 {run * size}, "
+                "i1 false)"
             )
             start += run
 
@@ -110,7 +113,8 @@ def lower_split(context: Context, operation: Split) -> None:
         for position, half in enumerate(halves):
             order = ", ".join(f"i32 {2 * i + position}" for i in range(lanes))
             chosen = w.emit(
-                f"shufflevector <{2 * lanes} x {stored}> {both}, <{2 * lanes} x {stored}> poison, <{lanes} x i32> <{order}>"
+                f"shufflevector <{2 * lanes} x {stored}> {both}, <{2 * lanes} x {stored}> poison, "
+                f"<{lanes} x i32> <{order}>"
             )
             w.store(f"<{lanes} x {stored}>", chosen, w.gep(stored, half.pointer, index), size)
 
@@ -171,7 +175,8 @@ def lower_gather(context: Context, operation: Gather) -> None:
         name = f"llvm.masked.gather.{mangle(vector)}.v{lanes}p0"
         w.module.declare(name, vector, [pointers, f"<{lanes} x i1>", vector])
         value = w.emit(
-            f"call {vector} @{name}({pointers} align {size} {addresses}, <{lanes} x i1> splat (i1 true), {vector} poison)"
+            f"call {vector} @{name}({pointers} align {size} {addresses}, <{lanes} x i1> splat (i1 "
+            f"true), {vector} poison)"
         )
         _store_raw(context, target, at, value, lanes)
 

@@ -1,8 +1,9 @@
 """Reductions.
 
-Along the lane axis a row is combined into a few independent vectors and then across one vector's lanes; along another axis each lane is combined on its
-own. The known combinations (add, mul, min, max, and, or, xor of one tile) start from their identity; others start from the first
-strip, and run on vectors where the combine region is straight-line code.
+Along the lane axis a row is combined into a few independent vectors and then across one vector's
+lanes; along another axis each lane is combined on its own. The known combinations (add, mul, min,
+max, and, or, xor of one tile) start from their identity; others start from the first strip, and run
+on vectors where the combine region is straight-line code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Inclusive prefix combinations along an axis.
 
-Across the other axes whole vectors are combined step by step. Along the contiguous axis a vector is scanned in registers in log2(lanes) steps (Hillis and
-Steele, "Data parallel algorithms", 1986), then combined with what came before it. Combines with control flow run on scalars.
+Across the other axes whole vectors are combined step by step. Along the contiguous axis a vector is
+scanned in registers in log2(lanes) steps (Hillis and Steele, "Data parallel algorithms", 1986),
+then combined with what came before it. Combines with control flow run on scalars.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ _RANGE: Final = 2
 #: Instructions that find the range of a tile from its lanes', and that of a result.
 _ACROSS: Final = 24
 _RESULT: Final = 8
-#: How many times dearer looking at the results must be: it is done after all where ranges do not tell.
+#: How many times dearer looking at the results must be: it is done after all where ranges do not
+#: tell.
 _COST_RATIO: Final = 3
 
 

@@ -2,10 +2,11 @@
 
 Behind the arguments the launcher puts, for each pointer and descriptor, the address where its
 memory begins and its size in bytes; 0 and 2**63 - 1 where they are not known. An access is checked
-against the arguments that its address may come from (:func:`tilewright.passes.analysis.argument_access.accesses_of`).
-Strips are evaluated without control flow, and so are their checks: an access that is outside goes
-to memory of the function's own instead, and writes the number of its message to a word, which is
-tested behind each statement. There the kernel stops.
+against the arguments that its address may come from
+(:func:`tilewright.passes.analysis.argument_access.accesses_of`). Strips are evaluated without
+control flow, and so are their checks: an access that is outside goes to memory of the function's
+own instead, and writes the number of its message to a word, which is tested behind each statement.
+There the kernel stops.
 
 Adjacent lanes in memory are checked once a row, as a span, where it is known which of them are
 accessed.
@@ -117,7 +118,8 @@ def checked_strip(
         if consecutive and guard is None:
             return checked_address(context, operation, address, size * width), None
         return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
-    # all that its mask admits of a row is accessed, if not in this strip: neighbours from the first one on where bounds and conditions of rows make the mask
+    # all that its mask admits of a row is accessed, if not in this strip: neighbours from the first
+    # one on where bounds and conditions of rows make the mask
     count = (
         str(extent)
         if operation.mask is None
@@ -273,12 +275,14 @@ class _Row:
                 _, bytes_ = bounds_of(context, self.argument, 0)
                 end = w.emit(f"add i64 {before}, {_scaled(context, count, self.size)}")
                 held = w.emit(
-                    f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, {w.emit(f'icmp sle i64 {end}, {bytes_}')}"
+                    f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, "
+                    f"{w.emit(f'icmp sle i64 {end}, {bytes_}')}"
                 )
                 inside = w.emit(f"or i1 {held}, {w.emit(f'icmp eq i64 {count}, 0')}")
             _report_unless(context, self.operation, inside)
             return w.emit(
-                f"select i1 {inside}, ptr {self.base}, ptr {_landing(context, self.extent * self.size)}"
+                f"select i1 {inside}, ptr {self.base}, ptr "
+                f"{_landing(context, self.extent * self.size)}"
             )
 
         # a number of lanes that is computed is known where the row's loops begin, not further out
@@ -295,7 +299,8 @@ class _Row:
         )
         number = w.emit(f"add <{width} x i32> {number}, {w.iota('i32', width)}")
         inside = w.emit(
-            f"icmp ult <{width} x i32> {number}, {w.splat('i32', w.emit(f'trunc i64 {count} to i32'), width)}"
+            f"icmp ult <{width} x i32> {number}, "
+            f"{w.splat('i32', w.emit(f'trunc i64 {count} to i32'), width)}"
         )
         return _mask_outside(self.context, self.operation, inside, guard, width)
 
@@ -343,7 +348,8 @@ def checked_span(
     w = context.writer
     numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (first, last)]
     inside = w.emit(
-        f"and i1 {_inside(context, operation, numbers[0], size)}, {_inside(context, operation, numbers[1], size)}"
+        f"and i1 {_inside(context, operation, numbers[0], size)}, "
+        f"{_inside(context, operation, numbers[1], size)}"
     )
     _report_unless(
         context, operation, w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {wanted}, true')}")

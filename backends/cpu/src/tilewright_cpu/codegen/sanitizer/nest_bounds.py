@@ -2,8 +2,8 @@
 
 The addresses of an access that grows by steps along each axis lie between those of two corners of
 its tile: cut to what bounds in its mask admit, which other conditions only make less of. Where both
-corners are inside, so is every active lane, and rows are written without a check. Rows of loop nests
-where that does not hold are written a second time, with every active lane checked: see
+corners are inside, so is every active lane, and rows are written without a check. Rows of loop
+nests where that does not hold are written a second time, with every active lane checked: see
 :func:`~tilewright_cpu.codegen.loops.inner_loop.version_row`.
 
 A corner's address is computed as a lane's is, in the kernel's own integers: where one of these
@@ -47,7 +47,8 @@ from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, with_coordinate
 from tilewright_cpu.codegen.sanitizer.bounds import bounds_of, is_checked, is_span
 
-#: Steps beyond this many bytes are not looked at: with any tile's extents their sums are numbers of 63 bits.
+#: Steps beyond this many bytes are not looked at: with any tile's extents their sums are numbers of
+#: 63 bits.
 _MAX_STEP: Final = 1 << 38
 
 
@@ -220,7 +221,8 @@ def _inside(context: Context, operation: Load | Store) -> str:
             length = str(abs(step))
         else:
             moved = w.emit(
-                f"sub i64 {address(with_coordinate(zeros, axis, Coordinate('1')))}, {address(zeros)}"
+                f"sub i64 {address(with_coordinate(zeros, axis, Coordinate('1')))}, "
+                f"{address(zeros)}"
             )
             grows = w.emit(f"icmp sgt i64 {moved}, 0")
             first, second = (

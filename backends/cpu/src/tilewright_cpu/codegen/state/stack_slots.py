@@ -19,9 +19,9 @@ from tilewright.llvm.emission.writer import FunctionWriter
 class Buffer:
     """A tile in memory: row-major, dense, 64-byte aligned.
 
-    Elements are in storage form (see :mod:`tilewright.llvm.emission.registers`). ``pointer`` is the LLVM
-    name of its first element's address, good in the whole function. ``transposed``: as the tile
-    with its last two axes exchanged lies.
+    Elements are in storage form (see :mod:`tilewright.llvm.emission.registers`). ``pointer`` is the
+    LLVM name of its first element's address, good in the whole function. ``transposed``: as the
+    tile with its last two axes exchanged lies.
     """
 
     pointer: str
@@ -74,7 +74,8 @@ class StackSlots:
         position: of the operation being lowered, in the analysis' numbering.
         arena_parts: buffers on the heap: (name, offset).
         arena_bytes: the size of all of these.
-        cleared_parts, cleared_bytes: the same of heap memory that is zero at first; it lies before the other.
+        cleared_parts, cleared_bytes: the same of heap memory that is zero at first; it lies before
+        the other.
     """
 
     def __init__(self, writer: FunctionWriter) -> None:

@@ -68,7 +68,8 @@ def the_timer_measures_every_repetition(session: Session) -> None:
             timer.flush_cache()
             session.require(
                 len(calls) == len(found) == 5,
-                f"5 repetitions were asked for; {len(calls)} calls were made and {len(found)} times given",
+                f"5 repetitions were asked for; {len(calls)} calls were made and "
+                f"{len(found)} times given",
             )
             session.require(
                 all(math.isfinite(time) and time >= 0 for time in found),

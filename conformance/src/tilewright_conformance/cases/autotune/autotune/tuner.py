@@ -86,7 +86,8 @@ def one_choice_for_each_key(session: Session) -> None:
         )
         session.require(
             bench.launched[-1] == fastest,
-            f"n={n} of {dtype.__name__}: BLOCK {bench.launched[-1]} ran, and {fastest} is the fastest",
+            f"n={n} of {dtype.__name__}: BLOCK {bench.launched[-1]} ran, and {fastest} is "
+            "the fastest",
         )
 
 
@@ -270,7 +271,8 @@ def an_error_where_none_works(session: Session) -> None:
             except CompilationError as error:
                 session.require(
                     False,
-                    f"where no configuration works an AutotunerError is due, not a {type(error).__name__}: {error}",
+                    "where no configuration works an AutotunerError is due, not a "
+                    f"{type(error).__name__}: {error}",
                 )
         session.require(not kernel.cache, "a tuning that failed leaves no choice behind")
     session.check(x, np.zeros(64, np.int32))

@@ -58,5 +58,6 @@ def _prints_alike(sample: Sample, session: Session) -> None:
     )
     session.require(
         expected and printed == expected,
-        f"printed {printed[:4]!r} in place of {expected[:4]!r} ({len(printed)} lines, {len(expected)} due)",
+        f"printed {printed[:4]!r} in place of {expected[:4]!r} ({len(printed)} lines, "
+        f"{len(expected)} due)",
     )

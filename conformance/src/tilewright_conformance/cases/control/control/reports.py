@@ -53,7 +53,8 @@ def _check_lines(session: Session, found: list[str], expected: list[str]) -> Non
             extra.append(line)
     session.require(
         not missing and not extra,
-        f"printed {extra[:3]!r} in place of {missing[:3]!r} ({len(found)} lines, {len(expected)} due)",
+        f"printed {extra[:3]!r} in place of {missing[:3]!r} ({len(found)} lines, "
+        f"{len(expected)} due)",
     )
 
 

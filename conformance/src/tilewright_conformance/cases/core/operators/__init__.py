@@ -179,7 +179,8 @@ def _pairs() -> Iterator[Case]:
         )
     for index, (a, b) in enumerate((a, b) for a in INTEGERS for b in INTEGERS):
         name = common(a, b)
-        shifted = f"{'' if a in SIGNED else 'u'}{name.removeprefix('u')}"  # a right shift has the signedness of what is shifted
+        # a right shift has the signedness of what is shifted
+        shifted = f"{'' if a in SIGNED else 'u'}{name.removeprefix('u')}"
         yield _case(
             f"bits/{IR[a]}_{IR[b]}/values",
             "x & y",

@@ -169,7 +169,8 @@ class TilewrightCompiler(BaseBackend):
             allowed = values["allowed_dot_input_precisions"]
             if wanted not in allowed:
                 raise ValueError(
-                    f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the precisions {', '.join(allowed)}"
+                    f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the "
+                    f"precisions {', '.join(allowed)}"
                 )
             values["default_dot_input_precision"] = wanted
         values.update(
@@ -189,7 +190,8 @@ class TilewrightCompiler(BaseBackend):
         self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON
     ) -> None:
         raise OutsideNameError(
-            "the stages of Triton's compiler are not Tilewright's: triton.compile runs them all, and tilewright inspect shows each"
+            "the stages of Triton's compiler are not Tilewright's: triton.compile runs them all, "
+            "and tilewright inspect shows each"
         )
 
     def load_dialects(self, context: Any) -> None:

@@ -82,7 +82,8 @@ class DriverBase(metaclass=ABCMeta):
             OutsideNameError: kernels of Tilewright are not instrumented by Triton's profiler.
         """
         raise OutsideNameError(
-            "no kernel of Tilewright needs profile scratch: Triton's instrumentation is not part of it"
+            "no kernel of Tilewright needs profile scratch: Triton's instrumentation is not "
+            "part of it"
         )
 
 
@@ -316,7 +317,8 @@ _NAMES_OUTSIDE = ("decompose_descriptor", "expand_signature", "wrap_handle_tenso
 def __getattr__(name: str) -> Any:
     if name in _NAMES_OUTSIDE:
         raise OutsideNameError(
-            f"triton.backends.driver.{name} belongs to Triton's launchers, which take descriptors apart; a launcher of Tilewright takes them whole"
+            f"triton.backends.driver.{name} belongs to Triton's launchers, which take descriptors "
+            "apart; a launcher of Tilewright takes them whole"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -32,7 +32,8 @@ class KindOptions(TritonOptions):
         unknown = sorted(given.keys() - known.keys())
         if unknown:
             raise TypeError(
-                f"{type(self).__name__} has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+                f"{type(self).__name__} has no option {', '.join(unknown)}; there are "
+                f"{', '.join(sorted(known))}"
             )
         super().__init__({name: frozen(given.get(name, value)) for name, value in known.items()})
 
@@ -59,5 +60,6 @@ def compiler_for(kind: str, module: str, name: str) -> type[BaseBackend]:
         if kind in registry().get(backend).manifest.device_kinds:
             return backends[backend].compiler
     raise OutsideNameError(
-        f"{module}.{name} is the compiler of an installed backend for targets of kind {kind!r}, and there is none"
+        f"{module}.{name} is the compiler of an installed backend for targets of kind {kind!r}, "
+        "and there is none"
     )

@@ -112,7 +112,8 @@ def require_clusters(kind: str, arch: Any, num_ctas: Any) -> None:
         digits = re.search(r"\d+", str(arch))
         if digits is not None and int(digits[0]) < 90:
             raise ValueError(
-                f"num_ctas > 1 requires NVIDIA SM90+ (Hopper), and the target is sm_{digits[0]}; use num_ctas=1"
+                f"num_ctas > 1 requires NVIDIA SM90+ (Hopper), and the target is sm_{digits[0]}; "
+                "use num_ctas=1"
             )
 
 

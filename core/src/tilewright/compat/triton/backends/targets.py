@@ -80,7 +80,8 @@ def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None
     arch = arch_name(backend, target)
     if arch is None:
         raise BackendError(
-            f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}"
+            f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has "
+            f"{', '.join(backend.manifest.targets)}"
         )
     return device_registry.named_target(backend, arch), None
 

@@ -42,7 +42,8 @@ def backend_of(target: GPUTarget) -> Backend:
             {kind for backend in registry().backends() for kind in backend.manifest.device_kinds}
         )
         raise BackendError(
-            f"no installed backend compiles for devices of kind {target.backend!r}; there are {', '.join(kinds)}"
+            f"no installed backend compiles for devices of kind {target.backend!r}; there are "
+            f"{', '.join(kinds)}"
         )
     return found
 
@@ -63,6 +64,7 @@ def make_backend(target: GPUTarget) -> BaseBackend:
     chosen = chosen_among(serving, target)
     if chosen is None:
         raise RuntimeError(
-            f"0 compatible backends for target ({target.backend}) ([]). There should only be one. Installed: {', '.join(backends) or 'none'}"
+            f"0 compatible backends for target ({target.backend}) ([]). There should only be one. "
+            f"Installed: {', '.join(backends) or 'none'}"
         )
     return backends[chosen.name].compiler(target)

@@ -33,7 +33,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     raise OutsideNameError(
-        f"triton.compiler.code_generator.{name} is a part of Triton's frontend, which writes MLIR; Tilewright's is tilewright.frontend"
+        f"triton.compiler.code_generator.{name} is a part of Triton's frontend, which writes MLIR; "
+        "Tilewright's is tilewright.frontend"
     )
 
 

@@ -164,7 +164,8 @@ _OUTSIDE = {
 def __getattr__(name: str) -> Any:
     if name in _OUTSIDE:
         raise OutsideNameError(
-            f"triton.compiler.compiler.{name} is outside what tilewright.compat.triton provides: {_OUTSIDE[name]}"
+            f"triton.compiler.compiler.{name} is outside what tilewright.compat.triton provides: "
+            f"{_OUTSIDE[name]}"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

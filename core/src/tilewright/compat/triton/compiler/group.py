@@ -113,7 +113,8 @@ def _read(src: Any, given: Mapping[str, Any], key: str) -> Parts:
     )
     if described is None:
         raise ForeignFilesError(
-            f"a kernel's files have one that ends with .json, and there are {', '.join(map(str, given)) or 'none'}"
+            "a kernel's files have one that ends with .json, and there are "
+            f"{', '.join(map(str, given)) or 'none'}"
         )
     path, name = given[described], described.removesuffix(".json")
     facts = json.loads(Path(path).read_text())
@@ -122,13 +123,15 @@ def _read(src: Any, given: Mapping[str, Any], key: str) -> Parts:
         release = facts.get("triton_version")
         maker = f"Triton {release}" if release else "another compiler"
         raise ForeignFilesError(
-            f"{path} was written by {maker}, whose code is launched in a way of its own: compile the kernel with Tilewright"
+            f"{path} was written by {maker}, whose code is launched in a way of its own: compile "
+            "the kernel with Tilewright"
         )
     backend = registry().get(record["backend"])
     here = [core_version(), backend_version(backend)]
     if record["versions"] != here:
         raise ForeignFilesError(
-            f"{path} was written by {'; '.join(record['versions'])}, and this is {'; '.join(here)}: compile the kernel again"
+            f"{path} was written by {'; '.join(record['versions'])}, and this is "
+            f"{'; '.join(here)}: compile the kernel again"
         )
     target, device = place_of(GPUTarget(**facts["target"]), backend)
     endings = [
@@ -145,7 +148,8 @@ def _read(src: Any, given: Mapping[str, Any], key: str) -> Parts:
     binary = stages.pop(CODE, None) if record["code"] == CODE else stages.get(record["code"])
     if not isinstance(binary, bytes):
         raise ForeignFilesError(
-            f"{path} says that the code of {name} is in {name}.{record['code']}, which is not among the kernel's files"
+            f"{path} says that the code of {name} is in {name}.{record['code']}, which is not "
+            "among the kernel's files"
         )
     code = CodeObject(record["name"], binary, stages, record["metadata"])
     artifact = Artifact(key, code, parameters_of_data(record["parameters"]), cache_hit=False)

@@ -60,7 +60,8 @@ def keep(kernel: CompiledKernel) -> None:
         manager.put_group(f"{name}.json", group)
     except OSError as error:
         warn_user(
-            f"the files of kernel {name} cannot be written ({error}); set TRITON_CACHE_DIR to a directory that can"
+            f"the files of kernel {name} cannot be written ({error}); set TRITON_CACHE_DIR to a "
+            "directory that can"
         )
 
 

@@ -49,7 +49,8 @@ def library_of(kernel: CompiledKernel) -> bytes:
     )
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise BackendError(
-            f"kernel {name} has no name of C, which a shared library needs: give it one by jit(repr=)"
+            f"kernel {name} has no name of C, which a shared library needs: give it one "
+            "by jit(repr=)"
         )
     parameters = kernel.parameters
     positions = _positions(name, kernel.src.signature, parameters)
@@ -62,7 +63,8 @@ def library_of(kernel: CompiledKernel) -> bytes:
     )
     if program is None:
         raise BackendError(
-            f"backend {kernel.backend.name!r} writes no files for C programs: it has no tilewright_export"
+            f"backend {kernel.backend.name!r} writes no files for C programs: it has no "
+            "tilewright_export"
         )
     adapter = _adapter(
         f"{name}_of_tilewright",
@@ -83,7 +85,8 @@ def _positions(
         type_ = parse_type(parameter.type)
         if not isinstance(type_, PointerType | IntType) and type_ not in (F32, F64):
             raise BackendError(
-                f"parameter {parameter.name!r} of kernel {name} is {parameter.type}, and packages pass tensors, integers, fp32 and fp64"
+                f"parameter {parameter.name!r} of kernel {name} is {parameter.type}, and packages "
+                "pass tensors, integers, fp32 and fp64"
             )
     if len(found) != len(parameters) or any(
         not isinstance(type_, str) for type_ in signature.values()
@@ -116,7 +119,10 @@ def _adapter(
         "#ifdef _OPENMP",
         "#include <omp.h>",
         "#endif",
-        f"void {ENTRY}(uint32_t x, uint32_t y, uint32_t z, int threads, void **arguments, void *kernel) {{",
+        (
+            f"void {ENTRY}(uint32_t x, uint32_t y, uint32_t z, int threads, void **arguments, "
+            "void *kernel) {"
+        ),
         "    (void)kernel; /* it is in this library */",
         "    (void)arguments;",
         "#ifdef _OPENMP",
@@ -130,7 +136,10 @@ def _adapter(
         "    if (threads > 1 && threads < before) omp_set_num_threads(before);",
         "#endif",
         told,
-        f'    if (failed < 0) fprintf(stderr, "{name}: the launch failed with %d, of which {name}.h tells\\n", (int)failed);',
+        (
+            f'    if (failed < 0) fprintf(stderr, "{name}: the launch failed with %d, of which '
+            f'{name}.h tells\\n", (int)failed);'
+        ),
         "    if (failed) abort();",
         "}",
         "",
@@ -152,7 +161,8 @@ def _linked(name: str, program: CProgram, adapter: str, more: Sequence[str]) -> 
     ]
     if not compiler or not program.link:
         raise BackendError(
-            f"a shared library of kernel {name} takes a C compiler: install one, or name it by the environment variable CC"
+            f"a shared library of kernel {name} takes a C compiler: install one, or name it by the "
+            "environment variable CC"
         )
     with tempfile.TemporaryDirectory() as folder:
         for file, content in {**program.files, "adapter.c": adapter.encode()}.items():

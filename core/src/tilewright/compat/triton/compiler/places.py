@@ -28,7 +28,8 @@ def located_in_text(specialization: Specialization, stage: str | None) -> Prepar
         return None
     if stage != "ttir":
         raise OutsideStageError(
-            f"USE_IR_LOC is {stage!r}, which Tilewright has no places of: it can be 'ttir', for those of Tile IR"
+            f"USE_IR_LOC is {stage!r}, which Tilewright has no places of: it can be 'ttir', for "
+            "those of Tile IR"
         )
 
     from tilewright.compat.triton.runtime.cache import get_cache_manager

@@ -252,7 +252,8 @@ class IRSource:
         self.src = Path(path).read_text()
         if self.ext in ("ttgir", "llir", "ptx", "amdgcn") or _MLIR.search(self.src):
             raise OutsideStageError(
-                f"{path} is no Tile IR: tilewright.compat.triton compiles kernels and files of Tile IR, not MLIR or a later stage of Triton's"
+                f"{path} is no Tile IR: tilewright.compat.triton compiles kernels and files of "
+                "Tile IR, not MLIR or a later stage of Triton's"
             )
         self.module = parse_module(self.src)
         self.name = self.module.kernel.name

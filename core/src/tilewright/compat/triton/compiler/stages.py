@@ -13,7 +13,10 @@ from tilewright.errors import ForeignKernelError, TilewrightError
 OWN_NAMES = {"ttir": "tileir"}
 #: Stages of Triton's compiler that no backend of Tilewright has.
 _OUTSIDE = {
-    "ttgir": "MLIR of Triton's GPU dialect. Tilewright's Tile IR is in asm['ttir'], and layouts by operation in asm['layouts'] on GPUs",
+    "ttgir": (
+        "MLIR of Triton's GPU dialect. Tilewright's Tile IR is in asm['ttir'], and layouts by "
+        "operation in asm['layouts'] on GPUs"
+    ),
     "llmlir": "MLIR. LLVM IR is in asm['llir']",
 }
 _MLIR_NAME = re.compile(
@@ -45,7 +48,8 @@ class TileText(str):
     def _check(self, part: object) -> None:
         if isinstance(part, str) and _MLIR_NAME.search(part):
             raise OutsideStageError(
-                f"asm['ttir'] is Tile IR, not MLIR, so that looking for {part!r} in it says nothing of the kernel"
+                f"asm['ttir'] is Tile IR, not MLIR, so that looking for {part!r} in it says "
+                "nothing of the kernel"
             )
 
 
@@ -87,7 +91,8 @@ class Asm(Mapping[str, str | bytes]):
             return code
         if name in _OUTSIDE:
             raise OutsideStageError(
-                f"asm[{name!r}] is outside what tilewright.compat.triton provides: it is {_OUTSIDE[name]}"
+                f"asm[{name!r}] is outside what tilewright.compat.triton provides: it is "
+                f"{_OUTSIDE[name]}"
             )
         if name == "sass" and "cubin" in self:
             from tilewright.compat.triton.tools.disasm import get_sass

@@ -31,8 +31,9 @@ def checked(mode: BaseMode | str | None) -> Default:
     if name in (None, "", "default"):
         return Default()
     raise OutsideNameError(
-        f"profiling in mode {name!r} is outside what tilewright.compat.triton provides: it samples or instruments code of Triton's. Launches are timed in "
-        "the default mode; the profiler of the hardware's vendor shows what is inside of a kernel"
+        f"profiling in mode {name!r} is outside what tilewright.compat.triton provides: it samples "
+        "or instruments code of Triton's. Launches are timed in the default mode; the profiler of "
+        "the hardware's vendor shows what is inside of a kernel"
     )
 
 

@@ -290,8 +290,8 @@ def start(
     modes.checked(mode)
     if backend not in (None, "cupti", "roctracer"):
         raise OutsideNameError(
-            f"profiling by {backend!r} is outside what tilewright.compat.triton provides: it instruments Triton's code. Launches are timed by events with "
-            "backend=None"
+            f"profiling by {backend!r} is outside what tilewright.compat.triton provides: it "
+            "instruments Triton's code. Launches are timed by events with backend=None"
         )
     for what, value, allowed in (
         ("context", context, ("shadow", "python")),
@@ -353,7 +353,8 @@ def _chosen(number: int | None) -> list[Session]:
         return list(_sessions.known.values())
     if number not in _sessions.known:
         raise ValueError(
-            f"there is no session {number}; there are {', '.join(map(str, _sessions.known)) or 'none'}"
+            f"there is no session {number}; there are "
+            f"{', '.join(map(str, _sessions.known)) or 'none'}"
         )
     return [_sessions.known[number]]
 
@@ -376,7 +377,8 @@ def finalize(session: int | None = None, output_format: str = "") -> None:
             own = "chrome_trace" if each.data == "trace" else "hatchet"
             if output_format not in ("", own):
                 raise ValueError(
-                    f"session {each.name!r} records a {each.data}, which is written as {own!r}, not as {output_format!r}"
+                    f"session {each.name!r} records a {each.data}, which is written as {own!r}, "
+                    f"not as {output_format!r}"
                 )
             path = Path(f"{each.name}.{_ENDINGS[own]}")
             path.parent.mkdir(parents=True, exist_ok=True)

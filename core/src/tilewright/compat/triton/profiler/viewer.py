@@ -193,7 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "-m",
         "--metrics",
         default="time/ms",
-        help="what to print: time/ms, avg_time/us, count, tflop16/s, gbyte/s, or the name of a metric",
+        help=(
+            "what to print: time/ms, avg_time/us, count, tflop16/s, gbyte/s, or the name of "
+            "a metric"
+        ),
     )
     parser.add_argument("-i", "--include", default="", help="kernels whose name matches")
     parser.add_argument("-e", "--exclude", default="", help="leave out kernels whose name matches")

@@ -17,7 +17,8 @@ class NullAllocator:
 
     def __call__(self, size: int, alignment: int, stream: Any) -> Any:
         raise RuntimeError(
-            "Kernel requires a runtime memory allocation, but no allocator was set. Use triton.set_allocator to specify an allocator."
+            "Kernel requires a runtime memory allocation, but no allocator was set. Use "
+            "triton.set_allocator to specify an allocator."
         )
 
 

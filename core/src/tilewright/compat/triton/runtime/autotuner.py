@@ -63,7 +63,8 @@ class Autotuner(own.Autotuner):
         unknown = [name for name in key if name not in arg_names]
         if unknown:
             warnings.warn(
-                f"key of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel, and is left out",
+                f"key of autotune names {', '.join(map(repr, unknown))}, which is no parameter of "
+                "the kernel, and is left out",
                 stacklevel=3,
             )
         super().__init__(
@@ -244,7 +245,8 @@ class Autotuner(own.Autotuner):
         if knobs.autotuning.print and not cache_hit:
             shown = key[: len(self.keys)]
             print(
-                f"Triton autotuning for function {self.__name__},\nwith key as {shown},\nfinished after {seconds:.2f}s,\nbest config selected: {best};"
+                f"Triton autotuning for function {self.__name__},\nwith key as {shown},\nfinished "
+                f"after {seconds:.2f}s,\nbest config selected: {best};"
             )
         if knobs.autotuning.listener is not None:
             knobs.autotuning.listener(

@@ -42,7 +42,8 @@ def _build(
     compiler = knobs.build.cc or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise RuntimeError(
-            "Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl."
+            "Failed to find C compiler. Please specify via CC environment variable or set "
+            "triton.knobs.build.impl."
         )
     scheme = sysconfig.get_default_scheme()
     headers = sysconfig.get_paths(scheme="posix_prefix" if scheme == "posix_local" else scheme)[

@@ -188,7 +188,8 @@ class RemoteCacheManager(CacheManager):
         backend = knobs.cache.remote_manager_class
         if backend is None:
             raise RuntimeError(
-                "Unable to instantiate RemoteCacheManager, TRITON_REMOTE_CACHE_BACKEND doesn't point to a valid class"
+                "Unable to instantiate RemoteCacheManager, TRITON_REMOTE_CACHE_BACKEND doesn't "
+                "point to a valid class"
             )
         self._backend: Any = backend(key)
         self._local_only = override or dump

@@ -27,8 +27,10 @@ def _create_driver(name: str | None = None) -> DriverBase:
     name = active_backend_name() if name is None else name
     if name is None or name not in backends:
         raise RuntimeError(
-            f"0 active drivers ([]). There should only be one. Installed backends: {', '.join(backends) or 'none'}; "
-            f"{'none has a device' if name is None else f'{name!r} is asked for by the environment'}. Install one with: pip install 'tilewright[cpu]'"
+            "0 active drivers ([]). There should only be one. Installed backends: "
+            f"{', '.join(backends) or 'none'}; "
+            f"{'none has a device' if name is None else f'{name!r} is asked for by the environment'}. "
+            "Install one with: pip install 'tilewright[cpu]'"
         )
     return backends[name].driver()
 
@@ -88,7 +90,8 @@ class DriverConfig:
         found = self.get_active_gpus()
         if not found:
             raise RuntimeError(
-                "0 active GPU drivers ([]). There should only be one. No installed backend has a GPU"
+                "0 active GPU drivers ([]). There should only be one. No installed backend has "
+                "a GPU"
             )
         self.set_active(found[0]())
 

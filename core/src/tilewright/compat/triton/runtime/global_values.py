@@ -64,7 +64,8 @@ class GlobalValues:
         for name, holder, value in self.mutable:
             if holder.value is not value and holder.value != value:
                 raise RuntimeError(
-                    f"Global variable {name} has changed since we compiled this kernel, from {constexpr(value)!r} to {holder!r}"
+                    f"Global variable {name} has changed since we compiled this kernel, from "
+                    f"{constexpr(value)!r} to {holder!r}"
                 )
 
 
@@ -78,6 +79,7 @@ def _check_same(
         before, value = first[key][0], now[key][0]
         if before is not value and bool(before != value):
             raise RuntimeError(
-                f"Global variable {key[0]} has value {value!r} when compiling {kernel.__name__}, but inner kernel {function.__name__} has conflicting value "
-                f"{before!r} from when it was first compiled. This is not allowed"
+                f"Global variable {key[0]} has value {value!r} when compiling {kernel.__name__}, "
+                f"but inner kernel {function.__name__} has conflicting value {before!r} from when "
+                "it was first compiled. This is not allowed"
             )

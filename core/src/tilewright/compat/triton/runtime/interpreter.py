@@ -69,7 +69,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     raise OutsideNameError(
-        f"triton.runtime.interpreter.{name} is a part of Triton's interpreter; Tilewright's is tilewright.reference"
+        f"triton.runtime.interpreter.{name} is a part of Triton's interpreter; Tilewright's is "
+        "tilewright.reference"
     )
 
 

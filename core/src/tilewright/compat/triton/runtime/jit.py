@@ -214,7 +214,8 @@ class JITFunction(own.JITFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            f"Cannot call @triton.jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)"
+            f"Cannot call @triton.jit'd outside of the scope of a kernel: launch {self.__name__} "
+            f"on a grid, {self.__name__}[grid](...)"
         )
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -376,7 +377,8 @@ def __getattr__(name: str) -> Any:
         return type_canonicalisation_dict
     if name in _OUTSIDE:
         raise OutsideNameError(
-            f"triton.runtime.jit.{name} is a part of Triton's launcher; Tilewright's is in tilewright.runtime"
+            f"triton.runtime.jit.{name} is a part of Triton's launcher; Tilewright's is in "
+            "tilewright.runtime"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -121,7 +121,8 @@ class TritonPolicy(LaunchPolicy):
         for name in kept:
             if name not in known:
                 raise KeyError(
-                    f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}"
+                    f"Keyword argument {name} was specified but unrecognised: it is no option of "
+                    f"backend {backend.name!r}"
                 )
         chosen = {
             **selected.specialization.options,

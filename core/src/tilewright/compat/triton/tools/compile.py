@@ -78,7 +78,8 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
     target = driver.active.get_current_target() if args.target is None else _target(args.target)
     if target.backend not in LAUNCHED:
         raise BackendError(
-            f"triton.tools.compile writes C for targets of kind {', '.join(LAUNCHED)}, not {target.backend}: compile with triton.compile"
+            f"triton.tools.compile writes C for targets of kind {', '.join(LAUNCHED)}, not "
+            f"{target.backend}: compile with triton.compile"
         )
     grid = [part.strip() for part in _parts(args.grid)]
     if len(grid) != 3 or not all(grid):
@@ -102,7 +103,8 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
     )
     if program is None:
         raise BackendError(
-            f"backend {compiled.backend.name!r} writes no files for C programs: it has no tilewright_export"
+            f"backend {compiled.backend.name!r} writes no files for C programs: it has no "
+            "tilewright_export"
         )
     base = Path(out_name) if args.out_path is None else args.out_path
     base.parent.mkdir(parents=True, exist_ok=True)
@@ -170,9 +172,15 @@ def _texts(
         )
     )
     extents = [
-        f"    const int64_t extents_of_the_grid[3] = {{{', '.join(f'(int64_t)({extent})' for extent in grid)}}};",
+        (
+            "    const int64_t extents_of_the_grid[3] = "
+            f"{{{', '.join(f'(int64_t)({extent})' for extent in grid)}}};"
+        ),
         "    for (int axis = 0; axis < 3; ++axis) if (extents_of_the_grid[axis] <= 0) return 0;",
-        f"    for (int axis = 0; axis < 3; ++axis) if (extents_of_the_grid[axis] >= {MAX_EXTENT}) return {too_large};",
+        (
+            "    for (int axis = 0; axis < 3; ++axis) if (extents_of_the_grid[axis] >= "
+            f"{MAX_EXTENT}) return {too_large};"
+        ),
     ]
     own_header, own_source = (
         program.files[f"{name}.h"].decode(),
@@ -196,7 +204,10 @@ def _texts(
             "static CUmodule the_module;",
             "static CUfunction the_function;",
             "",
-            f"CUresult load_{name}(void) {{ return the_function ? CUDA_SUCCESS : {name}_load(&the_module, &the_function); }}",
+            (
+                f"CUresult load_{name}(void) {{ return the_function ? CUDA_SUCCESS : "
+                f"{name}_load(&the_module, &the_function); }}"
+            ),
             "",
             f"CUresult unload_{name}(void) {{",
             "    if (!the_function) return CUDA_SUCCESS;",
@@ -207,7 +218,10 @@ def _texts(
             f"CUresult {name}({declared}) {{",
             *extents,
             f"    CUresult result = load_{name}();",
-            f"    return result == CUDA_SUCCESS ? {name}_launch(the_function, stream, {given}) : result;",
+            (
+                f"    return result == CUDA_SUCCESS ? {name}_launch(the_function, stream, {given}) "
+                ": result;"
+            ),
             "}",
         ]
     else:
@@ -276,7 +290,8 @@ def _source(kernel: Any, signature: str) -> ASTSource:
     parts = [part.strip() for part in _parts(signature)]
     if len(parts) != len(kernel.arg_names):
         raise ValueError(
-            f"the signature of {kernel.__name__} has {len(kernel.arg_names)} parts ({', '.join(kernel.arg_names)}), not {len(parts)}"
+            f"the signature of {kernel.__name__} has {len(kernel.arg_names)} parts "
+            f"({', '.join(kernel.arg_names)}), not {len(parts)}"
         )
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
@@ -294,7 +309,8 @@ def _source(kernel: Any, signature: str) -> ASTSource:
             continue
         if parameter.is_constexpr:
             raise ValueError(
-                f"parameter {parameter.name!r} of {kernel.__name__} is a constant, and {part!r} is no value"
+                f"parameter {parameter.name!r} of {kernel.__name__} is a constant, and {part!r} "
+                "is no value"
             )
         if hint not in ("", "16"):
             raise ValueError(

@@ -59,7 +59,8 @@ def _by_kernel(headers: Sequence[Path]) -> dict[str, list[Specialization]]:
         found = list(specializations(path.read_text()))
         if not found:
             raise LinkerError(
-                f"{path} is no header that triton.tools.compile wrote: it has no line tilewright-link"
+                f"{path} is no header that triton.tools.compile wrote: it has no line "
+                "tilewright-link"
             )
         for each in found:
             kernels.setdefault(each.kernel, []).append(each)
@@ -68,7 +69,8 @@ def _by_kernel(headers: Sequence[Path]) -> dict[str, list[Specialization]]:
         for each in group:
             if _types(each) != _types(group[0]):
                 raise LinkerError(
-                    f"{name}: {each.function}({_types(each)}) and {group[0].function}({_types(group[0])}) have other parameters"
+                    f"{name}: {each.function}({_types(each)}) and "
+                    f"{group[0].function}({_types(group[0])}) have other parameters"
                 )
             same = seen.setdefault(
                 (each.configuration, tuple(parameter.hint for parameter in each.parameters)),
@@ -76,7 +78,8 @@ def _by_kernel(headers: Sequence[Path]) -> dict[str, list[Specialization]]:
             )
             if same != each.function:
                 raise LinkerError(
-                    f"{name}: {same} and {each.function} are for the same arguments ({each.configuration}): leave one of them out"
+                    f"{name}: {same} and {each.function} are for the same arguments "
+                    f"({each.configuration}): leave one of them out"
                 )
     return kernels
 
@@ -85,7 +88,8 @@ def _only_kind(kernels: dict[str, list[Specialization]]) -> str:
     kinds = {each.kind for group in kernels.values() for each in group}
     if len(kinds) != 1:
         raise LinkerError(
-            f"the headers are for targets of kind {', '.join(sorted(kinds))}: link those of one kind"
+            f"the headers are for targets of kind {', '.join(sorted(kinds))}: link those of "
+            "one kind"
         )
     return kinds.pop()
 
@@ -132,7 +136,8 @@ class _Kernel:
         choices = choices.replace("*/", "* /")
         lines = [
             *comment(
-                f"Call the most specialized function that the arguments fit; {self.refused} where none does.\n{choices}"
+                f"Call the most specialized function that the arguments fit; {self.refused} where "
+                f"none does.\n{choices}"
             ),
             f"{self.result} {self.name}({self.declared}, int algo_id);",
             f"{self.result} {self.name}_default({self.declared});",
@@ -188,7 +193,10 @@ class _Kernel:
         lines += [f"    default: return {self.refused};", "    }", "}"]
         lines += [
             "",
-            f"{self.result} {self.name}_default({self.declared}) {{ return {self.name}_algo_0({self.given}); }}",
+            (
+                f"{self.result} {self.name}_default({self.declared}) {{ return "
+                f"{self.name}_algo_0({self.given}); }}"
+            ),
         ]
         lines += ["", f"int {self.name}_get_num_algos(void) {{ return {count}; }}", ""]
         if self.loads:

@@ -74,7 +74,8 @@ _MASK = OptionalOperand("which elements are read; the others are zero")
 
 @OPS.operation(
     "simt.copy_start",
-    "start copying the elements at the pointers to shared memory; they are there after a wait for the group that the next commit ends",
+    "start copying the elements at the pointers to shared memory; they are there after a wait for "
+    "the group that the next commit ends",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -122,7 +123,8 @@ class LoadStart(Operation):
 
 @OPS.operation(
     "simt.keep_order",
-    "the code generator moves no access of memory across this place: what is started before it is in flight while what follows is done",
+    "the code generator moves no access of memory across this place: what is started before it is "
+    "in flight while what follows is done",
     nothing,
     effects=Effect.ORDER,
 )
@@ -134,8 +136,9 @@ class KeepOrder(Operation):
 
 @OPS.operation(
     "simt.wait",
-    "wait until what the tokens stand for has ended; the tiles, which were being made, may be read, those held no longer are. Of copies of slots it has"
-    " when the slots are read, unless ``written`` says more",
+    "wait until what the tokens stand for has ended; the tiles, which were being made, may be "
+    "read, those held no longer are. Of copies of slots it has when the slots are read, unless "
+    "``written`` says more",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",

@@ -88,7 +88,8 @@ class Buffer(Operation):
 
 @OPS.operation(
     "simt.release",
-    "the other parts are past their last access of a buffer: from here on this part may use its memory for other things",
+    "the other parts are past their last access of a buffer: from here on this part may use its "
+    "memory for other things",
     _release,
     effects=Effect.ORDER,
 )
@@ -108,7 +109,8 @@ class Slot(Operation):
 
 @OPS.operation(
     "simt.view",
-    "the same memory seen as a tile of another shape; the shared layout says where its elements are",
+    "the same memory seen as a tile of another shape; the shared layout says where its "
+    "elements are",
     _view,
     explicit_results=True,
 )

@@ -73,7 +73,8 @@ class PlannedDot(TileMatmul):
 
 @OPS.operation(
     "simt.dot_start",
-    "start a @ b + c by an asynchronous plan; the result may be read after a wait, or be the accumulator of the next one",
+    "start a @ b + c by an asynchronous plan; the result may be read after a wait, or be the "
+    "accumulator of the next one",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -98,7 +99,8 @@ class Step(Operation):
 
 @OPS.operation(
     "simt.fragment",
-    "each thread's registers of one step along K of a matmul's operand that is in shared memory, in words, threads in order",
+    "each thread's registers of one step along K of a matmul's operand that is in shared memory, "
+    "in words, threads in order",
     _fragment,
     effects=Effect.READ,
     explicit_results=True,

@@ -18,6 +18,7 @@ ORDERED = TypedAttribute[bool](
 PLAN = TypedAttribute[str]("the matmul plan, by name")
 PRECISION = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
 MAX_IMPRECISE = TypedAttribute[int](
-    "fp8: products summed at reduced precision before a full-precision add; 0 is the target's choice",
+    "fp8: products summed at reduced precision before a full-precision add; 0 is the "
+    "target's choice",
     0,
 )

@@ -42,7 +42,8 @@ class OnBarrier(Operation):
 
 @OPS.operation(
     "simt.barriers",
-    "mbarriers, in their first phase, each of which ends a phase after so many arrivals, when all bytes that were announced have come",
+    "mbarriers, in their first phase, each of which ends a phase after so many arrivals, when all "
+    "bytes that were announced have come",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -82,7 +83,8 @@ class Arrive(OnBarrier):
 
 @OPS.operation(
     "simt.arrive_after",
-    "arrive at an mbarrier, once, when all matmuls into accumulators that were started before have ended",
+    "arrive at an mbarrier, once, when all matmuls into accumulators that were started before "
+    "have ended",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -109,8 +111,8 @@ class Await(OnBarrier):
 
 @OPS.operation(
     "simt.publish",
-    "a proxy fence: from the next barrier or arrival on, TMA copies, and matmuls that read shared memory themselves, see what threads wrote there"
-    " before, and come after what they read",
+    "a proxy fence: from the next barrier or arrival on, TMA copies, and matmuls that read shared "
+    "memory themselves, see what threads wrote there before, and come after what they read",
     nothing,
     effects=Effect.ORDER,
 )

@@ -24,7 +24,8 @@ def _tensor(shape: Shape) -> list[Type]:
         group = shape.groups[name]
         if len(group) != result.rank or any(type_ is not I64 for type_ in group):
             raise RuleError(
-                f"{name} must be {result.rank} numbers of {I64}, not {', '.join(map(str, group)) or 'none'}"
+                f"{name} must be {result.rank} numbers of {I64}, not "
+                f"{', '.join(map(str, group)) or 'none'}"
             )
     return [result]
 
@@ -60,7 +61,8 @@ _MEMORY = SingleOperand()
 
 @OPS.operation(
     "simt.tensor",
-    "a descriptor of the tensor at an argument's address, by numbers that are computed of arguments alone: launchers know it. Outside it is zero",
+    "a descriptor of the tensor at an argument's address, by numbers that are computed of "
+    "arguments alone: launchers know it. Outside it is zero",
     _tensor,
     explicit_results=True,
 )
@@ -74,7 +76,8 @@ class Tensor(Operation):
 
 @OPS.operation(
     "simt.descriptors",
-    "memory for the descriptors that this program, or this part of it, makes, known by a number. No one else has it until it is given back",
+    "memory for the descriptors that this program, or this part of it, makes, known by a number. "
+    "No one else has it until it is given back",
     _memory,
     effects=Effect.ORDER,
 )
@@ -84,8 +87,8 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "make a descriptor of the tensor at base, in place of the one that the operation made before; a slot is where it is put together. No copy may be under"
-    " way that reads the one before",
+    "make a descriptor of the tensor at base, in place of the one that the operation made before; "
+    "a slot is where it is put together. No copy may be under way that reads the one before",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,

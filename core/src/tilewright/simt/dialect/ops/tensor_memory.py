@@ -66,7 +66,8 @@ _ACCUMULATOR = SingleOperand("the place of the sums")
 
 @OPS.operation(
     "simt.accumulators",
-    "tensor memory for so many units of sums, taken by the program, known by a number. No one else has it until it is given back",
+    "tensor memory for so many units of sums, taken by the program, known by a number. No one else "
+    "has it until it is given back",
     _memory,
     effects=Effect.ORDER,
 )
@@ -112,7 +113,8 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "start a @ b, of slots, by one thread, added to the sums that are there, or in place of them. Those of one place end in order",
+    "start a @ b, of slots, by one thread, added to the sums that are there, or in place of them. "
+    "Those of one place end in order",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
 )

@@ -99,7 +99,8 @@ class RowCopy(Operation):
 
 @OPS.operation(
     "simt.block_load_start",
-    "start copying a descriptor's block to shared memory; its bytes are counted by an mbarrier when they are there",
+    "start copying a descriptor's block to shared memory; its bytes are counted by an mbarrier "
+    "when they are there",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -119,8 +120,8 @@ class BlockLoadStart(TmaCopy):
 
 @OPS.operation(
     "simt.block_store_start",
-    "start copying a slot to a descriptor's block, or to a piece of it; what is outside the tensor is dropped. The slot may be written after a wait for"
-    " the next commit",
+    "start copying a slot to a descriptor's block, or to a piece of it; what is outside the tensor "
+    "is dropped. The slot may be written after a wait for the next commit",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -128,15 +129,16 @@ class BlockStoreStart(TmaCopy):
     __slots__ = ()
 
     reduction = TypedAttribute[str](
-        "the kind of an atomic, by which elements of the tensor are updated in place of being written",
+        "the kind of an atomic, by which elements of the tensor are updated in place of "
+        "being written",
         "",
     )
 
 
 @OPS.operation(
     "simt.rows_load_start",
-    "start copying the rows of a descriptor's tensor that numbers in shared memory name, from a column on, to shared memory; their bytes are counted by a"
-    " mbarrier when they are there",
+    "start copying the rows of a descriptor's tensor that numbers in shared memory name, from a "
+    "column on, to shared memory; their bytes are counted by a mbarrier when they are there",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -149,8 +151,9 @@ class RowsLoadStart(RowCopy):
 
 @OPS.operation(
     "simt.rows_store_start",
-    "start copying a slot to the rows of a descriptor's tensor that numbers in shared memory name, from a column on; what is outside the tensor is dropped."
-    " The slot may be written after a wait for the next commit",
+    "start copying a slot to the rows of a descriptor's tensor that numbers in shared memory name, "
+    "from a column on; what is outside the tensor is dropped. The slot may be written after a wait "
+    "for the next commit",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )

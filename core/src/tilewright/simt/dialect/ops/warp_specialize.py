@@ -34,7 +34,8 @@ def _check_part(operation: Part) -> None:
             )
             if outer and isinstance(operand.type, TileType):
                 raise RuleError(
-                    f"reads the tile {operand.name or operand.type} from outside: tiles go between parts through buffers"
+                    f"reads the tile {operand.name or operand.type} from outside: tiles go between "
+                    "parts through buffers"
                 )
 
 
@@ -50,7 +51,8 @@ class Rank(Operation):
 
 @OPS.operation(
     "simt.partition",
-    "run parts side by side, each on warps of its own, which talk through buffers and barriers; all warps go on when all parts have ended",
+    "run parts side by side, each on warps of its own, which talk through buffers and barriers; "
+    "all warps go on when all parts have ended",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_partition,
@@ -79,7 +81,8 @@ class Part(Operation):
 
 @OPS.operation(
     "simt.stagger",
-    "the warps of one half meet a barrier more than those of the other: from there on the halves are one barrier apart, or together again",
+    "the warps of one half meet a barrier more than those of the other: from there on the halves "
+    "are one barrier apart, or together again",
     nothing,
     effects=Effect.ORDER,
 )
@@ -87,7 +90,8 @@ class Stagger(Operation):
     __slots__ = ()
 
     later = TypedAttribute[bool](
-        "it is the later half, which is behind from there on; else the earlier, for which the later then catches up"
+        "it is the later half, which is behind from there on; else the earlier, for which the "
+        "later then catches up"
     )
 
 

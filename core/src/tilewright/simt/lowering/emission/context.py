@@ -260,11 +260,13 @@ class SimtContext:
         if count == 1:
             return [
                 w.emit(
-                    f"load {type_}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+                    f"load {type_}, {pointer} {address}, align "
+                    f"{align}{self.target.shared.metadata(w)}"
                 )
             ]
         vector = w.emit(
-            f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+            f"load <{count} x {type_}>, {pointer} {address}, align "
+            f"{align}{self.target.shared.metadata(w)}"
         )
         return [
             w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)
@@ -280,7 +282,8 @@ class SimtContext:
         self.target.shared.touch(w, address, writes=True)
         if len(values) == 1:
             w.do(
-                f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+                f"store {type_} {values[0]}, {pointer} {address}, align "
+                f"{align}{self.target.shared.metadata(w)}"
             )
             return
         vector = "poison"
@@ -289,7 +292,8 @@ class SimtContext:
                 f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}"
             )
         w.do(
-            f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}"
+            f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align "
+            f"{align}{self.target.shared.metadata(w)}"
         )
 
     # ---- regions
@@ -314,7 +318,8 @@ class SimtContext:
                 raise
             except Exception as error:
                 raise LoweringError(
-                    f"could not lower {operation.name} at {operation.location} for {self.target.name}, a defect of the backend: {type(error).__name__}: {error}"
+                    f"could not lower {operation.name} at {operation.location} for "
+                    f"{self.target.name}, a defect of the backend: {type(error).__name__}: {error}"
                 ) from error
         raise AssertionError("a region without a terminator")
 

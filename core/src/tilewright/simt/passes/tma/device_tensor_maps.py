@@ -54,7 +54,8 @@ def write_device_descriptors(function: Function, target: SimtTarget) -> None:
         part = part_of(made)
         if any(part_of(user) is not part for user in descriptor.uses):
             raise LoweringError(
-                f"the descriptor made at {made.location} is read by copies that another part of the program starts"
+                f"the descriptor made at {made.location} is read by copies that another part of "
+                "the program starts"
             )
         region = part.regions[0] if part is not None else function.body
         if region not in memory:

@@ -162,7 +162,10 @@ class _Expansion(Expansion):
         """Note at the loop around it why a descriptor is not the target's."""
         loop = next((outer for outer in made.ancestors() if isinstance(outer, LOOPS)), None)
         if loop is not None:
-            why = "the kernel may write to its tensor in other ways, or waits for what others write, which TMA copies do not see"
+            why = (
+                "the kernel may write to its tensor in other ways, or waits for what others "
+                "write, which TMA copies do not see"
+            )
             note(
                 loop,
                 f"blocks of the descriptor made at {made.location} are accessed by threads: {why}",

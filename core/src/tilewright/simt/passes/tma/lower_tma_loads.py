@@ -8,7 +8,7 @@ becomes a buffer, an mbarrier that counts its bytes, and a load from shared memo
     simt.expect %full, %n {bytes = ...}
     simt.block_load_start %slot, %d, [%i, %j], %full, %n
     simt.await %full, %n, %phase
-    %x = simt.load %slot                                            (matmuls read the slot themselves where their plan can)
+    %x = simt.load %slot (matmuls read the slot themselves where their plan can)
 
 Each load has its own mbarrier, with a phase whose parity flips at each execution; all control flow
 around the load carries the parity. A second load cannot start before all threads have observed the

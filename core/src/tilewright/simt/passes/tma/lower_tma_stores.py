@@ -8,7 +8,8 @@ In a loop the copy overlaps with the program, and the wait for it stands before 
 its slot:
 
     for ... (..., %t):                                  the copy of the slot's previous content
-        ... for each piece of a tile, which is cut along its last axis as often as shared memory is too small for it:
+        ... for each piece of a tile, which is cut along its last axis as often as shared memory is
+        too small for it:
             simt.wait %t
             simt.store %slot, %piece
             simt.block_store_start; a new token

@@ -182,7 +182,8 @@ def _raised(
     tensor = tensor_of(load, affine)
     if written is None or tensor.base in written:
         raise NotRaisedError(
-            "the kernel, or one that it waits for, may write to the tensor, which TMA copies do not see"
+            "the kernel, or one that it waits for, may write to the tensor, which TMA copies "
+            "do not see"
         )
     block, known = _descriptor(tensor), alignments(tensor, affine)
     if block is None:
@@ -199,7 +200,10 @@ def _raised(
             else of_polynomial(least.number, affine, need // least.size)
         )
         remedy = cause.remedy or (ARGUMENTS_REMEDY if least.number is None else "")
-        why = f"{least.what} is not known to be a multiple of {need} bytes{f': {cause}' if cause else ''}{remedy}"
+        why = (
+            f"{least.what} is not known to be a multiple of {need} "
+            f"bytes{f': {cause}' if cause else ''}{remedy}"
+        )
         raise NotRaisedError(f"{target.name} copies no block of {block}: {why}")
     return tensor
 

@@ -34,7 +34,8 @@ class AsyncCopies:
             if found.name == name:
                 return found
         raise LoweringError(
-            f"the target has no copy mechanism {name!r}; it has {', '.join(one.name for one in self.mechanisms)}"
+            f"the target has no copy mechanism {name!r}; it has "
+            f"{', '.join(one.name for one in self.mechanisms)}"
         )
 
     def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:

@@ -298,5 +298,6 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     raise outside.OutsideNameError(
-        f"triton._C.libtriton.ir.{name} is a part of MLIR. Here are the accesses of a kernel; Tile IR is in tilewright.ir"
+        f"triton._C.libtriton.ir.{name} is a part of MLIR. Here are the accesses of a kernel; Tile "
+        "IR is in tilewright.ir"
     )

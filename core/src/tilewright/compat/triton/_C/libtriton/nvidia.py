@@ -64,7 +64,8 @@ def _library() -> ctypes.CDLL:
         except OSError:
             continue
     raise BackendError(
-        "libcublasLt was found neither beside PyTorch nor by the loader: install it with pip install nvidia-cublas, or a CUDA toolkit"
+        "libcublasLt was found neither beside PyTorch nor by the loader: install it with pip "
+        "install nvidia-cublas, or a CUDA toolkit"
     )
 
 
@@ -121,7 +122,8 @@ class CublasLt:
         ):
             shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in (A, B, D))
             raise LaunchError(
-                f"cuBLASLt multiplies (m, k) by (n, k) into (m, n), all of one of {', '.join(_TYPES)}; given {shapes}"
+                "cuBLASLt multiplies (m, k) by (n, k) into (m, n), all of one of "
+                f"{', '.join(_TYPES)}; given {shapes}"
             )
         kind, addend = _TYPES[str(dtype)]
         made: list[tuple[str, Any]] = []

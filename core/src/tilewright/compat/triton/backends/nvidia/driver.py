@@ -67,7 +67,8 @@ def libcuda_dirs() -> list[str]:
     ]
     if not found:
         raise AssertionError(
-            f"{_LIBRARY} cannot be found: install the driver, or set TRITON_LIBCUDA_PATH to its directory"
+            f"{_LIBRARY} cannot be found: install the driver, or set TRITON_LIBCUDA_PATH to "
+            "its directory"
         )
     return list(dict.fromkeys(found))
 
@@ -83,7 +84,10 @@ def __getattr__(name: str) -> Any:
         return _include_dirs()
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    why = "a part of Triton's launcher in C. Kernels take tensor descriptors as they are: kernel[grid](descriptor, ...), or compiled.run"
+    why = (
+        "a part of Triton's launcher in C. Kernels take tensor descriptors as they are: "
+        "kernel[grid](descriptor, ...), or compiled.run"
+    )
     raise absent("triton.backends.nvidia.driver", name, why)
 
 

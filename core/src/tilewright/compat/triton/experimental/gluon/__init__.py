@@ -37,8 +37,9 @@ class GluonKernel:
         """
         code = self.fn.__code__
         raise OutsideKernelError(
-            f"{self.fn.__qualname__}, at {code.co_filename}:{code.co_firstlineno}, is written in Gluon, which speaks of one vendor's "
-            "hardware and is outside what tilewright.compat.triton provides. Write the kernel in triton.language, or have the "
+            f"{self.fn.__qualname__}, at {code.co_filename}:{code.co_firstlineno}, is written in "
+            "Gluon, which speaks of one vendor's hardware and is outside what "
+            "tilewright.compat.triton provides. Write the kernel in triton.language, or have the "
             "program choose a kernel that is"
         )
 
