@@ -173,6 +173,7 @@ PACKAGES = (
                 "clone",
                 "effects",
                 "rewriter",
+                "package_modules",
                 "math",
                 "fold",
                 "analysis",

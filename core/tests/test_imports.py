@@ -34,6 +34,7 @@ COMPUTED = {
     "tilewright.compat.triton.hook": "the counterpart of a module that a program imports",
     "tilewright.language.backend_modules": "the module that a backend's manifest names for kernels",
     "tilewright.llvm.codegen.subprocess_codegen": "the code generator that a backend names",
+    "tilewright.passes.package_modules": "the modules of a package, which register themselves",
     "tilewright.runtime.executors": "an executor that the user names",
     "tilewright.runtime.launch.jit": "the module of a kernel that was pickled",
     "tilewright.runtime.compiler.specialization_data": "the module of a function that a stored specialisation names",

@@ -7,17 +7,10 @@ The laws are the rows of :mod:`tilewright.passes.rewrites`; each says what it re
 from __future__ import annotations
 
 from tilewright.ir.core import Module
+from tilewright.passes.package_modules import rows_of
 from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
-from tilewright.passes.rewrites import arithmetic, control, integer_bounds, memory, scaling, shape
 
-REWRITES: tuple[Rewrite, ...] = (
-    *arithmetic.REWRITES,
-    *integer_bounds.REWRITES,
-    *scaling.REWRITES,
-    *shape.REWRITES,
-    *memory.REWRITES,
-    *control.REWRITES,
-)
+REWRITES: tuple[Rewrite, ...] = rows_of("tilewright.passes.rewrites", "REWRITES")
 _BY_OPERATION = by_operation(REWRITES)
 
 

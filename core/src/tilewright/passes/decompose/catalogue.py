@@ -17,19 +17,16 @@ from tilewright.ir.table import merged
 from tilewright.ir.types import F32, FLOATS
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
-from tilewright.passes.decompose import combining, descriptors, floats, numbers, shapes
+from tilewright.passes.decompose import descriptors
 from tilewright.passes.decompose.decomposition import Decomposition
 from tilewright.passes.decompose.widen import widening
 from tilewright.passes.inline import inline
+from tilewright.passes.package_modules import rows_of
 from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
 
 #: operation -> its decomposition
 CATALOGUE: Mapping[str, Decomposition] = merged(
-    *(
-        {row.operation: row}
-        for module in (numbers, floats, shapes, combining, descriptors)
-        for row in module.ROWS
-    )
+    *({row.operation: row} for row in rows_of("tilewright.passes.decompose", "ROWS"))
 )
 
 
