@@ -15,7 +15,7 @@ from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import STAGES
 from tilewright.simt.dialect import attributes, pipeline_attributes
 from tilewright.simt.dialect.ops import OPS, SIMT_TABLE
-from tilewright.simt.pipeline.expand import FORMS
+from tilewright.simt.pipeline.expand import MECHANISMS, PARTITIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "site" / "developers" / "toolkit.md"
 TEXT = PAGE.read_text()
@@ -62,5 +62,5 @@ def test_every_attribute_that_stages_write_is_in_the_table() -> None:
     written = {value for value in values if value.startswith("simt.")}
     assert {"simt.offset", "simt.by", "simt.form"} <= written
     assert written <= set(re.findall(r"^\| `(simt\.\w+)` \|", TEXT, re.M))
-    for name in (attributes.WARPS, attributes.SHARED_BYTES, *FORMS):
+    for name in (attributes.WARPS, attributes.SHARED_BYTES, *MECHANISMS, *PARTITIONS):
         assert f"`{name}`" in TEXT

@@ -25,7 +25,7 @@ the one in the loop, and the one after the loop, which completes the last iterat
 accumulate into the loop-carried value, the accumulator stays in tensor memory until the latter.
 
 Loops pipelined with TMA copies contain such matmuls already
-(:mod:`tilewright.simt.pipeline.expand_tma`), with the mbarriers of their slots.
+(:mod:`tilewright.simt.pipeline.resident_accumulator`), with the mbarriers of their slots.
 """
 
 from __future__ import annotations

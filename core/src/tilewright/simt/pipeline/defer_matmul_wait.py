@@ -1,105 +1,31 @@
-"""Asynchronous matmuls, and deferred waits for them.
+"""Deferred waits for asynchronous matmuls in pipelined loops.
 
-Outside pipelined loops a matmul is waited for as soon as it is started. A matmul in a pipelined
-loop that only adds to an accumulator is waited for in the next iteration, after that iteration's
-matmul was started: one is always in flight. The same holds for the last of several matmuls if its
-result is read only after the next iteration has waited for its first matmul: matmuls complete in
-order, and the one wait is for both.
+A matmul in a pipelined loop that only adds to an accumulator is waited for in the next iteration,
+after that iteration's matmul was started: one is always in flight. The same holds for the last of
+several matmuls if its result is read only after the next iteration has waited for its first matmul:
+matmuls complete in order, and the one wait is for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import TileType
-from tilewright.simt.analysis.shared_views import renames, views_of
+from tilewright.simt.analysis.shared_views import renames
 from tilewright.simt.dialect.attributes import is_made_in
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.dot import DotStart, PlannedDot
-from tilewright.simt.dialect.pipeline_attributes import selected, shared_layout
+from tilewright.simt.dialect.ops.dot import PlannedDot
+from tilewright.simt.dialect.pipeline_attributes import TRAILS
 from tilewright.simt.dialect.types import MATMULS
-from tilewright.simt.passes.allocate_tensor_memory import accumulated, accumulator_of
-from tilewright.simt.target.matmul_plan import MULTIPLYING, REGISTERS
+from tilewright.simt.passes.allocate_tensor_memory import accumulated
+from tilewright.simt.pipeline.pipelined_loop import PipelinedLoop, redirect
+from tilewright.simt.pipeline.start_matmuls import held_by, start_and_wait, start_matmul, wait_for
+from tilewright.simt.target.matmul_plan import REGISTERS
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
-
-
-def start_matmuls(function: Function, target: SimtTarget) -> bool:
-    """Replace the asynchronous matmuls of a function by a start and a wait.
-
-    Returns whether there was one.
-    """
-    found = False
-    for operation in list(function.walk()):
-        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous:
-            start_and_wait(operation, target)
-            found = True
-    return found
-
-
-def start_and_wait(matmul: PlannedDot, target: SimtTarget) -> tuple[DotStart, Wait]:
-    """Replace an asynchronous matmul by its start and the wait for it, and return both."""
-    held = held_by(matmul, target)
-    tile, token = start(matmul)
-    (result,) = wait(
-        Builder(matmul.parent, matmul.next, matmul.location),
-        [token],
-        [tile],
-        matmul.results[0],
-        held,
-    )
-    matmul.erase()
-    started, waiting = token.definition, result.definition
-    assert isinstance(started, DotStart) and isinstance(waiting, Wait)
-    return started, waiting
-
-
-def held_by(matmul: PlannedDot, target: SimtTarget) -> list[Value]:
-    """Return the operands that a matmul reads from registers, to be kept until it is waited for."""
-    plan = plan_of(matmul, target)
-    return [
-        operand
-        for position, operand in enumerate((matmul.a, matmul.b))
-        if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)
-    ]
-
-
-def start(matmul: PlannedDot) -> tuple[Value, Value]:
-    """Start a matmul in place of computing it; return (the tile in flight, the token).
-
-    The original matmul stays until the caller has replaced its result.
-    """
-    builder = Builder.at(matmul)
-    made = builder.create(
-        SIMT_TABLE["simt.dot_start"], [[operand] for operand in matmul.operands], matmul.attributes
-    )
-    tile, token = made.results
-    tile.name, tile.layout = matmul.results[0].name, matmul.results[0].layout
-    return tile, token
-
-
-def wait(
-    builder: Builder,
-    tokens: list[Value],
-    tiles: list[Value],
-    readers: Value | None = None,
-    held: Sequence[Value] = (),
-) -> list[Value]:
-    """Wait for tokens; return the tiles that may be read afterwards.
-
-    The first of them replaces ``readers``. The registers of ``held`` are kept until the wait.
-    """
-    made = builder.create(SIMT_TABLE["simt.wait"], [tokens, tiles, held], {}).results
-    for tile, before in zip(made, tiles, strict=True):
-        tile.name, tile.layout = before.name, before.layout
-    if readers is not None:
-        readers.replace_all_uses(made[0])
-    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,58 +44,14 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     registers, and none is staged in shared memory in each iteration. The loop's loads are read from
     their slots.
     """
-    (body,) = loop.regions
-    matmuls = [
-        operation
-        for operation in body
-        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
-    ]
-    last = body.terminator
-    assert last is not None
+    matmuls = _asynchronous(loop, target)
     if len(matmuls) != 1:
         return None
     (matmul,) = matmuls
-    if held_by(matmul, target) or reads_what_is_staged(matmul, loop, target):
+    if held_by(matmul, target) or _reads_what_is_staged(matmul, loop, target):
         return None
-    accumulator, result = matmul.c, matmul.results[0]
-    if (
-        accumulator.owner is not body
-        or accumulator.index == 0
-        or len(accumulator.uses) != 1
-        or set(result.uses) != {last}
-        or result.uses[last] != 1
-    ):
-        return None
-    index = accumulator.index - 1
-    return Accumulation(matmul, index) if last.operands[index] is result else None
-
-
-def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
-    """Return the only matmul of a loop, if its accumulator can stay in tensor memory throughout.
-
-    It only adds to the accumulator, and reads both operands from the slots of the loop's loads,
-    which nothing else reads.
-    """
-    (body,) = loop.regions
-    matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
-    if (
-        len(matmuls) != 1
-        or not isinstance(matmul := matmuls[0], PlannedDot)
-        or accumulator_of(matmul, target) is None
-    ):
-        return None
-    index, plan, read = accumulated(matmul), plan_of(matmul, target), set[int]()
-    for load in selected(loop):
-        for view in views_of(load.results[0]):
-            if any(user is not matmul and not renames(user) for user in view.value.uses):
-                return None
-            shared = view.shared(shared_layout(load))
-            read |= {
-                position
-                for position, operand in enumerate((matmul.a, matmul.b))
-                if operand is view.value and plan.can_read(position, shared)
-            }
-    return Accumulation(matmul, index) if index is not None and read == {0, 1} else None
+    index = accumulated(matmul)
+    return None if index is None else Accumulation(matmul, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +74,7 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
     the matmul reads, come after the first matmul of the next iteration.
     """
     (body,) = loop.regions
-    matmuls = [
-        operation
-        for operation in body
-        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
-    ]
+    matmuls = _asynchronous(loop, target)
     last = body.terminator
     assert last is not None
     if len(matmuls) < 2 or any(
@@ -222,6 +100,106 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A matmul that the next iteration waits for.
+
+    Attributes:
+        index: the index of the loop-carried value that it computes.
+        earlier: the loop-carried token of the previous iteration's matmul, and its operands in
+            registers.
+        following: the same of this iteration, which the loop has to yield for them.
+    """
+
+    index: int
+    earlier: list[Value]
+    following: list[Value]
+
+    def after_wait(self, loop: PipelinedLoop) -> Builder:
+        """Return a builder behind the wait for the previous iteration's matmul."""
+        (waiting,) = self.earlier[0].uses
+        assert waiting.next is not None
+        return Builder(loop.body, waiting.next, loop.loop.location)
+
+    def settle(self, loop: PipelinedLoop) -> Builder:
+        """Wait for the last iteration's matmul behind the loop; return a builder behind the wait."""
+        result = loop.loop.results[self.index]
+        readers, builder = list(result.uses), loop.behind
+        token, *held = loop.results_of(self.earlier)
+        (settled,) = wait_for(builder, [token], [result], held=held)
+        redirect(readers, result, settled)
+        return builder
+
+
+def defer_wait(loop: PipelinedLoop) -> Deferred | None:
+    """Defer the wait for a matmul of the loop to the next iteration, if it can be."""
+    if (found := accumulation(loop.loop, loop.target)) is not None:
+        return _overlap(loop, found)
+    last = trailing_matmul(loop.loop, loop.target)
+    if (
+        last is None
+        or not last.matmul.attributes.pop(TRAILS, False)
+        or _reads_what_is_staged(last.matmul, loop.loop, loop.target)
+    ):
+        return None
+    return _trail(loop, last)
+
+
+def _overlap(loop: PipelinedLoop, found: Accumulation) -> Deferred:
+    """Wait for the previous iteration's matmul right after the start of this one."""
+    tile, token = start_matmul(found.matmul)
+    earlier = loop.carry(_no_matmul(loop.before))
+    wait_for(Builder.at(found.matmul), [earlier], [])
+    found.matmul.results[0].replace_all_uses(tile)
+    found.matmul.erase()
+    return Deferred(found.index, [earlier], [token])
+
+
+def _trail(loop: PipelinedLoop, found: Trailing) -> Deferred:
+    """Wait for the previous iteration's last matmul together with the first one of this one."""
+    held, before = held_by(found.matmul, loop.target), loop.before
+    tile, token = start_matmul(found.matmul)
+    earlier = [
+        loop.carry(_no_matmul(before)),
+        *(loop.carry(_zeros_like(before, value)) for value in held),
+    ]
+    found.matmul.results[0].replace_all_uses(tile)
+    found.matmul.erase()
+    _, waiting = start_and_wait(found.first, loop.target)
+    carried = loop.body.arguments[1 + found.index]
+    readers = [user for user in carried.uses if user is not waiting]
+    ended, settled = wait_for(
+        Builder.at(waiting),
+        [*waiting.tokens, earlier[0]],
+        [*waiting.tiles, carried],
+        held=[*waiting.held, *earlier[1:]],
+    )
+    waiting.results[0].replace_all_uses(ended)
+    waiting.erase()
+    redirect(readers, carried, settled)
+    return Deferred(found.index, earlier, [token, *held])
+
+
+def _no_matmul(builder: Builder) -> Value:
+    """Create a token for an empty group of matmuls."""
+    return builder.create(SIMT_TABLE["simt.commit"], [], {}, (MATMULS,)).results[0]
+
+
+def _zeros_like(builder: Builder, tile: Value) -> Value:
+    """Create a tile of zeros with the type and layout of another tile."""
+    found: Value = builder.constant_like(tile.type, 0)
+    found.layout = tile.layout
+    return found
+
+
+def _asynchronous(loop: For, target: SimtTarget) -> list[PlannedDot]:
+    return [
+        operation
+        for operation in loop.body
+        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
+    ]
+
+
 def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool:
     """Return whether an operation of a set, or the next iteration, writes a tile's registers."""
     definition = operand.definition
@@ -231,7 +209,7 @@ def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool
     return operand.owner is body if definition is None else definition in before
 
 
-def reads_what_is_staged(matmul: PlannedDot, loop: For, target: SimtTarget) -> bool:
+def _reads_what_is_staged(matmul: PlannedDot, loop: For, target: SimtTarget) -> bool:
     """Return whether a matmul reads an operand that is staged anew in each iteration.
 
     Threads stage the operand in shared memory. The loop's loads are read from their slots.
@@ -252,8 +230,3 @@ def _of_region(region: Region, operation: Operation) -> Operation:
         assert isinstance(owner, Operation)
         operation = owner
     return operation
-
-
-def no_matmul(builder: Builder) -> Value:
-    """Create a token for an empty group of matmuls."""
-    return builder.create(SIMT_TABLE["simt.commit"], [], {}, (MATMULS,)).results[0]

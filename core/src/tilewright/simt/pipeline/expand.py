@@ -1,27 +1,29 @@
-"""Expansion of pipelined loops, each in its form."""
+"""Expansion of pipelined loops, each by its copy mechanism and partitions."""
 
 from __future__ import annotations
 
 from tilewright.ir.core import Function
 from tilewright.ir.ops.control import For
 from tilewright.passes.dce import dce_function
-from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS, SLOTS
-from tilewright.simt.pipeline.defer_matmul_wait import start_matmuls
-from tilewright.simt.pipeline.expand_cp_async import expand_groups
-from tilewright.simt.pipeline.expand_register_loads import expand_registers
-from tilewright.simt.pipeline.expand_tma import expand_blocks
-from tilewright.simt.pipeline.warp_specialize import expand_parts
-from tilewright.simt.pipeline.warp_specialize_back_to_back import expand_chained_parts
+from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS
+from tilewright.simt.pipeline.back_to_back_partitions import BackToBackConsumer, BackToBackProducer
+from tilewright.simt.pipeline.cp_async_copies import CpAsyncCopies
+from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander
+from tilewright.simt.pipeline.register_copies import RegisterCopies
+from tilewright.simt.pipeline.start_matmuls import start_matmuls
+from tilewright.simt.pipeline.tma_copies import TmaCopies
+from tilewright.simt.pipeline.tma_partitions import Consumer, Producer, expand_partitions
 from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: The expander of each form.
-FORMS = {
-    GROUPS: expand_groups,
-    BARRIER: expand_blocks,
-    REGISTERS: expand_registers,
-    PARTS: expand_parts,
+#: The copies of each form that all warps run, by how they complete.
+MECHANISMS: dict[str, type[Copies]] = {
+    GROUPS: CpAsyncCopies,
+    BARRIER: TmaCopies,
+    REGISTERS: RegisterCopies,
 }
+#: The producer's and the consumer's copies of each warp-specialized form.
+PARTITIONS = {PARTS: (Producer, Consumer), CHAIN: (BackToBackProducer, BackToBackConsumer)}
 
 
 def expand(function: Function, target: SimtTarget) -> None:
@@ -29,28 +31,24 @@ def expand(function: Function, target: SimtTarget) -> None:
     changed = False
     # warp specialization comes before the expansion of other loops, so that the producer contains
     # nothing of them
-    scheduled = [
-        operation
-        for operation in function.walk()
-        if isinstance(operation, For) and FORM in operation.attributes
-    ]
-    chains = [loop for loop in scheduled if loop.attributes[FORM] == CHAIN]
-    if chains:
-        expand_chained_parts(chains, target)
-        dce_function(function)
-        changed = True
-    for parts in (True, False):
-        loops = [
-            loop
-            for loop in function.walk()
-            if isinstance(loop, For)
-            and SLOTS in loop.attributes
-            and (loop.attributes[FORM] == PARTS) is parts
-        ]
-        for loop in loops:
-            FORMS[loop.attributes[FORM]](loop, target)
-        changed |= bool(loops)
-        if parts and loops:
+    for form, (producer, consumer) in PARTITIONS.items():
+        if loops := _loops(function, form):
+            expand_partitions(loops, target, producer, consumer)
             dce_function(function)
+            changed = True
+    for form, mechanism in MECHANISMS.items():
+        for loop in _loops(function, form):
+            expander = ModuloExpander(loop, target)
+            expander.expand(mechanism(expander))
+            changed = True
     if start_matmuls(function, target) or changed:
         dce_function(function)
+
+
+def _loops(function: Function, form: str) -> list[For]:
+    """Return the loops of a form, in program order."""
+    return [
+        operation
+        for operation in function.walk()
+        if isinstance(operation, For) and operation.attributes.get(FORM) == form
+    ]

@@ -27,17 +27,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.ops.memory import Barrier
-from tilewright.simt.dialect.attributes import warps_of
 from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
-from tilewright.simt.dialect.types import slot_type
-from tilewright.simt.pipeline.multibuffer import Ring
+from tilewright.simt.pipeline.k_steps import step_fragments, step_of
+from tilewright.simt.pipeline.pipelined_loop import PipelinedLoop
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside
-from tilewright.simt.target.fragments import fragment
-from tilewright.simt.target.matmul_plan import matmul_of, step_attributes
+from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -58,61 +55,31 @@ def can_alternate(loop: For, matmul: PlannedDot, target: SimtTarget) -> bool:
     )
 
 
-def fragment_of(
-    ring: Ring, builder: Builder, slot: Value, matmul: PlannedDot, position: int, first: int
-) -> Value:
-    """Create the fragment of a matmul operand for the step that begins at ``first`` along K."""
-    plan = plan_of(matmul, ring.target)
-    type_, layout = fragment(plan, position, slot_type(slot).element, warps_of(matmul), ring.target)
-    attributes = step_attributes(matmul_of(matmul), plan)
-    (result,) = ring.create(
-        builder, "simt.fragment", [slot], result=type_, operand=position, first=first, **attributes
-    ).results
-    result.layout = layout
-    return result
-
-
-def step_of(
-    ring: Ring, builder: Builder, matmul: PlannedDot, fragments: list[Value], accumulator: Value
-) -> Value:
-    """Create one step of a matmul."""
-    plan = plan_of(matmul, ring.target)
-    attributes = step_attributes(matmul_of(matmul), plan)
-    made = ring.create(
-        builder, "simt.dot_step", *([value] for value in (*fragments, accumulator)), **attributes
-    )
-    made.results[0].layout = plan.c
-    return made.results[0]
-
-
-def write_phases(ring: Ring, matmul: PlannedDot, before_end: Callable[[Builder], None]) -> None:
+def write_phases(
+    loop: PipelinedLoop, matmul: PlannedDot, before_end: Callable[[Builder], None]
+) -> None:
     """Write the two phases of an iteration of a matmul whose operands are in slots.
 
     ``before_end`` writes the end of the reading phase. The halves of the warps are one barrier
     apart in the loop, in front of which all warps meet.
     """
-    plan = plan_of(matmul, ring.target)
+    plan = plan_of(matmul, loop.target)
     reading = Builder.at(matmul)
-    firsts = range(0, plan.a.shape[-1], plan.k_step)
     steps = [
-        [
-            fragment_of(ring, reading, slot, matmul, position, first)
-            for position, slot in enumerate((matmul.a, matmul.b))
-        ]
-        for first in firsts
+        step_fragments(loop, reading, matmul, (matmul.a, matmul.b), first)
+        for first in range(0, plan.a.shape[-1], plan.k_step)
     ]
     before_end(reading)
     reading.barrier()
-    ring.create(reading, "simt.phase", matmuls=True)
+    loop.create(reading, "simt.phase", matmuls=True)
     result = matmul.c
     for fragments in steps:
-        result = step_of(ring, reading, matmul, fragments, result)
-    ring.create(reading, "simt.phase", matmuls=False)
+        result = step_of(loop, reading, matmul, fragments, result)
+    loop.create(reading, "simt.phase", matmuls=False)
     matmul.results[0].replace_all_uses(result)
     matmul.erase()
-    Builder.at(ring.last).barrier()
-    before = Builder.at(ring.loop)
+    loop.end.barrier()
+    before = loop.before
     before.barrier()
-    ring.create(before, "simt.stagger", later=True)
-    after = Builder(ring.loop.parent, ring.loop.next, ring.loop.location)
-    ring.create(after, "simt.stagger", later=False)
+    loop.create(before, "simt.stagger", later=True)
+    loop.create(loop.behind, "simt.stagger", later=False)

@@ -37,11 +37,12 @@ from tilewright.simt.dialect.pipeline_attributes import (
 )
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, is_chain, late_half
-from tilewright.simt.pipeline.defer_matmul_wait import held_by, trailing_matmul
+from tilewright.simt.pipeline.defer_matmul_wait import trailing_matmul
 from tilewright.simt.pipeline.occupancy import settle_chains
 from tilewright.simt.pipeline.ping_pong import can_alternate
 from tilewright.simt.pipeline.register_budget import spare_registers
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
+from tilewright.simt.pipeline.start_matmuls import held_by
 from tilewright.simt.pipeline.warp_specialize import is_separable
 from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.target.fragments import fragment

@@ -1,8 +1,24 @@
-"""Multi-buffered shared memory and address slices, common to all forms of pipelined loops."""
+"""A loop that is being pipelined: its schedule, and the operations that every mechanism needs.
+
+The schedule of a loop is modulo: iterations start one after the other, and each is cut into stages.
+
+- *Stage 0* of an iteration copies its tiles to shared memory: the loads, and the slice of the body
+  that computes their addresses.
+- *Stage D* is the body, which reads the tiles. D is the *prefetch distance*: while iteration i is
+  in stage D, iteration i+D is in stage 0, and the copies of D iterations are in flight.
+- A matmul whose wait is deferred is waited for in *stage D+1*.
+
+A load has S *slots* of shared memory; iteration i uses slot i mod S. With D = S-1, the slot that
+iteration i+D fills was read by iteration i-1. The slice of stage 0 is the body's own
+(:func:`~tilewright.simt.analysis.iteration_slices.slice_of`), computed with loop-carried values
+that are D iterations ahead. All of that is arithmetic modulo the width of the loop's counter; an
+iteration past the end is recognized by the number of iterations left, which fits the counter's
+unsigned type, and not by the counter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.builder import Builder
@@ -14,10 +30,7 @@ from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.iteration_slices import SliceReader, slice_of
 from tilewright.simt.analysis.masked_off_lanes import UNSEEN, fills_with_zeros
-from tilewright.simt.analysis.shared_views import View, views_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.dialect.ops import buffers as ops
-from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.pipeline_attributes import (
     BY,
     FORM,
@@ -28,28 +41,19 @@ from tilewright.simt.dialect.pipeline_attributes import (
     selected,
     shared_layout,
 )
-from tilewright.simt.dialect.types import BufferType, SlotType
+from tilewright.simt.dialect.types import BufferType
 from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
-from tilewright.simt.pipeline.defer_matmul_wait import (
-    Accumulation,
-    Trailing,
-    held_by,
-    no_matmul,
-    start,
-    start_and_wait,
-    wait,
-)
-from tilewright.simt.target.matmul_plan import MULTIPLYING, OPERAND_ALIGNMENT
-from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-class Ring:
-    """The expansion of one loop over multi-buffered shared memory.
+class PipelinedLoop:
+    """A loop with a schedule.
 
     Attributes:
         loads: the prefetched loads.
-        slots: the number of slots: iterations whose loads fit at a time.
+        slots: the number of slots of each load.
+        last: the terminator of the body.
         part: the slice of the body that is computed ahead.
         count_type: an integer type that the number of iterations fits.
     """
@@ -66,6 +70,21 @@ class Ring:
         counter = loop.lower.type
         assert isinstance(counter, IntType)
         self.count_type = IntType(counter.bits, signed=False)
+
+    @property
+    def before(self) -> Builder:
+        """A builder in front of the loop."""
+        return Builder.at(self.loop)
+
+    @property
+    def behind(self) -> Builder:
+        """A builder right behind the loop."""
+        return Builder(self.loop.parent, self.loop.next, self.loop.location)
+
+    @property
+    def end(self) -> Builder:
+        """A builder at the end of the body."""
+        return Builder(self.body, self.last, self.loop.location)
 
     # ---- making operations
 
@@ -97,9 +116,11 @@ class Ring:
         alignment = OPERAND_ALIGNMENT if buffer.tile_bytes >= OPERAND_ALIGNMENT else 16
         return self.create(builder, "simt.buffer", result=buffer, alignment=alignment).results[0]
 
-    def slot(self, builder: Builder, buffer: Value, which: Value) -> Value:
-        """Create a slot of a buffer."""
-        return self.create(builder, "simt.slot", [buffer], [which]).results[0]
+    def places(self, builder: Builder, buffers: Sequence[Value], which: Value) -> list[Value]:
+        """Create slot number ``which`` of each buffer."""
+        return [
+            self.create(builder, "simt.slot", [buffer], [which]).results[0] for buffer in buffers
+        ]
 
     def neighbours(self, builder: Builder, slot: Value) -> tuple[Value, Value]:
         """Compute the indices of the previous and the next slot, modulo the number of slots."""
@@ -252,164 +273,6 @@ class Ring:
             self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments
         ]
 
-    # ---- deferred waits for matmuls
-
-    def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
-        """Defer the wait for a matmul to the next iteration.
-
-        Returns the loop-carried token of the previous matmul, which is waited for right after the
-        start of this one, and the token of this one, which the loop has to yield for it.
-        """
-        tile, token = start(found.matmul)
-        earlier = self.carry(no_matmul(before))
-        wait(Builder.at(found.matmul), [earlier], [])
-        found.matmul.results[0].replace_all_uses(tile)
-        found.matmul.erase()
-        return earlier, token
-
-    def after_wait(self, token: Value) -> Builder:
-        """Return a builder behind the wait for a loop-carried token."""
-        (waiting,) = token.uses
-        assert waiting.next is not None
-        return Builder(self.body, waiting.next, self.loop.location)
-
-    def trail(self, found: Trailing, before: Builder) -> tuple[list[Value], list[Value]]:
-        """Defer the wait for the last matmul until the next iteration waits for its first one.
-
-        Returns the loop-carried token and register operands of the previous iteration's matmul, and
-        those of this iteration, which the loop has to yield for them.
-        """
-        held = held_by(found.matmul, self.target)
-        tile, token = start(found.matmul)
-        earlier = [
-            self.carry(no_matmul(before)),
-            *(self.carry(self._nothing(before, value)) for value in held),
-        ]
-        found.matmul.results[0].replace_all_uses(tile)
-        found.matmul.erase()
-        _, waiting = start_and_wait(found.first, self.target)
-        carried = self.body.arguments[1 + found.index]
-        tokens, tiles, kept = waiting.tokens, waiting.tiles, waiting.held
-        readers = [user for user in carried.uses if user is not waiting]
-        ended, settled = wait(
-            Builder.at(waiting),
-            [*tokens, earlier[0]],
-            [*tiles, carried],
-            held=[*kept, *earlier[1:]],
-        )
-        waiting.results[0].replace_all_uses(ended)
-        waiting.erase()
-        for reader in readers:
-            for position, operand in enumerate(reader.operands):
-                if operand is carried:
-                    reader.set_operand(position, settled)
-        return earlier, [token, *held]
-
-    def _nothing(self, builder: Builder, like: Value) -> Value:
-        """Create a tile of zeros with the type and layout of another tile."""
-        found: Value = builder.constant_like(like.type, 0)
-        found.layout = like.layout
-        return found
-
-    def settle(self, found: Accumulation | Trailing, earlier: Sequence[Value]) -> Builder:
-        """Wait for the last matmul after the loop, given its token and operands in registers.
-
-        Returns a builder behind the wait.
-        """
-        loop = self.loop
-        result = loop.results[found.index]
-        readers = list(result.uses)
-        builder = Builder(loop.parent, loop.next, loop.location)
-        token, *held = self.results_of(list(earlier))
-        (settled,) = wait(builder, [token], [result], held=held)
-        for reader in readers:
-            for position, operand in enumerate(reader.operands):
-                if operand is result:
-                    reader.set_operand(position, settled)
-        return builder
-
-    # ---- reads of slots
-
-    def read(self, slots: list[Value]) -> None:
-        """Replace the results of the loads by reads of their slots.
-
-        Matmuls read the slots themselves. Other readers load a tile, directly in their own layout
-        if they only convert it.
-        """
-        for load, slot in zip(self.loads, slots, strict=True):
-            result = load.results[0]
-            for view in list(views_of(result)):
-                for user in list(view.value.uses):
-                    if isinstance(user, ops.Convert):
-                        self._read_at(user, user.results[0], slot, view, load)
-                    elif isinstance(user, MULTIPLYING) and view.value is not result:
-                        self._read_at(user, view.value, slot, view, load, only=user)
-            if result.uses:
-                self._read_at(load, result, slot, next(views_of(result)), load)
-
-    def _read_at(
-        self,
-        place: Operation,
-        value: Value,
-        slot: Value,
-        view: View,
-        load: Ahead,
-        only: Operation | None = None,
-    ) -> None:
-        """Replace ``value`` by reads of a slot.
-
-        Matmuls read the slot, other readers a tile that is loaded before ``place``.
-        """
-        for matmul in [only] if only is not None else list(value.uses):
-            if not isinstance(matmul, Multiplication) or matmul.parent is not self.body:
-                continue
-            seen = self._view(Builder.at(matmul), slot, view, load)
-            assert isinstance(seen.type, SlotType)
-            plan = plan_of(matmul, self.target)
-            for position, operand in enumerate((matmul.a, matmul.b)):
-                if operand is value and plan.can_read(position, seen.type.layout):
-                    matmul.set_operand(position, seen)
-        readers = [] if only is not None else list(value.uses)
-        if only is not None and value in only.operands:
-            readers = [only]
-        if not readers:
-            return
-        builder = Builder.at(place)
-        found = self.create(builder, "simt.load", [self._view(builder, slot, view, load)]).results[
-            0
-        ]
-        found.layout = value.layout
-        if only is None:
-            value.replace_all_uses(found)
-            return
-        for position, operand in enumerate(only.operands):
-            if operand is value:
-                only.set_operand(position, found)
-
-    def seen(
-        self, builder: Builder, place: Value, slots: list[Value], others: list[Value]
-    ) -> Value:
-        """Translate ``place``, one of ``slots`` or a view of one, to the same one of ``others``."""
-        if place in slots:
-            return others[slots.index(place)]
-        view = place.definition
-        assert isinstance(view, ops.SharedView)
-        return self.create(
-            builder, "simt.view", [others[slots.index(view.x)]], result=place.type
-        ).results[0]
-
-    def _view(self, builder: Builder, slot: Value, view: View, load: Ahead) -> Value:
-        """View a slot with the shape and layout of a renamed tile."""
-        assert isinstance(view.value.type, TileType)
-        type_ = SlotType(
-            view.value.type.shape, view.value.type.element, view.shared(shared_layout(load))
-        )
-        return (
-            slot
-            if slot.type is type_
-            else self.create(builder, "simt.view", [slot], result=type_).results[0]
-        )
-
 
 def _addresses(
     reader: SliceReader, mapping: Mapping[Value, Value]
@@ -422,3 +285,11 @@ def _addresses(
 
 def _mapped(value: Value | None, mapping: Mapping[Value, Value]) -> Value | None:
     return None if value is None else mapping.get(value, value)
+
+
+def redirect(readers: Iterable[Operation], old: Value, new: Value) -> None:
+    """Let some readers of a value read another one."""
+    for reader in readers:
+        for position, operand in enumerate(reader.operands):
+            if operand is old:
+                reader.set_operand(position, new)
