@@ -39,7 +39,7 @@ from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import CLUSTER, WHOLE, function_of, warps_of
 from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, shared_layout
 from tilewright.simt.dialect.types import BarriersType
-from tilewright.simt.pipeline.defer_matmul_wait import Deferred, defer_wait
+from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Deferred, defer_wait
 from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander
 from tilewright.simt.pipeline.resident_accumulator import ResidentAccumulator, resident_matmul
 
@@ -77,12 +77,13 @@ class TmaCopies(Copies):
 
     def __init__(self, loop: ModuloExpander) -> None:
         super().__init__(loop)
-        self.resident = resident_matmul(loop.loop, loop.target)
+        self.resident: Accumulation | None = None
         self.accumulator: ResidentAccumulator | None = None
         self.deferred: Deferred | None = None
         self.running: Value | None = None
 
     def allocate(self, before: Builder) -> None:
+        self.resident = resident_matmul(self.loop.loop, self.loop.target)
         self.groups = [self.group(before, range(len(self.loop.loads)))]
         if self.resident is not None:
             self.ended = self._barriers(before, 1, 1)
