@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -348,42 +349,41 @@ def test_folders_have_few_files() -> None:
     )
 
 
-def imports(file: Path, package: str) -> Iterator[tuple[str, int, bool]]:
-    """(the module or folder of the package that is imported, the line, whether for annotations alone)."""
-    tree = ast.parse(file.read_text())
+@functools.cache
+def all_imports(file: Path) -> list[tuple[ast.ImportFrom, bool]]:
+    """(an import of names from a module, whether for annotations alone)."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
     typing = {
         id(node)
-        for block in ast.walk(tree)
+        for block in nodes
         if isinstance(block, ast.If)
         and isinstance(block.test, ast.Name)
         and block.test.id == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module is not None
-            and f"{node.module}.".startswith(f"{package}.")
-        ):
+    return [(node, id(node) in typing) for node in nodes if isinstance(node, ast.ImportFrom)]
+
+
+def imports(file: Path, package: str) -> Iterator[tuple[str, int, bool]]:
+    """(the module or folder of the package that is imported, the line, whether for annotations alone)."""
+    for node, for_annotations in all_imports(file):
+        if node.module is not None and f"{node.module}.".startswith(f"{package}."):
             inside = node.module.removeprefix(package).lstrip(".")
             yield from (
-                (inside or alias.name, node.lineno, id(node) in typing) for alias in node.names
+                (inside or alias.name, node.lineno, for_annotations) for alias in node.names
             )
 
 
-@pytest.mark.parametrize(
-    ("package", "name"),
-    [(package, name) for package in PACKAGES for name in package.files()],
-    ids=str,
-)
-def test_a_folder_imports_only_those_below_it(package: Layers, name: str) -> None:
+@pytest.mark.parametrize("package", PACKAGES, ids=str)
+def test_a_folder_imports_only_those_below_it(package: Layers) -> None:
     above = [
-        f"line {line}: {imported}"
-        for imported, line, for_annotations in imports(package.files()[name], package.name)
+        f"{name}:{line} imports {imported}"
+        for name, file in package.files().items()
+        for imported, line, for_annotations in imports(file, package.name)
         if package.rank(imported) > package.rank(name)
         and not (for_annotations and name in package.annotated)
     ]
-    assert not above, f"{name} imports what is above it: {'; '.join(above)}"
+    assert not above, f"imports of folders above: {'; '.join(above)}"
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)

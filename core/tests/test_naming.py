@@ -229,8 +229,13 @@ LONG_TITLES: dict[str, int] = {
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
 
 
-def titles() -> Iterator[tuple[str, str, int]]:
+@functools.cache
+def titles() -> list[tuple[str, str, int]]:
     """(distribution, the first line of a docstring, the columns that its line has before it)."""
+    return list(_titles())
+
+
+def _titles() -> Iterator[tuple[str, str, int]]:
     for source in sources():
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -282,6 +287,7 @@ NAME_LISTS: dict[str, set[str]] = {
 }
 
 
+@functools.cache
 def operation_class(name: object) -> type[Operation] | None:
     """The class of an operation that no other operation is of; None where it shares its class."""
     if not isinstance(name, str) or name not in SIMT_TABLE:
