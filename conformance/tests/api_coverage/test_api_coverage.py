@@ -41,17 +41,23 @@ from tilewright_conformance.api_coverage.shim import shim
 PROBES = all_probes()
 KERNELS = [title for title, probe in PROBES.items() if not probe.host]
 HOST = [title for title, probe in PROBES.items() if probe.host]
-#: targets without a device here, for which every probe is compiled
+#: probes of what not every machine has
+OPTIONAL = [title for title in KERNELS if PROBES[title].feature or PROBES[title].target]
+#: targets without a device here, for which every probe is compiled; the reference runs it then
 TARGETS = [("nvidia", "sm_90a")]
 
 
 def _devices() -> list[Any]:
-    """The backends with a device; those whose device is a GPU are marked."""
+    """The backends with a device but the reference; those whose device is a GPU are marked."""
     found = []
     for backend in registry().backends():
-        if backend.manifest.status or not device_registry.devices(backend):
+        if (
+            backend.name == "reference"
+            or backend.manifest.status
+            or not device_registry.devices(backend)
+        ):
             continue
-        gpu = device_registry.devices(backend)[0].kind not in ("cpu", "reference")
+        gpu = device_registry.devices(backend)[0].kind != "cpu"
         found.append(pytest.param(backend.name, marks=pytest.mark.gpu if gpu else ()))
     return found
 
@@ -67,6 +73,12 @@ def test_a_probe_agrees_with_its_oracle(machine: Machine, title: str) -> None:
     if verdict == ABSENT:
         pytest.skip("its language comes with a backend that is not installed")
     assert verdict in (WORKS, DECLARED), error
+
+
+@pytest.mark.parametrize("title", OPTIONAL)
+def test_a_probe_of_what_the_reference_may_lack(title: str) -> None:
+    verdict, error = run_probe(PROBES[title], BackendMachine("reference"))
+    assert verdict in (WORKS, DECLARED, ABSENT), error
 
 
 @pytest.mark.parametrize("title", HOST)
