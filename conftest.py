@@ -1,9 +1,11 @@
 """What all tests share: an environment without the settings of whoever runs them, in which values
 are defined before they are read after each pass and stage of whatever is compiled; interrupts that
-interrupt; a garbage collector that leaves the tests themselves alone, of which there are twenty
-thousand with all that they refer to, and comes seldom; and a browser without a window."""
+interrupt; of three and more parameters every pair of values, not every combination; a garbage
+collector that leaves the tests themselves alone, of which there are twenty thousand with all that
+they refer to, and comes seldom; and a browser without a window."""
 
 import gc
+import itertools
 import json
 import os
 import re
@@ -50,8 +52,52 @@ def pytest_sessionstart() -> None:
     gc.disable()  # while they are collected
 
 
+def parameters(item: pytest.Item) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """Return the identities of a test's values: for each ``parametrize`` mark, and of fixtures."""
+    values = dict(getattr(getattr(item, "callspec", None), "params", {}))
+    marked = []
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = names.replace(" ", "").split(",") if isinstance(names, str) else names
+        marked.append(tuple(id(values.pop(name, None)) for name in names))
+    return marked, tuple(map(id, values.values()))
+
+
+def all_pairs(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Select combinations of a test's parameters that have each pair of values of two marks."""
+    found = [
+        (item, set(itertools.combinations(enumerate(parameters(item)[0]), 2))) for item in items
+    ]
+    selected, missing = [], set().union(*(pairs for _, pairs in found))
+    while missing:
+        item, pairs = max(found, key=lambda one: len(one[1] & missing))
+        selected.append(item)
+        missing -= pairs
+    return selected
+
+
+def left_out_combinations(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the combinations of three and more ``parametrize`` marks that add no pair of values.
+
+    Each value of a parametrized fixture, a device say, has a selection of its own. Tests of GPUs
+    run all combinations.
+    """
+    groups: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        marked, fixtures = parameters(item)
+        if len(marked) > 2 and item.get_closest_marker("gpu") is None:
+            groups.setdefault((item.nodeid.partition("[")[0], fixtures), []).append(item)
+    kept = {id(item) for group in groups.values() for item in all_pairs(group)}
+    return [item for group in groups.values() for item in group if id(item) not in kept]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several workers none is left alone with a long test at the end: these come first."""
+    if not any("[" in argument for argument in config.args):  # a combination that is asked for runs
+        left_out = left_out_combinations(items)
+        dropped = {id(item) for item in left_out}
+        items[:] = [item for item in items if id(item) not in dropped]
+        config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
