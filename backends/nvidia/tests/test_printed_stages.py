@@ -11,8 +11,7 @@ from tilewright.ir.hash import structural_hash
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.verifier import verify
-from tilewright.simt.compile import STAGES, kernel_of
-from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.compile import STAGES
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.target import PtxTarget
 
@@ -24,11 +23,6 @@ KERNELS = list(
         if "tests" not in case.file
     }.values()
 )
-#: Kernels that are also compiled on from each stage's text.
-SAMPLE = [
-    next(case for case in BENCHMARKED if case.kernel == name)
-    for name in ("softmax", "matmul", "attention")
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,24 +43,3 @@ def test_every_stage_reads_back(case: Case) -> None:
         verify(found)
         assert print_module(found, locations=False) == text, stage.name
         assert structural_hash(found) == structural_hash(module), stage.name
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("case", SAMPLE, ids=str)
-def test_what_follows_a_stage_does_the_same_with_its_text(case: Case, arch: str) -> None:
-    """Nothing that a stage decides is kept beside the module."""
-    target = target_of(ARCHITECTURES[arch])
-    module, options = built(case, target)
-
-    def rest(text: str, first: int) -> str:
-        machine = PtxTarget(target, options)
-        module = parse_module(text, machine.dialect.table)
-        for stage in machine.stages(STAGES)[first:]:
-            stage.run(module, machine, options)
-        return lower_function(kernel_of(module), machine, options)
-
-    expected = rest(print_module(module), 0)
-    machine = PtxTarget(target, options)
-    for number, stage in enumerate(machine.stages(STAGES), 1):
-        stage.run(module, machine, options)
-        assert rest(print_module(module), number) == expected, stage.name

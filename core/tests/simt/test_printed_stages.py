@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.simt.compile import STAGES
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.testing.read_back import check_read_back
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
 SMALL = {
@@ -40,12 +39,5 @@ def test_every_stage_reads_back(
 def test_what_follows_a_stage_does_the_same_with_its_text(
     kernel: Callable[..., Module], kernel_name: str
 ) -> None:
-    target: Any = EmulatedTarget(32)
     module = kernel(kernel_name, SMALL.get(kernel_name, {}))
-    texts = [print_module(module), *stages(module, target)]
-    expected = lower_function(module.kernel, target, OPTIONS)
-    for number, text in enumerate(texts):
-        again = parse_module(text, target.dialect.table)
-        for stage in target.stages(STAGES)[number:]:
-            stage.run(again, target, OPTIONS)
-        assert lower_function(again.kernel, EmulatedTarget(32), OPTIONS) == expected
+    check_read_back(module, lambda: EmulatedTarget(32), OPTIONS)
