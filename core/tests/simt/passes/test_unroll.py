@@ -12,6 +12,7 @@ from tilewright.reference.interpreter import run
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.passes.inline_and_expand import prepare
 from tilewright.simt.passes.unroll import unroll_short_loops
+from tilewright.simt.target.thresholds import Thresholds
 
 
 def looped(
@@ -58,7 +59,7 @@ def test_a_short_loop_is_written_out_before_layouts() -> None:
 
 def test_a_loop_without_iterations_gives_what_it_began_with() -> None:
     module = looped(high=2)
-    assert unroll_short_loops(module.kernel)
+    assert unroll_short_loops(module.kernel, Thresholds())
     verify(module)
     out = np.zeros(8, np.int32)
     run(module, [out, 12], (1, 1, 1))
@@ -79,4 +80,4 @@ def test_a_loop_without_iterations_gives_what_it_began_with() -> None:
     ids=str,
 )
 def test_loops_that_stay(given: dict[str, str]) -> None:
-    assert not unroll_short_loops(looped(**given).kernel)  # type: ignore[arg-type]
+    assert not unroll_short_loops(looped(**given).kernel, Thresholds())  # type: ignore[arg-type]

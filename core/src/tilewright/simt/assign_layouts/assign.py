@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -67,9 +67,6 @@ from tilewright.simt.target.fma_plan import FMA
 from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
-
-#: Assumed trip count of a loop.
-_TRIPS: Final = 8.0
 
 
 def assign(
@@ -253,7 +250,8 @@ class LayoutStatement:
 
     def _state_carrier(self, operation: Operation) -> None:
         weight = self.weight(operation)
-        inside = weight if isinstance(operation, If) else weight * _TRIPS
+        thresholds = self.target.costs.thresholds
+        inside = weight if isinstance(operation, If) else weight * thresholds.loop_trips
         for region in operation.regions:
             self._weights[region] = inside
         for value in (
@@ -262,7 +260,7 @@ class LayoutStatement:
         ):
             if value in self.fixed and value not in self.origins:
                 variable = self.variable(value, inside)
-                variable.prices.append(holding)
+                variable.prices.append(holding(self.target.costs))
                 for other in self.carried[value].values:
                     self._share(other, variable)
 
@@ -544,6 +542,7 @@ class LayoutStatement:
                         read,
                         self.target.resources.warp_size,
                         self.num_warps,
+                        self.target.costs.thresholds.transposed_bytes,
                     )
                 if layout is not None:
                     source.root().candidates = [layout]

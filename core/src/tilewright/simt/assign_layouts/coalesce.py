@@ -158,12 +158,13 @@ def warps_apart(
 
 
 def turned(
-    access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int
+    access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int, most: int
 ) -> LinearLayout | None:
     """Return a layout for a load of a matmul operand that is contiguous along the other axis.
 
     A thread holds a block of elements: along ``axis``, which the matmul sums over, the elements
-    that one thread of ``reader`` holds, and the contiguous elements in memory. None if both axes
+    that one thread of ``reader`` holds, at most ``most`` bytes, and the contiguous elements in
+    memory. None if both axes
     are the same, or if a thread has too few elements.
     """
     shape, shifts = access.shape, axis_shifts(access.shape)
@@ -171,7 +172,7 @@ def turned(
     count = min(log2(access.vector), log2(shape[access.order[0]]))
     along = [1 << shifts[axis] + bit for bit in range(log2(shape[axis]))]
     together = [image for image in reader.registers if image in along][
-        : min(own - count, log2(max(1, 16 // access.size)))
+        : min(own - count, log2(max(1, most // access.size)))
     ]
     if access.order[0] == axis or not 1 <= count < own or not together:
         return None

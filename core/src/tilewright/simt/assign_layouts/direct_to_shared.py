@@ -29,9 +29,6 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 #: Matmuls before they have plans.
 _MATMULS = (Dot,)
-#: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way
-#: through registers.
-_LEAST_READ = 4
 
 
 def mark_direct_to_shared(
@@ -119,7 +116,7 @@ def _layout(
         assert shared is not None
         if (
             accesses(reader, shared, target.resources.max_access // access.size).width * access.size
-            >= _LEAST_READ
+            >= target.costs.thresholds.shared_read_bytes
         ):
             return layout
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.table import Effect
@@ -12,9 +11,6 @@ from tilewright.ir.types import TileType
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried
 from tilewright.simt.target.cost_model import CostModel, operation_cost
-
-#: Maximum cost per element, in issue slots, of a tile to rematerialize.
-_CHEAP: Final = 24.0
 
 
 def fixed_tiles(
@@ -95,7 +91,7 @@ class _Search:
         cost = operation_cost(operation, self.costs) * each + sum(
             self.cost.get(operand, 0.0) for operand in operation.operands
         )
-        if elementwise and (depends or cost > _CHEAP * each):
+        if elementwise and (depends or cost > self.costs.thresholds.rematerialized_cost * each):
             for result in tiles:
                 self.fix(result)
         else:

@@ -29,16 +29,12 @@ from tilewright.simt.dialect.layout_rules import packed
 from tilewright.simt.dialect.op_interface import Statement
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.layouts.scan_plan import scan_layout
-from tilewright.simt.target.cost_model import bits_of_element, reduction_cost
-
-#: Cost of a live register where nothing is computed: it deters layouts in which threads hold the
-#: same elements without need.
-_HOLDING: Final = 0.25
+from tilewright.simt.target.cost_model import CostModel, bits_of_element, reduction_cost
 
 
-def holding(layout: LinearLayout) -> float:
-    """Return the cost of a tile in registers where nothing is computed."""
-    return _HOLDING * layout.register_count
+def holding(costs: CostModel) -> Callable[[LinearLayout], float]:
+    """Return the cost function of a tile in registers where nothing is computed."""
+    return per_register(costs.thresholds.live_register_cost)
 
 
 def per_register(cost: float) -> Callable[[LinearLayout], float]:
@@ -171,12 +167,13 @@ def _exchange_price(
     memory between warps.
     """
     costs, words = statement.target.costs, max(1.0, bits_of_element(operation.x) / 32)
+    idle = holding(costs)
 
     def price(layout: LinearLayout) -> float:
         partner = exchange_within_warp(layout, distance)
         if partner is None:
             return costs.trip + 2 * costs.stored_word * words * layout.register_count
-        return holding(layout) + (
+        return idle(layout) + (
             costs.shuffled_word * words * layout.register_count if partner.lane else 0.0
         )
 
@@ -203,12 +200,12 @@ def _indifferent(statement: Statement, operation: Operation, *, together: bool) 
             reads.append(shared)
         else:
             shared = statement.variable(operand, statement.weight(operation))
-            shared.prices.append(holding)
+            shared.prices.append(holding(statement.target.costs))
             reads.append(shared)
     for result in operation.results:
         if isinstance(result.type, TileType):
             variable = statement.variable(result, statement.weight(operation))
-            variable.prices.append(holding)
+            variable.prices.append(holding(statement.target.costs))
             statement.origins[result] = Origin(variable)
     statement.reads[operation] = reads
 

@@ -11,7 +11,6 @@ Conditions and bounds of a kernel are the same in all threads of a program; insi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.integer_ranges import is_known_positive
@@ -25,8 +24,6 @@ from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 
-#: Maximum lines of LLVM IR of an unrolled loop with known bounds.
-_UNROLLED_LINES: Final = 8192
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
 
@@ -278,7 +275,8 @@ def _is_unrolled(context: SimtContext, header: BasicBlock, bounds: Sequence[str]
         return False
     trips, blocks = len(range(lower, upper, step)), context.writer.blocks
     lines = sum(len(block.lines) for block in blocks[blocks.index(header) :])
-    return trips <= context.target.costs.unrolled_trips and trips * lines <= _UNROLLED_LINES
+    costs = context.target.costs
+    return trips <= costs.unrolled_trips and trips * lines <= costs.thresholds.unrolled_lines
 
 
 def _is_drained(context: SimtContext, operation: Operation) -> bool:

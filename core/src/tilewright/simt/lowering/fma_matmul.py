@@ -21,9 +21,6 @@ from tilewright.simt.target.capabilities.matrix import PairDot
 from tilewright.simt.target.fma_plan import FmaBlock
 from tilewright.simt.target.matmul_plan import SharedOperand
 
-#: Maximum multiplications in the body of the loop over K.
-_BODY = 512
-
 
 def emit_fma_block(
     context: SimtContext, block: FmaBlock, a: SharedOperand, b: SharedOperand, c: list[str]
@@ -40,9 +37,10 @@ def emit_fma_block(
         _Side(context, operand, block.reads(number), block.k_bits)
         for number, operand in enumerate((a, b))
     ]
+    body = context.target.costs.thresholds.fma_body
     slice_bits = max(
         0,
-        min(block.k_bits, log2(_BODY) - len(block.c.registers)),
+        min(block.k_bits, log2(body) - len(block.c.registers)),
         *(side.slice_bits for side in sides),
     )
     of_register = [block.registers(operand) for operand in (0, 1)]

@@ -35,10 +35,11 @@ def prepare(module: Module, target: SimtTarget) -> None:
     if changed:
         for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
             pass_(module)
-    unrolled = unroll_short_loops(kernel)
+    thresholds = target.costs.thresholds
+    unrolled = unroll_short_loops(kernel, thresholds)
     if unrolled:
         canonicalize(module)
-    while unroll_exchanges(kernel):
+    while unroll_exchanges(kernel, thresholds):
         unrolled = True
         canonicalize(module)
     if unrolled:

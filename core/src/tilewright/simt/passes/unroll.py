@@ -14,13 +14,10 @@ from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import IntType, TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.rewriter import constant_of
+from tilewright.simt.target.thresholds import Thresholds
 
-#: Iterations of a short loop.
-_TRIPS: Final = 8
 #: Operations whose loops stay.
 _KEPT: Final = (Dot, DotScaled, Gather)
-#: Elements of all tiles that the iterations of a short loop compute.
-_ELEMENTS: Final = 1 << 16
 
 
 def bounds_of(loop: For) -> range | None:
@@ -61,7 +58,7 @@ def unroll(loop: For) -> None:
     loop.erase()
 
 
-def unroll_short_loops(function: Function) -> bool:
+def unroll_short_loops(function: Function, thresholds: Thresholds) -> bool:
     """Unroll innermost loops that load, of few iterations and little work; whether there were any.
 
     Loads of all iterations are then in flight together, and warps that store nothing skip what only
@@ -71,16 +68,18 @@ def unroll_short_loops(function: Function) -> bool:
     loops = [
         operation
         for operation in function.walk()
-        if isinstance(operation, For) and _is_short(operation)
+        if isinstance(operation, For) and _is_short(operation, thresholds)
     ]
     for loop in loops:
         unroll(loop)
     return bool(loops)
 
 
-def _is_short(loop: For) -> bool:
+def _is_short(loop: For, thresholds: Thresholds) -> bool:
     trips = bounds_of(loop)
-    if trips is None or len(trips) > _TRIPS or loop.unroll or loop.num_stages:
+    if trips is None or loop.unroll or loop.num_stages:
+        return False
+    if len(trips) > thresholds.short_loop_trips:
         return False
     elements, loads = 0, False
     for operation in loop.walk():
@@ -92,4 +91,4 @@ def _is_short(loop: For) -> bool:
             for result in operation.results
             if isinstance(result.type, TileType)
         )
-    return loads and elements * len(trips) <= _ELEMENTS
+    return loads and elements * len(trips) <= thresholds.short_loop_elements

@@ -3,8 +3,6 @@ exchanged: bitonic networks become register moves and shuffles."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from tilewright.ir.core import Function, Region, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.shape import Gather
@@ -14,16 +12,10 @@ from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.xor_exchange import distance_of
 from tilewright.simt.passes.unroll import bounds_of, unroll
-
-#: Iterations of a loop of exchanges that is unrolled at most: a network over 2**n elements has n
-#: stages of at most n steps.
-_TRIPS: Final = 16
-#: Elements of a tile that is exchanged in unrolled loops at most: four times as many take ten times
-#: as long to compile.
-_ELEMENTS: Final = 1024
+from tilewright.simt.target.thresholds import Thresholds
 
 
-def unroll_exchanges(function: Function) -> bool:
+def unroll_exchanges(function: Function, thresholds: Thresholds) -> bool:
     """Unroll a loop of constant bounds whose counter decides on the distance of an exchange;
     whether there was one.
 
@@ -31,25 +23,32 @@ def unroll_exchanges(function: Function) -> bool:
     unrolled and its bounds are folded: callers repeat. Loops that repeat a whole network stay.
     """
     for operation in function.walk():
-        if isinstance(operation, Gather) and (loop := _loop_to_unroll(operation)) is not None:
+        if (
+            isinstance(operation, Gather)
+            and (loop := _loop_to_unroll(operation, thresholds)) is not None
+        ):
             unroll(loop)
             return True
     return False
 
 
-def _loop_to_unroll(operation: Gather) -> For | None:
+def _loop_to_unroll(operation: Gather, thresholds: Thresholds) -> For | None:
     """The outermost loop that the distance of an exchange depends on, if that is computed from loop
     counters and constants alone and the tile is small."""
     distance, tile = distance_of(operation), operation.x.type
     assert isinstance(tile, TileType)
-    if distance is None or constant_of(distance) is not None or tile.numel > _ELEMENTS:
+    if distance is None or constant_of(distance) is not None:
+        return None
+    if tile.numel > thresholds.exchange_loop_elements:
         return None
     loops = _counters(distance) or set()
     loop = next((one for one in loops if loops.isdisjoint(one.ancestors())), None)
     if loop is None or loop.unroll or loop.num_stages:
         return None
     trips = bounds_of(loop)
-    return loop if trips is not None and len(trips) <= _TRIPS else None
+    if trips is None or len(trips) > thresholds.exchange_loop_trips:
+        return None
+    return loop
 
 
 def _counters(value: Value) -> set[For] | None:

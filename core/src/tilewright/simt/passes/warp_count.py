@@ -8,7 +8,7 @@ program has the same meaning with any number of warps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from tilewright.ir.core import Function, Operation, Region
 from tilewright.ir.ops.control import LOOPS
@@ -16,9 +16,6 @@ from tilewright.ir.ops.linear import DOTS
 from tilewright.ir.types import TileType, bit_width
 from tilewright.simt.dialect.attributes import WARPS, note
 from tilewright.simt.target.simt_target import SimtTarget
-
-#: Minimum number of registers per thread for other values than matmul results.
-_BESIDE: Final = 8
 
 
 def set_warps(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -49,7 +46,8 @@ def warps_asked(function: Function, options: Mapping[str, Any]) -> int:
 def _crowded(function: Function, target: SimtTarget, warps: int) -> Operation | None:
     """Return a loop whose matmul results exceed the registers of ``warps`` warps, or None."""
     threads = target.resources.warp_size * warps
-    room = min(target.resources.registers, target.resources.register_file // threads) - _BESIDE
+    room = min(target.resources.registers, target.resources.register_file // threads)
+    room -= target.costs.thresholds.registers_beside_accumulator
     loops = (operation for operation in function.walk() if isinstance(operation, LOOPS))
     return next(
         (loop for loop in loops if any(_words(region) > room * threads for region in loop.regions)),

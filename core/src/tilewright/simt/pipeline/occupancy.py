@@ -28,20 +28,8 @@ from tilewright.simt.pipeline.warp_specialize import LOAD, MATH
 from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget, required
 
-#: Bytes that are reserved for mbarriers and alignment.
-_OBJECTS: Final = 2048
 #: Minimum number of slots: one is filled while the other is read.
 _LEAST: Final = 2
-#: Registers of a consumer thread beside the tiles in flight, where matmuls are waited for one by
-#: one: not all of those tiles are live at a time.
-_BESIDE: Final = 8
-
-#: Registers beside the result of a matmul that one of its instructions may need. They count against
-#: the registers at the kernel's start, before partitions reallocate them.
-_INSTRUCTION: Final = 32
-#: With more programs than this on an SM there is always one that computes (measured:
-#: software-pipelined halves of back-to-back matmuls are slower then).
-_SIDE_BY_SIDE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +106,17 @@ def _share(
         _registers(chains[0], programs, target),
         max(_widest(loop, target) for loop in chains),
     )
+    thresholds = target.costs.thresholds
     if programs > 1 and (
-        words + _BESIDE > limit
-        or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)
+        words + thresholds.registers_in_flight > limit
+        or widest + thresholds.matmul_registers > _first_registers(chains[0], programs, target)
     ):
         return None
     # producer warps start the copies, so consumers need no registers for them
-    chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
+    chained = (
+        programs <= thresholds.pipelined_programs
+        and words + target.costs.other_registers * 3 // 4 <= limit
+    )
     loops = _scheduled(function)
     # loops with equal loads share multi-buffered memory if their halves are software-pipelined
     rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
@@ -144,7 +136,7 @@ def _share(
     beside = (
         sum(map(block_bytes, around))
         + max(scratch_beside(loop, target, there) for loop in loops)
-        + _OBJECTS
+        + thresholds.mbarrier_bytes
     )
     free = target.resources.resident_memory(programs) - beside
     slots = min(

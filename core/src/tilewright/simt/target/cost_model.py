@@ -15,6 +15,7 @@ from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts
+from tilewright.simt.target.thresholds import Thresholds
 
 #: Operations that need no instruction on any target, beside those that only move or repeat
 #: elements.
@@ -25,7 +26,7 @@ _FREE: Final = (Constant, Arange, Hint, Bitcast)
 class CostModel:
     """Costs of operations on a target, in issue slots of one warp unless stated otherwise.
 
-    A target measures and states them; the toolkit has no defaults.
+    A target measures and states them; the toolkit has no defaults but for the thresholds.
 
     Attributes:
         operations: slots for each register of the result, of operations that cost more or less than
@@ -43,6 +44,7 @@ class CostModel:
         scratch: maximum bytes of shared memory for a conversion; larger tiles take several rounds.
         other_registers: registers that a thread needs in a pipelined loop beside tiles and the
             addresses of copies.
+        thresholds: those of the toolkit's heuristics.
         unrolled_trips: maximum known trip count of small loops that the code generator is asked to
             unroll in full; 0: it unrolls none.
     """
@@ -61,6 +63,7 @@ class CostModel:
     selects_per_shuffle: int
     scratch: int
     other_registers: int
+    thresholds: Thresholds = field(default_factory=Thresholds)
     unrolled_trips: int = 0
 
 

@@ -53,6 +53,7 @@ from tilewright.simt.passes.allocate_shared import peak_bytes
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.target.copy_mechanism import BLOCK_STORES
 from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.thresholds import Thresholds
 from tilewright.simt.target.tma_mechanism import (
     block_buffer,
     block_mechanism,
@@ -60,11 +61,6 @@ from tilewright.simt.target.tma_mechanism import (
     create,
     no_layout,
 )
-
-#: Minimum number of bytes of a row of a piece.
-_LEAST_ROW = 128
-#: Preferred size of pieces, in bytes: smaller ones need too many barriers.
-_WELL = 32768
 
 _Store = DescriptorStore | DescriptorReduce
 #: Operations that store a block, before and after this pass.
@@ -178,13 +174,15 @@ def least_staging(loop: Operation, target: SimtTarget) -> int:
     least, in pieces that serve well."""
     outer = [operation for operation in loop.ancestors() if isinstance(operation, LOOPS)]
     found: dict[Type, int] = {}
+    thresholds = target.costs.thresholds
     for around in outer:
         for store in operations_of_program(around.regions[-1]):
             if isinstance(store, DescriptorStore):
                 tile = store.value
                 assert isinstance(tile.type, TileType)
-                ways = list(_ways(tile, 1)) if may_run_on(store) else [Pieces(1, 1)]
-                well = next((one for one in ways if one.bytes(tile.type) <= _WELL), ways[-1])
+                ways = list(_ways(tile, 1, thresholds)) if may_run_on(store) else [Pieces(1, 1)]
+                preferred = thresholds.staged_piece_bytes
+                well = next((one for one in ways if one.bytes(tile.type) <= preferred), ways[-1])
                 found[tile.type] = max(found.get(tile.type, 0), well.bytes(tile.type))
     return sum(found.values())
 
@@ -193,7 +191,7 @@ def _bytes(tile: TileType) -> int:
     return math.prod(tile.shape) * storage_size(tile.element)
 
 
-def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
+def _ways(tile: Value, stores: int, thresholds: Thresholds) -> Iterator[Pieces]:
     """Ways to cut tiles of ``stores`` stores, from whole ones on: while a half of the last axis is
     in other registers of the same threads than the rest."""
     type_, layout, count = tile.type, layout_of(tile), 1
@@ -205,7 +203,7 @@ def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
     while (
         width > 1
         and width // 2 in layout.registers
-        and width // 2 * storage_size(type_.element) >= _LEAST_ROW
+        and width // 2 * storage_size(type_.element) >= thresholds.staged_row_bytes
     ):
         width, count = width // 2, count * 2
         yield Pieces(count, 1)
@@ -277,7 +275,7 @@ def _write_together(stores: list[_Store], region: Region, target: SimtTarget) ->
     tile = first.value
     assert isinstance(tile.type, TileType)
     room = target.resources.shared_memory - peak_bytes(region, target)
-    ways = list(_ways(tile, len(stores)))
+    ways = list(_ways(tile, len(stores), target.costs.thresholds))
     pieces = next((way for way in ways if way.bytes(tile.type) <= room), ways[-1])
     type_, layout = _piece(tile.type, layout_of(tile), pieces.count)
     shared = staging_layout(first, type_, layout, target)

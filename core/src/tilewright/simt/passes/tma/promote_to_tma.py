@@ -62,8 +62,6 @@ from tilewright.simt.target.matmul_plan import Matmul
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 _DOT: Final = (Dot,)
-#: Loads smaller than the loop's largest one by more than this factor are not profitable.
-_SMALL: Final = 8
 #: Alignments of addresses and strides that copies may require, in bytes.
 _ALIGNMENTS: Final = (2, 4, 8, 16, 32, 64, 128)
 
@@ -161,8 +159,9 @@ def _raised_in(
         return []
     most = max(map(_bytes, feeding), default=0)
     found: list[tuple[Load, AccessedTensor]] = []
+    ratio = target.costs.thresholds.promoted_ratio
     for load in [
-        load for load in feeding if isinstance(load, Load) and _bytes(load) * _SMALL >= most
+        load for load in feeding if isinstance(load, Load) and _bytes(load) * ratio >= most
     ]:
         try:
             found.append((load, _raised(load, target, affine, written)))
