@@ -15,7 +15,7 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp
 from tilewright.ir.types import F32
 from tilewright.passes import canonicalize, descriptor_pointers
-from tilewright.passes.analysis import axis
+from tilewright.passes.analysis import axis, axis_moves
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.passes.decompose.widen import widening
 from tilewright.reference.checks import undefined_lanes
@@ -39,7 +39,7 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
         (name, rewrite.apply) for rewrite in widening([F32]) for name in rewrite.operations
     ],
     "expansions of descriptors": list(descriptor_pointers._EXPANSIONS.items()),
-    "moves of axes": list(axis._MOVED.items()),
+    "moves of axes": list(axis_moves.MOVED.items()),
     "control flow of axes": list(axis._STRUCTURED.items()),
     "meanings": list(MEANINGS.items()),
     "control flow": list(CONTROL.items()),

@@ -11,7 +11,8 @@ from index_arithmetic import Indices
 from tilewright.ir import Function, Value, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import I1, IntType, PointerType, element_type, shape_of
-from tilewright.passes.analysis.axis import UNBOUNDED, AxisInfo, axis_info
+from tilewright.passes.analysis.axis import AxisInfo, axis_info
+from tilewright.passes.analysis.axis_info import UNBOUNDED
 from tilewright.reference.interpreter import run
 
 HEAD = """tilewright.ir 1.0

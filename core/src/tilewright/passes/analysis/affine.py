@@ -37,7 +37,8 @@ from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.passes.analysis.affine_forms import ONE, ZERO, Bound, Form, Wrapped
-from tilewright.passes.analysis.axis import AxisInfo, axis_info, power_of_two_in
+from tilewright.passes.analysis.axis import AxisInfo, axis_info
+from tilewright.passes.analysis.axis_info import power_of_two_in
 from tilewright.passes.analysis.mask_conjuncts import conjuncts
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.analysis.transfer_functions import Domain, moved_axes

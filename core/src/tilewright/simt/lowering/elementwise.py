@@ -13,7 +13,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, TileType, element_type
 from tilewright.llvm.emission.elementwise import emit_operation
-from tilewright.passes.analysis.axis import power_of_two_in
+from tilewright.passes.analysis.axis_info import power_of_two_in
 from tilewright.passes.fold import fold
 from tilewright.simt.layouts.linear_layout import axis_shifts
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext

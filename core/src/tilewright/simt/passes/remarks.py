@@ -18,7 +18,8 @@ from tilewright.ir.ops.control import LOOPS, For
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.emission.registers import storage_size
-from tilewright.passes.analysis.axis import AxisInfo, axis_info, power_of_two_in
+from tilewright.passes.analysis.axis import AxisInfo, axis_info
+from tilewright.passes.analysis.axis_info import power_of_two_in
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.access_causes import AccessCauses
 from tilewright.simt.dialect.attributes import NOTES, layout_of, note, notes_of, warps_of
