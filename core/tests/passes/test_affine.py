@@ -15,7 +15,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import I1, I32, PointerType, TileType, element_type, shape_of
 from tilewright.language.definitions.callable import device_function
 from tilewright.passes.analysis.affine import Affine
-from tilewright.passes.analysis.affine_forms import Bound, Form, Wrapped
+from tilewright.passes.analysis.affine_forms import CoordinateBound, Form, Wrapped
 from tilewright.passes.analysis.polynomials import Polynomial, total
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright.passes.pipeline import run as run_passes
@@ -94,7 +94,7 @@ class Numbers:
                 found += self.of(step) * places[key]
         return found, known
 
-    def inside(self, bounds: list[Bound | None], shape: tuple[int, ...]) -> Any:
+    def inside(self, bounds: list[CoordinateBound | None], shape: tuple[int, ...]) -> Any:
         found, places = np.ones(shape, bool), np.indices(shape)
         for bound in bounds:
             assert bound is not None
@@ -111,7 +111,7 @@ class Numbers:
         """Check what is said of a value that has these elements; whether anything is."""
         shape = shape_of(value.type)
         if element_type(value.type) is I1:
-            bounds = self.affine.bounds(value)
+            bounds = self.affine.mask_bounds(value)
             if None in bounds:
                 return False
             np.testing.assert_array_equal(self.inside(bounds, shape), array)

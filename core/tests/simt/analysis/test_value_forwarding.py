@@ -68,7 +68,7 @@ def test_what_is_known_of_an_operand_is_known_of_the_result(spec: OpSpec) -> Non
     assert known[b] == known[mask]
     affine = Affine(function)
     assert affine.form(a) == affine.form(pointers) is not None
-    assert affine.bounds(b) == affine.bounds(mask) != [None]
+    assert affine.mask_bounds(b) == affine.mask_bounds(mask) != [None]
     assert root_of(a) is function.arguments[0]
 
 

@@ -36,7 +36,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
-from tilewright.passes.analysis.affine_forms import ONE, ZERO, Bound, Form, Wrapped
+from tilewright.passes.analysis.affine_forms import ONE, ZERO, CoordinateBound, Form, Wrapped
 from tilewright.passes.analysis.axis import AxisInfo, axis_info
 from tilewright.passes.analysis.axis_info import power_of_two_in
 from tilewright.passes.analysis.mask_conjuncts import conjuncts
@@ -320,9 +320,9 @@ class Affine(Domain[Form | None]):
 
     # ---- bounds
 
-    def bounds(self, mask: Value) -> list[Bound | None]:
+    def mask_bounds(self, mask: Value) -> list[CoordinateBound | None]:
         """Return the bounds whose conjunction is a mask; None stands for any other condition."""
-        found: list[Bound | None] = []
+        found: list[CoordinateBound | None] = []
         for conjunct in conjuncts(mask):
             comparison = conjunct.condition.definition
             if isinstance(comparison, Cmp):
@@ -345,7 +345,7 @@ class Affine(Domain[Form | None]):
             else None
         )
 
-    def _compared(self, operation: Cmp) -> list[Bound | None]:
+    def _compared(self, operation: Cmp) -> list[CoordinateBound | None]:
         difference, predicate = self._difference(operation), operation.predicate
         if difference is None or predicate not in ("lt", "le", "gt", "ge"):
             return [None]
@@ -361,7 +361,7 @@ class Affine(Domain[Form | None]):
             return (
                 []
                 if start.constant is not None and start.constant < 0
-                else [Bound(None, upper=start.scaled(-1))]
+                else [CoordinateBound(None, upper=start.scaled(-1))]
             )
         (key, step), *others = steps
         if others:
@@ -371,8 +371,8 @@ class Affine(Domain[Form | None]):
                 [] if key.nonnegative and step == ONE and start == key.extent.scaled(-1) else [None]
             )
         if step == ONE:
-            return [Bound(key, upper=start.scaled(-1))]
-        return [Bound(key, lower=start.plus(ONE))] if step.constant == -1 else [None]
+            return [CoordinateBound(key, upper=start.scaled(-1))]
+        return [CoordinateBound(key, lower=start.plus(ONE))] if step.constant == -1 else [None]
 
     # ---- operations
 
@@ -439,7 +439,7 @@ class Affine(Domain[Form | None]):
         self, operation: Select, condition: Form | None, a: Form | None, b: Form | None
     ) -> Form | None:
         """Return a form with modular coordinates for a select at a bound."""
-        bounds = self.bounds(operation.condition)
+        bounds = self.mask_bounds(operation.condition)
         if (
             a is None
             or len(bounds) != 1
@@ -510,7 +510,7 @@ def _wrapped(
     return Form(None, ZERO, ((Wrapped(key, x.start, extent, nonnegative), ONE),))
 
 
-def _moved_bound(bound: Bound | None, moves: Sequence[Moved]) -> Bound | None:
+def _moved_bound(bound: CoordinateBound | None, moves: Sequence[Moved]) -> CoordinateBound | None:
     """Return a bound on the coordinates that elements are moved to, the last move first."""
     if bound is None or bound.axis is None:
         return bound
@@ -520,7 +520,7 @@ def _moved_bound(bound: Bound | None, moves: Sequence[Moved]) -> Bound | None:
         if axes is None:
             return None
         axis = axes(axis)
-    return Bound(axis, bound.upper, bound.lower)
+    return CoordinateBound(axis, bound.upper, bound.lower)
 
 
 def _is_number(value: Value) -> bool:

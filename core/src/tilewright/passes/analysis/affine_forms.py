@@ -120,7 +120,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class CoordinateBound:
     """``i < upper`` or ``i >= lower`` for the coordinate i along an axis; ``0 < upper`` for all
     elements where that is None."""
 
@@ -129,4 +129,4 @@ class Bound:
     lower: Polynomial | None = None
 
 
-__all__ = ["ONE", "ZERO", "Bound", "Form", "Key", "Wrapped"]
+__all__ = ["ONE", "ZERO", "CoordinateBound", "Form", "Key", "Wrapped"]

@@ -39,7 +39,7 @@ from tilewright.ir.ops.rules import pointee_of
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, TileType, byte_size, element_type, shape_of
 from tilewright.passes.analysis.affine import Affine
-from tilewright.passes.analysis.affine_forms import ZERO, Bound, Form, Wrapped
+from tilewright.passes.analysis.affine_forms import ZERO, CoordinateBound, Form, Wrapped
 from tilewright.passes.analysis.execution_counts import MOST_RUNS, Numbers, Runs, unknown_text
 from tilewright.passes.analysis.footprint import Boxes, Integers, distinct
 from tilewright.passes.analysis.polynomials import Polynomial
@@ -359,7 +359,7 @@ class _TrafficWalk:
         self, operation: Any, shape: Sequence[int], size: int, runs: Runs | None
     ) -> _Touched:
         mask = None if isinstance(operation, AtomicCas) else operation.mask
-        bounds = self.affine.bounds(mask) if mask is not None else []
+        bounds = self.affine.mask_bounds(mask) if mask is not None else []
         form = self.affine.form(operation.pointer)
         why = ""
         if form is None or self._argument(operation.pointer) != (
@@ -400,8 +400,8 @@ class _TrafficWalk:
         start = base.start
         for offset, stride in zip(starts, strides, strict=True):
             start = start.plus(offset.times(stride))
-        bounds: list[Bound | None] = [
-            Bound(axis, upper=extent.minus(offset), lower=offset.scaled(-1))
+        bounds: list[CoordinateBound | None] = [
+            CoordinateBound(axis, upper=extent.minus(offset), lower=offset.scaled(-1))
             for axis, (offset, extent) in enumerate(zip(starts, extents, strict=True))
         ]
         return self._touched(
@@ -411,7 +411,7 @@ class _TrafficWalk:
     def _touched(
         self,
         form: Form | None,
-        bounds: Sequence[Bound | None],
+        bounds: Sequence[CoordinateBound | None],
         shape: Sequence[int],
         size: int,
         runs: Runs | None,
@@ -447,7 +447,7 @@ class _TrafficWalk:
             boxes, why = None, why or "its mask depends on what is loaded or computed"
         return _Touched(size, asked, exact, boxes, why)
 
-    def _clip(self, bound: Bound, lower: Integers, upper: Integers, runs: Runs) -> bool:
+    def _clip(self, bound: CoordinateBound, lower: Integers, upper: Integers, runs: Runs) -> bool:
         """Narrow coordinates by a bound; whether it is known."""
         below = self.numbers.of(bound.upper, runs) if bound.upper is not None else None
         above = self.numbers.of(bound.lower, runs) if bound.lower is not None else None

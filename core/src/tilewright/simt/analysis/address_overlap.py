@@ -175,7 +175,7 @@ class AddressOverlap:
 
     def _is_past(self, distance: Polynomial, axis: int, pointer: Value, mask: Value | None) -> bool:
         """Return whether coordinates of a tile are less than a distance."""
-        bounds = self._affine.bounds(mask) if mask is not None else []
+        bounds = self._affine.mask_bounds(mask) if mask is not None else []
         ends = [
             bound.upper
             for bound in bounds

@@ -62,7 +62,7 @@ class _LiveRowSearch:
 
     def _ends_before(self, mask: Value | None, axis: int) -> bool:
         """Return whether a mask is false beyond the limit."""
-        for bound in self.affine.bounds(mask) if mask is not None else ():
+        for bound in self.affine.mask_bounds(mask) if mask is not None else ():
             if (
                 bound is not None
                 and bound.axis == axis

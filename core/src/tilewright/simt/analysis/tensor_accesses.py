@@ -13,7 +13,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import IntType, PointerType, TileType, byte_size
 from tilewright.passes.analysis.affine import Affine
-from tilewright.passes.analysis.affine_forms import Bound, Form, Wrapped
+from tilewright.passes.analysis.affine_forms import CoordinateBound, Form, Wrapped
 from tilewright.passes.analysis.polynomials import Polynomial, total
 from tilewright.simt.analysis.access_causes import strides_text
 from tilewright.simt.analysis.live_rows import observed
@@ -162,9 +162,9 @@ def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> list[Polynom
 
     Each condition is a polynomial that must be positive.
     """
-    found: list[tuple[Axis, Bound]] = []
+    found: list[tuple[Axis, CoordinateBound]] = []
     conditions: list[Polynomial] = []
-    for bound in affine.bounds(mask) if mask is not None else ():
+    for bound in affine.mask_bounds(mask) if mask is not None else ():
         if bound is not None and bound.axis is None and bound.upper is not None:
             conditions.append(bound.upper)
             continue

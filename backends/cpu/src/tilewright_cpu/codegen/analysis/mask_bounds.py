@@ -58,7 +58,7 @@ def _is_leaf(context: Context, value: Value) -> bool:
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-class Bound:
+class PrefixBound:
     """A comparison that holds for the first lanes of a row and for no later one.
 
     It is ``x0 + step * lane < u`` or the like.
@@ -92,7 +92,7 @@ class Bound:
         )
 
 
-def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | None:
+def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> PrefixBound | None:
     """The comparison ``leaf`` as a bound along the axis ``lane`` of a loop nest, or None."""
     operation = leaf.definition
     if not isinstance(operation, Cmp) or lane not in axes or leaf in context.buffers:
@@ -118,10 +118,10 @@ def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | No
         return None
     if not element.signed:
         return None
-    return Bound(leaf, axes, axis, a, b, step, predicate in ("lt", "gt"))
+    return PrefixBound(leaf, axes, axis, a, b, step, predicate in ("lt", "gt"))
 
 
-def emit_limit(context: Context, bound: Bound, index: Index, extent: int) -> str:
+def emit_limit(context: Context, bound: PrefixBound, index: Index, extent: int) -> str:
     """Number of lanes of the row ``index`` that a bound admits: an i64 from 0 to ``extent``."""
 
     own: Index = tuple(ZERO if axis is None else index[axis] for axis in bound.axes)

@@ -20,7 +20,7 @@ from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.mask_bounds import (
     Axes,
-    Bound,
+    PrefixBound,
     bound_of,
     emit_limit,
     operand_axes,
@@ -90,7 +90,7 @@ def accumulator_ends(context: Context, loop: For, accumulator: Value) -> dict[in
     return ends
 
 
-def _minimum(context: Context, bounds: list[Bound], extent: int) -> str | None:
+def _minimum(context: Context, bounds: list[PrefixBound], extent: int) -> str | None:
     found: str | None = None
     for bound in bounds:
         limit = emit_limit(context, bound, (ZERO, ZERO), extent)
@@ -104,7 +104,7 @@ def _minimum(context: Context, bounds: list[Bound], extent: int) -> str | None:
 
 def _bounds(
     context: Context, value: Value, before: Operation | None = None
-) -> tuple[list[Bound], list[Bound]]:
+) -> tuple[list[PrefixBound], list[PrefixBound]]:
     """Bounds along each axis of an operand beyond which it is zero.
 
     With ``before`` they are those alone that are known in front of that operation.
@@ -116,7 +116,7 @@ def _bounds(
         axes = operand_axes(value, axes, 0)
         value = context.resolve(operation.x)
         operation = value.definition
-    none: tuple[list[Bound], list[Bound]] = ([], [])
+    none: tuple[list[PrefixBound], list[PrefixBound]] = ([], [])
     if not isinstance(operation, Load) or value in context.buffers:
         return none
     mask, other = operation.mask, operation.other

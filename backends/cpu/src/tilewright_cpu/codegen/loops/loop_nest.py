@@ -20,7 +20,7 @@ from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming
 from tilewright_cpu.codegen.analysis.mask_bounds import (
     Axes,
-    Bound,
+    PrefixBound,
     bound_of,
     operand_axes,
     placed_conjuncts,
@@ -97,7 +97,7 @@ class NestPlan:
         self.consecutive = [value for value in maybe if self.lane in visited[value]]
         self._split_off_uniform()
         self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1
-        self.bounds: list[Bound] = []
+        self.bounds: list[PrefixBound] = []
         #: whether what is being written is for rows that are seldom met, in as little code as may
         #: be
         self.brief = False

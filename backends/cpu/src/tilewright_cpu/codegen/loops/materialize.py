@@ -17,7 +17,7 @@ from tilewright.ir.ops.memory import DescriptorStore, Load
 from tilewright.ir.ops.shape import ExpandDims, Gather, Histogram, Reshape
 from tilewright.ir.types import TileType
 from tilewright.llvm.emission.registers import storage_size
-from tilewright_cpu.codegen.analysis.mask_bounds import Bound
+from tilewright_cpu.codegen.analysis.mask_bounds import PrefixBound
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import Buffer, Context, Index, lane_axis
 from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_strip
@@ -90,7 +90,7 @@ def write_rows(
     store: Callable[[Index], None],
     *,
     stores_only: bool = False,
-    bounded_by: Sequence[Bound] = (),
+    bounded_by: Sequence[PrefixBound] = (),
     ends: Mapping[int, str] = NO_ENDS,
 ) -> None:
     """Run ``store`` on every strip of a loop nest.

@@ -20,7 +20,7 @@ from tilewright.llvm.emission.registers import constant, storage_size, storage_t
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming, consecutive_sources
 from tilewright_cpu.codegen.analysis.mask_bounds import (
-    Bound,
+    PrefixBound,
     bound_of,
     emit_limit,
     placed_conjuncts,
@@ -148,7 +148,9 @@ def lower_store(context: Context, operation: Store) -> None:
     copies = plan_copies(context) if context.compared else []
     plan = NestPlan(context, shape, roots, mask)
     plan.accesses.append(operation)
-    stopping: list[Bound] = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
+    stopping: list[PrefixBound] = [
+        bound for bound in plan.bounds if bound.leaf in plan.store_conditions
+    ]
     complete_partial(
         plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping)
     )
@@ -320,7 +322,7 @@ def _load_in_place(context: Context, operation: Load, type_: TileType) -> Stride
         return None
     mask = operation.mask
     leaves = placed_conjuncts(context, mask, identity(type_.rank)) if mask is not None else []
-    bounds: list[tuple[Bound, int]] = []
+    bounds: list[tuple[PrefixBound, int]] = []
     flags: list[Value] = []
     for leaf, axes in leaves:
         moving = [

@@ -19,7 +19,7 @@ from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.elementwise import extreme
 from tilewright.llvm.emission.registers import constant, register_type, vector_type
-from tilewright_cpu.codegen.analysis.mask_bounds import Bound
+from tilewright_cpu.codegen.analysis.mask_bounds import PrefixBound
 from tilewright_cpu.codegen.analysis.masked_off_lanes import MaskedOffLanes
 from tilewright_cpu.codegen.analysis.tiles import combine_kind
 from tilewright_cpu.codegen.context import (
@@ -310,7 +310,7 @@ def _along_lanes(
     """Combine each row's strips, then the lanes of what is left."""
     context, width = plan.context, plan.width
     scalar_row = not output.shape
-    skip: tuple[Bound, MaskedOffLanes, float | int | bool] | None = None
+    skip: tuple[PrefixBound, MaskedOffLanes, float | int | bool] | None = None
     # what stays unwritten of kept tiles is known for a single row only
     if (
         isinstance(combination, Known)
@@ -463,7 +463,7 @@ def _from_second(
 
 def skippable(
     plan: NestPlan, value: Value, combination: Known
-) -> tuple[Bound, MaskedOffLanes, float | int | bool] | None:
+) -> tuple[PrefixBound, MaskedOffLanes, float | int | bool] | None:
     """The bound beyond which every lane of ``value`` is one number that need be combined once.
 
     Kept tiles are known there too.
@@ -485,7 +485,7 @@ def skippable(
 def _early_end(
     plan: NestPlan,
     row: Index,
-    skip: tuple[Bound, MaskedOffLanes, float | int | bool],
+    skip: tuple[PrefixBound, MaskedOffLanes, float | int | bool],
     combination: Known,
     width: int,
 ) -> tuple[str, list[str]]:

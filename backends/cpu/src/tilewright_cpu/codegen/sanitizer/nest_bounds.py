@@ -36,7 +36,7 @@ from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.mask_bounds import (
     Axes,
-    Bound,
+    PrefixBound,
     bound_of,
     emit_limit,
     operand_axes,
@@ -282,7 +282,7 @@ def _admitted(
     return counts, sound
 
 
-def _steady(context: Context, bound: Bound, extent: int) -> list[str]:
+def _steady(context: Context, bound: PrefixBound, extent: int) -> list[str]:
     """The condition under which what a bound compares does not wrap around along its axis."""
     w, element = context.writer, element_type(bound.moving.type)
     row: Index = (ZERO,) * len(bound.axes)
