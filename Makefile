@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py runtime/storage/test_disk_cache.py \
 	runtime/compiler/test_specialization.py runtime/arguments/test_argument_words.py) conformance/tests/op_samples \
-	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) backends/amd/tests
+	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) $(addprefix backends/amd/tests/,codegen test_mutants.py)
 # runs a command beside mypy, which has work for one processor; what mypy says comes last, and either's failure is the whole's
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e backends/amd/emulator -e conformance
