@@ -9,7 +9,7 @@ and registers are left, the halves of the loop are software-pipelined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +18,9 @@ from tilewright.ir.ops.control import For
 from tilewright.simt.analysis.register_pressure import words_of
 from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import PROGRAMS, note, warps_of
-from tilewright.simt.dialect.pipeline_attributes import BY, CHAIN, FORM, PARTS, SLOTS, selected
+from tilewright.simt.dialect.pipeline_attributes import BY, CHAIN, PARTS, selected
 from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls
+from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.start_matmuls import held_by
 from tilewright.simt.pipeline.tma_copies import block_bytes
@@ -45,13 +46,11 @@ class _Share:
     slots: int
 
 
-def settle_chains(function: Function, target: SimtTarget) -> None:
-    """Choose the occupancy, and the form and depth of loops over back-to-back matmuls."""
-    chains = [
-        operation
-        for operation in function.walk()
-        if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN
-    ]
+def settle_chains(
+    function: Function, schedules: Mapping[For, LoopSchedule], target: SimtTarget
+) -> None:
+    """Choose the occupancy, and with it the form and depth of loops over back-to-back matmuls."""
+    chains = [loop for loop, found in schedules.items() if found.form == CHAIN]
     if not chains:
         return
     words = max(_registers_in_flight(loop, target) for loop in chains)
@@ -61,47 +60,41 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
         if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors())
         else target.resources.max_resident
     )
-    shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
+    shares = (
+        _share(function, schedules, words, programs, target) for programs in range(most, 0, -1)
+    )
     share = next(share for share in shares if share is not None)
     if share.programs > 1:
         function.attributes[PROGRAMS] = share.programs
-    if not share.chained:
-        limit = _registers(chains[0], share.programs, target)
-        for loop in chains:
+    largest = max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop))))
+    fits, limit = share.slots >= _LEAST, _registers(chains[0], share.programs, target)
+    for loop in chains:
+        if not share.chained:
             note(
                 loop,
                 f"matmuls are waited for one by one: {words} registers of what would be in flight, of {limit}",
             )
-            loop.attributes[FORM] = BARRIER
-        if share.slots >= _LEAST:
-            max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop)))).attributes[FORM] = (
-                PARTS
-            )
-    elif share.slots < _LEAST:
-        for loop in chains:
-            loop.attributes[FORM] = BARRIER
-    for loop in _scheduled(function):
-        if _LEAST <= share.slots < loop.attributes[SLOTS]:
+        schedules[loop].form = (
+            (CHAIN if share.chained else PARTS if loop is largest else BARRIER) if fits else BARRIER
+        )
+    for loop, found in schedules.items():
+        if _LEAST <= share.slots < found.slots:
             note(
                 loop,
-                f"pipelined {share.slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory",
+                f"pipelined {share.slots} deep instead of {found.slots}, for want of shared memory",
             )
-            loop.attributes[SLOTS] = share.slots
-
-
-def _scheduled(function: Function) -> list[For]:
-    """Return the loops of a function that are to be pipelined."""
-    return [
-        operation
-        for operation in function.walk()
-        if isinstance(operation, For) and SLOTS in operation.attributes
-    ]
+            found.slots = share.slots
 
 
 def _share(
-    function: Function, chains: Sequence[For], words: int, programs: int, target: SimtTarget
+    function: Function,
+    schedules: Mapping[For, LoopSchedule],
+    words: int,
+    programs: int,
+    target: SimtTarget,
 ) -> _Share | None:
     """Return each program's share for a given occupancy; None if it is too small."""
+    chains = [loop for loop, found in schedules.items() if found.form == CHAIN]
     limit, widest = (
         _registers(chains[0], programs, target),
         max(_widest(loop, target) for loop in chains),
@@ -117,9 +110,8 @@ def _share(
         programs <= thresholds.pipelined_programs
         and words + target.costs.other_registers * 3 // 4 <= limit
     )
-    loops = _scheduled(function)
     # loops with equal loads share multi-buffered memory if their halves are software-pipelined
-    rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
+    rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in schedules}
     # with several programs, too low an estimate costs one of them: blocks are assumed to be stored
     # when no slots are needed any more, and loaded blocks to be read in place
     names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
@@ -135,12 +127,12 @@ def _share(
     )
     beside = (
         sum(map(block_bytes, around))
-        + max(scratch_beside(loop, target, there) for loop in loops)
+        + max(scratch_beside(loop, target, there) for loop in schedules)
         + thresholds.mbarrier_bytes
     )
     free = target.resources.resident_memory(programs) - beside
     slots = min(
-        *(loop.attributes[SLOTS] for loop in chains),
+        *(schedules[loop].slots for loop in chains),
         max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)),
     )
     return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None

@@ -19,6 +19,7 @@ unsigned type, and not by the counter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.builder import Builder
@@ -33,7 +34,9 @@ from tilewright.simt.analysis.masked_off_lanes import UNSEEN, fills_with_zeros
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.pipeline_attributes import (
     BY,
+    CHAIN,
     FORM,
+    PARTS,
     SHARED,
     SLOTS,
     WIDTH,
@@ -45,6 +48,24 @@ from tilewright.simt.dialect.types import BufferType
 from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
 from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT
 from tilewright.simt.target.simt_target import SimtTarget
+
+
+@dataclass(slots=True)
+class LoopSchedule:
+    """A loop's schedule, before it is written to the loop's attributes.
+
+    Attributes:
+        form: the form of the expansion, which says who issues copies and how they complete.
+        slots: the number of slots of each load.
+    """
+
+    form: str
+    slots: int
+
+    @property
+    def specialized(self) -> bool:
+        """Return whether a producer partition issues the copies."""
+        return self.form in (PARTS, CHAIN)
 
 
 class PipelinedLoop:

@@ -1,29 +1,128 @@
-"""The register budget of loops whose loads go through registers, on targets with few registers.
+"""The register budget of pipelined loops.
 
-If the budget is exceeded, loads are serialized: each one starts when the previous one is stored,
-and overlaps a part of the iteration's matmuls. If that is not enough, loop-invariant operands are
-stored to shared memory before the loop, and read from there step by step, as the loaded ones are.
+It limits the prefetch distance of loads that go through registers, ping-pong, and prefetched
+fragments. On targets with few registers it is enforced for loads through registers: if it is
+exceeded, loads are serialized: each one starts when the previous one is stored, and overlaps a part
+of the iteration's matmuls. If that is not enough, loop-invariant operands are stored to shared
+memory before the loop, and read from there step by step, as the loaded ones are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.control import For
-from tilewright.ir.types import FloatType, TileType, bit_width
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.types import FloatType, PointerType, TileType, bit_width, element_type
 from tilewright.llvm.emission.registers import storage_size
-from tilewright.simt.analysis.register_pressure import Pressure, words_of
+from tilewright.simt.analysis.register_pressure import Pressure, peak_words_in, words_of
 from tilewright.simt.analysis.shared_views import views_of
-from tilewright.simt.dialect.attributes import is_made_in, layout_of
+from tilewright.simt.dialect.attributes import is_made_in, layout_of, warps_of
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
-from tilewright.simt.dialect.pipeline_attributes import IN_TURN, KEPT, SLOTS, Ahead
+from tilewright.simt.dialect.pipeline_attributes import IN_TURN, KEPT, SLOTS, WIDTH, Ahead
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
+from tilewright.simt.target.fragments import fragment
 from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
+
+
+def register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
+    """Return the registers that a thread's tiles and addresses may take."""
+    sizes = target.resources
+    limit = min(
+        sizes.registers,
+        sizes.register_file // (sizes.warp_size * warps_of(loop)),
+        options.get("maxnreg") or sizes.registers,
+    )
+    return limit - target.costs.other_registers
+
+
+def prefetch_distance(
+    loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]
+) -> int:
+    """Return the prefetch distance of loads whose tiles stay in registers until they are stored.
+
+    It is at least 1 and at most ``most``.
+    """
+    ahead = sum(
+        -(
+            -layout_of(load.results[0]).register_count
+            * bit_width(element_type(load.results[0].type))
+            // 32
+        )
+        for load in loads
+    )
+    left = register_budget(loop, target, options) - peak_words_in(loop.regions[0])
+    return max(1, min(most, left // ahead))
+
+
+def phases_fit(
+    loop: For,
+    loads: list[Ahead],
+    matmul: PlannedDot,
+    distance: int,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether registers suffice for ping-pong: for all fragments of an iteration.
+
+    Loads start ``distance`` iterations ahead in registers (0: not in registers).
+    """
+    words = distance * sum(map(words_of, (load.results[0] for load in loads)))
+    words += sum(map(words_of, _carried_tiles(loop)))
+    for load in _by_pointers(loads):
+        # a pointer for each access
+        width = load.attributes.get(WIDTH) or max(
+            1, 8 * target.resources.max_access // bit_width(element_type(load.results[0].type))
+        )
+        words += 2 * -(-layout_of(load.pointer).register_count // width)
+    for position, operand in enumerate((matmul.a, matmul.b)):
+        registers = plan_of(matmul, target).operand(position).register_count
+        words += -(-registers * bit_width(element_type(operand.type)) // 32)
+    return words <= register_budget(loop, target, options)
+
+
+def steps_fit(
+    loop: For,
+    loads: list[Ahead],
+    matmul: PlannedDot,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether registers suffice to prefetch a matmul's fragments one K step ahead.
+
+    They hold the loop-carried values, the fragments of two steps, and pointers for the copies.
+    """
+    words = sum(map(words_of, _carried_tiles(loop)))
+    for position, operand in enumerate((matmul.a, matmul.b)):
+        type_, layout = fragment(
+            plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target
+        )
+        words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
+    words += sum(
+        2 * layout_of(load.pointer).register_count // int(load.attributes[WIDTH])
+        for load in _by_pointers(loads)
+    )
+    return words <= register_budget(loop, target, options)
+
+
+def _by_pointers(loads: list[Ahead]) -> list[Load]:
+    return [load for load in loads if isinstance(load, Load)]
+
+
+def _carried_tiles(loop: For) -> list[Value]:
+    """Return the loop-carried tiles, except tiles of pointers."""
+    return [
+        argument
+        for argument in loop.regions[0].arguments
+        if isinstance(argument.type, TileType)
+        and not isinstance(argument.type.element, PointerType)
+    ]
 
 
 def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarget) -> None:

@@ -1,4 +1,21 @@
-"""Choice of the prefetch distance of loads, and of the form in which each loop is expanded."""
+"""The decision table of software pipelining: form, slots and prefetch distance of each loop.
+
+The *form* says who issues the copies of a loop, and how the loop is expanded:
+
+| copies complete | the loop | form |
+|---|---|---|
+| by groups | any | ``groups`` |
+| in registers | any | ``registers`` |
+| at mbarriers | not to be warp-specialized, or it cannot be | ``barrier`` |
+| | the first one to be warp-specialized | ``parts`` |
+| | back-to-back matmuls, tiles in flight and two slots fit | ``chain`` |
+| | they do not fit in registers; it has the largest tiles; two slots fit | ``parts`` |
+| | otherwise | ``barrier`` |
+
+*Slots* are the stages that were asked for, as far as shared memory suffices. Each decision is made
+once and then written to the loop; those on its matmuls (K steps, ping-pong, deferred waits) depend
+on them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +26,12 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
-from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.simt.analysis.alias import is_address, reached, root_of, writer_in
 from tilewright.simt.analysis.iteration_slices import Slice, slice_of
 from tilewright.simt.analysis.pipelined_loads import stepped_matmul
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, stages_of, streaming_loops
 from tilewright.simt.analysis.register_pressure import peak_words_in, words_of
-from tilewright.simt.dialect.attributes import PROGRAMS, function_of, layout_of, note, warps_of
-from tilewright.simt.dialect.ops.dot import PlannedDot
+from tilewright.simt.dialect.attributes import PROGRAMS, function_of, note, warps_of
 from tilewright.simt.dialect.pipeline_attributes import (
     ALTERNATING,
     BY,
@@ -29,7 +44,6 @@ from tilewright.simt.dialect.pipeline_attributes import (
     SLOTS,
     STEPS,
     TRAILS,
-    WIDTH,
     Ahead,
     deselect,
     forget,
@@ -40,13 +54,18 @@ from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, is_chain
 from tilewright.simt.pipeline.defer_matmul_wait import trailing_matmul
 from tilewright.simt.pipeline.occupancy import settle_chains
 from tilewright.simt.pipeline.ping_pong import can_alternate
-from tilewright.simt.pipeline.register_budget import spare_registers
+from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
+from tilewright.simt.pipeline.register_budget import (
+    phases_fit,
+    prefetch_distance,
+    register_budget,
+    spare_registers,
+    steps_fit,
+)
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.start_matmuls import held_by
 from tilewright.simt.pipeline.warp_specialize import is_separable
 from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
-from tilewright.simt.target.fragments import fragment
-from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Slots of a buffer that is filled from registers: one is read while the other is written.
@@ -56,46 +75,44 @@ _ALTERNATING: Final = 3
 
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Choose the form of each loop that has selected loads."""
+    """Choose the schedule of each loop that has selected loads."""
+    schedules: dict[For, LoopSchedule] = {}
     for loop in [*pipelined_loops(function, options), *streaming_loops(function)]:
-        if selected(loop) and not _schedule(loop, target, options):
-            forget(loop)
-    settle_chains(function, target)
-    forms = {
-        loop: loop.attributes[FORM]
-        for loop in function.walk()
-        if isinstance(loop, For) and FORM in loop.attributes
-    }
+        if selected(loop):
+            found = _schedule(loop, schedules, target, options)
+            if found is None:
+                forget(loop)
+            else:
+                schedules[loop] = found
+    settle_chains(function, schedules, target)
+    for loop, found in schedules.items():
+        loop.attributes[SLOTS], loop.attributes[FORM] = found.slots, found.form
+        if found.form in _DETAILS:
+            _DETAILS[found.form](loop, found, target, options)
     # with warp specialization, or several programs on an SM, there are no registers to spare
-    if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
-        for loop in (loop for loop, form in forms.items() if form == GROUPS):
+    if PROGRAMS in function.attributes or any(one.specialized for one in schedules.values()):
+        return
+    for loop, found in schedules.items():
+        if found.form == GROUPS:
             _let_trail(loop, target, options)
 
 
-def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Defer the wait for a loop's last matmul to the next iteration, if registers allow.
-
-    The registers that the matmul reads stay live for longer.
-    """
-    last = trailing_matmul(loop, target)
-    if last is not None:
-        held = sum(map(words_of, held_by(last.matmul, target)))
-        if peak_words_in(loop.regions[0]) + held <= _register_budget(loop, target, options):
-            last.matmul.attributes[TRAILS] = True
-
-
-def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+def _schedule(
+    loop: For,
+    schedules: Mapping[For, LoopSchedule],
+    target: SimtTarget,
+    options: Mapping[str, Any],
+) -> LoopSchedule | None:
+    """Return the schedule of a loop, given those of earlier loops; None if it is not pipelined."""
     (body,) = loop.regions
-    stages = stages_of(loop, options)
-    loads = selected(loop)
-    part = slice_of(body, loads, target)
-    writer = writer_in(body, _read_ahead(loads, part))
+    stages, loads = stages_of(loop, options), selected(loop)
+    writer = writer_in(body, _read_ahead(loads, slice_of(body, loads, target)))
     if writer is not None:
         note(
             loop, f"not pipelined: {writer.name} in the loop may change what later iterations load"
         )
-        return False
-    form = _form(loop, target)
+        return None
+    form = _completion(loop, target)
     loads = selected(loop)  # those that keep their mechanism
     # loads through registers are prefetched into registers, not into shared memory
     slots = _HALVES if form == REGISTERS else stages
@@ -110,70 +127,78 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
             else f"{target.name} has no shared memory for two buffers of its loads"
         )
         note(loop, f"not pipelined: {why}")
-        return False
+        return None
     if fitting < slots:
         note(loop, f"pipelined {fitting} deep instead of {stages}, for want of shared memory")
-    loop.attributes[SLOTS] = fitting
-    loop.attributes[FORM] = form
-    if form == REGISTERS:
-        loop.attributes[DISTANCE] = distance = _distance(loop, loads, stages - 1, target, options)
-        if distance == 1 and target.resources.few_registers:
-            spare_registers(loop, loads, _register_budget(loop, target, options), target)
-        if distance < stages - 1:
-            note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
-        matmul = stepped_matmul(loop, loads, target)
-        if (
-            matmul is not None
-            and distance >= _ALTERNATING - 1
-            and _alternates(loop, loads, matmul, distance, target, options)
-        ):
-            matmul.attributes[STEPS] = ALTERNATING
-    elif (
-        form == BARRIER
-        and target.warp_specialization is not None
-        and (_asks_for_parts(loop, options) or _is_register_chain(loop, target))
-    ):
-        if not is_separable(loop):
-            note(
-                loop, "not divided among warps: what it loads depends on what the program computes"
-            )
-        elif (writer := _writer_of(loads)) is not None:
-            note(
-                loop,
-                f"not divided among warps: {writer.name} at {writer.location} may change what it loads",
-            )
-        elif (
-            target.resources.warp_size * (warps_of(loop) + target.warp_specialization.warp_multiple)
-            > target.resources.max_threads
-        ):
-            note(
-                loop,
-                f"not divided among warps: beside {warps_of(loop)} there are none left for loads",
-            )
+    found = LoopSchedule(form, fitting)
+    if form == BARRIER and _is_to_be_specialized(loop, target, options):
+        if (obstacle := _obstacle(loop, loads, target)) is not None:
+            note(loop, f"not divided among warps: {obstacle}")
         elif is_chain(loop, target) and not any(
-            other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()
+            other.form == PARTS for other in schedules.values()
         ):
-            loop.attributes[FORM] = CHAIN
-        elif not any(
-            other.attributes.get(FORM) in (PARTS, CHAIN)
-            for other in function_of(loop).walk()
-            if other is not loop
-        ):
-            loop.attributes[FORM] = PARTS
-    elif form == GROUPS:
-        matmul = stepped_matmul(loop, loads, target)
-        if (
-            matmul is not None
-            and fitting >= _ALTERNATING
-            and _alternates(loop, loads, matmul, 0, target, options)
-        ):
-            matmul.attributes[STEPS] = ALTERNATING
-        elif matmul is not None:
-            early = _words_in_steps(loop, loads, matmul, target) <= _register_budget(
-                loop, target, options
-            )
-            matmul.attributes[STEPS] = EARLY if early else LATE
-    return True
+            found.form = CHAIN
+        elif not any(other.specialized for other in schedules.values()):
+            found.form = PARTS
+    return found
+
+
+# ---- decisions that depend on the form
+
+
+def _schedule_registers(
+    loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
+) -> None:
+    """Choose the prefetch distance, and what spares registers."""
+    loads, most = selected(loop), stages_of(loop, options) - 1
+    loop.attributes[DISTANCE] = distance = prefetch_distance(loop, loads, most, target, options)
+    if distance == 1 and target.resources.few_registers:
+        spare_registers(loop, loads, register_budget(loop, target, options), target)
+    if distance < most:
+        note(loop, f"pipelined {distance + 1} deep instead of {most + 1}, for want of registers")
+    matmul = stepped_matmul(loop, loads, target)
+    if (
+        matmul is not None
+        and distance >= _ALTERNATING - 1
+        and can_alternate(loop, matmul, target)
+        and phases_fit(loop, loads, matmul, distance, target, options)
+    ):
+        matmul.attributes[STEPS] = ALTERNATING
+
+
+def _schedule_groups(
+    loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
+) -> None:
+    """Choose how the matmul that reads the slots last is written."""
+    loads = selected(loop)
+    matmul = stepped_matmul(loop, loads, target)
+    if matmul is None:
+        return
+    if (
+        found.slots >= _ALTERNATING
+        and can_alternate(loop, matmul, target)
+        and phases_fit(loop, loads, matmul, 0, target, options)
+    ):
+        matmul.attributes[STEPS] = ALTERNATING
+    else:
+        early = steps_fit(loop, loads, matmul, target, options)
+        matmul.attributes[STEPS] = EARLY if early else LATE
+
+
+#: What is decided further, for the forms where anything is.
+_DETAILS: Final = {GROUPS: _schedule_groups, REGISTERS: _schedule_registers}
+
+
+def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Defer the wait for a loop's last matmul to the next iteration, if registers allow.
+
+    The registers that the matmul reads stay live for longer.
+    """
+    last = trailing_matmul(loop, target)
+    if last is not None:
+        held = sum(map(words_of, held_by(last.matmul, target)))
+        if peak_words_in(loop.regions[0]) + held <= register_budget(loop, target, options):
+            last.matmul.attributes[TRAILS] = True
 
 
 def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value | None]:
@@ -196,6 +221,50 @@ def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value |
         for operand in load.operands
         if is_address(operand.type)
     )
+
+
+def _completion(loop: For, target: SimtTarget) -> str:
+    """Return how a loop's copies complete: as those of the loads with the most bytes do.
+
+    Loads of another kind are not pipelined.
+    """
+    moved: dict[str, int] = {}
+    for load in selected(loop):
+        kind = target.async_copy.mechanism(load.attributes[BY]).completes
+        moved[kind] = moved.get(kind, 0) + slot_bytes(load)
+    form = max(moved, key=moved.__getitem__)
+    for load in selected(loop):
+        by = load.attributes[BY]
+        if target.async_copy.mechanism(by).completes != form:
+            deselect(load)
+            note(
+                load,
+                f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}",
+            )
+    return form
+
+
+# ---- warp specialization
+
+
+def _is_to_be_specialized(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+    """Return whether warp specialization is requested, or pays without a request."""
+    return target.warp_specialization is not None and (
+        _asks_for_parts(loop, options) or _is_register_chain(loop, target)
+    )
+
+
+def _obstacle(loop: For, loads: Sequence[Ahead], target: SimtTarget) -> str | None:
+    """Return the reason why a loop cannot be warp-specialized, if there is one."""
+    if not is_separable(loop):
+        return "what it loads depends on what the program computes"
+    if (writer := _writer_of(loads)) is not None:
+        return f"{writer.name} at {writer.location} may change what it loads"
+    specialization = required(target.warp_specialization, target, "warp specialization")
+    warps, sizes = warps_of(loop), target.resources
+    if sizes.warp_size * (warps + specialization.warp_multiple) > sizes.max_threads:
+        return f"beside {warps} there are none left for loads"
+    return None
 
 
 def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
@@ -244,115 +313,4 @@ def _is_register_chain(loop: For, target: SimtTarget) -> bool:
         held_by(matmul, target) or accumulator_of(matmul, target) is not None
         for matmul in matmuls
         if matmul in late
-    )
-
-
-def _form(loop: For, target: SimtTarget) -> str:
-    """Return the form of a loop, by the completion kind of the loads with the most bytes.
-
-    Loads of another kind are not pipelined.
-    """
-    moved: dict[str, int] = {}
-    for load in selected(loop):
-        kind = target.async_copy.mechanism(load.attributes[BY]).completes
-        moved[kind] = moved.get(kind, 0) + slot_bytes(load)
-    form = max(moved, key=moved.__getitem__)
-    for load in selected(loop):
-        by = load.attributes[BY]
-        if target.async_copy.mechanism(by).completes != form:
-            deselect(load)
-            note(
-                load,
-                f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}",
-            )
-    return form
-
-
-def _register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
-    """Return the registers that a thread's tiles and addresses may take."""
-    sizes = target.resources
-    limit = min(
-        sizes.registers,
-        sizes.register_file // (sizes.warp_size * warps_of(loop)),
-        options.get("maxnreg") or sizes.registers,
-    )
-    return limit - target.costs.other_registers
-
-
-def _distance(
-    loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]
-) -> int:
-    """Return the prefetch distance of loads whose tiles stay in registers until they are stored.
-
-    It is at least 1 and at most ``most``.
-    """
-    ahead = sum(
-        -(
-            -layout_of(load.results[0]).register_count
-            * bit_width(element_type(load.results[0].type))
-            // 32
-        )
-        for load in loads
-    )
-    left = _register_budget(loop, target, options) - peak_words_in(loop.regions[0])
-    return max(1, min(most, left // ahead))
-
-
-def _alternates(
-    loop: For,
-    loads: list[Ahead],
-    matmul: PlannedDot,
-    distance: int,
-    target: SimtTarget,
-    options: Mapping[str, Any],
-) -> bool:
-    """Return whether a loop is written as ping-pong between two halves of the warps.
-
-    The target has to want it, and there must be registers for all fragments of an iteration. Loads
-    start ``distance`` iterations ahead in registers (0: not in registers).
-    """
-    if not can_alternate(loop, matmul, target):
-        return False
-    words = distance * sum(map(words_of, (load.results[0] for load in loads)))
-    words += sum(map(words_of, _carried_tiles(loop)))
-    for load in _by_pointers(loads):
-        # a pointer for each access
-        width = load.attributes.get(WIDTH) or max(
-            1, 8 * target.resources.max_access // bit_width(element_type(load.results[0].type))
-        )
-        words += 2 * -(-layout_of(load.pointer).register_count // width)
-    for position, operand in enumerate((matmul.a, matmul.b)):
-        registers = plan_of(matmul, target).operand(position).register_count
-        words += -(-registers * bit_width(element_type(operand.type)) // 32)
-    return words <= _register_budget(loop, target, options)
-
-
-def _by_pointers(loads: list[Ahead]) -> list[Load]:
-    return [load for load in loads if isinstance(load, Load)]
-
-
-def _carried_tiles(loop: For) -> list[Value]:
-    """Return the loop-carried tiles, except tiles of pointers."""
-    return [
-        argument
-        for argument in loop.regions[0].arguments
-        if isinstance(argument.type, TileType)
-        and not isinstance(argument.type.element, PointerType)
-    ]
-
-
-def _words_in_steps(loop: For, loads: list[Ahead], matmul: PlannedDot, target: SimtTarget) -> int:
-    """Estimate a thread's live registers where ``matmul`` is computed step by step along K.
-
-    They hold the loop-carried values, the fragments of two steps, and pointers for the copies.
-    """
-    words = sum(map(words_of, _carried_tiles(loop)))
-    for position, operand in enumerate((matmul.a, matmul.b)):
-        type_, layout = fragment(
-            plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target
-        )
-        words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
-    return words + sum(
-        2 * layout_of(load.pointer).register_count // int(load.attributes[WIDTH])
-        for load in _by_pointers(loads)
     )
