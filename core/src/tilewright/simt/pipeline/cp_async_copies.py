@@ -55,11 +55,9 @@ class CpAsyncCopies(Copies):
     def allocate(self, before: Builder) -> None:
         self.buffers = self.loop.buffers(before)
 
-    def issue(
-        self, builder: Builder, which: Value, mapping: Mapping[Value, Value], live: Value
-    ) -> None:
+    def issue(self, builder: Builder, which: Value, mapping: Mapping[Value, Value]) -> None:
         places = self.loop.places(builder, self.buffers, which)
-        self._start(builder, self.loop.loads, places, mapping, live)
+        self._start(builder, self.loop.loads, places, mapping)
         self.tokens.append(self._commit(builder))
 
     def carry(self, before: Builder) -> None:
@@ -113,7 +111,7 @@ class CpAsyncCopies(Copies):
     def _refill(self, builder: Builder, places: Sequence[Value], *, ordered: bool = False) -> None:
         """Start the copies of iteration i+S-1."""
         mapping = self.loop.look_ahead(builder)
-        self._start(builder, self.loop.loads, places, mapping, self.loop.live, ordered=ordered)
+        self._start(builder, self.loop.loads, places, mapping, ordered=ordered)
         self.token = self._commit(builder)
         self.loop.advance(builder, mapping)
 
@@ -140,7 +138,7 @@ class CpAsyncCopies(Copies):
             # copies may be in flight
             share = -(-len(waiting) // max(1, count - 1 - step))
             for load, place in waiting[:share]:
-                self._start(builder, [load], [place], mapping, loop.live, ordered=True)
+                self._start(builder, [load], [place], mapping, ordered=True)
             if waiting and not waiting[share:]:
                 self.token = self._commit(builder)
             del waiting[:share]
@@ -169,15 +167,14 @@ class CpAsyncCopies(Copies):
         loads: Sequence[Ahead],
         places: Sequence[Value],
         mapping: Mapping[Value, Value],
-        live: Value,
         *,
         ordered: bool = False,
     ) -> None:
-        """Start the copies of loads, where ``live`` holds."""
+        """Start the copies of loads, where their iteration will run."""
         for load, place in zip(loads, places, strict=True):
             assert isinstance(load, Load)
             pointer, mask, _ = self.loop.addresses(load, mapping)
-            masked = self.loop.masked(builder, pointer, mask, live)
+            masked = self.loop.masked(builder, pointer, mask, self.loop.live)
             self.loop.create(
                 builder,
                 "simt.copy_start",

@@ -51,12 +51,10 @@ class Copies(ABC):
         """Create slots, and what their copies complete on, in front of the loop."""
 
     @abstractmethod
-    def issue(
-        self, builder: Builder, which: Value, mapping: Mapping[Value, Value], live: Value
-    ) -> None:
+    def issue(self, builder: Builder, which: Value, mapping: Mapping[Value, Value]) -> None:
         """Start the copies of an iteration of the prologue into slot ``which``.
 
-        ``mapping`` has the iteration's addresses, and ``live`` says whether it will run.
+        ``mapping`` has the iteration's addresses; ``loop.live`` says whether it will run.
         """
 
     def after_prologue(self, before: Builder) -> None:  # noqa: B027
@@ -86,7 +84,7 @@ class ModuloExpander(PipelinedLoop):
         previous, next: the indices of the slots before and after it.
         left: the loop-carried number of iterations whose copies are not yet issued; None in a
             warp-specialized partition, where no copies are issued ahead.
-        live: whether there is such an iteration.
+        live: whether the iteration whose copies are issued will run; None in such a partition.
         ahead: the loop-carried values that the slice of iteration i+D reads.
         ahead_next: the same for the next iteration.
     """
@@ -96,7 +94,7 @@ class ModuloExpander(PipelinedLoop):
     next: Value
     left: Value | None = None
     left_next: Value
-    live: Value
+    live: Value | None = None
 
     def __init__(self, loop: For, target: SimtTarget) -> None:
         super().__init__(loop, target)
@@ -107,16 +105,17 @@ class ModuloExpander(PipelinedLoop):
         """Replace the loop by its prologue, steady state and epilogue."""
         before = self.before
         copies.allocate(before)
-        count, ahead = self.iterations(before), self.first()
+        count, self.ahead = self.iterations(before), self.first()
         for number in range(copies.distance):
-            live = before.cmp(count, self.number(before, number, self.count_type), predicate="gt")
-            mapping = dict(ahead)
-            self.repeat(before, mapping, live)
-            copies.issue(before, self.number(before, number, I32), mapping, live)
-            ahead = self.advanced(before, mapping, ahead)
+            done = self.number(before, number, self.count_type)
+            self.live = before.cmp(count, done, predicate="gt")
+            mapping = self.look_ahead(before)
+            copies.issue(before, self.number(before, number, I32), mapping)
+            self.advance(before, mapping)
+            self.ahead = self.ahead_next
         copies.after_prologue(before)
         left = self.left_after(before, count, copies.distance)
-        self.ahead = {key: self.carry(ahead[key]) for key in self.keys(ahead)}
+        self.ahead = {key: self.carry(self.ahead[key]) for key in self.keys(self.ahead)}
         self.slot, self.left = self.carry(self.number(before, 0, I32)), self.carry(left)
         copies.carry(before)
         self.write_steady_state(copies)
@@ -138,11 +137,12 @@ class ModuloExpander(PipelinedLoop):
 
     def count_down(self, builder: Builder) -> None:
         """Compute the number of iterations left after the one whose copies are issued."""
-        assert self.left is not None
+        assert self.left is not None and self.live is not None
         self.left_next = builder.sub(self.left, builder.cast(self.live, result=self.count_type))
 
     def look_ahead(self, builder: Builder) -> dict[Value, Value]:
         """Copy the slice of stage 0 for iteration i+D; return the values of that iteration."""
+        assert self.live is not None
         mapping = dict(self.ahead)
         self.repeat(builder, mapping, self.live)
         return mapping

@@ -264,8 +264,11 @@ class PipelinedLoop:
         made.layout = load.results[0].layout
         mapping[load.results[0]] = made
 
-    def masked(self, builder: Builder, pointer: Value, mask: Value | None, live: Value) -> Value:
+    def masked(
+        self, builder: Builder, pointer: Value, mask: Value | None, live: Value | None
+    ) -> Value:
         """Combine ``mask`` with the condition ``live``."""
+        assert live is not None
         if isinstance(pointer.type, TileType):
             live = builder.splat(live, result=TileType(pointer.type.shape, I1))
             live.layout = pointer.layout

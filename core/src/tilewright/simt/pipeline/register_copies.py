@@ -75,10 +75,8 @@ class RegisterCopies(Copies):
         self._share_operands()
         self.buffers = self.loop.buffers(before)
 
-    def issue(
-        self, builder: Builder, which: Value, mapping: Mapping[Value, Value], live: Value
-    ) -> None:
-        self.flying.append(self._start(builder, self.loop.loads, mapping, live))
+    def issue(self, builder: Builder, which: Value, mapping: Mapping[Value, Value]) -> None:
+        self.flying.append(self._start(builder, self.loop.loads, mapping))
 
     def after_prologue(self, before: Builder) -> None:
         zero = self.loop.number(before, 0, I32)
@@ -108,7 +106,7 @@ class RegisterCopies(Copies):
             self._store(builder, self.flying.pop(0), loads, loop.next)
 
         def start(builder: Builder) -> None:
-            self.flying.append(self._start(builder, loads, mapping, loop.live))
+            self.flying.append(self._start(builder, loads, mapping))
 
         def store_and_start(builder: Builder) -> None:
             # loads then reuse the registers of the stored tiles
@@ -119,7 +117,7 @@ class RegisterCopies(Copies):
             filled = loop.places(top, self.buffers, loop.slot)
             loop.read(filled)
             for first, last, some in turns(loop, filled, top, loop.end):
-                tiles = self._start(first, some, mapping, loop.live)
+                tiles = self._start(first, some, mapping)
                 loop.create(first, "simt.keep_order")
                 loop.create(last, "simt.keep_order", everything=True)
                 self._store(last, tiles, some, loop.next)
@@ -148,13 +146,9 @@ class RegisterCopies(Copies):
                 matmul.set_operand(position, kept[operand])
 
     def _start(
-        self,
-        builder: Builder,
-        loads: Sequence[Ahead],
-        mapping: Mapping[Value, Value],
-        live: Value,
+        self, builder: Builder, loads: Sequence[Ahead], mapping: Mapping[Value, Value]
     ) -> list[_InFlight]:
-        """Start loads, where ``live`` holds."""
+        """Start loads, where their iteration will run."""
         found = []
         for load in loads:
             assert isinstance(load, Load)
@@ -163,7 +157,7 @@ class RegisterCopies(Copies):
                 builder,
                 "simt.load_start",
                 [pointer],
-                [self.loop.masked(builder, pointer, mask, live)],
+                [self.loop.masked(builder, pointer, mask, self.loop.live)],
                 [] if other is None else [other],
                 cache=load.cache,
                 eviction=load.eviction,

@@ -88,11 +88,9 @@ class TmaCopies(Copies):
         if self.resident is not None:
             self.ended = self._barriers(before, 1, 1)
 
-    def issue(
-        self, builder: Builder, which: Value, mapping: Mapping[Value, Value], live: Value
-    ) -> None:
+    def issue(self, builder: Builder, which: Value, mapping: Mapping[Value, Value]) -> None:
         (group,) = self.groups
-        self.start(builder, group, which, mapping, live)
+        self.start(builder, group, which, mapping)
 
     def carry(self, before: Builder) -> None:
         self.phase = self.loop.carry(before.constant(value=False, result=I1))
@@ -102,8 +100,8 @@ class TmaCopies(Copies):
         self.read_group(top, group)
         refill = self.multiply(group, top)
         mapping = loop.look_ahead(refill)
-        self.await_empty(refill, group, loop.previous, self._passed(refill), loop.live)
-        self.start(refill, group, loop.previous, mapping, loop.live, ordered=True)
+        self.await_empty(refill, group, loop.previous, self._passed(refill))
+        self.start(refill, group, loop.previous, mapping, ordered=True)
         loop.count_down(refill)
         loop.advance(refill, mapping)
         self.phase_next = self.next_phase(refill)
@@ -163,17 +161,11 @@ class TmaCopies(Copies):
     # ---- the producer's lines
 
     def await_empty(
-        self,
-        builder: Builder,
-        group: SlotGroup,
-        which: Value,
-        phase: Value,
-        live: Value | None = None,
+        self, builder: Builder, group: SlotGroup, which: Value, phase: Value
     ) -> Operation:
         """Wait, in one warp, until all readers have released a slot."""
-        condition = [] if live is None else [live]
         return self.loop.create(
-            builder, "simt.await", [group.empty], [which], [phase], condition, alone=True
+            builder, "simt.await", [group.empty], [which], [phase], self._live, alone=True
         )
 
     def start(
@@ -182,32 +174,29 @@ class TmaCopies(Copies):
         group: SlotGroup,
         which: Value,
         mapping: Mapping[Value, Value],
-        live: Value | None = None,
         *,
         ordered: bool = False,
     ) -> None:
-        """Expect an iteration's bytes at an mbarrier, and start its copies, where ``live`` holds.
+        """Expect an iteration's bytes at an mbarrier, and start its copies, where it will run.
 
         ``ordered``: the copies go to slots that have been waited for.
         """
         places = self.loop.places(builder, group.buffers, which)
-        self.expect(builder, group, which, live, ordered=ordered)
-        self.copy(builder, group, which, places, mapping, live, ordered=ordered)
+        self.expect(builder, group, which, ordered=ordered)
+        self.copy(builder, group, which, places, mapping, ordered=ordered)
 
     def expect(
         self,
         builder: Builder,
         group: SlotGroup,
         which: Value,
-        live: Value | None = None,
         *,
         ordered: bool,
     ) -> Operation:
         """Expect an iteration's bytes at the mbarrier of a slot."""
-        condition = [] if live is None else [live]
         size = sum(block_bytes(self.loop.loads[number]) for number in group.loads)
         return self.loop.create(
-            builder, "simt.expect", [group.full], [which], condition, bytes=size, ordered=ordered
+            builder, "simt.expect", [group.full], [which], self._live, bytes=size, ordered=ordered
         )
 
     def copy(
@@ -217,7 +206,6 @@ class TmaCopies(Copies):
         which: Value,
         places: Sequence[Value],
         mapping: Mapping[Value, Value],
-        live: Value | None = None,
         *,
         ordered: bool,
     ) -> list[Operation]:
@@ -236,13 +224,18 @@ class TmaCopies(Copies):
                 offsets,
                 [group.full],
                 [which],
-                [] if live is None else [live],
+                self._live,
                 by=load.attributes[BY],
                 ordered=ordered,
                 to_all=self._is_shared(load),
             )
             made.append(started)
         return made
+
+    @property
+    def _live(self) -> list[Value]:
+        """The condition of copies, if there is one."""
+        return [] if self.loop.live is None else [self.loop.live]
 
     # ---- slots and phases
 
