@@ -514,14 +514,14 @@ EXPANDED = """  %2 = simt.buffer : buffer<2 x 4x4xf32>
   %20 = simt.slot %2, %19 : slot<4x4xf32>
   %21 = simt.wait tokens=[%11], tiles=[%10] : tile<4x4xf32>
   simt.store %20, %21
-  %r, %27, %28, %29, %30, %31 = for %0, %n, %1, inits=[%c, %18, %19, %26, %16, %17]
-    %48, %49 = simt.load_start %qi#2, mask=%47 : tile<4x4xf32>, token<loads>
-    %51 = simt.slot %2, %33 : slot<4x4xf32>
-    %y = simt.dot %51, %51, %x : tile<4x4xf32>
-    %52 = simt.slot %2, %44 : slot<4x4xf32>
-    %53 = simt.wait tokens=[%36], tiles=[%35] : tile<4x4xf32>
-    simt.store %52, %53 {ordered = true}
-    yield %y, %50, %44, %46, %48, %49"""
+  %r, %28, %29, %30, %31, %32 = for %0, %n, %1, inits=[%c, %18, %27, %26, %16, %17]
+    %49, %50 = simt.load_start %qi#2, mask=%48 : tile<4x4xf32>, token<loads>
+    %52 = simt.slot %2, %34 : slot<4x4xf32>
+    %y = simt.dot %52, %52, %x : tile<4x4xf32>
+    %53 = simt.slot %2, %45 : slot<4x4xf32>
+    %54 = simt.wait tokens=[%37], tiles=[%36] : tile<4x4xf32>
+    simt.store %53, %54 {ordered = true}
+    yield %y, %51, %45, %47, %49, %50"""
 
 
 def test_a_loop_is_written_out() -> None:
