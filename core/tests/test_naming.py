@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from token import NAME
 from typing import NamedTuple
 
 import pytest
@@ -145,67 +148,106 @@ def test_no_two_classes_of_the_core_have_the_same_name() -> None:
 
 # ---- words
 
-#: Words -> the field's, and how often the sources have them still. The numbers may only fall.
-WORDS: dict[str, tuple[str, int]] = {
-    "block of threads": ("CTA", 0),
-    "blocks of threads": ("CTAs", 0),
-    "by turns": ("in turn, ping-pong", 1),
-    "copy engine": ("TMA", 5),
-    "functionals": ("linear forms", 6),
-    "gives": ("returns, yields", 58),
-    "greatest": ("maximum", 60),
-    "least": ("minimum", 137),
-    "left out": ("masked off", 19),
-    "machine s own": ("tensor memory, target's", 0),
-    "meetings": ("barriers, rendezvous", 8),
-    "multiprocessor": ("SM, CU", 9),
-    "paced": ("throttled", 5),
-    "parted": ("partitioned", 5),
-    "product": ("matmul, dot, MMA", 275),
-    "products": ("matmuls, dots, MMAs", 63),
-    "promised": ("assumed, hinted", 13),
-    "published": ("fenced, visible to the async proxy", 9),
-    "slab": ("swizzle atom", 9),
-    "slabs": ("swizzle atoms", 25),
-    "sums": ("accumulator, partial sums", 340),
-    "taken apart": ("decomposed, legalized", 2),
-    "taken for": ("assumed", 8),
-    "told": ("reported, emitted", 39),
-    "trails": ("deferred wait", 6),
-    "turned": ("transposed", 89),
-    "under way": ("in flight", 8),
-    "unseen": ("masked-off", 15),
+#: Words that the sources do not have -> the field's.
+WORDS: dict[str, str] = {
+    "block of threads": "CTA",
+    "blocks of threads": "CTAs",
+    "by turns": "in turn, ping-pong",
+    "copy engine": "TMA",
+    "functionals": "linear forms",
+    "gives": "returns, yields",
+    "greatest": "maximum, largest",
+    "least": "minimum, smallest",
+    "left out": "masked off",
+    "machine s own": "tensor memory, target's",
+    "meetings": "barriers, rendezvous",
+    "multiprocessor": "SM, CU",
+    "paced": "throttled",
+    "parted": "partitioned",
+    "promised": "assumed, hinted",
+    "published": "fenced, visible to the async proxy",
+    "slab": "swizzle atom",
+    "slabs": "swizzle atoms",
+    "taken apart": "decomposed, legalized",
+    "taken for": "assumed",
+    "told": "reported, emitted",
+    "trails": "deferred wait",
+    "turned": "transposed",
+    "under way": "in flight",
+    "unseen": "masked-off",
 }
+#: Entries of several words -> how they stand in prose, in names and across lines of a comment.
+PHRASES = {
+    one: re.compile(rf"\b{one}\b".replace(" ", r"(?:[ _']|\s*\n[ #:]*)"), re.IGNORECASE)
+    for one in WORDS
+    if " " in one
+}
+#: Words of arithmetic -> the field's where they name a matmul or what it adds to. Prose may speak
+#: of the sums and products of numbers, and so may the names of a module that names no matmul.
+MATMUL_WORDS: dict[str, str] = {
+    "product": "matmul, dot, MMA",
+    "products": "matmuls, dots, MMAs",
+    "sums": "accumulator, partial sums",
+}
+#: Parts of names by which a module names matmuls.
+MATMULS = {"matmul", "matmuls", "mma", "wgmma", "tcgen05", "mfma", "wmma"}
+#: Names that have a word of the tables, and are another's: the drivers' attributes of an SM, and
+#: the Cartesian product of :mod:`itertools`; and phrases of general English.
+FOREIGN = re.compile(
+    r"\w*multi_?processor\w*|itertools\.product|itertools import product|(?<![a-z])at[\s#:_]+(f?\")?least(?![a-z])|"
+    r"\bat \"\s+f?\"least\b|\bleast significant|\bdot[ _-]products?|"
+    r"\b(partial|prefix)_sums\b|\bwide_?products\b",
+    re.IGNORECASE,
+)
+
+
+def words_of(text: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text)]
 
 
 def occurrences(text: str) -> Counter[str]:
-    """How often words of the table stand in names and prose of a text; but for "at least"."""
-    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text)]
-    spaced = "  ".join(["", *words, ""])
-    found = {one: spaced.count(f" {one.replace(' ', '  ')} ") for one in WORDS}
-    return Counter({**found, "least": found["least"] - spaced.count(" at  least ")})
+    """Count the words of the tables in the names and prose of a module."""
+    text = FOREIGN.sub(" ", text)
+    words = Counter(words_of(text))
+    phrases = ((one, len(phrase.findall(text))) for one, phrase in PHRASES.items())
+    found = Counter({one: words[one] for one in WORDS}) + Counter(dict(phrases))
+    return found + matmul_words(text)
+
+
+def matmul_words(text: str) -> Counter[str]:
+    """Count the words of arithmetic in the names of a module, where it names matmuls."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, IndentationError):
+        return Counter()
+    names = [word for token in tokens if token.type == NAME for word in words_of(token.string)]
+    if not MATMULS & set(names):
+        return Counter()
+    return Counter(word for word in names if word in MATMUL_WORDS)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("class ProductPlan:  # _lane_sums, in_registers", {"product": 1, "sums": 1}),
+        ("class ProductPlan:  # matmul_sums\n    mma, lane_sums", {"product": 1, "sums": 1}),
+        ("product = a * b  # no matmul here", {}),
+        ("matmuls = itertools.product(a, partial_sums)  # the sums", {}),
         ("copies under_way; one under way", {"under way": 2}),
         ("memory of the machine's own", {"machine s own": 1}),
         ("at least the least; productive, returned, TMALoads", {"least": 1}),
     ],
 )
 def test_words_are_found_in_names_and_prose(text: str, expected: dict[str, int]) -> None:
-    assert +occurrences(text) == Counter(expected)
+    assert occurrences(text) == Counter(expected)
 
 
 def test_the_sources_use_the_words_of_the_field() -> None:
-    found = sum(
-        (occurrences("\n".join(source.lines)) for source in sources() if SHIM not in source.path),
-        Counter(),
-    )
-    wrong = exceeding(found, {words: limit for words, (_, limit) in WORDS.items()})
-    assert not wrong, "; ".join(f"{one} (say {WORDS[one.partition(':')[0]][0]})" for one in wrong)
+    wrong = [
+        f"{source.path}: {word} (say {(WORDS | MATMUL_WORDS)[word]})"
+        for source in named_by_us()
+        for word in occurrences("\n".join(source.lines))
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 # ---- docstrings and lines
@@ -219,7 +261,7 @@ LONG_LINES: dict[str, int] = {
     "backends/cpu/src": 47,
     "backends/nvidia/src": 5,
     "conformance/src": 56,
-    "core/src": 91,
+    "core/src": 90,
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {

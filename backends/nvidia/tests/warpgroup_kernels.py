@@ -40,7 +40,7 @@ def multiply(
 
 
 def matmul_module(
-    turned: bool,
+    transposed: bool,
     parts: bool,
     block: tuple[int, int, int],
     columns: int = 1024,
@@ -53,9 +53,9 @@ def matmul_module(
     """:func:`multiply` of operands of the types ``dtype`` and ``other`` (by default the same)."""
     bm, bn, bk = block
     type_of_sums = {"fp32": tl.float32, "fp16": tl.float16, "i32": tl.int32}[sums]
-    constants = {"N": columns, "BM": bm, "BN": bn, "BK": bk, "TURNED": turned, "PARTS": parts}
+    constants = {"N": columns, "BM": bm, "BN": bn, "BK": bk, "TURNED": transposed, "PARTS": parts}
     constants |= {"SUMS": type_of_sums, "IMPRECISE": imprecise, "PRECISION": precision}
-    second = f"{bn},{bk}" if turned else f"{bk},{bn}"
+    second = f"{bn},{bk}" if transposed else f"{bk},{bn}"
     types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{other or dtype}[{second}]>"}
     facts = {"divisibility": 16}
     signature = {**types, "out": f"*{sums}", "K": "i32", **dict.fromkeys(constants, "constexpr")}

@@ -51,7 +51,7 @@ def store_block(c, total, row, column, M, N, c_row, BM: tl.constexpr, BN: tl.con
 @device_function
 def wrapping(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR_INDEX: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Rows and columns past the end come round again; pointers go on along K."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -62,11 +62,11 @@ def wrapping(
     )
     left = a + (rows[:, None] * a_row + inner[None, :] * a_column)
     right = b + (inner[:, None] * b_row + columns[None, :] * b_column)
-    total = tl.zeros((BM, BN), dtype=SUMS)
+    total = tl.zeros((BM, BN), dtype=ACCUMULATOR_INDEX)
     for k in range(tl.cdiv(K, BK)):
         x = tl.load(left, mask=inner[None, :] < K - k * BK, other=0)
         y = tl.load(right, mask=inner[:, None] < K - k * BK, other=0)
-        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACCUMULATOR_INDEX)
         left += BK * a_column
         right += BK * b_row
     store_block(c, total, row, column, M, N, c_row, BM, BN)
@@ -75,7 +75,7 @@ def wrapping(
 @device_function
 def persistent(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR_INDEX: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Each program takes several blocks; rows and columns past the end are led to the first, the block's place is computed again for the store."""
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
@@ -86,7 +86,7 @@ def persistent(
         rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
         rows = tl.max_contiguous(tl.multiple_of(tl.where(rows < M, rows, 0), BM), BM)
         columns = tl.max_contiguous(tl.multiple_of(tl.where(columns < N, columns, 0), BN), BN)
-        total = tl.zeros((BM, BN), dtype=SUMS)
+        total = tl.zeros((BM, BN), dtype=ACCUMULATOR_INDEX)
         for k in range(tl.cdiv(K, BK)):
             inner = k * BK + tl.arange(0, BK)
             x = tl.load(
@@ -99,7 +99,7 @@ def persistent(
                 mask=inner[:, None] < K,
                 other=0,
             )
-            total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
+            total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACCUMULATOR_INDEX)
         again += programs
         row, column = grouped_block(again, M, N, BM, BN, GROUP)
         store_block(c, total, row, column, M, N, c_row, BM, BN)
@@ -108,7 +108,7 @@ def persistent(
 @device_function
 def by_block_pointers(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR_INDEX: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Block pointers, which bound each access."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -128,11 +128,11 @@ def by_block_pointers(
         block_shape=(BK, BN),
         order=(1, 0),
     )
-    total = tl.zeros((BM, BN), dtype=SUMS)
+    total = tl.zeros((BM, BN), dtype=ACCUMULATOR_INDEX)
     for _ in range(0, K, BK):
         x = tl.load(left, boundary_check=(0, 1), padding_option="zero")
         y = tl.load(right, boundary_check=(0, 1), padding_option="zero")
-        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACCUMULATOR_INDEX)
         left, right = tl.advance(left, (0, BK)), tl.advance(right, (BK, 0))
     store_block(c, total, row, column, M, N, c_row, BM, BN)
 
@@ -308,7 +308,7 @@ def dot_module(
     constants = {
         **dict(zip(("BM", "BN", "BK"), extents, strict=True)),
         "GROUP": 2,
-        "SUMS": sums,
+        "ACCUMULATOR_INDEX": sums,
         "PRECISION": precision,
         **dict.fromkeys(ones, 1),
     }

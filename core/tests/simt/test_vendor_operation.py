@@ -554,7 +554,7 @@ def test_stages_are_run_by_name() -> None:
     assert inside(module, "acme.fused")
     with pytest.raises(
         KeyError,
-        match="no stage 'melt'; there are prepare, fuse, cluster, warps, narrow, raise, unseen",
+        match="no stage 'melt'; there are prepare, fuse, cluster, warps, narrow, raise, unobserved",
     ):
         run_stages(module, target, OPTIONS, ["melt"])
     with pytest.raises(KeyError, match="no stage 'fuse'"):

@@ -45,7 +45,7 @@ class Architecture:
         turns: whether it has transposed LDS loads of 16-bit elements (``ds_read_b64_tr``).
         swaps: whether it has ``v_permlane16_swap`` and ``v_permlane32_swap``.
         features: the LLVM target features to generate code with.
-        packed_sums: 16-bit types that have a packed atomic add (``global_atomic_pk_add_f16``).
+        packed_adds: 16-bit types that have a packed atomic add (``global_atomic_pk_add_f16``).
     """
 
     name: str
@@ -65,10 +65,10 @@ class Architecture:
     direct: tuple[int, ...] = ()
     turns: bool = False
     swaps: bool = False
-    packed_sums: tuple[Type, ...] = ()
+    packed_adds: tuple[Type, ...] = ()
 
     @property
-    def pair_products(self) -> frozenset[Type]:
+    def pair_dots(self) -> frozenset[Type]:
         """Types with an instruction that adds two products to an f32 number (``v_dot2_f32_bf16``).
 
         The f16 instruction is not used, since it may flush subnormals to zero.
@@ -106,7 +106,7 @@ def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()
     """
     packed = _F16_BF16 if generation >= 4 else ()
     return Architecture(
-        name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64, 2, 32, fp8, _ONE_UNIT, packed_sums=packed
+        name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64, 2, 32, fp8, _ONE_UNIT, packed_adds=packed
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     row.name: row
     for row in (
         Architecture(
-            "gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, packed_sums=_F16
+            "gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, packed_adds=_F16
         ),
         Architecture(
             "gfx942",
@@ -130,7 +130,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
             4,
             32,
             _FNUZ,
-            packed_sums=_F16_BF16,
+            packed_adds=_F16_BF16,
         ),
         Architecture(
             "gfx950",
@@ -149,7 +149,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
             direct=(4, 16),
             turns=True,
             swaps=True,
-            packed_sums=_F16_BF16,
+            packed_adds=_F16_BF16,
         ),
         _rdna("gfx1100", 3, 1536),
         _rdna("gfx1101", 3, 1536),

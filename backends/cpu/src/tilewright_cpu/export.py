@@ -46,9 +46,9 @@ def export(
     )
     tiles = "@tiles.configuration" in str(code.stages.get("llir", ""))
     fails = (
-        " Gives 0, or the number of an assertion that failed, from 1 on."
+        " Returns 0, or the number of an assertion that failed, from 1 on."
         if messages
-        else " Gives 0."
+        else " Returns 0."
     )
     if tiles:
         fails = (

@@ -1,7 +1,7 @@
 """A fault handler that names the kernel which ran when a fault ended the process.
 
 Kernels are distinguished by the addresses of their code, so a launch costs nothing: the handler
-looks up the instruction that faulted. It writes a line to standard error and gives way to the
+looks up the instruction that faulted. It writes a line to standard error and yields to the
 handler that was there before, such as :mod:`faulthandler`'s, or to the process's end.
 
 It works on Linux for x86-64 and aarch64, once a first kernel has been loaded.

@@ -221,13 +221,13 @@ def _refuse_unfit(matrix: Any, kind: ArrayKind) -> None:
     if kind.device is None or kind.device[0] != "cpu":
         where = "nowhere" if kind.device is None else f"on {kind.device[0]}:{kind.device[1]}"
         raise LaunchError(
-            f"prepack: {what} is {where}; the CPU's products read matrices on the host: copy "
+            f"prepack: {what} is {where}; the CPU's matmuls read matrices on the host: copy "
             "it there"
         )
     element = parse_type(IR_TEXT[kind.dtype])
     if not (isinstance(element, FloatType) or (isinstance(element, IntType) and element.bits == 8)):
         raise LaunchError(
-            f"prepack: {what} has elements of type {element}, which products do not take: they "
+            f"prepack: {what} has elements of type {element}, which matmuls do not take: they "
             "multiply floats and 8-bit integers"
         )
     shape, steps = _extents_and_strides(matrix)
@@ -252,7 +252,7 @@ def _refuse_cast(element: Type, multiplied: Type) -> None:
     if element is not multiplied and not narrow:
         raise LaunchError(
             f"prepack: elements of type {element} that are multiplied as {multiplied} are packed "
-            "by each product; only narrow floats as f32 are not"
+            "by each matmul; only narrow floats as f32 are not"
         )
 
 

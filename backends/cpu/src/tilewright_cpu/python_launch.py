@@ -113,7 +113,7 @@ class PythonLauncher:
             than the process can have threads. KernelError: an assertion of the kernel failed, or,
             where it is compiled with ``debug``, an access was outside an argument's memory.
             KeyboardInterrupt: or what else a signal's handler raised meanwhile; the programs that
-            had not begun are left out.
+            had not begun are omitted.
         """
         x, y, z = grid
         programs = x * y * z

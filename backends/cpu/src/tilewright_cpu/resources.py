@@ -28,7 +28,7 @@ _VECTORS = {
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     """Resources of a code object whose stages were kept, by name.
 
-    Those of the stack and of registers are left out for architectures other than x86-64 and
+    Those of the stack and of registers are omitted for architectures other than x86-64 and
     AArch64. A kernel that is cut into functions counts with the largest of those it calls.
     """
     from tilewright_cpu.lower import listing

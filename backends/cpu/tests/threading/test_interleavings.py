@@ -27,7 +27,7 @@ _LAUNCH = """  call void @with_workers(ptr %kernel, ptr %args, i64 {programs}, i
 """
 #: A kernel of two programs, each of which waits until both have begun.
 _MEETING = """
-define void @meeting(ptr %args, i64 %first, i64 %last, ptr %memory) nounwind {
+define void @rendezvous(ptr %args, i64 %first, i64 %last, ptr %memory) nounwind {
 entry:
   %old = atomicrmw add ptr @met, i32 1 seq_cst
   %both = icmp eq i32 %old, 1
@@ -126,11 +126,11 @@ def launches(text: str, workers: int, programs: int, count: int, **options: int)
     return explore(machine, state, finished, **options)
 
 
-def meeting(text: str, **options: int) -> int:
+def rendezvous(text: str, **options: int) -> int:
     """Explore a launch whose programs wait for each other, so that a worker has to take part."""
     one = "  call void @with_workers(ptr %kernel, ptr %args, i64 2, i32 2)\n"
     program = Program(text + _MEETING + _CALLER.format(workers=1, launches=one))
-    memory = {**_MEMORY, ("kernel", 0): ("meeting", 0)}
+    memory = {**_MEMORY, ("kernel", 0): ("rendezvous", 0)}
     machine = Machine(program, SYSTEM, _PRIVATE)
     caller = machine.start("caller", [("kernel", 0), ("args", 0)], {})
     messages = {where: Messages([(value, {})]) for where, value in memory.items()}
@@ -176,7 +176,7 @@ def test_workers_share_launches_where_few_threads_are_stopped(workers: int, coun
 
 
 def test_a_worker_takes_part_in_every_launch() -> None:
-    assert meeting(module(""), preemptions=2) > 100
+    assert rendezvous(module(""), preemptions=2) > 100
 
 
 def test_the_listener_of_a_team_sleeps_until_all_is_done_in_every_order() -> None:
@@ -226,7 +226,7 @@ def test_a_mutant_of_the_workers_protocol_is_found(
 )
 def test_a_mutant_that_loses_a_wake_up_is_found(function: str, before: str, after: str) -> None:
     with pytest.raises(WrongError, match="deadlock"):
-        meeting(mutated(module(""), function, before, after))
+        rendezvous(mutated(module(""), function, before, after))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Architecture:
             this chip.
         capability: compute capability, 10 * major + minor.
         ptx: the PTX version to emit if the driver accepts it.
-        least_ptx: the oldest PTX version that has all emitted instructions.
+        min_ptx: the oldest PTX version that has all emitted instructions.
         shared_memory: bytes of shared memory that a CTA may use.
         threads: maximum number of threads of an SM.
         shared_total: bytes of shared memory of an SM.
@@ -49,7 +49,7 @@ class Architecture:
     name: str
     capability: int
     ptx: int
-    least_ptx: int
+    min_ptx: int
     shared_memory: int
     threads: int
     shared_total: int
@@ -110,7 +110,7 @@ def target_of(row: Architecture, driver: int = 0) -> Target:
 
     With ``driver`` 0, the PTX version is not limited.
     """
-    ptx = row.ptx if not driver else max(row.least_ptx, min(row.ptx, ptx_of_driver(driver)))
+    ptx = row.ptx if not driver else max(row.min_ptx, min(row.ptx, ptx_of_driver(driver)))
     limits = {
         "shared_memory": row.shared_memory,
         "registers": 65536,

@@ -77,10 +77,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
             if error.name != ACCUMULATORS:
                 raise
             notes.append(
-                f"sums of products are in registers: they would take {error.required} columns of "
+                f"accumulators are in registers: they would take {error.required} columns of "
                 f"tensor memory, which has {error.limit}"
             )
-            machine = PtxTarget(target, options, tensor_sums=False, libraries=libraries)
+            machine = PtxTarget(target, options, tensor_accumulators=False, libraries=libraries)
             copy, text, state = compile_with_state(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(

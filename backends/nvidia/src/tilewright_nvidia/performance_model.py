@@ -222,11 +222,11 @@ def _program(bodies: tuple[Body, ...], options: _Options, machine: Machine) -> _
     matrix = arithmetic = copies = writes = alone = 0.0
     ahead, hidden = 0.0, 0.5
     for body in bodies:
-        products = sum(_product_cycles(dot, options, machine) for dot in body.dots)
+        matmuls = sum(_matmul_cycles(dot, options, machine) for dot in body.dots)
         plain = (body.computed / _PLAIN if body.dots or body.stored else 0.0) + body.slow / _SLOW
         written = (_END + body.stored / _WRITES if body.stored else 0.0) * body.runs
         writes += body.stored / _WRITES * body.runs
-        matrix += products * body.runs
+        matrix += matmuls * body.runs
         arithmetic += plain * body.runs
         if not body.dots:
             alone += written + plain * body.runs
@@ -234,11 +234,11 @@ def _program(bodies: tuple[Body, ...], options: _Options, machine: Machine) -> _
         size, slots = _ring(body, options, machine)
         copied = size / (_ENGINE if options.asynchronous else _COPIES)
         copies += copied * body.runs
-        here = max(products, plain) + _ALONE * min(products, plain)
+        here = max(matmuls, plain) + _ALONE * min(matmuls, plain)
         if not options.asynchronous:
             # the same warps copy, load fragments and multiply
             here = max(here, copied) + _ALONE * min(here, copied)
-            matrix += (here - products) * body.runs
+            matrix += (here - matmuls) * body.runs
         alone += max(_crowded(here, copied), _turn(here, copied, slots)) * body.runs + written
         divided = options.divided or (options.asynchronous and body.specialized)
         if divided or body.flattened:
@@ -309,7 +309,7 @@ def _tiling(dot: MatmulWork, options: _Options) -> wgmma.Tiling | None:
     )
 
 
-def _product_cycles(dot: MatmulWork, options: _Options, machine: Machine) -> float:
+def _matmul_cycles(dot: MatmulWork, options: _Options, machine: Machine) -> float:
     """Return the cycles of one matmul."""
     tiling = _tiling(dot, options) if options.asynchronous else None
     if tiling is not None:

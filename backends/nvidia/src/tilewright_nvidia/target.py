@@ -39,7 +39,7 @@ from tilewright_nvidia.mma.tcgen05 import PtxTensorMemory
 from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.toolchain.occupancy_bound import (
     bound_occupancy,
-    has_products,
+    has_matmuls,
     is_light,
     most_registers,
 )
@@ -53,7 +53,7 @@ _WARP: Final = 32
 #: shared memory that the hardware reserves per CTA.
 _RESIDENT, _RESERVED = 4, 1024
 #: The minimum columns of a matmul's result per CTA of a cluster.
-_LEAST_COLUMNS = 32
+_MIN_COLUMNS = 32
 #: Compute capabilities of data center GPUs with tensor memory.
 _TENSOR_MEMORY = (100, 103)
 
@@ -71,7 +71,7 @@ class PtxTarget(SimtTarget):
         target: Target,
         options: Mapping[str, Any] | None = None,
         *,
-        tensor_sums: bool = True,
+        tensor_accumulators: bool = True,
         libraries: Libraries | None = None,
     ) -> None:
         row = ARCHITECTURES.get(target.arch)
@@ -87,7 +87,7 @@ class PtxTarget(SimtTarget):
             asynchronous and capability >= 100,
         )
         hopper = blocks and capability == 90
-        tensor_memory = tensor_sums and blocks and not hopper
+        tensor_memory = tensor_accumulators and blocks and not hopper
         limited = bool(chosen.get("maxnreg"))
         self._overlaps = bool(chosen.get("launch_pdl")) and capability >= 90
         self.resources = Resources(
@@ -132,7 +132,7 @@ class PtxTarget(SimtTarget):
         if tensor_memory:
             self.tensor_memory = PtxTensorMemory()
         if hopper:
-            self.clusters = PtxClusters((wgmma.ROWS, _LEAST_COLUMNS))
+            self.clusters = PtxClusters((wgmma.ROWS, _MIN_COLUMNS))
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         place = next(number for number, stage in enumerate(stages) if stage.name == "allocate") + 1
@@ -145,7 +145,7 @@ class PtxTarget(SimtTarget):
 
     def prepare(self, function: Function) -> KernelState:
         operations = list(function.walk())
-        matrices, light = has_products(function), is_light(function)
+        matrices, light = has_matmuls(function), is_light(function)
         moves_registers = any(
             isinstance(operation, Part) and operation.registers for operation in operations
         )

@@ -34,7 +34,7 @@ def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
     They vary the number of warps up to the largest tile, and with matmuls the pipeline depth. On
     Hopper they also vary wgmma with TMA, with and without warp specialization.
     """
-    greatest = max(
+    largest = max(
         (
             value.type.numel
             for operation in module.walk()
@@ -43,7 +43,7 @@ def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
         ),
         default=1,
     )
-    warps = [count for count in (1, 2, 4, 8, 16) if 32 * count <= max(32, greatest)]
+    warps = [count for count in (1, 2, 4, 8, 16) if 32 * count <= max(32, largest)]
     operands = [
         _bytes(operation.a.type) + _bytes(operation.b.type)
         for operation in module.walk()
@@ -86,7 +86,7 @@ def prune(
     """
     threads = int(target.limits.get("max_threads", 1024))
     estimates = [_estimate(work, target) for work in works]
-    least = min((found.cycles for found in estimates if found is not None), default=0.0)
+    minimum = min((found.cycles for found in estimates if found is not None), default=0.0)
     kept, seen = [], set[Any]()
     for configuration, found in zip(configurations, estimates, strict=True):
         if 32 * int(configuration.get("num_warps", 4)) > threads:
@@ -102,7 +102,7 @@ def prune(
                 ),
                 found.slots,
             )
-            if found.spilled > _SPILLED or found.cycles > _HOPELESS * least or same in seen:
+            if found.spilled > _SPILLED or found.cycles > _HOPELESS * minimum or same in seen:
                 continue
             seen.add(same)
         kept.append(configuration)

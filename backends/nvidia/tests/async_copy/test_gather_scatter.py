@@ -1,4 +1,4 @@
-"""Rows that numbers name, by the copy engine of compute capability 10.0 on: where it puts them, what is written, what maps say. No GPU has run them."""
+"""Rows that numbers name, by the TMA unit of compute capability 10.0 on: where it puts them, what is written, what maps say. No GPU has run them."""
 
 from __future__ import annotations
 

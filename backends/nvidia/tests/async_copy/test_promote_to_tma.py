@@ -31,13 +31,15 @@ def said(facts: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("turned", [False, True], ids=["rows", "turned"])
-def test_maps_of_arguments(name: str, turned: bool) -> None:
+@pytest.mark.parametrize("transposed", [False, True], ids=["rows", "turned"])
+def test_maps_of_arguments(name: str, transposed: bool) -> None:
     code = compiled(
-        dot_module(KERNELS[name], "fp16", "fp16", (128, 64, 64), turned=(turned, turned))
+        dot_module(
+            KERNELS[name], "fp16", "fp16", (128, 64, 64), transposed=(transposed, transposed)
+        )
     )
     left, right = code.metadata["tensor_maps"]
-    if turned:
+    if transposed:
         assert said(left) == (A, [K, M], [A_STRIDE, 1], [64, 64]) and said(right) == (
             B,
             [N, K],
@@ -95,7 +97,7 @@ def test_products_of_each_type(
         element,
         result,
         (64, 128, 32 if element == "fp32" else 64),
-        turned=(False, True),
+        transposed=(False, True),
         sums=sums,
         precision=precision,
     )

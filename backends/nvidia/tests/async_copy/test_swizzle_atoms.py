@@ -1,4 +1,4 @@
-"""Tiles in slabs against the copy engine's and the matrix descriptor's swizzles, said as addresses."""
+"""Tiles in slabs against the TMA unit's and the matrix descriptor's swizzles, said as addresses."""
 
 from __future__ import annotations
 

@@ -137,8 +137,7 @@ def test_maps_are_made_of_pointers_and_numbers() -> None:
     assert TensorMap.of(json.loads(json.dumps(wanted.facts()))) == wanted
     found = opaque(Driver(TABLE, Encoding()), wanted)
     assert (
-        found.subject
-        == "the copy engine cannot access the memory at addresses made of arguments 1, 2"
+        found.subject == "the TMA unit cannot access the memory at addresses made of arguments 1, 2"
     )
     values = [evaluate(expression, [[40], [3], [4096]]) for expression in found.inputs]
     assert values == [4096 + 3 * 128, 3, 40, 80]
@@ -232,7 +231,7 @@ def test_swizzles_of_maps(span: int) -> None:
 )
 def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
     with pytest.raises(
-        RefusedError, match=f"k: the copy engine cannot access the tensor of argument 0: .*{why}"
+        RefusedError, match=f"k: the TMA unit cannot access the tensor of argument 0: .*{why}"
     ):
         asked(TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), words)
 
@@ -246,7 +245,7 @@ def test_what_the_driver_refuses_is_told() -> None:
     block = ArgumentBlock("k", [Parameter("d", "desc<128x64xf16>")], int, [found])
     with pytest.raises(
         RefusedError,
-        match="k: the copy engine cannot access the tensor of argument 0: cuTensorMapEncodeTiled failed",
+        match="k: the TMA unit cannot access the tensor of argument 0: cuTensorMapEncodeTiled failed",
     ):
         block.place((SimpleNamespace(base=WORDS[0], shape=WORDS[1:3], strides=WORDS[3:]),))
 

@@ -191,7 +191,7 @@ def test_blocks_from_shared_memory() -> None:
 def test_one_map_for_each_shape_of_box() -> None:
     """The copies before a loop and those in it are of one layout."""
     code = lower(
-        matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+        matmul_module(transposed=True, parts=False, block=(128, 128, 64)),
         TARGET,
         {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 4},
     )
@@ -257,12 +257,12 @@ def test_what_else_is_read_is_not_rounded() -> None:
 
 def test_plain_launches_pass_no_maps() -> None:
     code = lower(
-        matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+        matmul_module(transposed=True, parts=False, block=(128, 128, 64)),
         TARGET,
         {"num_warps": 4, "num_stages": 3, "asynchronous": False},
     )
     asynchronous = lower(
-        matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+        matmul_module(transposed=True, parts=False, block=(128, 128, 64)),
         TARGET,
         {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3},
     )
@@ -274,7 +274,7 @@ def test_plain_launches_pass_no_maps() -> None:
     assert code.metadata["tensor_maps"] == [] and "cp.async.bulk" not in str(code.stages["ptx"])
     with pytest.raises(LoweringError, match="asynchronous must be True or False, not 1"):
         lower(
-            matmul_module(turned=True, parts=False, block=(128, 128, 64)),
+            matmul_module(transposed=True, parts=False, block=(128, 128, 64)),
             TARGET,
             {"asynchronous": 1},
         )

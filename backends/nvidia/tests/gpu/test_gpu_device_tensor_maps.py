@@ -307,7 +307,7 @@ def test_descriptors_made_anew_for_each_batch(sizes: tuple[int, ...], specialize
             "SPECIALIZE": specialize,
             "WIDTH": 8,
         }
-        # no memory has no address that the copy engine takes
+        # no memory has no address that the TMA unit takes
         given = [
             x if x.numel() else torch.zeros(8, device="cuda", dtype=torch.float16) for x in (a, b)
         ]

@@ -325,7 +325,7 @@ def test_a_product_with_a_in_registers(a: str, b: str, sums: str, warps: int) ->
 # ---- pipelined products
 
 
-@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 @pytest.mark.parametrize(
     ("block", "warps"),
@@ -335,25 +335,25 @@ def test_a_product_with_a_in_registers(a: str, b: str, sums: str, warps: int) ->
 @pytest.mark.parametrize("k", [1, 64, 200, 1000])
 @pytest.mark.parametrize("stages", [2, 3])
 def test_a_pipelined_product(
-    turned: bool, parts: bool, block: tuple[int, int, int], warps: int, k: int, stages: int
+    transposed: bool, parts: bool, block: tuple[int, int, int], warps: int, k: int, stages: int
 ) -> None:
     bm, bn, _ = block
     m, n = 2 * bm, 2 * bn
     rng = np.random.default_rng(1)
-    a, b = aligned((m, k), np.float16), aligned((n, k) if turned else (k, n), np.float16)
+    a, b = aligned((m, k), np.float16), aligned((n, k) if transposed else (k, n), np.float16)
     a[...], b[...] = rng.standard_normal(a.shape), rng.standard_normal(b.shape)
     out = np.full((m, n), np.nan, np.float32)
-    module = matmul_module(turned, parts, block, n)
+    module = matmul_module(transposed, parts, block, n)
     # rows of a whole number of 16 bytes, whatever K is
     launch, memory = prepare(module, asynchronous=True, num_warps=warps, num_stages=stages)
     what = f"{'parts' if parts else 'blocks'} of {block}, K = {k}, {stages} stages"
     within_patience(
         what, lambda: launch_on_gpu(launch, memory, [tensor(a), tensor(b), out, k], (2, 2, 1))
     )
-    wide = a.astype(np.float64) @ (b.T if turned else b).astype(np.float64)
+    wide = a.astype(np.float64) @ (b.T if transposed else b).astype(np.float64)
     error = np.abs(out - wide)
     limit = (
-        1e-5 * (np.abs(a).astype(np.float64) @ np.abs(b.T if turned else b).astype(np.float64))
+        1e-5 * (np.abs(a).astype(np.float64) @ np.abs(b.T if transposed else b).astype(np.float64))
         + 1e-6
     )
     wrong = ~(error <= limit)
@@ -438,7 +438,7 @@ def allowed(
 
 def multiplied_by_language(
     kinds: tuple[str, str, str, int | None],
-    turned: bool,
+    transposed: bool,
     parts: bool,
     block: tuple[int, int, int],
     warps: int,
@@ -446,13 +446,13 @@ def multiplied_by_language(
     """Products of the language for K from less than a step to several blocks, of M and N that are not whole blocks; outside of these sums are 0."""
     bm, bn, _ = block
     a_type, b_type, sums, imprecise = kinds
-    module = matmul_module(turned, parts, block, 2 * bn, a_type, b_type, sums, imprecise)
+    module = matmul_module(transposed, parts, block, 2 * bn, a_type, b_type, sums, imprecise)
     launch, memory = prepare(module, asynchronous=True, num_warps=warps, num_stages=3)
     rng = np.random.default_rng(2)
     for k in (1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 1000):
         a, left = drawn(rng, (2 * bm - 5, k), a_type)
-        b, right = drawn(rng, (2 * bn - 3, k) if turned else (k, 2 * bn - 3), b_type)
-        right = right.T if turned else right
+        b, right = drawn(rng, (2 * bn - 3, k) if transposed else (k, 2 * bn - 3), b_type)
+        right = right.T if transposed else right
         out = np.full((2 * bm, 2 * bn), 77, _NUMPY[sums])
         what = f"{kinds}, {'parts' if parts else 'blocks'} of {block}, K = {k}"
 
@@ -469,13 +469,13 @@ def multiplied_by_language(
         )
 
 
-@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 @pytest.mark.parametrize("kinds", KINDS, ids=str)
 def test_pipelined_products_of_each_kind(
-    kinds: tuple[str, str, str, int | None], parts: bool, turned: bool
+    kinds: tuple[str, str, str, int | None], parts: bool, transposed: bool
 ) -> None:
-    multiplied_by_language(kinds, turned, parts, (128, 128, 128 // SIZES[kinds[0]]), 8)
+    multiplied_by_language(kinds, transposed, parts, (128, 128, 128 // SIZES[kinds[0]]), 8)
 
 
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])

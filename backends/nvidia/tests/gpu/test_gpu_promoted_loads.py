@@ -33,7 +33,7 @@ def multiplied(
     name: str,
     shape: tuple[int, int, int],
     element: str,
-    turned: tuple[bool, bool],
+    transposed: tuple[bool, bool],
     block: tuple[int, int, int],
     warps: int = 4,
     stages: int = 3,
@@ -45,7 +45,8 @@ def multiplied(
         operand(rng, extents, element, transposed=False) for extents in ((m, k), (k, n))
     )
     x, y = (
-        matrix(values, turns, poison) for values, turns in zip((left, right), turned, strict=True)
+        matrix(values, turns, poison)
+        for values, turns in zip((left, right), transposed, strict=True)
     )
     out = np.full((m + 3, n + 5), 77, np.float32 if result == "fp32" else np.int32)
     sums, precision = (
@@ -53,12 +54,12 @@ def multiplied(
         "tf32" if element == "f32" else "ieee",
     )
     module = dot_module(
-        KERNELS[name], named, result, block, turned=turned, sums=sums, precision=precision
+        KERNELS[name], named, result, block, transposed=transposed, sums=sums, precision=precision
     )
     launch, memory = prepare(module, asynchronous=True, num_warps=warps, num_stages=stages)
     strides = [
         step // x.itemsize
-        for turns, array in zip(turned, (x, y), strict=True)
+        for turns, array in zip(transposed, (x, y), strict=True)
         for step in (array.strides[1:] if turns else array.strides[:1])
     ]
     programs = 2 if name == "persistent" else -(-m // block[0]) * -(-n // block[1])
@@ -77,12 +78,12 @@ def multiplied(
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("shape", [(128, 128, 64), (200, 333, 77), (5, 3, 300)], ids=str)
 @pytest.mark.parametrize(
-    "turned", [(False, False), (False, True), (True, False), (True, True)], ids=str
+    "transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str
 )
 def test_products_by_pointers(
-    name: str, shape: tuple[int, int, int], turned: tuple[bool, bool]
+    name: str, shape: tuple[int, int, int], transposed: tuple[bool, bool]
 ) -> None:
-    multiplied(name, shape, "f16", turned, (128, 128, 64))
+    multiplied(name, shape, "f16", transposed, (128, 128, 64))
 
 
 @pytest.mark.parametrize("k", [1, 2, 15, 63, 64, 65, 127, 128, 129])
@@ -91,10 +92,10 @@ def test_any_depth(k: int) -> None:
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
-@pytest.mark.parametrize("turned", [(False, False), (False, True)], ids=str)
-def test_each_type(element: str, turned: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("transposed", [(False, False), (False, True)], ids=str)
+def test_each_type(element: str, transposed: tuple[bool, bool]) -> None:
     multiplied(
-        "wrapping", (100, 150, 333), element, turned, (64, 128, 32 if element == "f32" else 64)
+        "wrapping", (100, 150, 333), element, transposed, (64, 128, 32 if element == "f32" else 64)
     )
 
 

@@ -206,9 +206,10 @@ class Warp:
             factor * np.repeat(power(scale), 32, 1)
             for factor, scale in zip((left, right), scales, strict=True)
         )
-        sums = (left @ right.T + c).astype(np.float32)
+        accumulator = (left @ right.T + c).astype(np.float32)
         return np.array(
-            [[sums[element_of_c(lane, i)] for i in range(4)] for lane in range(32)], np.float32
+            [[accumulator[element_of_c(lane, i)] for i in range(4)] for lane in range(32)],
+            np.float32,
         )
 
 
@@ -406,8 +407,8 @@ def test_scales_of_fp8_keep_their_sign(assembled: Callable[..., Any]) -> None:
         rows, ks = tl.arange(0, 32), tl.arange(0, 64)
         left = tl.load(a + rows[:, None] * 64 + ks[None, :])
         scales = tl.load(scale + rows[:, None] * 8 + tl.arange(0, 8)[None, :])
-        product = tl.dot_scaled(left, scales, "e2m1", left.T, scales, "e2m1")
-        tl.store(out + rows[:, None] * 32 + rows[None, :], product)
+        matmul = tl.dot_scaled(left, scales, "e2m1", left.T, scales, "e2m1")
+        tl.store(out + rows[:, None] * 32 + rows[None, :], matmul)
 
     code, _ = assembled(
         kernel, {"a": "*u8", "scale": "*fp8e4nv", "out": "*fp32"}, "sm_120a", num_warps=1

@@ -216,7 +216,7 @@ def check_product(
         scatter(layout, values, num_warps)
         for layout, values in ((plan.a, left), (plan.b, right), (plan.c, start))
     ]
-    sums = registers[2]
+    accumulator = registers[2]
     for first in range(0, k, plan.k_step):
         step = [
             [
@@ -226,9 +226,9 @@ def check_product(
             ]
             for layout, axis, names in ((plan.a, -1, registers[0]), (plan.b, -2, registers[1]))
         ]
-        sums = plan.emit(context_of(LaneWords()), step[0], step[1], sums)
+        accumulator = plan.emit(context_of(LaneWords()), step[0], step[1], accumulator)
     expected = scatter(plan.c, left @ right + start, num_warps)
-    for got, want in zip(sums, expected, strict=True):
+    for got, want in zip(accumulator, expected, strict=True):
         np.testing.assert_array_equal(got, want)
     assert plan.c.covers and plan.a.covers and plan.b.covers
 

@@ -36,8 +36,8 @@ from tilewright_nvidia.mma.operand_loads import (
 
 def swizzled(shape: tuple[int, int], size: int, fastest: int) -> SharedLayout:
     """Rows along ``fastest``, their 16-byte chunks exchanged by the row's number."""
-    turned = (shape[0], shape[1]) if fastest == 1 else (shape[1], shape[0])
-    rows, columns = turned
+    transposed = (shape[0], shape[1]) if fastest == 1 else (shape[1], shape[0])
+    rows, columns = transposed
     found = []
     for bit in range(log2(rows * columns)):
         coordinate = bit - axis_shifts(shape)[0] if bit >= axis_shifts(shape)[0] else bit
@@ -139,9 +139,9 @@ def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(
 ) -> None:
     """Each lane gets words that have four neighbours along K, or two of each of two rows, after the permutations of bytes; where a thread has no pairs of
     neighbouring rows there is no such plan."""
-    sums = I32 if operand_element is I8 else F32
-    product = Matmul((128, 128), 64, operand_element, operand_element, sums, "ieee", 0, 8)
-    (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".sr{order}"))
+    accumulator = I32 if operand_element is I8 else F32
+    matmul = Matmul((128, 128), 64, operand_element, operand_element, accumulator, "ieee", 0, 8)
+    (plan,) = (plan for plan in wgmma.plans(matmul) if plan.name.endswith(f".sr{order}"))
     shared = swizzled_layout((64, 128), 1, SwizzleAtoms(1, span))
     assert shared is not None
     found = byte_matrix_loads(plan.b, shared)
@@ -249,7 +249,7 @@ def scaled_rows(a, b, s, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
 
 
 def test_what_an_operand_is_computed_from_is_read_by_matrix_loads(ptx: Callable[..., str]) -> None:
-    """The factor of the rows is in registers: the loaded operand is read in the layout of the product, and multiplied there."""
+    """The factor of the rows is in registers: the loaded operand is read in the layout of the matmul, and multiplied there."""
     signature = {"a": "*bf16", "b": "*bf16", "s": "*fp32", "out": "*fp32", "K": "i32"}
     text = ptx(
         scaled_rows, signature, "sm_80", constants={"BM": 32, "BN": 64, "BK": 64}, num_stages=3
@@ -265,8 +265,8 @@ def gated_rows(a, g, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for start in range(0, K, BK):
-        turned = rows[:, None] + (start + inner)[None, :] * BM
-        x = tl.load(a + turned).to(tl.float32) * tl.exp(tl.load(g + turned))
+        transposed = rows[:, None] + (start + inner)[None, :] * BM
+        x = tl.load(a + transposed).to(tl.float32) * tl.exp(tl.load(g + transposed))
         y = tl.load(b + (start + inner)[:, None] * BN + columns[None, :])
         total = tl.dot(x.to(tl.bfloat16), y, total)
     tl.store(out + rows[:, None] * BN + columns[None, :], total)
@@ -308,7 +308,7 @@ def single_product(
 def test_operands_of_a_product_outside_of_loops_are_read_by_matrix_loads(
     ptx: Callable[..., str], m: int, n: int, k: int, across: bool
 ) -> None:
-    """They are loaded coalesced, and stored to shared memory in the same widths; nothing but the product reads them there."""
+    """They are loaded coalesced, and stored to shared memory in the same widths; nothing but the matmul reads them there."""
     signature = {"a": "*bf16", "b": "*bf16", "out": "*fp32", "n": "i32"}
     text = ptx(
         single_product,

@@ -63,7 +63,7 @@ def span(
         kept = tl.exp2(highest - higher)
         total = total * kept + tl.sum(weights, 1)
         values = tl.load(v + columns[:, None] * D + lanes[None, :])
-        if KIND == "turned":
+        if KIND == "transposed":
             acc = acc * kept[:, None] + tl.dot(values.T, weights.to(values.dtype).T).T
         else:
             acc = tl.dot(weights.to(values.dtype), values, acc * kept[:, None])
@@ -189,12 +189,12 @@ def test_halves_go_from_loop_to_loop_as_they_are() -> None:
     ("kind", "rows", "warps", "options"),
     [
         ("mixed", 128, 4, {}),
-        ("turned", 128, 4, {}),
+        ("transposed", 128, 4, {}),
         ("plain", 128, 8, {}),
         ("plain", 64, 4, {}),
         ("plain", 128, 4, {"num_stages": 1}),
     ],
-    ids=["mixed", "turned", "a warp has one MMA", "one MMA", "not pipelined"],
+    ids=["mixed", "transposed", "a warp has one MMA", "one MMA", "not pipelined"],
 )
 def test_loops_that_stay_whole(kind: str, rows: int, warps: int, options: dict[str, Any]) -> None:
     module = module_of(kind, rows)

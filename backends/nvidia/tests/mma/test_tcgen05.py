@@ -1,4 +1,5 @@
-"""Products with sums in tensor memory: descriptors and layouts by the tables of the PTX ISA, what is written, what ptxas says, and the layouts on the emulated
+"""Products with accumulator in tensor memory: descriptors and layouts by the tables of the PTX ISA,
+what is written, what ptxas says, and the layouts on the emulated
 machine. None of it was run on a GPU that has tensor memory."""
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def bits(value: int, first: int, last: int) -> int:
 # ---- descriptors
 
 
-#: PTX ISA, section "Shared memory descriptor" of tcgen05, table of its layout: span of a slab -> value of the field "swizzling mode".
+#: PTX ISA, section "Shared memory descriptor" of tcgen05, table of its layout: span of a slab ->
+#: value of the field "swizzling mode".
 SWIZZLING_MODE = {128: 2, 64: 4, 32: 6}
 
 
@@ -51,10 +53,11 @@ def test_a_shared_memory_descriptor_has_the_fields_of_the_table(
     shared = swizzled_layout((128, 128), size, SwizzleAtoms(inner, span))
     assert shared is not None
     found = matrix_offsets(shared, size, 1)
-    assert found is not None and found.turned == (inner == 0)
+    assert found is not None and found.transposed == (inner == 0)
     value = tcgen05.descriptor_bits(found)
-    # section "Strides": of layouts with K innermost the leading offset is not used (taken for 1); of the others it is from one piece of a swizzle's width along
-    # M or N to the next, and the stride offset from 8 rows to the next 8
+    # section "Strides": of layouts with K innermost the leading offset is not used (taken for 1);
+    # of the others it is from one piece of a swizzle's width along M or N to the next, and the
+    # stride offset from 8 rows to the next 8
     assert bits(value, 16, 29) == (1 if inner == 1 else 128 * span // 16)
     assert bits(value, 32, 45) == 8 * span // 16
     assert (
@@ -67,7 +70,8 @@ def test_a_shared_memory_descriptor_has_the_fields_of_the_table(
     assert bits(value, 0, 15) == bits(value, 30, 31) == 0
 
 
-#: PTX ISA, section "Instruction descriptor", table for .kind::tf32, .kind::f16, .kind::f8f6f4: operands -> (kind, atype, btype).
+#: PTX ISA, section "Instruction descriptor", table for .kind::tf32, .kind::f16, .kind::f8f6f4:
+#: operands -> (kind, atype, btype).
 INSTRUCTION_TYPES = [
     (F16, F16, "f16", 0, 0),
     (BF16, BF16, "f16", 1, 1),
@@ -79,18 +83,18 @@ INSTRUCTION_TYPES = [
 
 
 @pytest.mark.parametrize(("a", "b", "name", "a_type", "b_type"), INSTRUCTION_TYPES)
-@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
 def test_an_instruction_descriptor_has_the_fields_of_the_table(
-    a: Any, b: Any, name: str, a_type: int, b_type: int, turned: tuple[bool, bool]
+    a: Any, b: Any, name: str, a_type: int, b_type: int, transposed: tuple[bool, bool]
 ) -> None:
     kind = tcgen05.kind_of(Matmul((128, 64), 64, a, b, F32, "tf32", 0, 4))
     assert kind is not None and kind.name == name
     for rows, columns in ((128, 16), (64, 64), (128, 256)):
-        value = tcgen05.instruction_descriptor(kind, a, b, rows, columns, turned)
+        value = tcgen05.instruction_descriptor(kind, a, b, rows, columns, transposed)
         assert bits(value, 0, 3) == 0 and bits(value, 4, 5) == 1 and bits(value, 6, 6) == 0
         assert (bits(value, 7, 9), bits(value, 10, 12)) == (a_type, b_type)
         assert bits(value, 13, 14) == 0 and (bits(value, 15, 15), bits(value, 16, 16)) == tuple(
-            map(int, turned)
+            map(int, transposed)
         )
         assert (
             bits(value, 17, 22) == columns >> 3
@@ -109,10 +113,10 @@ def product_of(
     warps: int = 4,
     a: Any = F16,
     b: Any = None,
-    sums: Any = F32,
+    accumulator: Any = F32,
     precision: str = "tf32",
 ) -> Matmul:
-    return Matmul(shape, k, a, b or a, sums, precision, 0, warps)
+    return Matmul(shape, k, a, b or a, accumulator, precision, 0, warps)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +132,11 @@ def product_of(
     ],
 )
 def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: int) -> None:
-    """PTX ISA, "Data path layout organization", layout D: row i of 128 is in lane i, column j in column j. "Access restrictions": warp w of four reaches lanes
-    32 w to 32 w + 31. "Matrix fragments for shape .32x32b": register i of lane l of a warp is column i of its lane l."""
+    """PTX ISA, "Data path layout organization", layout D: row i of 128 is in lane i, column j in
+    column j. "Access restrictions": warp w of four reaches lanes
+    32 w to 32 w + 31. "Matrix fragments for shape .32x32b": register i of lane l of a warp is
+    column i of its lane l.
+    """
     m, n = shape
     tiling = tcgen05.tile(product_of(shape, warps=warps))
     assert tiling is not None
@@ -155,8 +162,11 @@ def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: in
 
 @pytest.mark.parametrize(("n", "warps"), [(16, 4), (64, 4), (256, 4), (128, 8), (256, 16)])
 def test_registers_hold_what_instructions_of_64_rows_move(n: int, warps: int) -> None:
-    """Layout F: row i of 64 is in lane 32 (i / 16) + i mod 16. "Matrix fragments for shape .16x256b": of 8 columns, lane l has in registers 0 and 1 those from
-    2 (l mod 4) on of its row l / 4, in registers 2 and 3 the same ones 8 rows on; the next four registers are of the next 8 columns."""
+    """Layout F: row i of 64 is in lane 32 (i / 16) + i mod 16. "Matrix fragments for shape
+    .16x256b": of 8 columns, lane l has in registers 0 and 1 those from
+    2 (l mod 4) on of its row l / 4, in registers 2 and 3 the same ones 8 rows on; the next four
+    registers are of the next 8 columns.
+    """
     shape = 64, n
     tiling = tcgen05.tile(product_of(shape, warps=warps))
     assert tiling is not None and tiling.rows == 64
@@ -191,7 +201,7 @@ def test_a_power_of_two_of_columns_is_taken(columns: int, taken: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "sums", "precision", "name"),
+    ("a", "b", "accumulator", "precision", "name"),
     [
         (F16, F16, F32, "ieee", "tcgen05.f16.m128n64k16"),
         (BF16, BF16, F32, "ieee", "tcgen05.f16.m128n64k16"),
@@ -204,8 +214,10 @@ def test_a_power_of_two_of_columns_is_taken(columns: int, taken: int) -> None:
         (I8, I8, I32, "ieee", ""),
     ],
 )
-def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, name: str) -> None:
-    found = tcgen05.plans(product_of((128, 64), a=a, b=b, sums=sums, precision=precision))
+def test_kinds_of_products(a: Any, b: Any, accumulator: Any, precision: str, name: str) -> None:
+    found = tcgen05.plans(
+        product_of((128, 64), a=a, b=b, accumulator=accumulator, precision=precision)
+    )
     assert [plan.name for plan in found] == ([name] if name else [])
 
 
@@ -244,10 +256,10 @@ def test_operands_that_instructions_cannot_read() -> None:
 
 
 def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:
-    product = product_of((128, 128))
+    matmul = product_of((128, 128))
     for arch in ("sm_100a", "sm_103a"):
         target = PtxTarget(target_of(ARCHITECTURES[arch]))
-        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == [
+        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(matmul)] == [
             "tcgen05",
             "mma",
         ]
@@ -263,7 +275,7 @@ def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:
     ):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), {**OPTIONS, **options})
         assert target.tensor_memory is None and not any(
-            plan.name.startswith("tcgen05") for plan in target.matrix.plans(product)
+            plan.name.startswith("tcgen05") for plan in target.matrix.plans(matmul)
         )
 
 
@@ -294,12 +306,14 @@ def count(ptx: str, text: str) -> int:
     ("a", "b", "k"),
     [("fp16", "fp16", 64), ("bf16", "bf16", 64), ("fp32", "fp32", 32), ("fp8e4nv", "fp8e5", 128)],
 )
-@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
-def test_pipelined_products_of_each_kind(a: str, b: str, k: int, turned: bool, parts: bool) -> None:
-    ptx = assembled(matmul_module(turned, parts, (128, 128, k), dtype=a, other=b))
+def test_pipelined_products_of_each_kind(
+    a: str, b: str, k: int, transposed: bool, parts: bool
+) -> None:
+    ptx = assembled(matmul_module(transposed, parts, (128, 128, k), dtype=a, other=b))
     assert count(ptx, r"tcgen05\.mma\.") == 4 and not count(ptx, r"mma\.sync")
-    # sums stay where they are while the loop runs, and are read once
+    # accumulator stay where they are while the loop runs, and are read once
     assert count(ptx, r"tcgen05\.ld\.") == 4 and not count(ptx, r"tcgen05\.st\.")
     order = [
         ptx.index(text)
@@ -314,11 +328,12 @@ def test_pipelined_products_of_each_kind(a: str, b: str, k: int, turned: bool, p
         )
     ]
     assert order == sorted(order)
-    # a product gives its slot back, and another object tells of the last one, unless threads have to turn B first: then all wait for each
-    threads_turn = not turned and a == "fp32"
+    # a matmul gives its slot back, and another object tells of the last one, unless threads have to
+    # turn B first: then all wait for each
+    threads_turn = not transposed and a == "fp32"
     assert count(ptx, r"tcgen05\.commit\.") == (1 if threads_turn else 2)
     (descriptor,) = set(re.findall(r"mov\.b32 %i, (\d+);", ptx))
-    assert bits(int(descriptor), 16, 16) == (not turned and not threads_turn)
+    assert bits(int(descriptor), 16, 16) == (not transposed and not threads_turn)
 
 
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
@@ -336,9 +351,9 @@ def test_blocks_of_several_sizes(
         and count(ptx, r"tcgen05\.ld\.") == reads
     )
     assert (
-        f".b32 [%r{re.search(r'shared::cta.b32 .%r([0-9]+).', ptx)[1]}], {block[0] // 128 * block[1]};"
-        in ptx
-    )  # type: ignore[index]
+        f".b32 [%r{re.search(r'shared::cta.b32 .%r([0-9]+).', ptx)[1]}], "
+        f"{block[0] // 128 * block[1]};"
+    ) in ptx  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("columns", "warps"), [(64, 4), (128, 4), (256, 8)])
@@ -396,11 +411,12 @@ def test_several_sums_of_a_kernel(columns: int, taken: int) -> None:
 
 def three_sums(a: Any, b: Any, out: Any, K: Any, BN: tl.constexpr) -> None:
     for i in tl.static_range(3):
-        sums = tl.zeros((128, BN), dtype=tl.float32)
+        accumulator = tl.zeros((128, BN), dtype=tl.float32)
         for k in range(0, K, 32):
-            sums = tl.dot(a.load([128 * i, k]), b.load([k, 0]), sums)
+            accumulator = tl.dot(a.load([128 * i, k]), b.load([k, 0]), accumulator)
         tl.store(
-            out + (128 * i + tl.arange(0, 128))[:, None] * BN + tl.arange(0, BN)[None, :], sums
+            out + (128 * i + tl.arange(0, 128))[:, None] * BN + tl.arange(0, BN)[None, :],
+            accumulator,
         )
 
 
@@ -441,7 +457,8 @@ def attend(
 
 @pytest.mark.parametrize(("d", "warps"), [(64, 4), (64, 8), (128, 8)])
 def test_a_chain_of_products_writes_and_reads_its_sums(d: int, warps: int) -> None:
-    """Those of attention: the first starts at zero, the second at sums that threads scale, and its left operand is put into shared memory. Each is written
+    """Those of attention: the first starts at zero, the second at accumulator that threads scale,
+    and its left operand is put into shared memory. Each is written
     twice: before the loop and in it, in the loop and behind it."""
     types = {
         name: f"tensordesc<fp16[{rows},{d}]>"
@@ -521,10 +538,10 @@ class Emulated(emulator.EmulatedTarget):
         )
         self.matrix = emulator.EmulatedMatrix(self._plans)
 
-    def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
-        (plan,) = tcgen05.plans(product)
+    def _plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        (plan,) = tcgen05.plans(matmul)
         assert plan.accumulator is not None
-        made = emulator.accumulating_plan(plan.name, product, plan.c, plan.accumulator.units)
+        made = emulator.accumulating_plan(plan.name, matmul, plan.c, plan.accumulator.units)
         return (
             MatmulPlan(
                 plan.name,

@@ -54,8 +54,8 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
 @pytest.mark.parametrize("shape", [(128, 128), (256, 64), (64, 256), (128, 256), (64, 512)])
 @pytest.mark.parametrize("warps", [4, 8, 16])
 def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
-    product = Matmul(shape, 64, F16, F16, F32, "ieee", 0, warps)
-    found = wgmma.plans(product)
+    matmul = Matmul(shape, 64, F16, F16, F32, "ieee", 0, warps)
+    found = wgmma.plans(matmul)
     words = shape[0] * shape[1] // (32 * warps)
     assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - wgmma.OTHER_REGISTERS)
     for plan in found:
@@ -92,7 +92,7 @@ def test_descriptors_of_layouts(
     assert (
         found is not None
         and descriptor_bits(found) == expected
-        and found.turned == (slabs.inner != k_axis)
+        and found.transposed == (slabs.inner != k_axis)
     )
 
 
@@ -169,7 +169,7 @@ def emitted(
     first: str = "0.0",
     words: PackedRegisters | None = None,
 ) -> tuple[str, Recorder]:
-    """The text of a product whose sums begin at ``first``."""
+    """The text of a matmul whose accumulator begin at ``first``."""
     module = ModuleWriter()
     module.state = state_of(words or PackedRegisters())
     w = module.function(
@@ -195,7 +195,7 @@ class Group:
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """A register: nothing may be under way on it."""
         assert not any(name in names for names in (self.started, *self.pending)), (
-            f"{name} is touched while a product is under way"
+            f"{name} is touched while a matmul is under way"
         )
         return self.values.setdefault(name, np.full((128, self.together), self.first))
 
@@ -229,7 +229,7 @@ def run(
     lines = assembly.split("\\0A")
     together = 2 if ".f16." in plan.name.partition("k")[2][:8] else 1
     (m, n), count = plan.c.shape, plan.c.register_count // together
-    # sums that begin at zero are no operands, unless they are added to others: what their registers hold is not read
+    # accumulator that begin at zero are no operands, unless they are added to others: what their registers hold is not read
     fresh = re.search(r"mma_async\S+ \{\$0[,}][^;]*, %b, %no", assembly) is not None
     assert fresh == (
         "add.rn" not in assembly and "%sum" not in re.sub(r"%sum\d", "", text.partition("{")[2])
@@ -285,15 +285,15 @@ def run(
                 assert re.match(r"[{}]$|\.reg |setp\.|mov\.f32 %sum", line), line
         assert not held.started and len(held.pending) == plan.asynchronous
         held.wait(0)
-        sums = np.stack([held.read(f"${register}") for register in range(count)], axis=1).reshape(
-            128, -1
-        )
+        accumulator = np.stack(
+            [held.read(f"${register}") for register in range(count)], axis=1
+        ).reshape(128, -1)
         for thread in range(128):
             for register in range(plan.c.register_count):
                 place = coordinates(
                     plan.c.element(register, thread % 32, 4 * group + thread // 32), (m, n)
                 )
-                result[place], written[place] = sums[thread, register], written[place] + 1
+                result[place], written[place] = accumulator[thread, register], written[place] + 1
     assert (written == 1).all()
     return result
 
@@ -363,14 +363,14 @@ def test_sums_of_16_bits_lie_in_registers_by_twos(
 def test_promoted_sums_compute_the_product(
     shape: tuple[int, int], k: int, imprecise: int, warps: int
 ) -> None:
-    product = Matmul(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
-    plan = wgmma.plans(product)[0]
+    matmul = Matmul(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
+    plan = wgmma.plans(matmul)[0]
     assert not plan.asynchronous
     text = computes_the_product(plan, k, "f8e5m2", warps)
     lines = text.split("\\0A")
     # as many instructions between additions as were asked for, and no more
-    tiling = wgmma.tile(product)
-    assert tiling is not None and tiling.registers(product) <= wgmma.registers_left(warps)
+    tiling = wgmma.tile(matmul)
+    assert tiling is not None and tiling.registers(matmul) <= wgmma.registers_left(warps)
     runs = re.findall(
         r"(?:m|y+)",
         "".join("m" if "commit" in line else "y" if "mma_async" in line else "" for line in lines),
@@ -449,8 +449,8 @@ def test_instructions_with_a_in_registers_compute_the_product(
 ) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
     packer = Packer()
-    product = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".rs{order}"))
+    matmul = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
+    (plan,) = (plan for plan in wgmma.plans(matmul) if plan.name.endswith(f".rs{order}"))
     assert (k in plan.a.registers) == (order == ".pairs"), "a thread has neighbouring rows"
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
@@ -490,8 +490,8 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
 ) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8}[element]
     packer = Packer()
-    product = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".sr{order}"))
+    matmul = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
+    (plan,) = (plan for plan in wgmma.plans(matmul) if plan.name.endswith(f".sr{order}"))
     assert (
         plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
     )
@@ -523,7 +523,7 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "sums", "precision", "imprecise", "name"),
+    ("a", "b", "accumulator", "precision", "imprecise", "name"),
     [
         (F16, F16, F32, "ieee", 0, "wgmma.m64n64k16.f32.f16.f16.ss"),
         (BF16, BF16, F32, "ieee", 0, "wgmma.m64n64k16.f32.bf16.bf16.ss"),
@@ -540,13 +540,13 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     ],
 )
 def test_kinds_of_products(
-    a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str
+    a: Any, b: Any, accumulator: Any, precision: str, imprecise: int, name: str
 ) -> None:
-    found = wgmma.plans(Matmul((64, 64), 128, a, b, sums, precision, imprecise, 4))
+    found = wgmma.plans(Matmul((64, 64), 128, a, b, accumulator, precision, imprecise, 4))
     # of the transpose the first operand is the second
     *head, left, right, _ = name.split(".") if name else ("", "", "")
-    turned = [] if imprecise else [".".join((*head, right, left, "sr"))]
-    in_registers = [name.replace(".ss", ".rs"), *turned]
+    transposed = [] if imprecise else [".".join((*head, right, left, "sr"))]
+    in_registers = [name.replace(".ss", ".rs"), *transposed]
     assert [plan.name for plan in found] == (
         [name, *(each + order for each in in_registers for order in ("", ".pairs"))] if name else []
     )
@@ -570,8 +570,8 @@ def test_products_that_are_too_small_or_too_large(
 
 
 def test_not_where_refused_nor_on_other_machines() -> None:
-    product = Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
-    assert PtxTarget(TARGET, ASYNCHRONOUS).matrix.plans(product)[0].name.startswith("wgmma")
+    matmul = Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
+    assert PtxTarget(TARGET, ASYNCHRONOUS).matrix.plans(matmul)[0].name.startswith("wgmma")
     assert PtxTarget(TARGET).clusters is not None
     for arch, options in (
         ("sm_90a", {"asynchronous": False}),
@@ -579,8 +579,8 @@ def test_not_where_refused_nor_on_other_machines() -> None:
         ("sm_120a", ASYNCHRONOUS),
     ):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
-        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == ["mma"]
-        # of the copy engine, sm_120a is offered rows that numbers name
+        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(matmul)] == ["mma"]
+        # of the TMA unit, sm_120a is offered rows that numbers name
         rows = target.tma is not None
         assert (
             rows is (arch == "sm_120a")

@@ -22,7 +22,7 @@ from tilewright_nvidia.toolchain.linking import assemble
 
 
 @pytest.mark.parametrize(
-    "x", [Operand(turned, span) for turned in (False, True) for span in SPANS], ids=str
+    "x", [Operand(transposed, span) for transposed in (False, True) for span in SPANS], ids=str
 )
 def test_one_product_assembles(x: Operand) -> None:
     code = compiled(
@@ -43,7 +43,7 @@ def test_one_product_assembles(x: Operand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "sums"),
+    ("a", "b", "accumulator"),
     [
         ("bf16", "bf16", "f32"),
         ("f32", "f32", "f32"),
@@ -51,22 +51,30 @@ def test_one_product_assembles(x: Operand) -> None:
         ("i8", "u8", "i32"),
     ],
 )
-def test_other_kinds_assemble(a: str, b: str, sums: str) -> None:
+def test_other_kinds_assemble(a: str, b: str, accumulator: str) -> None:
     code = compiled(
         product_kernel(
-            (64, 64), 32 if a == "f32" else 64, a, b, sums, Operand(span=64), Operand(True, 64)
+            (64, 64),
+            32 if a == "f32" else 64,
+            a,
+            b,
+            accumulator,
+            Operand(span=64),
+            Operand(True, 64),
         )
     )
     assert "C75" not in assemble(code.stages["ptx"], "sm_90a").log
 
 
-@pytest.mark.parametrize(("a", "b", "sums", "imprecise"), KINDS)
-@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize(("a", "b", "accumulator", "imprecise"), KINDS)
+@pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 def test_pipelined_products_of_each_kind_are_not_serialised(
-    a: str, b: str, sums: str, imprecise: int | None, turned: bool, parts: bool
+    a: str, b: str, accumulator: str, imprecise: int | None, transposed: bool, parts: bool
 ) -> None:
-    module = matmul_module(turned, parts, (128, 128, 128 // SIZES[a]), 1024, a, b, sums, imprecise)
+    module = matmul_module(
+        transposed, parts, (128, 128, 128 // SIZES[a]), 1024, a, b, accumulator, imprecise
+    )
     ptx = str(
         lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3}).stages["ptx"]
     )
@@ -74,7 +82,7 @@ def test_pipelined_products_of_each_kind_are_not_serialised(
     # C7508: a kernel of few registers gives none away
     assert not re.search("C75(?!08)", linked.log) and not linked.spills, linked.log
     assert "mma.sync" not in ptx and len(re.findall("wgmma.mma_async", ptx)) == 4
-    # what must be turned on its way is turned in words
+    # what must be transposed on its way is transposed in words
     assert not re.search(r"[ls][dt]\.shared\.[bu](8|16)\b", ptx)
     # what threads wrote is visible to the async proxy before wgmma reads it
     before = ptx[: ptx.index("wgmma.mma_async")]
@@ -84,14 +92,14 @@ def test_pipelined_products_of_each_kind_are_not_serialised(
     assert additions == (64 * 128 // imprecise if imprecise else 0)
 
 
-@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 @pytest.mark.parametrize(("block", "warps"), [((128, 128, 64), 4), ((128, 256, 64), 8)], ids=str)
 def test_a_pipelined_product_is_not_serialised(
-    turned: bool, parts: bool, block: tuple[int, int, int], warps: int
+    transposed: bool, parts: bool, block: tuple[int, int, int], warps: int
 ) -> None:
     code = lower(
-        matmul_module(turned, parts, block),
+        matmul_module(transposed, parts, block),
         TARGET,
         {**ASYNCHRONOUS, "num_warps": warps, "num_stages": 3},
     )
@@ -101,7 +109,7 @@ def test_a_pipelined_product_is_not_serialised(
     assert linked.spills == 0, linked.log
     assert "cp.async.bulk.tensor.2d" in ptx and "mma.sync" not in ptx and "ldmatrix" not in ptx
     assert code.metadata["num_warps"] == warps + 4 * parts
-    # one product stays under way
+    # one matmul stays under way
     assert "wgmma.wait_group.sync.aligned 1;" in ptx
     assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [
         ["word", 0, 0],
@@ -272,10 +280,10 @@ def test_an_operand_computed_of_copies_stays_in_registers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("element", "turned"), [("i8", False), ("i8", True), ("fp8e4nv", False), ("fp8e4nv", True)]
+    ("element", "transposed"), [("i8", False), ("i8", True), ("fp8e4nv", False), ("fp8e4nv", True)]
 )
-def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> None:
-    """Weights are what instructions take from registers: the product is computed as its transpose. The loop stores nothing to shared memory and has no
+def test_narrow_weights_are_widened_in_registers(element: str, transposed: bool) -> None:
+    """Weights are what instructions take from registers: the matmul is computed as its transpose. The loop stores nothing to shared memory and has no
     barrier. Bytes that follow each other along the rows of the weights are read by ``ldmatrix``, as pairs."""
 
     def kernel(
@@ -295,10 +303,10 @@ def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> 
         rows, columns = tl.arange(0, M), tl.arange(0, N)
         tl.store(out + rows[:, None] * N + columns[None, :], total)
 
-    constants = {"M": 128, "N": 128, "BK": 64, "TURNED": turned}
+    constants = {"M": 128, "N": 128, "BK": 64, "TURNED": transposed}
     blocks = {
         "x": "tensordesc<bf16[128,64]>",
-        "y": f"tensordesc<{element}[{'128,64' if turned else '64,128'}]>",
+        "y": f"tensordesc<{element}[{'128,64' if transposed else '64,128'}]>",
     }
     signature = {**blocks, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
     facts = {name: {"divisibility": 16} for name in ("x", "y", "out", "K")}
@@ -310,29 +318,31 @@ def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> 
     widened = ptx.split("wgmma.mma_async", 1)[0]
     assert "st.shared" not in widened and not overwritten(ptx)
     assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (
-        16 if turned else 0
+        16 if transposed else 0
     ) and not re.search(r"cvt\.rn\.f32\.s", widened)
-    assert widened.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == (0 if turned else 2)
+    assert widened.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == (
+        0 if transposed else 2
+    )
     assert len(re.findall(rf"prmt\.b32 .*, {PAIRS_OF_A_WORD:#x}U;", widened)) == (
-        0 if turned or element == "i8" else 8
+        0 if transposed or element == "i8" else 8
     )
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 
 @pytest.mark.parametrize(
-    ("element", "sums", "reads"),
+    ("element", "accumulator", "reads"),
     [("fp8e4nv", "fp32", 8), ("fp8e5", "fp16", 8), ("i8", "i32", 8), ("fp32", "fp32", 0)],
 )
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 def test_what_instructions_read_along_k_alone_is_turned_in_registers(
-    element: str, sums: str, reads: int, parts: bool
+    element: str, accumulator: str, reads: int, parts: bool
 ) -> None:
     """Of elements that are not of 16 bits instructions read B from shared memory along K alone. B that lies along N goes through registers once: nothing is
     stored to shared memory in the loop, and it has no barrier of the threads."""
     block = 128, 128, 128 // SIZES[element]
     ptx = str(
         lower(
-            matmul_module(False, parts, block, dtype=element, sums=sums),
+            matmul_module(False, parts, block, dtype=element, accumulator=accumulator),
             TARGET,
             {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3},
         ).stages["ptx"]
@@ -351,7 +361,7 @@ def test_what_instructions_read_along_k_alone_is_turned_in_registers(
 
 
 def test_registers_that_a_product_reads_are_not_written_while_it_is_in_flight() -> None:
-    """The second product's operand is not computed of the first one's result, so that the next iteration could compute it while this product is in flight."""
+    """The second product's operand is not computed of the first one's result, so that the next iteration could compute it while this matmul is in flight."""
 
     def kernel(
         x: Any, y: Any, z: Any, w: Any, rows: Any, out: Any, K: Any, N: tl.constexpr

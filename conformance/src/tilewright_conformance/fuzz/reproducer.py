@@ -49,7 +49,7 @@ ARGUMENTS = [
 {arguments}
 ]
 
-#: argument -> (dtype and bytes it should hold after the launch, units in the last place it may differ, the least size of number those are taken of)
+#: argument -> (dtype and bytes it should hold after the launch, units in the last place it may differ, the smallest size of number those are taken of)
 EXPECTED = {{
 {expected}
 }}

@@ -76,7 +76,7 @@ _BY_SAMPLE: dict[str, str] = {
     "store-last-element-lost": "store/i8/16",
     "atomic-store-lost": "atomic_store/i8/scalar",
     "masked-load-zero": "load/i16/2x4x8/other",
-    "masked-load-garbage": "load/i16/2x4x8/left_out",
+    "masked-load-garbage": "load/i16/2x4x8/masked_off",
     "atomic-returns-new": "atomic_rmw/add/i32/scalar",
     "atomic-not-atomic": "atomic_rmw/add/i32/collisions",
     "cas-ignores-compare": "atomic_cas/i16/16",

@@ -130,7 +130,7 @@ def _division(name: str) -> Samples:
         for shape in shapes_for(index):
             dividend = Draw(
                 type_.minimum + 1 if type_.signed else 0, type_.maximum, special=True
-            )  # least / -1 overflows
+            )  # the minimum / -1 overflows
             small = Draw(1, 9) if not type_.signed else Draw(array=functools.partial(_nonzero, 9))
             large = (
                 Draw(1, type_.maximum, special=True)

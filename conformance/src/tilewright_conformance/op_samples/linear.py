@@ -59,7 +59,7 @@ def _draw(type_: Type) -> Draw:
     if isinstance(type_, IntType):
         return Draw(-100 if type_.signed else 0, 100)
     if type_ is FloatType("f8e4b15"):
-        return Draw(-1, 1, integral=True)  # its greatest number is below 2
+        return Draw(-1, 1, integral=True)  # its largest number is below 2
     return Draw(-3, 3, integral=True)
 
 

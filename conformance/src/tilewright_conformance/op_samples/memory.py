@@ -75,7 +75,7 @@ def _load() -> Samples:
             mask,
         )
         yield kernel.finish()
-        kernel = SampleKernel(f"load/{type_}/{shape_text(shape)}/left_out")
+        kernel = SampleKernel(f"load/{type_}/{shape_text(shape)}/masked_off")
         mask = kernel.load(I1, shape)
         kernel.store(
             kernel.b.load(

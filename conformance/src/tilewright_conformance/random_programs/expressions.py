@@ -83,7 +83,7 @@ def divide(state: State) -> None:
     if isinstance(element, IntType):
         with state.guarding() as guard:
             b = guard.or_(b, guard.constant_like(a.type, 1))
-            if element.signed:  # the least integer divided by -1 is undefined
+            if element.signed:  # the smallest integer divided by -1 is undefined
                 overflows = guard.and_(
                     guard.cmp(a, guard.constant_like(a.type, element.minimum), predicate="eq"),
                     guard.cmp(b, guard.constant_like(a.type, -1), predicate="eq"),

@@ -1,7 +1,7 @@
 """Tensor descriptors as plain values: a base address, extents and strides; their loads and stores
 as pointers under masks.
 
-What a load gives outside the tensor is known when a kernel is compiled, but where descriptors of
+What a load yields outside the tensor is known when a kernel is compiled, but where descriptors of
 different padding meet (:mod:`tilewright.passes.descriptor_padding`): these have one value more, an
 i1 that tells whether they pad with NaN.
 
@@ -49,7 +49,7 @@ Padding = str | Value
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A descriptor's values, and what a load gives outside the tensor."""
+    """A descriptor's values, and what a load yields outside the tensor."""
 
     base: Value
     shape: tuple[Value, ...]
@@ -111,7 +111,7 @@ class Expansion:
     # ---- arguments of the kernel
 
     def _expand_arguments(self) -> list[Value]:
-        """Put a descriptor argument's parts behind it; gives the descriptors."""
+        """Put a descriptor argument's parts behind it; return the descriptors."""
         arguments, attributes = [], []
         entry = Builder(self.function.body, self.function.body.first, self.function.location)
         for argument, known in zip(

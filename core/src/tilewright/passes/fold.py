@@ -1,8 +1,8 @@
 """Constant folding: the op table's elementwise meaning, in numbers, one element at a time.
 
 Integers are Python integers in their type's range, i1 is a bool, floats are Python floats that the
-format holds. A function gives None where the result is not settled to the bit (exp and its like,
-whose accuracy has a bound): such operations stay, so that a constant argument gives the same bits
+format holds. A function yields None where the result is not settled to the bit (exp and its like,
+whose accuracy has a bound): such operations stay, so that a constant argument yields the same bits
 as one read at run time.
 """
 
@@ -139,7 +139,7 @@ def _fused(element: FloatType, operation: Operation, a: float, b: float, c: floa
     if exact == 0:
         return (
             a * b + c if c == 0 else 0.0
-        )  # zero's sign is that of the sum of two zeros; a cancellation gives +0
+        )  # zero's sign is that of the sum of two zeros; a cancellation yields +0
     return cast_to(exact, element)
 
 

@@ -21,7 +21,7 @@ from tilewright.passes.effects import is_removable, kept_for
 
 _Class = TypeVar("_Class", bound=Operation)
 
-#: What a rewrite gives back that changed the graph itself instead of naming replacements.
+#: What a rewrite returns that changed the graph itself instead of naming replacements.
 DONE: Final = object()
 
 
@@ -29,7 +29,7 @@ DONE: Final = object()
 class Rewrite:
     """One law.
 
-    ``apply(operation, rewriter)`` gives values for the operation's results, :data:`DONE`, or None
+    ``apply(operation, rewriter)`` yields values for the operation's results, :data:`DONE`, or None
     where the law does not apply.
     """
 
@@ -164,7 +164,7 @@ class Rewriter(Builder):
         return DONE
 
     def splice(self, region: Region, arguments: Sequence[Value], anchor: Operation) -> list[Value]:
-        """Move the region's operations before ``anchor``, reading ``arguments`` for its own; gives
+        """Move the region's operations before ``anchor``, reading ``arguments`` for its own; return
         what its terminator holds."""
         for argument, value in zip(region.arguments, arguments, strict=True):
             self.replace_value(argument, value)

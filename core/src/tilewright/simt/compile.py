@@ -17,7 +17,7 @@ from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
 from tilewright.passes.pipeline import check_after, verification
 from tilewright.simt.analysis.async_hazards import check_in_flight
-from tilewright.simt.analysis.masked_off_lanes import mark_unseen
+from tilewright.simt.analysis.masked_off_lanes import mark_unobserved
 from tilewright.simt.assign_layouts.assign import assign
 from tilewright.simt.dialect.attributes import note
 from tilewright.simt.lowering.lower_function import write_function
@@ -31,7 +31,7 @@ from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright.simt.passes.narrow_operands import narrow_operands
 from tilewright.simt.passes.relax_atomics import relax_atomics
 from tilewright.simt.passes.remarks import note_slow_paths, warn_slow
-from tilewright.simt.passes.sink_reductions import defer_sums
+from tilewright.simt.passes.sink_reductions import sink_reductions
 from tilewright.simt.passes.split_k import slice_along_k
 from tilewright.simt.passes.split_rows import split_rows
 from tilewright.simt.passes.stage_operands import stage_operands
@@ -93,9 +93,9 @@ STAGES: Final = (
         "those better",
     ),
     Stage(
-        "unseen",
-        _on_kernel(lambda function, target: mark_unseen(function)),
-        "loads whose left-out lanes nobody sees: no zeros are written there",
+        "unobserved",
+        _on_kernel(lambda function, target: mark_unobserved(function)),
+        "loads whose masked-off lanes nobody sees: no zeros are written there",
     ),
     Stage(
         "atomics",
@@ -113,9 +113,9 @@ STAGES: Final = (
         "every tile has a layout, every matmul a plan",
     ),
     Stage(
-        "sums",
-        lambda module, target, options: defer_sums(kernel_of(module)),
-        "sums that loops over matmuls carry are added up across threads after them",
+        "sink_reductions",
+        lambda module, target, options: sink_reductions(kernel_of(module)),
+        "partial sums that loops over matmuls carry are reduced across threads after them",
     ),
     Stage(
         "select",
@@ -212,11 +212,11 @@ def compile_with_state(
             were given.
     """
     stages = int(options.get("num_stages") or 1)
-    least = min(stages, 2)
+    minimum = min(stages, 2)
     first: OutOfResources | None = None
     for fewer, parts in (
-        *((fewer, 0) for fewer in range(stages, least - 1, -1)),
-        *((least, parts) for parts in _PARTS),
+        *((fewer, 0) for fewer in range(stages, minimum - 1, -1)),
+        *((minimum, parts) for parts in _PARTS),
     ):
         copy = clone_module(module)
         if parts and not slice_along_k(kernel_of(copy), target.resources.shared_memory // parts):

@@ -155,22 +155,22 @@ class Report:
         found = warp_access(
             layout, info, self.axes[mask] if mask is not None else None, size, limit, costs
         )
-        told = (
+        message = (
             f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
         )
         times = self._moved(pointer, layout, size)
         if times is not None:
             return (
-                told
+                message
                 if times < _WORTH_SAYING
-                else f"{told}, for which memory moves {times:.2g} times the bytes"
+                else f"{message}, for which memory moves {times:.2g} times the bytes"
             )
         once = max(info.constancy) > 1  # threads that ask for the same are served by one sector
         moved = found.moved * costs.sector / found.asked
         return (
-            told
+            message
             if once or moved < _WORTH_SAYING
-            else f"{told}, for which memory may move up to {moved:.2g} times the bytes"
+            else f"{message}, for which memory may move up to {moved:.2g} times the bytes"
         )
 
     def _moved(self, pointer: Value, layout: LinearLayout, size: int) -> float | None:
@@ -206,11 +206,13 @@ class Report:
             layout, shared, size, self.target.resources.max_access, self.target.resources.banks
         )
         width = layout.register_count // count * size
-        least = count * max(
+        minimum = count * max(
             1, width * self.target.resources.warp_size // (self.target.resources.banks * 4)
         )
         conflicts = (
-            f", {turns / least:g}-way bank conflicts" if turns > least else ", no bank conflicts"
+            f", {turns / minimum:g}-way bank conflicts"
+            if turns > minimum
+            else ", no bank conflicts"
         )
         return (
             f"{verb} in {count} accesses of {width} bytes a thread, {turns} turns a warp{conflicts}"

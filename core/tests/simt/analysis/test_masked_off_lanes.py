@@ -79,7 +79,7 @@ def test_batch_norm_backward(batch: int, width: int) -> None:
         WIDTH=8,
     )
     marked = [
-        operation.attributes.get("simt.unseen", False)
+        operation.attributes.get("simt.unobserved", False)
         for operation in function.walk()
         if operation.name == "load" and operation.operand("mask")
     ]
@@ -167,5 +167,5 @@ def test_pipelined_loops(K: int, stages: int, widths: tuple[int, ...]) -> None:
         M=16,
         N=8,
     )
-    started = [start.attribute("unseen") for start in inside(loops[0], "simt.load_start")]
+    started = [start.attribute("unobserved") for start in inside(loops[0], "simt.load_start")]
     assert started == ([] if widths or stages == 1 else [False, True])  # those of b are all read

@@ -77,7 +77,7 @@ def test_where_threads_add_up(fn: Any, deferred: bool) -> None:
     module, target = built(fn, 0), BulkTarget(8)
     run_stages(module, target, OPTIONS, ["prepare", "layouts"])
     before = [operation.name for operation in module.kernel.body]
-    run_stages(module, target, OPTIONS, ["sums"])
+    run_stages(module, target, OPTIONS, ["sink_reductions"])
     after = [operation.name for operation in module.kernel.body]
     assert (after.count("reduce") - before.count("reduce") == 1) is deferred
     assert (before == after) is not deferred
@@ -87,7 +87,7 @@ def test_rows_that_threads_have_whole_are_left() -> None:
     module, target = built(plain, 1), BulkTarget(8, rows=True)
     run_stages(module, target, OPTIONS, ["prepare", "layouts"])
     before = print_module(module)
-    run_stages(module, target, OPTIONS, ["sums"])
+    run_stages(module, target, OPTIONS, ["sink_reductions"])
     assert print_module(module) == before
 
 

@@ -61,7 +61,16 @@ def module() -> Module:
     )
 
 
-STAGES = ["prepare", "warps", "raise", "unseen", "layouts", "sums", "select", "schedule"]
+STAGES = [
+    "prepare",
+    "warps",
+    "raise",
+    "unobserved",
+    "layouts",
+    "sink_reductions",
+    "select",
+    "schedule",
+]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.simt.analysis.masked_off_lanes import UNSEEN
+from tilewright.simt.analysis.masked_off_lanes import UNOBSERVED
 from tilewright.testing.stage_text import after
 
 HEAD = """
@@ -97,10 +97,10 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_uses(use: str) -> None:
-    text, unseen = USES[use]
-    found = after(HEAD + text + TAIL, "unseen")
+    text, unobserved = USES[use]
+    found = after(HEAD + text + TAIL, "unobserved")
     (load,) = [line for line in found.splitlines() if line.lstrip().startswith("%x = load")]
-    assert (UNSEEN in load) is unseen, found
+    assert (UNOBSERVED in load) is unobserved, found
 
 
 def test_a_mask_of_each_iteration() -> None:
@@ -116,11 +116,11 @@ def test_a_mask_of_each_iteration() -> None:
   }
 """
     carried, kept = (
-        after(HEAD + text.replace("REST", rest) + TAIL, "unseen")
+        after(HEAD + text.replace("REST", rest) + TAIL, "unobserved")
         for rest in ("yield %y", "yield %c")
     )
-    assert [UNSEEN in line for line in carried.splitlines() if "%y = load" in line] == [False]
-    assert [UNSEEN in line for line in kept.splitlines() if "%y = load" in line] == [True]
+    assert [UNOBSERVED in line for line in carried.splitlines() if "%y = load" in line] == [False]
+    assert [UNOBSERVED in line for line in kept.splitlines() if "%y = load" in line] == [True]
 
 
 def test_an_other_is_there_whoever_sees_it() -> None:
@@ -128,6 +128,6 @@ def test_an_other_is_there_whoever_sees_it() -> None:
         HEAD
         + "%y = load %at, mask=%inside, other=%zeros : tile<8xf32>\n store %to, %y, mask=%inside"
         + TAIL,
-        "unseen",
+        "unobserved",
     )
-    assert [UNSEEN in line for line in found.splitlines() if "%y = load" in line] == [False]
+    assert [UNOBSERVED in line for line in found.splitlines() if "%y = load" in line] == [False]

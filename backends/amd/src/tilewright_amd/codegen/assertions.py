@@ -65,7 +65,7 @@ def _place(hip: Driver, kernel: str, messages: tuple[str, ...]) -> int:
         return found
 
 
-def told(bindings: Any) -> str:
+def message_of(bindings: Any) -> str:
     """Return and clear the reports of failed assertions, each message once."""
     said = []
     with _lock:

@@ -90,7 +90,7 @@ class GcnGlobalMemory(GlobalMemory):
 
     def atomic_width(self, kind: str, element: Type, scope: str) -> int:
         # as for all float atomics, packed adds are only valid in memory that is not fine-grained
-        return 2 if kind == "add" and scope != "system" and element in self._row.packed_sums else 1
+        return 2 if kind == "add" and scope != "system" and element in self._row.packed_adds else 1
 
     def atomic_rmw(
         self,
@@ -213,10 +213,10 @@ def _where(
     place = global_pointer(w, pointer)
     # float atomics are only valid in memory that is not fine-grained; memory is fine-grained only
     # if its allocation requests it
-    sums = (
+    packed = (
         "" if scope == "system" else f", !amdgpu.no.fine.grained.memory {w.module.metadata('!{}')}"
     )
-    reach = AtomicAccess(GLOBAL, _SCOPES[scope], sums)
+    reach = AtomicAccess(GLOBAL, _SCOPES[scope], packed)
     if predicate is None:
         return access(place, reach)
     before, then, join = w.current, w.new_block("then"), w.new_block("join")

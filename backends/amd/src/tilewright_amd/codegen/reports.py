@@ -23,10 +23,10 @@ class GcnDebugging(Debugging):
         predicate: str | None,
     ) -> None:
         """Write a print record: the format's number and the operands (:mod:`.codegen.prints`)."""
-        state, told = kernel_state(context.writer), (form, tuple(type_ for type_, _ in operands))
-        if told not in state.formats:
-            state.formats.append(told)
-        number = 1 + state.formats.index(told)
+        state, format_ = kernel_state(context.writer), (form, tuple(type_ for type_, _ in operands))
+        if format_ not in state.formats:
+            state.formats.append(format_)
+        number = 1 + state.formats.index(format_)
         prints.emit_record(context.writer, number, state.record_words, operands, predicate)
 
     def fail(

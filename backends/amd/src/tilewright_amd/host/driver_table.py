@@ -20,7 +20,7 @@ from tilewright.gpu_host.table import (
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.architectures import architecture
 from tilewright_amd.codegen import assertions, prints
-from tilewright_amd.codegen.assertions import told
+from tilewright_amd.codegen.assertions import message_of
 from tilewright_amd.host.devices import architecture_name
 from tilewright_amd.host.driver import library
 
@@ -168,7 +168,7 @@ STATUSES = Statuses(
     },
     capture=frozenset(range(900, 909)),
     texts=_texts,
-    messages=told,
+    messages=message_of,
 )
 
 

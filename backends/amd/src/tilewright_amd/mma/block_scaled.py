@@ -133,15 +133,15 @@ def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan
     shared = [one for one in fitting if (shape[-2] // one) * (shape[-1] // one) >= num_warps]
     chosen = next(iter((*(one for one in fitting if one == extent), *shared, *fitting)))
     depth = 2048 // chosen
-    turned = (*shape[:-2], shape[-1], shape[-2])
-    tiling = tile(_shape(chosen, depth, 1), turned, k, num_warps)
+    swapped = (*shape[:-2], shape[-1], shape[-2])
+    tiling = tile(_shape(chosen, depth, 1), swapped, k, num_warps)
 
     def of(per_unit: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
         """Return the transposed layouts, with ``per_unit`` elements along K per tile element."""
-        return layouts(_shape(chosen, depth, per_unit), tiling, turned, k // per_unit, num_warps)
+        return layouts(_shape(chosen, depth, per_unit), tiling, swapped, k // per_unit, num_warps)
 
     by_format = {name: of(PER_BYTE[operation.attribute(f"{name}_format")]) for name in ("a", "b")}
-    left, right, sums = of(GROUP)
+    left, right, accumulator = of(GROUP)
     return ScaledPlan(
         extent=chosen,
         depth=depth,
@@ -150,7 +150,7 @@ def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan
         b=transposed(by_format["b"][0]),
         a_scale=transposed(right),
         b_scale=left,
-        c=transposed(sums),
+        c=transposed(accumulator),
     )
 
 
@@ -194,13 +194,13 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
     )
     scales = [_scales(context, operation.operand(f"{name}_scale")) for name in ("b", "a")]
     names = context.registers[operation.c]
-    sums = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
+    accumulator = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
     steps = len(left) // (t.batches * t.repeats_m)
     for x, y, place in t.instructions(steps):
         operands = [
             (formats["b"].operand, left[x]),
             (formats["a"].operand, right[y]),
-            (f"<{held} x float>", sums[place]),
+            (f"<{held} x float>", accumulator[place]),
         ]
         operands += [("i32", str(formats[name].code)) for name in ("b", "a")]
         for side, index in zip(scales, (x, y), strict=True):
@@ -209,10 +209,12 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
                 ("i32", side[index // 4] if side else _ONE),
             ]
         kinds = [operands[0][0], operands[1][0]]
-        sums[place] = w.intrinsic(f"llvm.amdgcn.{plan.name}", f"<{held} x float>", operands, kinds)
+        accumulator[place] = w.intrinsic(
+            f"llvm.amdgcn.{plan.name}", f"<{held} x float>", operands, kinds
+        )
     context.bind(
         operation.results[0],
-        [name for vector in sums for name in elements(w, "float", vector, held)],
+        [name for vector in accumulator for name in elements(w, "float", vector, held)],
     )
 
 

@@ -58,7 +58,7 @@ class Instruction:
         return replace(self, shape=_mfma_shape(extent, 2 * shape.k // groups), times=2 * self.times)
 
     @property
-    def sums(self) -> str:
+    def accumulators(self) -> str:
         """Return the LLVM type of a lane's accumulators."""
         return f"<{self.shape.c.elements} x {self.accumulator}>"
 

@@ -50,7 +50,7 @@ class GcnMatrix(MatrixInstructions):
     ) -> None:
         self._row, self._extent, self._pack, self._interleaving = row, extent, pack, interleaving
         self.ping_pong = GcnPingPong(row)
-        self.pair_dot = GcnPairDot(row.pair_products) if row.pair_products else None
+        self.pair_dot = GcnPairDot(row.pair_dots) if row.pair_dots else None
 
     def plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
         return self._plans(matmul)[0]

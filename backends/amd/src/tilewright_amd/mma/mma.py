@@ -123,10 +123,10 @@ def plans(
     if choice is None:
         return [], 1
     # the transposed matmul's columns are the matmul's rows
-    turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
+    swapped = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     ways = (False, True) if row.few_registers else (False,)
     tilings = [
-        tile(choice.instruction.shape, turned, wanted.k, wanted.warps, whole_columns=whole)
+        tile(choice.instruction.shape, swapped, wanted.k, wanted.warps, whole_columns=whole)
         for whole in ways
     ]
     found = [
@@ -146,9 +146,9 @@ def _plan(
     whole_rows: bool,
 ) -> MatmulPlan:
     instruction = choice.instruction
-    turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
-    left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
-    product = _Product(
+    swapped = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
+    left, right, accumulator = layouts(instruction.shape, tiling, swapped, wanted.k, wanted.warps)
+    matmul = _Matmul(
         choice,
         tiling,
         (wanted.a, wanted.b),
@@ -156,15 +156,15 @@ def _plan(
         interleaving if row.matrix == MFMA else None,
     )
     # narrower accumulators are rounded once, after all of K
-    step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
+    step = instruction.shape.k if matmul.accumulator_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
-    name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
+    name = f"{matmul.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
     found = MatmulPlan(
         name,
         transposed(right),
         transposed(left),
-        transposed(sums),
-        product.emit,
+        transposed(accumulator),
+        matmul.emit,
         whole_rows=whole_rows,
         k_step=step,
     )
@@ -176,21 +176,23 @@ def _turning(plan: MatmulPlan, wanted: Matmul) -> MatmulPlan:
     across, loads = [], []
     for position, element in enumerate((wanted.a, wanted.b)):
         layout = plan.operand(position)
-        turned = (
-            transposed_loads.turned(layout)
+        across_k = (
+            transposed_loads.transposed_layout(layout)
             if storage_size(element) == transposed_loads.SIZE
             else None
         )
-        across.append(turned)
+        across.append(across_k)
         loads.append(
-            transposed_loads.loader(layout, k_axis(plan, position), plan.k_step, turned, element)
-            if turned is not None
+            transposed_loads.loader(layout, k_axis(plan, position), plan.k_step, across_k, element)
+            if across_k is not None
             else None
         )
-    return replace(plan, load_a=loads[0], load_b=loads[1], a_turned=across[0], b_turned=across[1])
+    return replace(
+        plan, load_a=loads[0], load_b=loads[1], a_transposed=across[0], b_transposed=across[1]
+    )
 
 
-class _Product:
+class _Matmul:
     """The emission of one matmul."""
 
     def __init__(
@@ -209,7 +211,9 @@ class _Product:
         )
         self.interleaving = interleaving
         #: the type of the accumulators
-        self.sums_type: Type = F32 if choice.instruction.accumulator == "float" else accumulator
+        self.accumulator_type: Type = (
+            F32 if choice.instruction.accumulator == "float" else accumulator
+        )
         # the transposed matmul swaps the operands: the instruction's first operand is the matmul's
         # second
         names = {"a": _fp8_name(choice.through[1]), "b": _fp8_name(choice.through[0])}
@@ -218,7 +222,7 @@ class _Product:
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
         """Emit the matmul over the given steps along K; return the registers of the result."""
         w, t, shape = context.writer, self.tiling, self.choice.instruction.shape
-        parts, products = BF16_SPLITS[self.choice.split] if self.choice.split else (1, ((0, 0),))
+        parts, pairs = BF16_SPLITS[self.choice.split] if self.choice.split else (1, ((0, 0),))
         if self.interleaving is not None:
             w.call("llvm.amdgcn.iglp.opt", "void", [("i32", str(self.interleaving))])
         times = self.choice.instruction.times
@@ -226,24 +230,32 @@ class _Product:
         right = self._vectors(context, a, 0, parts, shape.b.elements // times)
         held = shape.c.elements
         steps = len(left[0]) // (t.batches * t.repeats_m)
-        scalars = [emit_cast(context, name, self.accumulator, self.sums_type, 0) for name in c]
-        sums = [
+        scalars = [
+            emit_cast(context, name, self.accumulator, self.accumulator_type, 0) for name in c
+        ]
+        accumulator = [
             join(w, self.choice.instruction.accumulator, scalars[i : i + held])
             for i in range(0, len(scalars), held)
         ]
         for x, y, place in t.instructions(steps):
-            for i, j in products:
-                sums[place] = self._multiply(w, left[i][x], right[j][y], sums[place])
+            for i, j in pairs:
+                accumulator[place] = self._multiply(w, left[i][x], right[j][y], accumulator[place])
         found = [
             name
-            for vector in sums
+            for vector in accumulator
             for name in elements(w, self.choice.instruction.accumulator, vector, held)
         ]
-        return [emit_cast(context, name, self.sums_type, self.accumulator, 0) for name in found]
+        return [
+            emit_cast(context, name, self.accumulator_type, self.accumulator, 0) for name in found
+        ]
 
     def _multiply(self, w: FunctionWriter, a: str, b: str, c: str) -> str:
         instruction = self.choice.instruction
-        operands = [(instruction.operand, a), (instruction.operand, b), (instruction.sums, c)]
+        operands = [
+            (instruction.operand, a),
+            (instruction.operand, b),
+            (instruction.accumulators, c),
+        ]
         if instruction.name.endswith(".f8f6f4"):
             # zero scale operands select the instruction without scales
             formats = [
@@ -251,14 +263,14 @@ class _Product:
             ]
             return w.intrinsic(
                 f"llvm.amdgcn.{self.name}",
-                instruction.sums,
+                instruction.accumulators,
                 [*operands, *formats, *[("i32", "0")] * 4],
                 [instruction.operand] * 2,
             )
         if instruction.family == MFMA:
             return w.call(
                 f"llvm.amdgcn.{self.name}",
-                instruction.sums,
+                instruction.accumulators,
                 [*operands, ("i32", "0"), ("i32", "0"), ("i32", "0")],
             )
         if instruction.kind == "i8":
@@ -269,9 +281,9 @@ class _Product:
             operands = [signs[0], operands[0], signs[1], operands[1], operands[2], ("i1", "false")]
         return w.intrinsic(
             f"llvm.amdgcn.{self.name}",
-            instruction.sums,
+            instruction.accumulators,
             operands,
-            [instruction.sums, instruction.operand],
+            [instruction.accumulators, instruction.operand],
         )
 
     def _vectors(

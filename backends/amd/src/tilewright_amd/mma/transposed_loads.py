@@ -24,7 +24,7 @@ SIZE: Final = 2
 _COUNT: Final = 4
 
 
-def turned(layout: LinearLayout) -> LinearLayout | None:
+def transposed_layout(layout: LinearLayout) -> LinearLayout | None:
     """Return the layout to read with a transposed load so that the result has ``layout``.
 
     Two bits of the register index and four bits of the lane index swap roles. Return None if a

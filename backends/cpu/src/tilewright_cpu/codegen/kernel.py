@@ -47,7 +47,7 @@ class KernelText:
         text: the module.
         symbol: the kernel's name.
         messages: what assertions say, by index.
-        memory_bytes: heap memory that a thread gives to the kernel's function.
+        memory_bytes: heap memory that a thread yields to the kernel's function.
         cleared_bytes: how much of it must be zero at first.
         arena_bytes: heap memory a running kernel takes a thread, that of the functions which it
         calls with it. prepackable: whether it looks up operands that were packed before the launch.
@@ -172,10 +172,10 @@ def _program_loop(
         wrap_y = writer.emit(f"icmp eq i64 {next_y}, {gy}")
         both = writer.emit(f"and i1 {wrap_x}, {wrap_y}")
         next_z = writer.emit(f"add i64 {z}, 1")
-        turned_y = writer.emit(f"select i1 {wrap_y}, i64 0, i64 {next_y}")
+        wrapped_y = writer.emit(f"select i1 {wrap_y}, i64 0, i64 {next_y}")
         following = [
             writer.emit(f"select i1 {wrap_x}, i64 0, i64 {next_x}"),
-            writer.emit(f"select i1 {wrap_x}, i64 {turned_y}, i64 {y}"),
+            writer.emit(f"select i1 {wrap_x}, i64 {wrapped_y}, i64 {y}"),
             writer.emit(f"select i1 {both}, i64 {next_z}, i64 {z}"),
         ]
     writer.end_loop(loop, following)

@@ -1,6 +1,6 @@
 """Signals during launches, and cancellation of programs that may never end.
 
-A launch that is not known to be short is *paced*, that is throttled: its threads take as many
+A launch that is not known to be short is throttled: its threads take as many
 programs at a time as run for about a millisecond, one at first where their cost is unknown. Between
 them, a few times a second, the interpreter's main thread takes the interpreter lock and lets
 pending signals be handled. Where a handler raises, the exception is kept in ``raised`` and the

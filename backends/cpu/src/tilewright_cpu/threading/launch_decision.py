@@ -46,8 +46,8 @@ _MEASURED: Final = Global("measured", "i32", 0)
 #: Threads asked for by the user; 0: as many as OpenMP would use.
 _FORCED: Final = Global("forced", "i32", 0)
 
-#: Meetings of threads that the hand-off is measured by.
-_MEETINGS: Final = 8
+#: Rendezvous of threads that the hand-off is measured by.
+_ROUNDS: Final = 8
 
 
 def write_launch_decision(module: NativeModule, target: NativeTarget) -> None:
@@ -82,13 +82,17 @@ def _write_meet(module: NativeModule, target: NativeTarget) -> None:
 
 
 def _write_measure(module: NativeModule, target: NativeTarget) -> None:
-    """Measure the hand-off to threads that are awake: the minimum over some meetings.
+    """Measure the hand-off to threads that are awake: the minimum over some rendezvous.
 
     Work of three times that is worth sharing; two threads break even at twice.
     """
     f = module.define(_MEASURE)
     threads, asked = f.parameters
-    meeting, theirs, ours = f.label("meeting", "i64", "i64"), f.label("theirs"), f.label("ours")
+    rendezvous, theirs, ours = (
+        f.label("rendezvous", "i64", "i64"),
+        f.label("theirs"),
+        f.label("ours"),
+    )
     met, out = f.label("met"), f.label("out")
     kernel = f.stack(KERNEL.name, 8)
     # where a kernel's slots are: the third word is a status block, the fourth its address
@@ -101,9 +105,9 @@ def _write_measure(module: NativeModule, target: NativeTarget) -> None:
     Place(f, f.word(slots, 3).pointer, "ptr").store(status.address)
     foreign = OPENMP.place(f).load().differs(None)
     narrow = threads.narrowed("i32")
-    f.jump(meeting(0, -1))
+    f.jump(rendezvous(0, -1))
 
-    index, minimum = f.place(meeting)
+    index, minimum = f.place(rendezvous)
     Place(f, slots.text, "i64", 64).atomic_store(0, Order.RELAXED)
     start = target.now(f)
     f.branch(foreign, theirs, ours)
@@ -120,7 +124,7 @@ def _write_measure(module: NativeModule, target: NativeTarget) -> None:
     took = target.now(f) - start
     less = f.minimum(minimum, took)
     following = index + 1
-    f.branch(following < _MEETINGS, meeting(following, less), out)
+    f.branch(following < _ROUNDS, rendezvous(following, less), out)
 
     f.place(out)
     three = less * 3

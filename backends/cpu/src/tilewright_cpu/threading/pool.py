@@ -412,7 +412,7 @@ class Pool:
             all_started.set()
 
     def _resident_threads(self) -> ThreadPoolExecutor:
-        """As many threads as there is work; one that has none is taken for the next."""
+        """As many threads as there is work; one that has none is treated as the next."""
         with self._executor_lock:
             if self._resident is None:
                 self._resident = ThreadPoolExecutor(sys.maxsize, "tilewright-resident")

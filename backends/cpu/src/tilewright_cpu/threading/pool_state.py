@@ -4,8 +4,8 @@ A *kernel record* belongs to one loaded kernel:
 
     function: its code; cost: cycles of a program, times 16, 0 while unknown; launches: how many
     there were; limit: threads, 0 for all; polls: 1 where its programs have cancellation checks;
-    memory: bytes that a thread that takes part in a launch gives to its programs; cleared: how many
-    of them are zero at first
+    memory: bytes that a thread that takes part in a launch yields to its programs; cleared: how
+    many of them are zero at first
 
 A *job* is one launch:
 

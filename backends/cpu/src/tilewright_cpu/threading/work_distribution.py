@@ -110,8 +110,8 @@ def _write_share(module: NativeModule, target: NativeTarget) -> None:
     function, arguments = job["function"].load(), job["arguments"].load()
     chunk, count = job["chunk"].load(), job["lanes"].load()
     lanes, slow = job["lane"].load(), job["pace"].load()
-    paced = slow.differs(0)
-    size0 = f.choose(paced, slow, chunk)
+    throttled = slow.differs(0)
+    size0 = f.choose(throttled, slow, chunk)
     stop = Place(f, f.call(STATUS_OF, arguments).text, "i32")
     budget = PACE.place(f).load()
     quarter, interval = budget >> 2, budget << 6
@@ -126,7 +126,7 @@ def _write_share(module: NativeModule, target: NativeTarget) -> None:
     (raw,) = f.place(begin)
     memory = ((raw.as_integer() + (ALIGNMENT - 1)) & -ALIGNMENT).as_pointer()
     unable = large & raw.equals(None)
-    f.branch(paced, attend, lane(0, 0, size0, False, 0, 0))
+    f.branch(throttled, attend, lane(0, 0, size0, False, 0, 0))
 
     f.place(attend)
     attends, start = f.call(LISTENS), target.now(f)
@@ -159,7 +159,7 @@ def _write_share(module: NativeModule, target: NativeTarget) -> None:
 
     f.place(ran)
     total = done + (last - first)
-    f.branch(paced, timed, take(total, size, since, heeded))
+    f.branch(throttled, timed, take(total, size, since, heeded))
 
     f.place(timed)
     now = target.now(f)

@@ -1,10 +1,10 @@
 """Shared-memory layouts in swizzle atoms, which TMA writes and ``wgmma`` and ``tcgen05`` read.
 
-Along the tile's *inner* axis, a slab of swizzle atoms is one swizzle width (``span``) wide: 128, 64
-or 32 bytes. It holds one such row for each element of the other axes, row by row, and slabs follow
-each other. Within a slab the hardware permutes the 16-byte chunks of a row, with a period of 1,024,
-512 or 256 bytes. It xors address bits 4 to 6 (or 4 and 5, or 4 alone) with bits 7 to 9 (or 7 and 8,
-or 7). A slab must therefore start at a multiple of the period.
+Along the tile's *inner* axis, a column of swizzle atoms is one swizzle width (``span``) wide: 128,
+64 or 32 bytes. It holds one such row for each element of the other axes, row by row, and columns of
+atoms follow each other. Within a column the hardware permutes the 16-byte chunks of a row, with a
+period of 1,024, 512 or 256 bytes. It xors address bits 4 to 6 (or 4 and 5, or 4 alone) with bits 7
+to 9 (or 7 and 8, or 7). A column must therefore start at a multiple of the period.
 
 A tile without swizzle is row-major; TMA writes such tiles too.
 """
@@ -40,7 +40,7 @@ class SwizzleAtoms:
 
     @property
     def period(self) -> int:
-        """Bytes after which the swizzle repeats, and to which slabs are aligned."""
+        """Bytes after which the swizzle repeats, and to which columns of atoms are aligned."""
         return _ROWS * self.span or _CHUNK
 
 
@@ -53,13 +53,13 @@ class MatrixOffsets:
     Attributes:
         leading, stride: the byte offsets.
         span: swizzle width in bytes.
-        turned: whether the operand is transposed: its inner axis is not K.
+        transposed: whether the operand is transposed: its inner axis is not K.
     """
 
     leading: int
     stride: int
     span: int
-    turned: bool
+    transposed: bool
 
     @property
     def bits(self) -> int:
@@ -69,32 +69,34 @@ class MatrixOffsets:
 
 def matrix_offsets(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | None:
     """Return an operand's descriptor fields, with K as axis ``k_axis``; None if not swizzled."""
-    slabs = swizzle_atoms_of(shared, size)
-    if slabs is None or not slabs.span:
+    atoms = swizzle_atoms_of(shared, size)
+    if atoms is None or not atoms.span:
         return None
-    if slabs.inner == k_axis:
+    if atoms.inner == k_axis:
         # an instruction never reads beyond an atom's row, so the hardware ignores the leading
         # offset
-        return MatrixOffsets(_CHUNK, slabs.period, slabs.span, turned=False)
-    return MatrixOffsets(shared.shape[k_axis] * slabs.span, slabs.period, slabs.span, turned=True)
+        return MatrixOffsets(_CHUNK, atoms.period, atoms.span, transposed=False)
+    return MatrixOffsets(
+        shared.shape[k_axis] * atoms.span, atoms.period, atoms.span, transposed=True
+    )
 
 
 @functools.lru_cache(maxsize=1024)
-def swizzled_layout(shape: tuple[int, ...], size: int, slabs: SwizzleAtoms) -> SharedLayout | None:
+def swizzled_layout(shape: tuple[int, ...], size: int, atoms: SwizzleAtoms) -> SharedLayout | None:
     """Return a tile's shared layout in swizzle atoms; None if the tile is too small for them.
 
     ``size`` is the number of bytes of an element.
     """
-    if not slabs.span:
+    if not atoms.span:
         return SharedLayout.row_major(shape)
-    inner, across = slabs.inner % len(shape), slabs.span // size
+    inner, across = atoms.inner % len(shape), atoms.span // size
     rows = math.prod(shape) // shape[inner]
     if shape[inner] < across or rows < _ROWS or not across:
         return None
     shifts = axis_shifts(shape)
     images = [0] * log2(math.prod(shape))
     for bit in range(log2(shape[inner])):
-        # a bit of the offset in an atom's row, or of the slab's number
+        # a bit of the offset in an atom's row, or of the column's number
         images[shifts[inner] + bit] = 1 << bit if bit < log2(across) else 1 << bit + log2(rows)
     row = 0
     for axis in reversed(range(len(shape))):
@@ -102,7 +104,7 @@ def swizzled_layout(shape: tuple[int, ...], size: int, slabs: SwizzleAtoms) -> S
             continue
         for bit in range(log2(shape[axis])):
             place = across << row
-            images[shifts[axis] + bit] = place | _turn(place * size, slabs.span) // size
+            images[shifts[axis] + bit] = place | _turn(place * size, atoms.span) // size
             row += 1
     return SharedLayout(shape, tuple(images))
 
@@ -121,9 +123,9 @@ def swizzle_atoms_of(shared: SharedLayout, size: int) -> SwizzleAtoms | None:
     """
     for inner in reversed(range(len(shared.shape))):
         for span in SPANS:
-            slabs = SwizzleAtoms(inner, span)
-            if swizzled_layout(shared.shape, size, slabs) == shared:
-                return slabs
+            atoms = SwizzleAtoms(inner, span)
+            if swizzled_layout(shared.shape, size, atoms) == shared:
+                return atoms
     return (
         SwizzleAtoms(len(shared.shape) - 1, 0)
         if shared == SharedLayout.row_major(shared.shape)

@@ -241,9 +241,9 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
     )
     facts = _facts(wanted)
     # a map of rank 1 has no strides, but the driver still reads from the pointer to them
-    told = IntegerArrayOperand("i64", tuple(reversed(steps)) or (ALIGNMENT,))
+    strides_operand = IntegerArrayOperand("i64", tuple(reversed(steps)) or (ALIGNMENT,))
     return OpaqueArgument(
-        subject=f"the copy engine cannot access {what}",
+        subject=f"the TMA unit cannot access {what}",
         inputs=(wanted.address, *wanted.extents, *steps),
         size=BYTES,
         conditions=(rows, start, *strides, *extents),
@@ -256,7 +256,7 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
                 IntegerOperand("i32", len(wanted.box)),
                 IntegerOperand("i64", wanted.address),
                 IntegerArrayOperand("i64", wanted.extents[::-1]),
-                told,
+                strides_operand,
                 *(
                     IntegerArrayOperand("i32", one)
                     if isinstance(one, tuple)

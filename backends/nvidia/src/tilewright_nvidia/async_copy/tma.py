@@ -125,10 +125,10 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
     None if TMA cannot write the shared layout, or if the parts do not have the same layout.
     """
     shape, size = shared.shape, storage_size(element)
-    slabs = swizzle_atoms_of(shared, size)
+    atoms = swizzle_atoms_of(shared, size)
     if (
-        slabs is None
-        or slabs.inner != len(shape) - 1
+        atoms is None
+        or atoms.inner != len(shape) - 1
         or len(shape) > MOST_AXES
         or shape[-1] * size % ALIGNMENT
     ):
@@ -140,9 +140,9 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
             return None
         shape = (shape[0] // parts, *shape[1:])
     box = [1] * len(shape)
-    box[-1] = slabs.span // size or min(shape[-1], MOST_BOX)
+    box[-1] = atoms.span // size or min(shape[-1], MOST_BOX)
     # a box is contiguous: an axis that is split leaves the outer axes an extent of 1
-    whole = bool(slabs.span) or box[-1] == shape[-1]
+    whole = bool(atoms.span) or box[-1] == shape[-1]
     for axis in reversed(range(len(shape) - 1)):
         if whole:
             box[axis] = min(shape[axis], MOST_BOX)
@@ -152,7 +152,7 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
     )
     return Boxes(
         tuple(box),
-        slabs.span,
+        atoms.span,
         tuple((size * shared.offset(row_major(point, shared.shape)), point) for point in points),
     )
 
@@ -195,8 +195,8 @@ def row_boxes(shared: SharedLayout, element: Type) -> Boxes | None:
     if (not whole.span and width != columns) or _FOUR * width * size % _ROWS_ALIGNMENT:
         return None
     points = [(row, column) for row in range(0, rows, _FOUR) for column in range(0, columns, width)]
-    # rows of a slab are consecutive; the swizzle depends on the address in shared memory, not on
-    # the row's index in the box
+    # rows of a column of atoms are consecutive; the swizzle depends on the address in shared
+    # memory, not on the row's index in the box
     starts = (
         (size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column))
         for row, column in points
@@ -221,9 +221,7 @@ def _boxes_of(copy: _Copy) -> Boxes:
             if isinstance(copy, ops.BlockLoadStart) and copy.to_all
             else 1,
         )
-    assert found is not None, (
-        f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
-    )
+    assert found is not None, f"{copy.name} at {copy.location}: the TMA unit cannot reach {type_}"
     return found
 
 
@@ -384,7 +382,7 @@ class TensorMaps:
         self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool
     ) -> None:
         for copy in [user for user in descriptor.uses if isinstance(user, _Copy)]:
-            found, element = _boxes_of(copy), _engine_element(copy)
+            found, element = _boxes_of(copy), _tma_element(copy)
             key = stands_for, found.shape, found.span, element
             if key not in self._names:
                 name = f"map{len(self.wanted)}"
@@ -435,13 +433,13 @@ class TensorMaps:
                 context.writer, made, copy.descriptor, _made_map(context.operation)
             )
         return self._names[
-            copy.descriptor, found.shape, found.span, _engine_element(context.operation)
+            copy.descriptor, found.shape, found.span, _tma_element(context.operation)
         ]
 
 
 def _made_map(copy: _Copy) -> DeviceTensorMap:
     """Return the device-side map that a copy needs."""
-    type_, found, element = slot_type(copy.slot), _boxes_of(copy), _engine_element(copy)
+    type_, found, element = slot_type(copy.slot), _boxes_of(copy), _tma_element(copy)
     return DeviceTensorMap(
         element if element == ROUNDED else str(engine_type(type_.element)),
         found.shape,
@@ -450,7 +448,7 @@ def _made_map(copy: _Copy) -> DeviceTensorMap:
     )
 
 
-def _engine_element(copy: _Copy) -> str:
+def _tma_element(copy: _Copy) -> str:
     """Return the element type as which TMA copies a copy's elements.
 
     TMA rounds f32 to tf32 if only tf32 matmuls read it: the matmul itself would truncate.

@@ -263,10 +263,10 @@ class PackedRegisters:
                 "i32",
                 [("i32", str(0x64646464)), ("i32", word), ("i32", str(0x0404 | low | high << 8))],
             )
-        least = float_constant("half", 1152.0 if signed else 1024.0)
+        minimum = float_constant("half", 1152.0 if signed else 1024.0)
         number = w.emit(
-            f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, "
-            f"half {least}>"
+            f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {minimum}, "
+            f"half {minimum}>"
         )
         return w.emit(f"bitcast <2 x half> {number} to i32")
 
@@ -286,10 +286,10 @@ class PackedRegisters:
             )
         bits = masked(w, word, 0x007F007F, 0x43004300)
         # -128 or -256
-        least = masked(w, word, 0x00800080, 0xC300C300, complement=not signed)
+        minimum = masked(w, word, 0x00800080, 0xC300C300, complement=not signed)
         one, add = str(0x3F803F80), "fma.rn.bf16x2 $0, $1, $2, $3;"
         (number,) = call_asm(
-            w, add, ["i32"], [("i32", bits), ("i32", one), ("i32", least)], effects=False
+            w, add, ["i32"], [("i32", bits), ("i32", one), ("i32", minimum)], effects=False
         )
         if not signed:
             (number,) = call_asm(

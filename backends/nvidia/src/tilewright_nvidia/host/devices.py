@@ -45,7 +45,7 @@ def _facts(cuda: Driver, index: int) -> Mapping[str, Any] | None:
 def _architecture(cuda: Driver, index: int) -> Architecture | None:
     """Return a device's architecture; None if the device or the driver is too old."""
     row = architecture_of(capability_of(cuda, index))
-    return row if row is not None and row.least_ptx <= ptx_of_driver(driver_version()) else None
+    return row if row is not None and row.min_ptx <= ptx_of_driver(driver_version()) else None
 
 
 def target_of_device(device: Device) -> Target:

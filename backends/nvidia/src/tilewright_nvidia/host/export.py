@@ -28,7 +28,7 @@ def export(
     """
     if code.metadata.get("tensor_maps"):
         raise BackendError(
-            f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: "
+            f"kernel {name} takes maps of tensors for the TMA unit, which its launcher makes: "
             "compile it with --option asynchronous=False"
         )
     if code.metadata.get("launch_pdl"):
@@ -72,7 +72,7 @@ def export(
         f"CUresult {name}_launch({launched});",
     ]
     if cooperative:
-        told = (
+        requirements = (
             "Write how many programs the current context's device holds at once. All programs of a "
             "launch run at once: one of more programs is refused with "
             "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. Launch at most so many, and let each do the "
@@ -80,7 +80,7 @@ def export(
         )
         lines += [
             "",
-            *comment(told),
+            *comment(requirements),
             f"CUresult {name}_resident(CUfunction function, int *programs);",
         ]
     size = max(1, len(given))

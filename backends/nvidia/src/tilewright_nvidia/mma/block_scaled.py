@@ -131,14 +131,14 @@ def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
     Two e2m1 operands use ``mxf4``, which has twice the rate.
     """
     shape, k = extents(operation)
-    turned = shape[-2] < _ROWS
-    sides = ("b", "a") if turned else ("a", "b")
+    swapped = shape[-2] < _ROWS
+    sides = ("b", "a") if swapped else ("a", "b")
     first, second = formats = (
         operation.attribute(f"{sides[0]}_format"),
         operation.attribute(f"{sides[1]}_format"),
     )
     kind = MXF4 if first == second == "e2m1" and k >= MXF4.depth else MXF8F6F4
-    if turned:
+    if swapped:
         shape = (*shape[:-2], shape[-1], shape[-2])
     tiling = tile(_shape(kind, 1), shape, k, num_warps)
 
@@ -146,9 +146,12 @@ def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
         """Return the layouts of operands with ``per_unit`` elements along K per tile element."""
         return layouts(_shape(kind, per_unit), tiling, shape, k // per_unit, num_warps)
 
-    factors, (left, right, sums) = (of(PER_BYTE[first])[0], of(PER_BYTE[second])[1]), of(GROUP)
+    factors, (left, right, accumulator) = (
+        (of(PER_BYTE[first])[0], of(PER_BYTE[second])[1]),
+        of(GROUP),
+    )
     found = {
-        name: transposed(layout) if turned else layout
+        name: transposed(layout) if swapped else layout
         for name, layout in zip(sides, factors, strict=True)
     }
     # the scales of both operands are matrices of rows by K groups
@@ -160,7 +163,7 @@ def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
         tiling=tiling,
         **found,
         **scales,
-        c=transposed(sums) if turned else sums,
+        c=transposed(accumulator) if swapped else accumulator,
     )
 
 
@@ -195,7 +198,7 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
         for side, format_ in zip(plan.sides, plan.formats, strict=True)
     )
     scales = [_scales(context, operation.operand(f"{side}_scale")) for side in plan.sides]
-    sums = list(context.registers[operation.c])
+    accumulator = list(context.registers[operation.c])
     steps, each = t.repeats_k, plan.kind.depth // GROUP
     for x, y, z in t.instructions(steps):
         # (register, byte in it) of each side's scales
@@ -206,10 +209,10 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
         near_far = left[4 * x : 4 * x + 4]
         # the instruction takes the first registers of both rows before the second ones
         a = [near_far[i] for i in (0, 2, 1, 3)]
-        sums[4 * z : 4 * z + 4] = multiply(
-            w, plan.name, a, right[2 * y : 2 * y + 2], sums[4 * z : 4 * z + 4], chosen
+        accumulator[4 * z : 4 * z + 4] = multiply(
+            w, plan.name, a, right[2 * y : 2 * y + 2], accumulator[4 * z : 4 * z + 4], chosen
         )
-    context.bind(operation.results[0], sums)
+    context.bind(operation.results[0], accumulator)
 
 
 def multiply(

@@ -25,7 +25,7 @@ class Instruction:
         operand: LLVM type of a register of A or B.
         accumulator: LLVM type of a register of C: ``float``, ``i32`` (an integer, or two f16) or
             ``double``.
-        least: minimum compute capability.
+        minimum: minimum compute capability.
         pairs: whether a lane's two columns of A and rows of B are adjacent along K. This permutes K
             equally in both operands, which leaves the sum unchanged.
     """
@@ -37,7 +37,7 @@ class Instruction:
     text: str
     operand: str
     accumulator: str
-    least: int
+    minimum: int
     pairs: bool = False
 
     @property

@@ -30,13 +30,13 @@ class DescriptorOperands(ABC):
         sizes: bytes of an element of each.
     """
 
-    def __init__(self, product: Matmul) -> None:
-        self.product = product
-        self.sizes = storage_size(product.a), storage_size(product.b)
+    def __init__(self, matmul: Matmul) -> None:
+        self.matmul = matmul
+        self.sizes = storage_size(matmul.a), storage_size(matmul.b)
 
     def axes(self, position: int) -> tuple[tuple[int, int], int]:
         """Return the operand's shape and its axis K."""
-        (m, n), k = self.product.shape, self.product.k
+        (m, n), k = self.matmul.shape, self.matmul.k
         return ((m, k), 1) if position == 0 else ((k, n), 0)
 
     def layouts(self, position: int) -> tuple[SharedLayout, ...]:

@@ -38,9 +38,9 @@ def _family(
             f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{name}",
             operand,
             accumulator,
-            least,
+            minimum,
         )
-        for m, k, least, n in extents
+        for m, k, minimum, n in extents
     )
 
 
@@ -102,7 +102,7 @@ def choose(
     for kind, through, parts in kinds:
         for instruction in INSTRUCTIONS[kind]:
             if (
-                capability >= instruction.least
+                capability >= instruction.minimum
                 and instruction.m <= m
                 and instruction.n <= n
                 and instruction.k <= k
@@ -168,8 +168,8 @@ def _plan(choice: Choice, wanted: Matmul, rounding: str, *, swapped: bool) -> Ma
     shape, k, a, b = wanted.shape, wanted.k, wanted.a, wanted.b
     tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
     a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
-    product = _Product(choice, tiling, (a, b), wanted.accumulator, rounding)
-    emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
+    matmul = _Matmul(choice, tiling, (a, b), wanted.accumulator, rounding)
+    emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = matmul.emit
     elements = (a, b)
     if swapped:
         a_layout, b_layout, c_layout = (
@@ -180,7 +180,7 @@ def _plan(choice: Choice, wanted: Matmul, rounding: str, *, swapped: bool) -> Ma
         elements = (b, a)
 
         def emit(context: SimtContext, x: list[str], y: list[str], z: list[str]) -> list[str]:
-            return product.emit(context, y, x, z)
+            return matmul.emit(context, y, x, z)
 
     step = choice.instruction.k
     parts = [
@@ -258,7 +258,7 @@ def _loader(
     return load
 
 
-class _Product:
+class _Matmul:
     """The emission of one matmul."""
 
     def __init__(
@@ -282,19 +282,19 @@ class _Product:
         """Emit one step along K; return the result in the layouts of :mod:`.fragments`."""
         t, (a_words, b_words, c_words) = self.tiling, self.choice.instruction.words
         precision = self.choice.precision
-        _, parts, products = SPLITS[precision] if precision else ("", 1, ((0, 0),))
+        _, parts, pairs = SPLITS[precision] if precision else ("", 1, ((0, 0),))
         a_parts, b_parts = self._operand(context, a, 0, parts), self._operand(context, b, 1, parts)
-        sums = self._accumulators(context.writer, c)
+        accumulator = self._accumulators(context.writer, c)
         for x, y, z in t.instructions(1):
             left, right, place = x * a_words, y * b_words, z * c_words
-            for i, j in products:
+            for i, j in pairs:
                 operands = (
                     a_parts[i][left : left + a_words],
                     b_parts[j][right : right + b_words],
-                    sums[place : place + c_words],
+                    accumulator[place : place + c_words],
                 )
-                sums[place : place + c_words] = self._multiply(context.writer, *operands)
-        return self._results(context.writer, sums)
+                accumulator[place : place + c_words] = self._multiply(context.writer, *operands)
+        return self._results(context.writer, accumulator)
 
     def _multiply(self, w: FunctionWriter, a: list[str], b: list[str], c: list[str]) -> list[str]:
         instruction = self.choice.instruction
@@ -347,10 +347,12 @@ class _Product:
             return [words_in(w).pack(w, c[i : i + 2], "half", "i32") for i in range(0, len(c), 2)]
         return list(c)
 
-    def _results(self, w: FunctionWriter, sums: list[str]) -> list[str]:
+    def _results(self, w: FunctionWriter, accumulator: list[str]) -> list[str]:
         if self.accumulator is F16:
-            return [name for word in sums for name in words_in(w).unpack(w, word, "i32", "half")]
-        return sums
+            return [
+                name for word in accumulator for name in words_in(w).unpack(w, word, "i32", "half")
+            ]
+        return accumulator
 
 
 def tf32_rounding(capability: int) -> str:

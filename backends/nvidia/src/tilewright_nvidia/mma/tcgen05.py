@@ -7,10 +7,10 @@ Both operands are in shared memory, in swizzle atoms
 each (PTX ISA, "Shared memory descriptor" of tcgen05):
 
     bits 0 to 13      address / 16
-    bits 16 to 29     leading dimension byte offset / 16: from one slab of atoms to the next, if the
+    bits 16 to 29 leading dimension byte offset / 16: from one column of atoms to the next, if the
                       operand is transposed (its inner axis is not K)
-    bits 32 to 45     stride dimension byte offset / 16: from eight rows of a slab to the next eight
-    bits 46 to 48     1
+    bits 32 to 45 stride dimension byte offset / 16: from eight rows of a column to the next eight
+    bits 46 to 48 1
     bits 61 to 63     swizzle mode: 2, 4, 6 for widths of 128, 64, 32 bytes
 
 A 32-bit *instruction descriptor* selects the operation (PTX ISA, "Instruction descriptor"):
@@ -61,11 +61,11 @@ from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, m
 from tilewright_nvidia.mma.wgmma import registers_left
 
 #: Columns of tensor memory, and the minimum allocation.
-COLUMNS, LEAST_TAKEN = 512, 32
+COLUMNS, MIN_ALLOCATION = 512, 32
 #: Warps of a warpgroup, which together access all lanes, and the rows of an instruction.
 GROUP, ROWS, HALF_ROWS = 4, 128, 64
 #: The minimum and maximum columns of an instruction.
-LEAST_COLUMNS, MOST_COLUMNS = 16, 256
+MIN_COLUMNS, MOST_COLUMNS = 16, 256
 #: Bytes along K of an instruction.
 STEP: Final = 32
 #: Swizzle width in bytes -> swizzle mode of a shared memory descriptor.
@@ -84,12 +84,12 @@ class Kind:
     Attributes:
         name: its PTX spelling.
         types: operand type -> its code in the instruction descriptor.
-        turned: whether operands may be transposed (K not the inner axis).
+        transposed: whether operands may be transposed (K not the inner axis).
     """
 
     name: str
     types: dict[Type, int]
-    turned: bool = True
+    transposed: bool = True
 
 
 #: The kinds; the first that takes both operands is used. Transposed 32-bit operands would need
@@ -97,18 +97,16 @@ class Kind:
 KINDS: Final = (
     Kind("f16", {F16: 0}),
     Kind("f16", {BF16: 1}),
-    Kind("tf32", {F32: 2}, turned=False),
+    Kind("tf32", {F32: 2}, transposed=False),
     Kind("f8f6f4", {F8E4M3FN: 0, F8E5M2: 1}),
 )
 
 
-def kind_of(product: Matmul) -> Kind | None:
+def kind_of(matmul: Matmul) -> Kind | None:
     """Return the kind of instruction for a matmul; None if there is none."""
-    if product.accumulator is not F32 or (product.a is F32 and product.precision != "tf32"):
+    if matmul.accumulator is not F32 or (matmul.a is F32 and matmul.precision != "tf32"):
         return None
-    return next(
-        (kind for kind in KINDS if product.a in kind.types and product.b in kind.types), None
-    )
+    return next((kind for kind in KINDS if matmul.a in kind.types and matmul.b in kind.types), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,41 +130,36 @@ class Tiling:
     groups_n: int
 
 
-def tile(product: Matmul) -> Tiling | None:
+def tile(matmul: Matmul) -> Tiling | None:
     """Decompose a matmul; None if it is too small, or too large for tensor memory or registers."""
-    if len(product.shape) != 2 or product.warps % GROUP:
+    if len(matmul.shape) != 2 or matmul.warps % GROUP:
         return None
-    (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
+    (m, n), groups, step = matmul.shape, matmul.warps // GROUP, STEP // storage_size(matmul.a)
     rows = min(m, ROWS)
-    if (
-        rows < HALF_ROWS
-        or n < LEAST_COLUMNS
-        or product.k < step
-        or columns_of(product.shape) > COLUMNS
-    ):
+    if rows < HALF_ROWS or n < MIN_COLUMNS or matmul.k < step or columns_of(matmul.shape) > COLUMNS:
         return None
     groups_m = min(groups, m // rows)
     groups_n = groups // groups_m
     # with 64 rows, a warp accesses 8 columns at a time
     if n // 2 // groups_n < (1 if rows == ROWS else 8) or m * n // (
-        32 * product.warps
-    ) > registers_left(product.warps):
+        32 * matmul.warps
+    ) > registers_left(matmul.warps):
         return None
     columns = min(n, MOST_COLUMNS)
     return Tiling(
-        rows, columns, m // rows, n // columns, product.k // step, step, groups_m, groups_n
+        rows, columns, m // rows, n // columns, matmul.k // step, step, groups_m, groups_n
     )
 
 
 def columns_of(shape: Sequence[int]) -> int:
     """Return the tensor memory columns of an accumulator, a multiple of the minimum allocation."""
     m, n = shape
-    return -(-m // ROWS * n // LEAST_TAKEN) * LEAST_TAKEN
+    return -(-m // ROWS * n // MIN_ALLOCATION) * MIN_ALLOCATION
 
 
 def taken_columns(columns: int) -> int:
     """Return the columns to allocate, a power of two."""
-    return max(LEAST_TAKEN, 1 << (columns - 1).bit_length())
+    return max(MIN_ALLOCATION, 1 << (columns - 1).bit_length())
 
 
 def layouts(
@@ -271,15 +264,15 @@ def warp_images(tiling: Tiling, shape: tuple[int, int]) -> list[int]:
 
 
 def instruction_descriptor(
-    kind: Kind, a: Type, b: Type, rows: int, columns: int, turned: tuple[bool, bool]
+    kind: Kind, a: Type, b: Type, rows: int, columns: int, transposed: tuple[bool, bool]
 ) -> int:
     """Return the instruction descriptor for f32 accumulators."""
     return (
         1 << 4
         | kind.types[a] << 7
         | kind.types[b] << 10
-        | turned[0] << 15
-        | turned[1] << 16
+        | transposed[0] << 15
+        | transposed[1] << 16
         | columns // 8 << 17
         | rows // 16 << 24
     )
@@ -290,18 +283,18 @@ def descriptor_bits(offsets: MatrixOffsets) -> int:
     return offsets.bits | 1 << 46 | SWIZZLES[offsets.span] << 61
 
 
-def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
+def plans(matmul: Matmul) -> tuple[MatmulPlan, ...]:
     """Return the plan for a matmul, if there is one."""
-    kind, tiling = kind_of(product), tile(product)
+    kind, tiling = kind_of(matmul), tile(matmul)
     if kind is None or tiling is None:
         return ()
-    writer = _Writer(product, kind, tiling)
+    writer = _Writer(matmul, kind, tiling)
     wishes = [writer.layouts(position) for position in (0, 1)]
     if not wishes[0] or not wishes[1]:
         return ()
-    m, n = product.shape
-    a, b, c = layouts(tiling, (m, n), product.k)
-    accumulator = TensorMemoryAccumulator(columns_of(product.shape), writer.load, writer.store)
+    m, n = matmul.shape
+    a, b, c = layouts(tiling, (m, n), matmul.k)
+    accumulator = TensorMemoryAccumulator(columns_of(matmul.shape), writer.load, writer.store)
     found = MatmulPlan(
         writer.name,
         a,
@@ -322,8 +315,8 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
 class _Writer(DescriptorOperands):
     """The emission of one matmul."""
 
-    def __init__(self, product: Matmul, kind: Kind, tiling: Tiling) -> None:
-        super().__init__(product)
+    def __init__(self, matmul: Matmul, kind: Kind, tiling: Tiling) -> None:
+        super().__init__(matmul)
         self.kind, self.tiling = kind, tiling
         self.instruction = f"tcgen05.mma.cta_group::1.kind::{kind.name}"
         self.name = f"tcgen05.{kind.name}.m{tiling.rows}n{tiling.columns}k{tiling.step}"
@@ -338,7 +331,9 @@ class _Writer(DescriptorOperands):
         if found is None:
             return False
         along = self.tiling.rows if position == 0 else self.tiling.columns
-        return not found.turned or (self.kind.turned and along * self.sizes[position] >= found.span)
+        return not found.transposed or (
+            self.kind.transposed and along * self.sizes[position] >= found.span
+        )
 
     def _base(
         self, w: FunctionWriter, position: int, operand: SharedOperand
@@ -357,19 +352,19 @@ class _Writer(DescriptorOperands):
     # ---- instructions
 
     def emit(
-        self, context: SimtContext, a: SharedOperand, b: SharedOperand, sums: list[str]
+        self, context: SimtContext, a: SharedOperand, b: SharedOperand, accumulator: list[str]
     ) -> list[str]:
         """Start the matmul, from one thread."""
         w, t = context.writer, self.tiling
-        place, adds = sums
+        place, adds = accumulator
         (base_a, found_a), (base_b, found_b) = self._base(w, 0, a), self._base(w, 1, b)
         descriptor = instruction_descriptor(
             self.kind,
-            self.product.a,
-            self.product.b,
+            self.matmul.a,
+            self.matmul.b,
             t.rows,
             t.columns,
-            (found_a.turned, found_b.turned),
+            (found_a.transposed, found_b.transposed),
         )
         lines = [
             "{",
@@ -384,7 +379,7 @@ class _Writer(DescriptorOperands):
             for i in range(t.repeats_m):
                 for j in range(t.repeats_n):
                     lines += [
-                        f"add.u32 %d, $0, {i * self.product.shape[1] + j * t.columns};",
+                        f"add.u32 %d, $0, {i * self.matmul.shape[1] + j * t.columns};",
                         f"add.s64 %a, $1, {self._offset(0, a.shared, i * t.rows, step * t.step)};",
                         (
                             "add.s64 %b, $2, "
@@ -409,13 +404,13 @@ class _Writer(DescriptorOperands):
         assert context.threads.first % GROUP == 0, (
             "warps reach lanes by their numbers in the program"
         )
-        m, n = self.product.shape
+        m, n = self.matmul.shape
         return context.writer.emit(
             f"add i32 {place}, {context.thread_part((), warp_images(self.tiling, (m, n)))}"
         )
 
     def _runs(self) -> list[Run]:
-        m, n = self.product.shape
+        m, n = self.matmul.shape
         return runs(self.tiling, (m, n))
 
     def _shape(self, run: Run) -> str:

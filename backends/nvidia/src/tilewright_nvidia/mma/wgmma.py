@@ -4,9 +4,9 @@ B is in shared memory, and A in shared memory or in registers. A 64-bit *matrix 
 addresses an operand in shared memory (PTX ISA, "Matrix descriptor"):
 
     bits 0 to 13      address / 16
-    bits 16 to 29 leading byte offset / 16: from one slab of atoms to the next, if the operand is
+    bits 16 to 29 leading byte offset / 16: from one column of atoms to the next, if the operand is
                       transposed (its inner axis is not K)
-    bits 32 to 45     stride byte offset / 16: from eight rows of a slab to the next eight
+    bits 32 to 45     stride byte offset / 16: from eight rows of a column to the next eight
     bits 62 and 63    swizzle mode: 1, 2, 3 for widths of 128, 64, 32 bytes
 
 An instruction takes 32 bytes of each row along K. The next step's address is the descriptor's
@@ -51,7 +51,7 @@ from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, m
 GROUP: Final = 4
 ROWS: Final = 64
 #: The minimum and maximum columns of an instruction.
-LEAST_COLUMNS, MOST_COLUMNS = 8, 256
+MIN_COLUMNS, MOST_COLUMNS = 8, 256
 #: Bytes along K of an instruction.
 STEP: Final = 32
 #: Registers that a thread needs besides its accumulators.
@@ -63,7 +63,7 @@ _FENCE, _COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;
 _WORDS: Final = 4
 
 #: Accumulator type -> (PTX name, LLVM type of its registers, elements per register).
-_SUMS: Final[dict[Type, tuple[str, str, int]]] = {
+_ACCUMULATORS: Final[dict[Type, tuple[str, str, int]]] = {
     F32: ("f32", "float", 1),
     F16: ("f16", "i32", 2),
     I32: ("s32", "i32", 1),
@@ -113,29 +113,29 @@ class Tiling:
     promoted: int = 0
     partial: int = 0
 
-    def registers(self, product: Matmul) -> int:
+    def registers(self, matmul: Matmul) -> int:
         """Return a thread's registers for accumulators and for partial sums before promotion."""
-        each = self.columns // 2 // _SUMS[product.accumulator][2]
+        each = self.columns // 2 // _ACCUMULATORS[matmul.accumulator][2]
         return (self.repeats_m * self.repeats_n + self.partial) * each
 
 
-def tile(product: Matmul) -> Tiling | None:
+def tile(matmul: Matmul) -> Tiling | None:
     """Distribute a matmul; None if it is too small or a thread lacks registers for accumulators."""
-    if len(product.shape) != 2 or product.warps % GROUP:
+    if len(matmul.shape) != 2 or matmul.warps % GROUP:
         return None
-    (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
+    (m, n), groups, step = matmul.shape, matmul.warps // GROUP, STEP // storage_size(matmul.a)
     groups_m = min(groups, m // ROWS)
-    if not groups_m or product.k < step:
+    if not groups_m or matmul.k < step:
         return None
     groups_n = groups // groups_m
-    columns, promoted = min(n // groups_n, MOST_COLUMNS), promoted_steps(product)
-    while columns >= LEAST_COLUMNS:
+    columns, promoted = min(n // groups_n, MOST_COLUMNS), promoted_steps(matmul)
+    while columns >= MIN_COLUMNS:
         repeats = m // ROWS // groups_m, n // groups_n // columns
         for partial in (2, 1) if promoted else (0,):
             tiling = Tiling(
-                groups_m, groups_n, columns, *repeats, product.k // step, step, promoted, partial
+                groups_m, groups_n, columns, *repeats, matmul.k // step, step, promoted, partial
             )
-            if tiling.registers(product) <= registers_left(product.warps):
+            if tiling.registers(matmul) <= registers_left(matmul.warps):
                 return tiling
         if not promoted:
             break
@@ -144,16 +144,16 @@ def tile(product: Matmul) -> Tiling | None:
     return None
 
 
-def promoted_steps(product: Matmul) -> int:
+def promoted_steps(matmul: Matmul) -> int:
     """Return the instructions along K after which partial sums are promoted; 0 for none."""
-    return product.max_imprecise // STEP if _is_promoted(product) else 0
+    return matmul.max_imprecise // STEP if _is_promoted(matmul) else 0
 
 
-def _is_promoted(product: Matmul) -> bool:
+def _is_promoted(matmul: Matmul) -> bool:
     return (
-        product.accumulator is F32
-        and storage_size(product.a) == 1
-        and 0 < product.max_imprecise <= product.k
+        matmul.accumulator is F32
+        and storage_size(matmul.a) == 1
+        and 0 < matmul.max_imprecise <= matmul.k
     )
 
 
@@ -225,7 +225,7 @@ def layouts(
     return a, b, c
 
 
-def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
+def plans(matmul: Matmul) -> tuple[MatmulPlan, ...]:
     """Plan a matmul; empty if no instruction fits.
 
     The first plan has both operands in shared memory, the next ones have A in registers, then B,
@@ -233,32 +233,30 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
     partial sums are promoted.
     """
     if not any(
-        product.a in operands and product.b in operands and product.accumulator is sums
-        for operands, sums in _FAMILIES
+        matmul.a in operands and matmul.b in operands and matmul.accumulator is accumulator
+        for operands, accumulator in _FAMILIES
     ):
         return ()
-    if product.a is F32 and product.precision != "tf32":
+    if matmul.a is F32 and matmul.precision != "tf32":
         return ()
-    if _is_promoted(product) and product.max_imprecise < STEP:
+    if _is_promoted(matmul) and matmul.max_imprecise < STEP:
         # one instruction accumulates more elements than that
         return ()
-    tiling = tile(product)
+    tiling = tile(matmul)
     if tiling is None:
         return ()
-    found = [_plan(_Writer(product, tiling, SHARED))]
-    found += [
-        _plan(_Writer(product, tiling, REGISTERS), row_pairs=pairs) for pairs in (False, True)
-    ]
-    found += [_transposed_plan(product, row_pairs=pairs) for pairs in (False, True)]
+    found = [_plan(_Writer(matmul, tiling, SHARED))]
+    found += [_plan(_Writer(matmul, tiling, REGISTERS), row_pairs=pairs) for pairs in (False, True)]
+    found += [_transposed_plan(matmul, row_pairs=pairs) for pairs in (False, True)]
     return tuple(plan for plan in found if plan is not None)
 
 
-def _transposed_plan(product: Matmul, *, row_pairs: bool) -> MatmulPlan | None:
+def _transposed_plan(matmul: Matmul, *, row_pairs: bool) -> MatmulPlan | None:
     """Return the plan with B in registers, as A of the transposed matmul; None if none fits.
 
     There is no such plan if partial sums are promoted.
     """
-    swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
+    swapped = replace(matmul, shape=matmul.shape[::-1], a=matmul.b, b=matmul.a)
     tiling = tile(swapped)
     plan = (
         _plan(writer := _Writer(swapped, tiling, REGISTERS), row_pairs=row_pairs)
@@ -296,13 +294,13 @@ def _transposed(shared: SharedLayout) -> SharedLayout:
 
 
 def _plan(writer: _Writer, *, row_pairs: bool = False) -> MatmulPlan | None:
-    product, in_registers = writer.product, writer.first == REGISTERS
-    a, b, c = layouts(writer.tiling, product.shape, product.k, writer.packed, row_pairs)
+    matmul, in_registers = writer.matmul, writer.first == REGISTERS
+    a, b, c = layouts(writer.tiling, matmul.shape, matmul.k, writer.packed, row_pairs)
     wishes = [writer.layouts(position) for position in (0, 1)]
     if in_registers:
         wishes[0] = ()
-        if writer.tiling.registers(product) + a.register_count // writer.packed > registers_left(
-            product.warps
+        if writer.tiling.registers(matmul) + a.register_count // writer.packed > registers_left(
+            matmul.warps
         ):
             return None
     elif not wishes[0]:
@@ -333,19 +331,19 @@ def descriptor_bits(offsets: MatrixOffsets) -> int:
 def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | None:
     """Return the descriptor fields of an operand with K as axis ``k_axis``; None if unreadable."""
     found = matrix_offsets(shared, size, k_axis)
-    return None if found is None or (found.turned and size != 2) else found
+    return None if found is None or (found.transposed and size != 2) else found
 
 
 class _Writer(DescriptorOperands):
     """The emission of one matmul, with A in shared memory or in registers."""
 
-    def __init__(self, product: Matmul, tiling: Tiling, first: str) -> None:
-        super().__init__(product)
+    def __init__(self, matmul: Matmul, tiling: Tiling, first: str) -> None:
+        super().__init__(matmul)
         self.tiling, self.first = tiling, first
-        self.packed = 4 // storage_size(product.a)
-        sums, self.register, self.together = _SUMS[product.accumulator]
-        operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
-        kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
+        self.packed = 4 // storage_size(matmul.a)
+        accumulator, self.register, self.together = _ACCUMULATORS[matmul.accumulator]
+        operands = f"{_NAMES[matmul.a]}.{_NAMES[matmul.b]}"
+        kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{accumulator}.{operands}"
         self.asynchronous = not tiling.promoted
         self.instruction, self.name = (
             f"wgmma.mma_async.sync.aligned.{kind}",
@@ -360,7 +358,7 @@ class _Writer(DescriptorOperands):
         if shared.shape != shape or found is None:
             return False
         along = ROWS if position == 0 else self.tiling.columns
-        return not found.turned or along * self.sizes[position] >= found.span
+        return not found.transposed or along * self.sizes[position] >= found.span
 
     def _base(
         self, context: SimtContext, position: int, operand: SharedOperand
@@ -402,16 +400,16 @@ class _Writer(DescriptorOperands):
         assert isinstance(b, SharedOperand)
         w, t = context.writer, self.tiling
         fresh = not t.promoted and all(_is_zero(name) for name in c)
-        c = words_of(w, c, self.product.accumulator)
+        c = words_of(w, c, self.matmul.accumulator)
         base_b, found_b = self._base(context, 1, b)
-        operands, flags = [("i64", base_b)], [found_b.turned]
+        operands, flags = [("i64", base_b)], [found_b.transposed]
         if isinstance(a, SharedOperand):
             base_a, found_a = self._base(context, 0, a)
             operands.append(("i64", base_a))
-            flags.insert(0, found_a.turned)
+            flags.insert(0, found_a.transposed)
         else:
-            operands += [("i32", word) for word in operand_words(w, a, self.product.a)]
-        turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
+            operands += [("i32", word) for word in operand_words(w, a, self.matmul.a)]
+        transposed = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
         lines = [
             "{",
             ".reg .pred %yes, %no;",
@@ -420,7 +418,7 @@ class _Writer(DescriptorOperands):
             "setp.ne.u32 %no, 0, 0;",
         ]
         if t.promoted:
-            lines += self._promoted(a, b, len(c), turned)
+            lines += self._promoted(a, b, len(c), transposed)
         else:
             lines.append(_FENCE)
             each = t.columns // 2 // self.together
@@ -436,14 +434,14 @@ class _Writer(DescriptorOperands):
                         a,
                         b,
                         len(c),
-                        turned,
+                        transposed,
                         "%no" if fresh and not step else "%yes",
                     )
             lines.append(_COMMIT)
             if not self.asynchronous:
                 lines.append(_waited(0))
         lines.append("}")
-        sums = call_asm(
+        accumulator = call_asm(
             w,
             "\n".join(lines),
             [self.register] * len(c),
@@ -452,7 +450,7 @@ class _Writer(DescriptorOperands):
             memory=True,
             convergent=True,
         )
-        return elements_of(w, sums, self.product.accumulator)
+        return elements_of(w, accumulator, self.matmul.accumulator)
 
     def _repeats(self) -> list[tuple[int, int]]:
         """Return a warpgroup's instructions for one step along K, in accumulator order."""
@@ -462,14 +460,14 @@ class _Writer(DescriptorOperands):
         self,
         repeat: tuple[int, int],
         step: int,
-        sums: Sequence[str],
+        accumulator: Sequence[str],
         a: OperandSource,
         b: SharedOperand,
         count: int,
-        turned: str,
+        transposed: str,
         go_on: str = "%yes",
     ) -> list[str]:
-        """Return one instruction that accumulates in the registers named ``sums``.
+        """Return one instruction that accumulates in the registers named ``accumulator``.
 
         It overwrites them if ``go_on`` does not hold. ``count`` operands of the assembly are
         accumulators.
@@ -490,10 +488,15 @@ class _Writer(DescriptorOperands):
         else:
             word = count + 1 + _WORDS * (i * t.steps + step)
             source = "{" + ", ".join(f"${number}" for number in range(word, word + _WORDS)) + "}"
-        tail = go_on if self.product.accumulator is I32 else f"{go_on}, 1, 1"
-        return [*lines, f"{self.instruction} {{{', '.join(sums)}}}, {source}, %b, {tail}{turned};"]
+        tail = go_on if self.matmul.accumulator is I32 else f"{go_on}, 1, 1"
+        return [
+            *lines,
+            f"{self.instruction} {{{', '.join(accumulator)}}}, {source}, %b, {tail}{transposed};",
+        ]
 
-    def _promoted(self, a: OperandSource, b: SharedOperand, count: int, turned: str) -> list[str]:
+    def _promoted(
+        self, a: OperandSource, b: SharedOperand, count: int, transposed: str
+    ) -> list[str]:
         """Return instructions that promote partial sums after every ``promoted`` steps along K.
 
         They add partial sums to the accumulators when these are complete. If there are registers
@@ -531,7 +534,7 @@ class _Writer(DescriptorOperands):
                     a,
                     b,
                     count,
-                    turned,
+                    transposed,
                     "%no" if step == first else "%yes",
                 )
             lines.append(_COMMIT)
@@ -568,7 +571,7 @@ def _waited(pending: int) -> str:
 
 def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
     """Pack an accumulator's elements into registers."""
-    together = _SUMS[element][2]
+    together = _ACCUMULATORS[element][2]
     if together == 1:
         return list(names)
     words, type_ = words_in(w), register_type(element)
@@ -579,7 +582,7 @@ def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str
 
 def elements_of(w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
     """Unpack an accumulator's elements from registers."""
-    together = _SUMS[element][2]
+    together = _ACCUMULATORS[element][2]
     return (
         [
             name
@@ -603,9 +606,13 @@ def wait(
     Each tile has an element type in ``elements``. The registers ``held`` stay allocated until the
     wait completes, since MMAs in flight read them.
     """
-    sums = [words_of(w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
+    accumulator = [
+        words_of(w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)
+    ]
     types = [
-        _SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_
+        _ACCUMULATORS[element][1]
+        for tile_, element in zip(accumulator, elements, strict=True)
+        for _ in tile_
     ]
     operands = [("i32", word) for word in held]
     found = iter(
@@ -614,12 +621,12 @@ def wait(
             _waited(pending),
             types,
             operands,
-            initial=[name for tile_ in sums for name in tile_],
+            initial=[name for tile_ in accumulator for name in tile_],
             memory=True,
             convergent=True,
         )
     )
     return [
         elements_of(w, [next(found) for _ in tile_], element)
-        for tile_, element in zip(sums, elements, strict=True)
+        for tile_, element in zip(accumulator, elements, strict=True)
     ]

@@ -9,7 +9,7 @@ ptxas allocates a kernel the registers of its most demanding region. This may be
 ``dot_scaled``, which runs only after an overflow, and the main loop then loses half of its CTAs.
 The bound makes ptxas spill in that region instead.
 
-If matmuls need more registers than a thread may have, ptxas without a bound gives up and uses 32
+If matmuls need more registers than a thread may have, ptxas without a bound abandons and uses 32
 registers. It then spills several times as much as with 255.
 
 The bound is an estimate of the registers that frequent regions need. For kernels that hold large
@@ -65,14 +65,14 @@ _BESIDE: Final = 16
 ATTEMPTED: Final = "attempted_programs"
 
 
-def has_products(function: Function) -> bool:
+def has_matmuls(function: Function) -> bool:
     """Return whether a kernel has matmuls."""
     return any(isinstance(operation, (*MULTIPLYING, DotStep)) for operation in function.walk())
 
 
 def is_light(function: Function) -> bool:
     """Return whether a kernel has no matmuls and its threads hold few b32 words of tiles."""
-    return not has_products(function) and peak_words(function) <= _LIGHT
+    return not has_matmuls(function) and peak_words(function) <= _LIGHT
 
 
 def most_registers(function: Function) -> int | None:
@@ -90,7 +90,7 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     is_settled = options.get("maxnreg") or PROGRAMS in function.attributes or moves_registers
     words = hot_peak_words(function)
     # a scan holds several times its tile, which the estimate ignores
-    multiplies = has_products(function)
+    multiplies = has_matmuls(function)
     scans = any(isinstance(operation, Scan) for operation in operations)
     streams = not multiplies and not scans and _LIGHT < words <= target.resources.registers
     overflows = multiplies and words > target.resources.registers
@@ -123,7 +123,7 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
 
         return max((programs for programs in range(2, most + 1) if fits(programs)), default=1)
 
-    # with a bound of one CTA, ptxas allocates all registers: without one it gives up on some
+    # with a bound of one CTA, ptxas allocates all registers: without one it abandons on some
     # kernels and spills with 40
     programs = function.attributes[PROGRAMS] = resident(
         (_STREAMING * words if streams else words) + beside

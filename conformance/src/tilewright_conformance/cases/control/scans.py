@@ -281,7 +281,7 @@ def _circle(v: Array) -> Array:
 #: name -> (function, the same with NumPy along the first axis, types)
 _OWN: dict[str, tuple[Any, Callable[[Array], Array], tuple[str, ...]]] = {
     "latest": (latest_of, _latest, ("int32", "int8", "float32", "uint64")),
-    "greatest": (
+    "largest": (
         running_maximum,
         lambda v: np.maximum.accumulate(v, 0),
         ("float32", "int32", "uint32", "int64", "float16", "int16"),

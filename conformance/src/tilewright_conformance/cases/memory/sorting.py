@@ -159,7 +159,7 @@ def _best() -> Iterator[Case]:
         for high in (True, False):
             shape, k = sizes[(index + 3 * high) % len(sizes)]
             run = functools.partial(_top, name, shape, k, high)
-            text = f"tl.topk/{IR[name]}/{_text(shape)}_{k}_{'greatest' if high else 'least'}"
+            text = f"tl.topk/{IR[name]}/{_text(shape)}_{k}_{'largest' if high else 'smallest'}"
             result = extremum_type(name) if k < shape[-1] else name
             yield _case(
                 text,

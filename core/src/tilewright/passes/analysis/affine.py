@@ -132,7 +132,7 @@ class Affine(Domain[Form | None]):
             for monomial, factor in polynomial.terms
         ):
             return True
-        return any(self._is_multiple(polynomial, known) for known in self._promised())
+        return any(self._is_multiple(polynomial, known) for known in self._hinted())
 
     def _atom_nonnegative(self, atom: Atom) -> bool:
         if atom.kind == "value":
@@ -163,7 +163,7 @@ class Affine(Domain[Form | None]):
             for monomial, factor in rest.terms
         )
 
-    def _promised(self) -> list[Polynomial]:
+    def _hinted(self) -> list[Polynomial]:
         """Polynomials that assumptions state to be nonnegative wherever they are defined."""
         if self._assumed is None:
             self._assumed = []
@@ -483,11 +483,11 @@ class Affine(Domain[Form | None]):
         axes = moved_axes(operation)
         return x.along(axes) if x is not None and axes is not None else None
 
-    def promised(self, operation: Hint, x: Form | None) -> Form | None:
-        promised = operation.divisibility
-        if x is not None and x.is_uniform and promised:
+    def hinted(self, operation: Hint, x: Form | None) -> Form | None:
+        hinted = operation.divisibility
+        if x is not None and x.is_uniform and hinted:
             known = self._divisors.get(x.start, 1)
-            self._divisors[x.start] = max(known, power_of_two_in(promised[0]))
+            self._divisors[x.start] = max(known, power_of_two_in(hinted[0]))
         return x
 
 

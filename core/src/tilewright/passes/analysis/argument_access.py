@@ -45,7 +45,7 @@ class ArgumentAccess:
 
 def accesses_of(module: Module) -> list[ArgumentAccess]:
     """The accesses of memory in all of a module's functions, in program order; those that no
-    argument's address leads to are left out.
+    argument's address leads to are omitted.
 
     Impure code of the target's own that is given an address may read and write there, pure code may
     read.

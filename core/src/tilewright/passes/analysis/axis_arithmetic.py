@@ -156,7 +156,7 @@ class AxisArithmetic(Domain[AxisInfo]):
 
     def _quotient_by_variable(self, known: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         """a / b for a number b that is not known, but what divides it is: a group of a run of a, of
-        numbers not below zero, that no multiple of b divides gives one quotient, as by a constant
+        numbers not below zero, that no multiple of b divides yields one quotient, as by a constant
         (:meth:`_rounded_down`). Its magnitude does not depend on the sign of b."""
         nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative)
         if not a.nonnegative:
@@ -404,7 +404,7 @@ class AxisArithmetic(Domain[AxisInfo]):
     def moved(self, operation: Moved, x: AxisInfo) -> AxisInfo:
         return MOVED[operation.name](operation, x)
 
-    def promised(self, operation: Hint, x: AxisInfo) -> AxisInfo:
+    def hinted(self, operation: Hint, x: AxisInfo) -> AxisInfo:
         """The kernel author's promises, where they say more than was known."""
         unit = unit_of(operation.result.type)
         contiguities, divisibilities, constancies = (

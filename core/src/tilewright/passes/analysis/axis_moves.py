@@ -97,7 +97,7 @@ def _reshape(operation: Reshape, x: AxisInfo) -> AxisInfo:
 def _parts_of_reshape(
     before: Sequence[int], after: Sequence[int]
 ) -> list[tuple[list[int], list[int]]]:
-    """The axes of more than one element of both shapes, in the least parts that have as many
+    """The axes of more than one element of both shapes, in the smallest parts that have as many
     elements in both."""
     old, new = (
         [axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after)

@@ -2,7 +2,7 @@
 have, and the limits of floats that are not NaN.
 
 What is asked of one value is found from those it is computed from, a few steps back; a loop's
-counter lies between the loop's bounds. Arithmetic that may wrap around gives anything its type
+counter lies between the loop's bounds. Arithmetic that may wrap around yields anything its type
 holds.
 """
 
@@ -147,7 +147,7 @@ class _Intervals(Domain[Interval]):
     def moved(self, operation: Moved, x: Interval) -> Interval:
         return x
 
-    def promised(self, operation: Hint, x: Interval) -> Interval:
+    def hinted(self, operation: Hint, x: Interval) -> Interval:
         return x
 
 

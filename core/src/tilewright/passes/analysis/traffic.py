@@ -145,7 +145,7 @@ class Traffic:
 
     @property
     def minimum(self) -> int:
-        """Bytes that must move: those that can be told."""
+        """Bytes that must move: those that are known."""
         return sum(moved.minimum or 0 for moved in (*self.reads.values(), *self.writes.values()))
 
 

@@ -2,7 +2,7 @@
 
 An analysis is an abstract domain, a subclass of :class:`Domain`. It says what a sum, a product, a
 multiple, moved axes ... of its facts are; which operation is which of these, and by which law (a
-difference is a sum with the sign turned, a shift by a constant is a multiple), stands in the table
+difference is a sum with the sign flipped, a shift by a constant is a multiple), stands in the table
 here alone.
 """
 
@@ -104,7 +104,7 @@ class Domain(Generic[Facts]):
         """Return the facts of a tile whose elements are those of x, moved or repeated."""
         return self.opaque(operation, (x,))
 
-    def promised(self, operation: Hint, x: Facts) -> Facts:
+    def hinted(self, operation: Hint, x: Facts) -> Facts:
         """Return the facts of x with a hint."""
         return self.opaque(operation, (x,))
 
@@ -142,7 +142,7 @@ TRANSFER: Final[Mapping[str, Rule]] = {
     "cast": lambda domain, operation, facts: domain.cast(operation, *facts),
     "bitcast": lambda domain, operation, facts: domain.bitcast(operation, *facts),
     **dict.fromkeys(MOVES, lambda domain, operation, facts: domain.moved(operation, *facts)),
-    "hint": lambda domain, operation, facts: domain.promised(operation, *facts),
+    "hint": lambda domain, operation, facts: domain.hinted(operation, *facts),
 }
 Domain.rules = TRANSFER
 

@@ -38,10 +38,10 @@ def work_of(
 
     Args:
         arguments: those of the launch by name.
-        grid: gives the sizes of the grid, None where they are not known; called for kernels that
+        grid: yields the sizes of the grid, None where they are not known; called for kernels that
             multiply matrices alone.
     """
-    greatest = max(
+    largest = max(
         (
             value.type.numel
             for operation in module.walk()
@@ -63,7 +63,7 @@ def work_of(
         programs,
         tuple(tuple(_Walk(module, arguments, place, sizes).bodies) for place in places),
         dict(options),
-        greatest,
+        largest,
     )
 
 

@@ -31,7 +31,7 @@ CATALOGUE: Mapping[str, Decomposition] = merged(
 
 
 def remaining(operations: Iterable[str]) -> frozenset[str]:
-    """The operations that have to be lowered where all that have a decomposition are taken apart:
+    """The operations that have to be lowered where all that have a decomposition are decomposed:
     of ``operations``, and of what these leave."""
     found, seen = set(), set()
     waiting = list(operations)

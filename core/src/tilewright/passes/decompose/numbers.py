@@ -32,11 +32,11 @@ def _absolute(x: Number) -> Number:
     return select(x < 0, x.like(0) - x, x)
 
 
-def _least(a: Number, b: Number, nan: str) -> Number:
+def _minimum(a: Number, b: Number, nan: str) -> Number:
     return a & b if a.element is I1 else select(_first_wins(a < b, a, b, nan), a, b)
 
 
-def _greatest(a: Number, b: Number, nan: str) -> Number:
+def _maximum(a: Number, b: Number, nan: str) -> Number:
     return a | b if a.element is I1 else select(_first_wins(a > b, a, b, nan), a, b)
 
 
@@ -111,8 +111,8 @@ ROWS: tuple[Decomposition, ...] = (
         ("constant", "sub", "and", "bitcast", "cmp", "select"),
         _absolute,
     ),
-    scalar("min", "a choice by comparison, with each rule for NaN", _CHOICE, _least),
-    scalar("max", "a choice by comparison, with each rule for NaN", _CHOICE, _greatest),
+    scalar("min", "a choice by comparison, with each rule for NaN", _CHOICE, _minimum),
+    scalar("max", "a choice by comparison, with each rule for NaN", _CHOICE, _maximum),
     scalar(
         "mulhi",
         "a product of 64 bits, or four of halves",

@@ -101,7 +101,7 @@ def _histogram(operation: Histogram, b: Rewriter) -> Any:
     x, mask, result = operation.x, operation.mask, _tile(operation.result)
     element = element_type(x.type)
     assert isinstance(element, IntType)
-    # compared in a type that has all values of x, so that none is taken for a bin
+    # compared in a type that has all values of x, so that none is treated as a bin
     wide = I32 if element.bits < 32 or element is I32 else I64
     values, one = _as_integer(b, x, wide), b.constant_like(with_element(x.type, I32), 1)
     none = b.constant_like(one.type, 0)

@@ -3,9 +3,9 @@ after each operation, so that results are the same to the bit.
 
 f32 has at least twice the bits of f16 and two more, so that the sum, difference, product, quotient
 and remainder of two narrow numbers, rounded to f32 and then to their own format, are what one
-rounding gives. ``fma`` is the exception: its sum is made odd in the last bit where it is not exact,
-and then rounded. A value of such a type is only moved afterwards: loaded, stored, chosen, reshaped,
-carried.
+rounding yields. ``fma`` is the exception: its sum is made odd in the last bit where it is not
+exact, and then rounded. A value of such a type is only moved afterwards: loaded, stored, chosen,
+reshaped, carried.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def widening(native: Collection[FloatType]) -> list[Rewrite]:
 
     return [
         Rewrite(("constant",), "a number is its bits", constant),
-        Rewrite(("cast",), "bits are taken apart and put together by operations on integers", cast),
+        Rewrite(("cast",), "bits are decomposed and put together by operations on integers", cast),
         Rewrite(tuple(_BITWISE), "the sign is a bit", bitwise),
         Rewrite(_ROUNDED, "in f32, and rounded", wide),
         Rewrite(("fma",), "in f32, made odd where it is not exact, and rounded", fused),
@@ -126,9 +126,7 @@ def _odd_sum(a: Number, b: Number, c: Number) -> Number:
     lost = product.equals(0.0) & a.differs(0.0) & b.differs(0.0)
     product = select(lost, select(negative, -(2.0**-149), a.like(2.0**-149)), product)
     beyond = (
-        (_magnitude(product) > _GREATEST)
-        & (_magnitude(a) <= _GREATEST)
-        & (_magnitude(b) <= _GREATEST)
+        (_magnitude(product) > _LARGEST) & (_magnitude(a) <= _LARGEST) & (_magnitude(b) <= _LARGEST)
     )
     product = select(beyond, select(negative, -(2.0**127), a.like(2.0**127)), product)
     total = product + addend
@@ -140,10 +138,10 @@ def _odd_sum(a: Number, b: Number, c: Number) -> Number:
     even = (bits & 1).equals(0)
     # an error that is no number comes with a sum that is infinite or no number
     inexact = (error < 0.0) | (error > 0.0)
-    return select(inexact & even & (_magnitude(total) <= _GREATEST), odd, total) * up
+    return select(inexact & even & (_magnitude(total) <= _LARGEST), odd, total) * up
 
 
-_GREATEST = (2 - 2.0**-23) * 2.0**127
+_LARGEST = (2 - 2.0**-23) * 2.0**127
 
 
 def _bits(x: Number) -> Number:

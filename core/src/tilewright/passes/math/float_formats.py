@@ -15,7 +15,7 @@ from tilewright.ir.types import F32, F64, FloatType
 
 @functools.cache
 def max_finite(type_: FloatType) -> float:
-    """The greatest finite number of the format."""
+    """The largest finite number of the format."""
     top = (1 << type_.exponent) - 1 - type_.bias
     if type_.has_infinity:  # the top exponent holds infinity and NaN
         return math.ldexp(2.0 - math.ldexp(1.0, -type_.mantissa), top - 1)
@@ -27,7 +27,7 @@ def max_finite(type_: FloatType) -> float:
 
 @functools.cache
 def min_exponent(type_: FloatType) -> int:
-    """The binary exponent of the least positive number, a subnormal."""
+    """The binary exponent of the smallest positive number, a subnormal."""
     return 1 - type_.bias - type_.mantissa
 
 
@@ -46,7 +46,7 @@ def contains(wide: FloatType, narrow: FloatType) -> bool:
 def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = False) -> float:
     """``value`` rounded once to the format.
 
-    Overflow gives infinity, or NaN where the format has none; towards zero, the greatest finite
+    Overflow yields infinity, or NaN where the format has none; towards zero, the largest finite
     number.
     """
     if isinstance(value, float):
@@ -89,17 +89,17 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
 
 
 def saturates(type_: FloatType) -> bool:
-    """Return whether ``cast`` to the format, and arithmetic in it, make infinity the greatest
+    """Return whether ``cast`` to the format, and arithmetic in it, make infinity the largest
     finite number."""
     return type_.is_fp8 and type_.has_infinity
 
 
 def cast_to(value: float | Fraction, type_: FloatType) -> float:
     """``value`` as ``cast`` rounds it to nearest: as :func:`round_to`, but fp8 saturates, so that
-    overflow and infinity give the greatest finite number."""
+    overflow and infinity give the largest finite number."""
     if type_.is_fp8 and value == value:
-        greatest = max_finite(type_)
-        value = max(-greatest, min(value, greatest))
+        largest = max_finite(type_)
+        value = max(-largest, min(value, largest))
     return round_to(value, type_)
 
 

@@ -1,9 +1,9 @@
 """Casts that hardware seldom has: bf16, the fp8 formats, f16 on some, rounding towards zero.
 
 All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow
-to nearest gives infinity, and so does infinity itself, but fp8 saturates: both give the greatest
+to nearest yields infinity, and so does infinity itself, but fp8 saturates: both give the largest
 finite number. Rounding towards zero leaves finite numbers finite, and infinity becomes NaN in a
-format without. NaN gives the canonical quiet NaN of its sign.
+format without. NaN yields the canonical quiet NaN of its sign.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def nan_bits(format_: FloatType) -> int:
     return (1 << (format_.bits - 1)) - 1
 
 
-def _greatest_bits(format_: FloatType) -> int:
-    """The encoding of the greatest finite number."""
+def _largest_bits(format_: FloatType) -> int:
+    """The encoding of the largest finite number."""
     if format_.has_infinity:
         return _infinity_bits(format_) - 1
     everything = (1 << (format_.bits - 1)) - 1
@@ -79,7 +79,7 @@ def _decode(x: Number, format_: FloatType) -> Number:
     magnitude, sign = _magnitude_and_sign(bits, format_.bits)
     shifted = magnitude << (F32.mantissa - format_.mantissa)
     normal = shifted + ((F32.bias - format_.bias) << F32.mantissa)
-    # A subnormal is its fraction times the least number: let the fraction be the low bits of a
+    # A subnormal is its fraction times the smallest number: let the fraction be the low bits of a
     # power of two whose unit that is, and subtract it.
     anchor = math.ldexp(1.0, F32.mantissa + 1 - format_.bias - format_.mantissa)
     subnormal = ((magnitude + _f32_bits(anchor)).bitcast(F32) - anchor).bits(signed=False)
@@ -120,20 +120,20 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
     else:
         rounded = (magnitude - rebias) >> dropped
     if source.bias != format_.bias:
-        least_normal = rebias + (1 << source.mantissa)
+        smallest_normal = rebias + (1 << source.mantissa)
         rounded = select(
-            magnitude < least_normal, _subnormal(magnitude, source, format_, rounding), rounded
+            magnitude < smallest_normal, _subnormal(magnitude, source, format_, rounding), rounded
         )
-    greatest, overflow = (
-        _greatest_bits(format_),
+    largest, overflow = (
+        _largest_bits(format_),
         _infinity_bits(format_) if format_.has_infinity else nan_bits(format_),
     )
     if rounding == "rtne":
         # to nearest, fp8 saturates
-        rounded = select(rounded > greatest, greatest if format_.is_fp8 else overflow, rounded)
+        rounded = select(rounded > largest, largest if format_.is_fp8 else overflow, rounded)
     else:
         infinite = magnitude.equals(_infinity_bits(source))
-        rounded = select(infinite, overflow, select(rounded > greatest, greatest, rounded))
+        rounded = select(infinite, overflow, select(rounded > largest, largest, rounded))
     rounded = select(magnitude > _infinity_bits(source), nan_bits(format_), rounded)
     narrow_sign = sign >> (source.bits - format_.bits)
     if not format_.has_negative_zero:
@@ -143,14 +143,15 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
 
 
 def _subnormal(magnitude: Number, source: FloatType, format_: FloatType, rounding: str) -> Number:
-    """The encoding of a magnitude below the format's least normal number: how many times the least
-    number it is, rounded."""
-    # value / least number = significand * 2**-shift; beyond the significand's width the quotient is
-    # below a half
-    least = 1 - format_.bias - format_.mantissa  # exponent of the least number
+    """Return the encoding of a magnitude below the format's smallest normal number.
+
+    It is how many times the smallest subnormal the magnitude is, rounded."""
+    # value / smallest number = significand * 2**-shift; beyond the significand's width the quotient
+    # is below a half
+    minimum = 1 - format_.bias - format_.mantissa  # exponent of the smallest number
     exponent = magnitude >> source.mantissa
     significand = (magnitude & ((1 << source.mantissa) - 1)) | (1 << source.mantissa)
-    shift = exponent.like(least + source.bias + source.mantissa) - exponent
+    shift = exponent.like(minimum + source.bias + source.mantissa) - exponent
     limit = source.mantissa + 2
     shift = select(
         shift > limit, limit, shift

@@ -42,7 +42,7 @@ class MathRow:
         strict_ulp: the error of the function here, at most, in units in the last place of the exact
             result.
         relaxed_ulp: the error a backend's own instruction may have where accuracy is relaxed; of
-            exp it grows with |x| (3 + 1.173 |x|), and this is the greatest.
+            exp it grows with |x| (3 + 1.173 |x|), and this is the largest.
         source: the method.
         fast_limit: where not None, ``math_function(..., full_range=False)`` is a shorter function
             within the same bound for |x| up to this (and infinities and NaN). A backend that can
@@ -80,7 +80,7 @@ def _polynomial(name: str, x: Number) -> Number:
 
 def _nearest_integer(x: Number, factor: float) -> tuple[Number, Number]:
     """round(x * factor) as a float and as the low 32 bits of an integer, for magnitudes far below
-    2**mantissa. NaN gives NaN and any integer: a cast would be undefined there."""
+    2**mantissa. NaN yields NaN and any integer: a cast would be undefined there."""
     element = _float_type(x)
     magic = _MAGIC[element]
     shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
@@ -250,14 +250,14 @@ def _ldexp(x: Number, exponent: Number) -> Number:
     """x * 2**exponent rounded once: two steps bring the exponent into range, neither rounding
     unless the result is zero or infinity anyway."""
     element = _float_type(x)
-    greatest, least = element.bias, 1 - element.bias
+    largest, minimum = element.bias, 1 - element.bias
     down = element.bias - 1 - element.mantissa - 1
     for _ in range(2):
-        over, under = exponent > greatest, exponent < least
-        x = x * select(over, 2.0**greatest, select(under, 2.0**-down, x.like(1.0)))
-        # not below the least integer: the subtraction must not wrap around
-        exponent = exponent - select(over, greatest, select(under, -down, exponent.like(0)))
-    return x * _power_of_two(clamp(exponent, least, greatest), element)
+        over, under = exponent > largest, exponent < minimum
+        x = x * select(over, 2.0**largest, select(under, 2.0**-down, x.like(1.0)))
+        # not below the smallest integer: the subtraction must not wrap around
+        exponent = exponent - select(over, largest, select(under, -down, exponent.like(0)))
+    return x * _power_of_two(clamp(exponent, minimum, largest), element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +336,7 @@ def math_function(
     Args:
         name: ``exp exp2 log log2 sin cos tanh erf rsqrt``; or ``ldexp``, for targets without one
             (exact, two arguments).
-        full_range: False gives the shorter function for arguments within the row's ``fast_limit``,
+        full_range: False yields the shorter function for arguments within the row's ``fast_limit``,
             where it has one.
         native_ldexp: False writes exp and exp2 without the operation ldexp, for targets where that
             is slow.

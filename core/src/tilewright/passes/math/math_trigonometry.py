@@ -83,7 +83,7 @@ def _reduce_large_f32(a: Number, double: bool) -> tuple[Number, Number]:
 
     ``double`` lets it use f64.
     """
-    # zero digits in front, so that the window of the least argument starts at or after the first
+    # zero digits in front, so that the window of the smallest argument starts at or after the first
     padding = 10
     digits = _two_over_pi(32 * 7 - padding)
     words = [(digits >> (32 * (6 - i))) & 0xFFFFFFFF for i in range(7)]

@@ -76,11 +76,11 @@ def _all_ones(value: Any, type_: Type) -> bool:
     return bool(value is True if type_ is I1 else value == type_.wrap(-1))
 
 
-def _greatest(value: Any, type_: Type) -> bool:
+def _maximum(value: Any, type_: Type) -> bool:
     return isinstance(type_, IntType) and value == type_.maximum
 
 
-def _least(value: Any, type_: Type) -> bool:
+def _minimum(value: Any, type_: Type) -> bool:
     return isinstance(type_, IntType) and value == type_.minimum
 
 
@@ -111,8 +111,8 @@ _NEUTRAL: tuple[_ConstantLaw, ...] = (
     ("x ^ 0 = x", "xor", _INT, _is(0)),
     ("x << 0 = x", "shl", _INT, _is(0)),
     ("x >> 0 = x", "shr", _INT, _is(0)),
-    ("min(x, greatest) = x", "min", _INT, _greatest),
-    ("max(x, least) = x", "max", _INT, _least),
+    ("min(x, largest) = x", "min", _INT, _maximum),
+    ("max(x, minimum) = x", "max", _INT, _minimum),
     (
         "x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0",
         "add",
@@ -129,8 +129,8 @@ _ABSORBING: tuple[_ConstantLaw, ...] = (
     ("x * 0 = 0", "mul", _INT, _is(0)),
     ("x & 0 = 0", "and", _INT, _is(0)),
     ("x | ~0 = ~0", "or", _INT, _all_ones),
-    ("min(x, least) = least", "min", _INT, _least),
-    ("max(x, greatest) = greatest", "max", _INT, _greatest),
+    ("min(x, minimum) = minimum", "min", _INT, _minimum),
+    ("max(x, largest) = largest", "max", _INT, _maximum),
 )
 
 
@@ -156,12 +156,12 @@ _WITH_ITSELF: tuple[tuple[str, str, int], ...] = (
 
 
 def _with_itself(row: tuple[str, str, int]) -> Rewrite:
-    law, name, gives = row
+    law, name, result = row
 
     def apply(operation: Binary, rewriter: Rewriter) -> Value | None:
         a = operation.a
         return (
-            rewriter.constant_like(a.type, gives)
+            rewriter.constant_like(a.type, result)
             if a is operation.b and isinstance(element_type(a.type), IntType)
             else None
         )
@@ -503,7 +503,7 @@ def _hint_constant(operation: Hint, rewriter: Rewriter) -> Value | None:
 
 
 REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(_COMPUTED, "f(constants) = the constant f gives", _fold),
+    Rewrite(_COMPUTED, "f(constants) = the constant f yields", _fold),
     Rewrite(
         (*_with_trait(Trait.COMMUTATIVE), "cmp"),
         "a op b = b op a: the constant stands right",
@@ -531,7 +531,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(
         ("cmp",), "x = x, x <= x, x >= x, and not x < x; with NaN only the last", _compare_itself
     ),
-    Rewrite(("cmp",), "least <= x <= greatest", _compare_limit),
+    Rewrite(("cmp",), "minimum <= x <= largest", _compare_limit),
     Rewrite(("cmp",), "int(c) != 0 = c and int(c) == 0 = not c for i1 c", _compare_widened_boolean),
     Rewrite(
         ("xor",),

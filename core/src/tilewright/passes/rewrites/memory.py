@@ -1,5 +1,5 @@
 """Laws of accesses whose masks are known, of descriptors made in the function, and of matrix
-products that are added to."""
+matmuls that are added to."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def _holds(operation: Assert | Assume, rewriter: Rewriter) -> Any:
 
 def _accumulate(operation: Binary, rewriter: Rewriter) -> Any:
     for term, addend in ((operation.a, operation.b), (operation.b, operation.a)):
-        product = term.definition
+        matmul = term.definition
         if (
-            not isinstance(product, Dot | DotScaled)
-            or len(product.result.uses) != 1
-            or product.parent is not operation.parent
+            not isinstance(matmul, Dot | DotScaled)
+            or len(matmul.result.uses) != 1
+            or matmul.parent is not operation.parent
         ):
             continue
-        zero = constant_of(product.c)
-        if zero is None or zero != 0 or addend is product.result:
+        zero = constant_of(matmul.c)
+        if zero is None or zero != 0 or addend is matmul.result:
             continue
-        groups = [product.group(declared.name) for declared in product.spec.operands]
+        groups = [matmul.group(declared.name) for declared in matmul.spec.operands]
         groups[-1] = [addend]
-        return rewriter.create(product.spec, groups, product.attributes).result
+        return rewriter.create(matmul.spec, groups, matmul.attributes).result
     return None
 
 
@@ -139,7 +139,7 @@ REWRITES: tuple[Rewrite, ...] = (
         _histogram_unmask,
     ),
     Rewrite(("assert", "assume"), "what holds needs no saying", _holds),
-    Rewrite(("add",), "(a @ b + 0) + c = a @ b + c: the products sum in any order", _accumulate),
+    Rewrite(("add",), "(a @ b + 0) + c = a @ b + c: the matmuls sum in any order", _accumulate),
     Rewrite(
         ("descriptor_extent", "descriptor_stride"),
         "a descriptor's extents and strides are those it was made of",

@@ -20,11 +20,11 @@ from tilewright.passes.math.float_formats import round_to, saturates
 from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by
 
 #: The most that a factor may be for :func:`_exponent`'s law.
-_GREATEST: Final = 2.0**64
+_LARGEST: Final = 2.0**64
 
 
 def _factor(value: Value) -> tuple[Binary, float] | None:
-    """(the multiplication that gives a value, its factor), where that is a positive constant."""
+    """(the multiplication that yields a value, its factor), where that is a positive constant."""
     product = defined_by(value, Binary, "mul")
     element = element_type(value.type)
     if product is None or not isinstance(element, FloatType) or saturates(element):
@@ -72,10 +72,10 @@ def _extremum(operation: Reduce, rewriter: Rewriter) -> Any:
 
 
 def _masked(operation: Select, rewriter: Rewriter) -> Any:
-    for position, (scaled, left_out) in enumerate(
+    for position, (scaled, other) in enumerate(
         ((operation.a, operation.b), (operation.b, operation.a))
     ):
-        found, infinite = _factor(scaled), constant_of(left_out)
+        found, infinite = _factor(scaled), constant_of(other)
         if (
             found is None
             or not isinstance(infinite, float)
@@ -84,7 +84,7 @@ def _masked(operation: Select, rewriter: Rewriter) -> Any:
         ):
             continue
         product, _ = found
-        choices = (product.a, left_out) if position == 0 else (left_out, product.a)
+        choices = (product.a, other) if position == 0 else (other, product.a)
         return rewriter.mul(rewriter.select(operation.condition, *choices), product.b)
     return None
 
@@ -111,7 +111,7 @@ def _exponent(operation: Unary, rewriter: Rewriter) -> Any:
     if (
         math.frexp(first)[0] != 0.5
         or first > 1
-        or second > _GREATEST
+        or second > _LARGEST
         or combined < 2.0**-126
         or round_to(combined, F32) != combined
     ):

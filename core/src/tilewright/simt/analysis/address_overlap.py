@@ -226,13 +226,17 @@ def has_solution(terms: Iterable[Term], target: int) -> bool:
             continue
         if place == len(ordered):
             return True
-        factor, least, most = ordered[place]
+        factor, minimum, most = ordered[place]
         rest = rests[place + 1]
         first = (
-            least if rest.most == math.inf else max(least, math.ceil((left - rest.most) / factor))
+            minimum
+            if rest.most == math.inf
+            else max(minimum, math.ceil((left - rest.most) / factor))
         )
         last = (
-            most if rest.least == -math.inf else min(most, math.floor((left - rest.least) / factor))
+            most
+            if rest.minimum == -math.inf
+            else min(most, math.floor((left - rest.minimum) / factor))
         )
         trials += 1
         if last - first + trials > _TRIALS:
@@ -248,14 +252,14 @@ def has_solution(terms: Iterable[Term], target: int) -> bool:
 
 def _positive(term: Term) -> Term:
     """Return an equivalent term with a positive factor."""
-    factor, least, most = term
-    return term if factor > 0 else (-factor, -most, -least)
+    factor, minimum, most = term
+    return term if factor > 0 else (-factor, -most, -minimum)
 
 
 def _merged(terms: Sequence[Term]) -> list[Term]:
     """Merge unbounded terms into one: their sums are the multiples of their gcd."""
     free = math.gcd(
-        *(factor for factor, least, most in terms if least == -math.inf and most == math.inf)
+        *(factor for factor, minimum, most in terms if minimum == -math.inf and most == math.inf)
     )
     found = [(free, -math.inf, math.inf)] if free else []
     return [*found, *(term for term in terms if term[1:] != (-math.inf, math.inf))]
@@ -265,13 +269,13 @@ class _Rest:
     """Range and divisor of a sum of terms with positive factors."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        self.least = sum(factor * least for factor, least, _ in terms)
+        self.minimum = sum(factor * minimum for factor, minimum, _ in terms)
         self.most = sum(factor * most for factor, _, most in terms)
         self._divisor = math.gcd(*(factor for factor, _, _ in terms))
 
     def may_be(self, number: int) -> bool:
         divides = number % self._divisor == 0 if self._divisor else number == 0
-        return divides and self.least <= number <= self.most
+        return divides and self.minimum <= number <= self.most
 
 
 __all__ = ["AddressOverlap", "has_solution"]

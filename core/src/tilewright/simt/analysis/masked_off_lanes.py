@@ -25,7 +25,7 @@ from tilewright.passes.analysis.transfer_functions import MOVES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 
 #: Attribute of a load whose masked-off lanes are dead, so that they may hold any value.
-UNSEEN: Final = "simt.unseen"
+UNOBSERVED: Final = "simt.unobserved"
 
 _Masked = Load | Store | AtomicRmw | AtomicLoad | AtomicStore | Assert | Histogram
 #: A value, and the operations that moved the lanes there, in order. They would move
@@ -33,7 +33,7 @@ _Masked = Load | Store | AtomicRmw | AtomicLoad | AtomicStore | Assert | Histogr
 _Followed = tuple[Value, tuple[Moved, ...]]
 
 
-def mark_unseen(function: Function) -> None:
+def mark_unobserved(function: Function) -> None:
     """Tag a function's masked loads without ``other`` whose masked-off lanes are dead."""
     loads = [
         operation
@@ -49,12 +49,14 @@ def mark_unseen(function: Function) -> None:
                 sources |= dict.fromkeys(carried.sources, carried)
     for load in loads:
         if not _MaskSearch(load, sources).is_seen():
-            load.attributes[UNSEEN] = True
+            load.attributes[UNOBSERVED] = True
 
 
 def fills_with_zeros(load: Load) -> bool:
     """Return whether a load must write zeros to its masked-off lanes."""
-    return load.mask is not None and load.other is None and not load.attributes.get(UNSEEN, False)
+    return (
+        load.mask is not None and load.other is None and not load.attributes.get(UNOBSERVED, False)
+    )
 
 
 class _MaskSearch:
@@ -136,7 +138,7 @@ class _MaskSearch:
             None if isinstance(user, Reshape) and user.reorder else [(user.result, (*path, user))]
         )
 
-    def promised(
+    def hinted(
         self, user: Operation, position: int, path: tuple[Moved, ...]
     ) -> list[_Followed] | None:
         return [(user.result, path)]
@@ -181,5 +183,5 @@ _RULES: dict[str, _Rule] = {
     "select": _MaskSearch.selected,
     "and": _MaskSearch.conjoined,
     **dict.fromkeys(MOVES, _MaskSearch.moved),
-    "hint": _MaskSearch.promised,
+    "hint": _MaskSearch.hinted,
 }

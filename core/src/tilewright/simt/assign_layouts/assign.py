@@ -34,7 +34,7 @@ from tilewright.simt.assign_layouts.coalesce import (
     coalesced,
     default_layout,
     tile_access,
-    turned,
+    transposed_read,
     widened,
 )
 from tilewright.simt.assign_layouts.direct_to_shared import mark_direct_to_shared
@@ -536,7 +536,7 @@ class LayoutStatement:
                     and isinstance(read, LinearLayout)
                     and read.shape == access.shape
                 ):
-                    layout = turned(
+                    layout = transposed_read(
                         access,
                         len(access.shape) - 1 - position,
                         read,
@@ -571,14 +571,14 @@ class LayoutStatement:
         used.
         """
         for loop in self._pipelined:
-            least = min(
+            minimum = min(
                 min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b)))
                 for dot in loop.body
                 if isinstance(dot, Dot)
             )
             for load in feeding_matmuls(loop.body, (Dot,)):
                 if (
-                    math.prod(shape_of(load.results[0].type)) < least
+                    math.prod(shape_of(load.results[0].type)) < minimum
                     or not self._is_copied(load)
                     or self._is_multiplied_there(load)
                 ):

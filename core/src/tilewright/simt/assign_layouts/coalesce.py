@@ -157,7 +157,7 @@ def warps_apart(
     )
 
 
-def turned(
+def transposed_read(
     access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int, most: int
 ) -> LinearLayout | None:
     """Return a layout for a load of a matmul operand that is contiguous along the other axis.
@@ -193,7 +193,7 @@ def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
 
     Threads of a warp exchange elements for this; None if that is impossible.
 
-    What a thread gives away are its elements that are nearest along the axis, so that the threads
+    What a thread hands over are its elements that are nearest along the axis, so that the threads
     together have longer runs.
     """
     shift, mask = axis_shifts(layout.shape)[axis], layout.axis_mask(axis)

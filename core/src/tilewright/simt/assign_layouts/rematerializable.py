@@ -45,7 +45,7 @@ class _Search:
         #: free tiles computed from fixed ones
         self.derived: set[Value] = set()
         self.cost: dict[Value, float] = {}
-        #: whether a carried value turned out fixed after it was looked at
+        #: whether a carried value proved fixed after it was looked at
         self.changed = False
 
     def fix(self, value: Value) -> None:

@@ -261,7 +261,7 @@ class Materializer:
             self._reread(operation, 1 if isinstance(operation, Condition) else 0)
 
     def _reread(self, operation: Operation, first: int) -> None:
-        """Let an operation that gives carried values give each in all its layouts.
+        """Let an operation that yields carried values give each in all its layouts.
 
         Operands before ``first`` stay.
         """

@@ -86,13 +86,13 @@ def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
     """Constrain groups of ``pack`` consecutive elements to consecutive registers."""
     variable, pack = _uniform(statement, operation), operation.pack
     if pack & (pack - 1):
-        told = (
+        message = (
             f"it takes {pack} elements at once, and registers of a tile are divided into "
             "groups of 1, 2, 4, 8 and so on: choose another pack"
         )
         if isinstance(operation, InlineAsm):
-            raise blamed_at(operation.location, told)
-        raise LoweringError(f"{operation.location}: {told}")
+            raise blamed_at(operation.location, message)
+        raise LoweringError(f"{operation.location}: {message}")
     variable.prices.append(
         per_register(sum(1 for region in operation.regions for _ in region) or 2.0)
     )

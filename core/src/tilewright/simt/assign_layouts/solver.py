@@ -359,12 +359,12 @@ class Problem:
 
     def _choose(self, variable: Variable) -> bool:
         before = variable.chosen
-        best, least = None, 0.0
+        best, minimum = None, 0.0
         for layout in variable.candidates:
             variable.chosen = layout
             cost = self._cost(variable, layout)
-            if best is None or cost < least:
-                best, least = layout, cost
+            if best is None or cost < minimum:
+                best, minimum = layout, cost
         variable.chosen = best
         return best is not before
 

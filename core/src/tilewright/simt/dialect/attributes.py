@@ -28,7 +28,7 @@ WHOLE: Final = "simt.whole"
 OFFSET: Final = "simt.offset"
 #: Of a back-to-back matmul with its accumulator in tensor memory: its index among its loop's.
 #: All copies of one matmul share one accumulator.
-SUMS: Final = "simt.sums"
+ACCUMULATOR_INDEX: Final = "simt.accumulator_index"
 #: Of an ``if``: its first region rarely runs, so that registers which only that region needs
 #: may be spilled.
 COLD: Final = "simt.cold"
@@ -81,9 +81,9 @@ def offset_of(operation: Operation) -> int:
 
 def note(operation: Operation, text: str) -> None:
     """Add a missed-optimization remark to an operation."""
-    told = operation.attributes.get(NOTES, ())
-    if text not in told:
-        operation.attributes[NOTES] = (*told, text)
+    notes = operation.attributes.get(NOTES, ())
+    if text not in notes:
+        operation.attributes[NOTES] = (*notes, text)
 
 
 def notes_of(function: Function) -> list[tuple[Operation, str]]:

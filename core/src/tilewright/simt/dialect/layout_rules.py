@@ -168,13 +168,13 @@ def result_layout(operation: Operation, operand: LinearLayout) -> LinearLayout:
 
 
 def operand_layout(operation: Operation, result: LinearLayout) -> LinearLayout:
-    """The layout of a shape operation's operands that gives its result layout ``result``, or one
+    """The layout of a shape operation's operands that yields its result layout ``result``, or one
     near to it."""
     return _BACK[operation.name](operation, result)
 
 
 def from_operands(operation: Operation, result: LinearLayout) -> tuple[LinearLayout, LinearLayout]:
-    """(the layout that a shape operation gives its result, that of its operands) nearest to the
+    """(the layout that a shape operation yields its result, that of its operands) nearest to the
     layout asked of the result."""
     operand = operand_layout(operation, result)
     if isinstance(operation, Join | Cat):

@@ -75,7 +75,7 @@ def carried_values(operation: Operation) -> list[Carried]:
 #: Operations that carry values.
 CARRIERS = (For, While, If)
 #: Operations whose regions run beside each other, and those regions.
-PARTED = (Partition, Part)
+PARTITIONED = (Partition, Part)
 
 
 def all_carried(function: Function) -> dict[Value, Carried]:
@@ -105,6 +105,6 @@ def operations_of_program(region: Region) -> list[Operation]:
 def _collect(region: Region, found: list[Operation]) -> None:
     for operation in region:
         found.append(operation)
-        if isinstance(operation, (CARRIERS, PARTED)):
+        if isinstance(operation, (CARRIERS, PARTITIONED)):
             for inner in operation.regions:
                 _collect(inner, found)

@@ -32,7 +32,7 @@ FORM: Final = "simt.form"
 #: half of the warps while the other half multiplies (``alternating``).
 STEPS: Final = "simt.steps"
 #: Of a matmul: its wait is deferred to the first matmul of the next iteration.
-TRAILS: Final = "simt.trails"
+DEFERRED_WAIT: Final = "simt.deferred_wait"
 
 EARLY, LATE, ALTERNATING = "early", "late", "alternating"
 

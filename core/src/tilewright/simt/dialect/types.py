@@ -174,7 +174,7 @@ class BarriersType(Type):
 
 
 class AccumulatorType(Type):
-    """The place of a matmul's sums, of ``shape`` and ``element``, in memory that the machine has
+    """A matmul's accumulator, of ``shape`` and ``element``, in memory that the machine has
     for them."""
 
     __slots__ = ("element", "shape")
@@ -195,7 +195,7 @@ class AccumulatorType(Type):
 
     @property
     def tile(self) -> TileType:
-        """The type of the sums as a tile in registers."""
+        """The type of the accumulator as a tile in registers."""
         return TileType(self.shape, self.element)
 
 
@@ -240,7 +240,7 @@ def _barriers(body: str, encoding: Callable[[str], Encoding]) -> Type:
 def _accumulator(body: str, encoding: Callable[[str], Encoding]) -> Type:
     found = _TILES.match(body.strip())
     if found is None:
-        raise ValueError(f"{body!r} is no place of sums: 'EXTENTSxELEMENT' is")
+        raise ValueError(f"{body!r} is no accumulator: 'EXTENTSxELEMENT' is")
     return AccumulatorType(
         tuple(int(extent) for extent in found[1].split("x")[:-1]), parse_type(found[2])
     )

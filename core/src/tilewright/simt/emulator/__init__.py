@@ -1,5 +1,7 @@
-"""A machine for tests: programs of warps run on the host, the threads of a program by turns, each
-until it waits, in an order that a seed gives.
+"""A machine for tests: programs of warps run on the host.
+
+The threads of a program run one after another, each
+until it waits, in an order that a seed yields.
 
 What :mod:`tilewright.simt` makes for a GPU is thus run anywhere, slowly, and stricter than
 hardware. Shared memory is filled with a pattern before each program. What is started asynchronously

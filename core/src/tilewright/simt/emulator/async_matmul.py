@@ -18,7 +18,7 @@ from tilewright.simt.dialect.ops import dot as ops
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.code import call_engine, word
-from tilewright.simt.emulator.multiply import MatmulSite, SumsSite, operand_layout
+from tilewright.simt.emulator.multiply import AccumulatorSite, MatmulSite, operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.matmul_plan import (
@@ -47,39 +47,40 @@ def asynchronous_plan(
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
 
     def start(
-        context: SimtContext, left: OperandSource, right: OperandSource, sums: list[str]
+        context: SimtContext, left: OperandSource, right: OperandSource, accumulator: list[str]
     ) -> list[str]:
         from tilewright.simt.emulator.record import record_of
 
         return record_of(context.writer).matmuls_in_flight.start(
-            context, matmul, (a, b, c), (left, right), sums
+            context, matmul, (a, b, c), (left, right), accumulator
         )
 
     return MatmulPlan(name, a, b, c, start, reads, asynchronous=True)
 
 
 def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) -> MatmulPlan:
-    """A plan of the emulated machine that has its sums, f32 in ``units`` of tensor memory, which
-    threads read and write in layout ``c``."""
+    """A plan of the emulated machine with an f32 accumulator in ``units`` of tensor memory.
+
+    Threads read and write the accumulator in layout ``c``."""
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
     elements = matmul.a, matmul.b, matmul.accumulator
 
     def start(
-        context: SimtContext, left: SharedOperand, right: SharedOperand, sums: list[str]
+        context: SimtContext, left: SharedOperand, right: SharedOperand, accumulator: list[str]
     ) -> list[str]:
         w = context.writer
-        site = _site(context, SumsSite(c, matmul.k, elements, (left.shared, right.shared)))
+        site = _site(context, AccumulatorSite(c, matmul.k, elements, (left.shared, right.shared)))
         addresses = [w.emit(f"ptrtoint ptr {operand.address} to i64") for operand in (left, right)]
         place, adds = (
             w.emit(f"zext {type_} {name} to i64")
-            for type_, name in zip(("i32", "i1"), sums, strict=True)
+            for type_, name in zip(("i32", "i1"), accumulator, strict=True)
         )
         call_engine(w, layout.START_INTO, [str(site), place, adds, *addresses])
         return []
 
     def moved(context: SimtContext, code: int, place: str, area: str) -> None:
         w = context.writer
-        site = _site(context, SumsSite(c, matmul.k, elements))
+        site = _site(context, AccumulatorSite(c, matmul.k, elements))
         numbers = [
             w.emit(f"zext i32 {name} to i64") for name in (place, context.lane, context.warp)
         ]
@@ -88,7 +89,7 @@ def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) ->
     def load(context: SimtContext, place: str) -> list[str]:
         w = context.writer
         area = w.alloca("i8", 4 * c.register_count, 16)
-        moved(context, layout.LOAD_SUMS, place, area)
+        moved(context, layout.LOAD_ACCUMULATORS, place, area)
         return [
             w.load("float", w.gep("float", area, register), 4)
             for register in range(c.register_count)
@@ -97,7 +98,7 @@ def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) ->
     def store(context: SimtContext, place: str, names: list[str]) -> None:
         area = context.writer.alloca("i8", 4 * c.register_count, 16)
         _write(context, area, matmul.accumulator, names)
-        moved(context, layout.STORE_SUMS, place, area)
+        moved(context, layout.STORE_ACCUMULATORS, place, area)
 
     return MatmulPlan(
         name,
@@ -110,7 +111,7 @@ def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) ->
     )
 
 
-def _site(context: SimtContext, site: SumsSite) -> int:
+def _site(context: SimtContext, site: AccumulatorSite) -> int:
     from tilewright.simt.emulator.record import record_of
 
     return record_of(context.writer).add_site(site)
@@ -140,7 +141,7 @@ class Matmuls:
         matmul: Matmul,
         layouts: tuple[LinearLayout, LinearLayout, LinearLayout],
         operands: tuple[OperandSource, OperandSource],
-        sums: list[str],
+        accumulator: list[str],
     ) -> list[str]:
         """Write the start of a matmul; the names of the registers of the result, which are what
         they were."""
@@ -158,7 +159,7 @@ class Matmuls:
             with w.when(w.emit(f"xor i1 {mine}, true"), likely=False):
                 call_engine(w, layout.BUSY)
         with w.when(mine):
-            _write(context, registers, matmul.accumulator, sums)
+            _write(context, registers, matmul.accumulator, accumulator)
         w.store("i64", "1", place, 8)
         addresses = []
         for operand, element, size in zip(operands, elements, sizes, strict=False):
@@ -174,7 +175,7 @@ class Matmuls:
         numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (registers, *addresses)]
         thread = [w.emit(f"zext i32 {name} to i64") for name in (context.lane, context.warp)]
         call_engine(w, layout.START_MATMUL, [str(site), *numbers, *thread])
-        return list(sums)
+        return list(accumulator)
 
     def brought_back(self, context: SimtContext, names: Sequence[Sequence[str]]) -> list[list[str]]:
         """The registers of the tiles that the operation being written waits for, after the wait."""

@@ -1,5 +1,5 @@
 """Functions that all kernels of the emulated machine need: waits, barriers, queues of copies, the
-threads' main function, and the one that gives the threads their turns. They are a module of their
+threads' main function, and the one that schedules the threads. They are a module of their
 own, compiled once a process.
 
 Threads of the machine take turns on one thread of the operating system, each with a stack of its
@@ -128,7 +128,7 @@ def _switch_and_end(w: FunctionWriter, predicate: str, base: str, index: int) ->
 
 
 def _call(module: ModuleWriter) -> None:
-    """A call is made by who gives the turns, so that the engine runs on the stack of its own
+    """A call is made by the scheduler, so that the engine runs on the stack of its own
     thread; then the thread goes on at once."""
     parameters = [
         ("ptr", "block"),

@@ -19,7 +19,7 @@ from typing import Any
 from tilewright.errors import KernelError
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
-from tilewright.simt.emulator.multiply import MatmulSite, SumsSite
+from tilewright.simt.emulator.multiply import AccumulatorSite, MatmulSite
 from tilewright.simt.emulator.proxy_marks import ProxyMarks
 
 #: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative
@@ -131,7 +131,7 @@ class Engine:
         block: Any,
         words: Any,
         areas: Any,
-        sites: Sequence[BlockSite | MatmulSite | SumsSite],
+        sites: Sequence[BlockSite | MatmulSite | AccumulatorSite],
         places: Sequence[str],
         mode: int,
         seed: int,
@@ -170,12 +170,12 @@ class Engine:
             layout.SHOW_DESCRIPTOR: self._show_descriptor,
             layout.FREE_MEMORY: self._free_memory,
             layout.LEAVE: self._leave,
-            layout.TAKE_SUMS: self._take_sums,
+            layout.TAKE_ACCUMULATORS: self._take_accumulators,
             layout.START_INTO: self._start_into,
             layout.ARRIVE_AFTER: self._arrive_after,
-            layout.LOAD_SUMS: self._load_sums,
-            layout.STORE_SUMS: self._store_sums,
-            layout.FREE_SUMS: self._free_sums,
+            layout.LOAD_ACCUMULATORS: self._load_accumulator,
+            layout.STORE_ACCUMULATORS: self._store_accumulator,
+            layout.FREE_ACCUMULATORS: self._free_accumulators,
         }
         self._reset()
         self.entry = ENTRY(self._call)
@@ -189,10 +189,10 @@ class Engine:
         #: their addresses
         self.memory: set[int] = set()
         self.made: dict[int, _Made] = {}
-        #: units of memory for sums that the program has, the sums at each place, matmuls in flight
-        #: with their places, and how many were started
+        #: units of memory for accumulators that the program has, the accumulator at each place,
+        #: matmuls in flight with their places, and how many were started
         self.units: int | None = None
-        self.sums: dict[int, Any] = {}
+        self.accumulators: dict[int, Any] = {}
         self.into: deque[tuple[int, Callable[[], None]]] = deque()
         self.started = 0
 
@@ -265,7 +265,7 @@ class Engine:
                 "in flight"
             )
         if self.units is not None:
-            raise KernelError("a program ends that has not given back its memory for sums")
+            raise KernelError("a program ends that has not given back its memory for accumulators")
         if self.memory:
             raise KernelError("a program ends that has not given back its memory for descriptors")
         self._reset()
@@ -505,32 +505,35 @@ class Engine:
 
     # ---- matmuls whose accumulator is in tensor memory
 
-    def _take_sums(self, thread: int, arguments: list[int]) -> None:
-        """Memory for sums does not begin at 0, so that who forgets where it begins is found out."""
+    def _take_accumulators(self, thread: int, arguments: list[int]) -> None:
+        """Allocate tensor memory that does not begin at 0, so that a wrong base is found."""
         units, scratch = arguments
         self.units = units
         _word(scratch).value = _FIRST_UNIT
 
-    def _free_sums(self, thread: int, arguments: list[int]) -> None:
+    def _free_accumulators(self, thread: int, arguments: list[int]) -> None:
         if self.into:
             raise KernelError(
-                f"memory for sums is given back while {len(self.into)} matmuls add to sums there"
+                f"memory for accumulators is given back while {len(self.into)} matmuls add to "
+                "accumulators there"
             )
         self.units = None
-        self.sums.clear()
+        self.accumulators.clear()
 
-    def _place(self, place: int, site: SumsSite) -> Any:
-        """The sums at a place, which are nothing where there were none of as many before."""
+    def _place(self, place: int, site: AccumulatorSite) -> Any:
+        """Return the accumulator at a place, a fresh one if none of its size was there."""
         if self.units is None or not _FIRST_UNIT <= place < _FIRST_UNIT + self.units:
-            raise KernelError(f"unit {place} is none of the memory for sums that the program has")
-        sums, fresh = self.sums.get(place), site.nothing()
-        if sums is None or sums.shape != fresh.shape:
-            sums = self.sums[place] = fresh
-        return sums
+            raise KernelError(
+                f"unit {place} is none of the memory for accumulators that the program has"
+            )
+        accumulator, fresh = self.accumulators.get(place), site.nothing()
+        if accumulator is None or accumulator.shape != fresh.shape:
+            accumulator = self.accumulators[place] = fresh
+        return accumulator
 
     def _start_into(self, thread: int, arguments: list[int]) -> None:
         number, place, adds, a, b = arguments
-        site = self._site(number, SumsSite)
+        site = self._site(number, AccumulatorSite)
         self._check_operands(site.shared_operands((a, b)))
         self.into.append((place, lambda: site.multiply(self._place(place, site), a, b, adds)))
         self.started += 1
@@ -556,23 +559,23 @@ class Engine:
             self._finish(one, -1)
         self._publish(one)
 
-    def _moved_sums(self, arguments: list[int]) -> tuple[Any, Any, Any]:
-        """All sums at a place, the numbers of a thread's, and those in its memory."""
+    def _moved_accumulator(self, arguments: list[int]) -> tuple[Any, Any, Any]:
+        """Return an accumulator, the numbers of a thread's elements, and its copies of them."""
         number, area, place, lane, warp = arguments
         if any(other == place for other, _ in self.into):
             raise KernelError(
-                "sums are read or written by a thread while a matmul into them is in flight"
+                "an accumulator is read or written by a thread while a matmul into it is in flight"
             )
-        site = self._site(number, SumsSite)
+        site = self._site(number, AccumulatorSite)
         return self._place(place, site), *site.registers(area, lane, warp)
 
-    def _load_sums(self, thread: int, arguments: list[int]) -> None:
-        sums, numbers, registers = self._moved_sums(arguments)
-        registers[:] = sums[numbers]
+    def _load_accumulator(self, thread: int, arguments: list[int]) -> None:
+        accumulator, numbers, registers = self._moved_accumulator(arguments)
+        registers[:] = accumulator[numbers]
 
-    def _store_sums(self, thread: int, arguments: list[int]) -> None:
-        sums, numbers, registers = self._moved_sums(arguments)
-        sums[numbers] = registers
+    def _store_accumulator(self, thread: int, arguments: list[int]) -> None:
+        accumulator, numbers, registers = self._moved_accumulator(arguments)
+        accumulator[numbers] = registers
 
     # ---- queues of one thread
 
@@ -709,7 +712,7 @@ class Engine:
         )
 
 
-#: The first unit of memory for sums that a program gets.
+#: The first unit of memory for accumulators that a program gets.
 _FIRST_UNIT = 32
 
 

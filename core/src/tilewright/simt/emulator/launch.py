@@ -53,7 +53,7 @@ class _Stacks:
     """Contexts and stacks of threads, in memory that goes with this.
 
     Attributes:
-        addresses: of the threads' contexts, and behind them that of who gives the turns.
+        addresses: of the threads' contexts, and behind them that of the scheduler.
     """
 
     def __init__(self, threads: int) -> None:
@@ -175,7 +175,7 @@ def run_text(
 
 
 def _fill_slot(slot: Any, argument: Any, type_: Type) -> Any:
-    """Put an argument where threads read it; gives what must live as long as they run."""
+    """Put an argument where threads read it; return what must live as long as they run."""
     if isinstance(type_, DescriptorType):
         assert isinstance(argument, EmulatedDescriptor) and argument.array.ndim == type_.rank
         assert argument.block_shape in ((), type_.block_shape), (

@@ -39,7 +39,7 @@ BLOCK_WORDS: Final = MEETING + 4
 # ---- words of a thread
 
 BLOCK, QUEUE, LANE, WARP, SHARED_BYTES, SLOTS, NUMBER = range(7)
-#: addresses of its ``ucontext_t``, behind which its stack lies, and of that of who gives the turns;
+#: addresses of its ``ucontext_t``, behind which its stack lies, and of that of the scheduler;
 #: not zero: it has ended
 CONTEXT, HOME, ENDED = range(7, 10)
 #: the engine's call that it asks for, or -1; its arguments, and the answer
@@ -126,10 +126,10 @@ FAULTS: Final = {
     SHOW_DESCRIPTOR,
     FREE_MEMORY,
     LEAVE,
-    TAKE_SUMS,
+    TAKE_ACCUMULATORS,
     START_INTO,
     ARRIVE_AFTER,
-    LOAD_SUMS,
-    STORE_SUMS,
-    FREE_SUMS,
+    LOAD_ACCUMULATORS,
+    STORE_ACCUMULATORS,
+    FREE_ACCUMULATORS,
 ) = range(26)

@@ -55,14 +55,14 @@ class MatmulSite:
 
     def multiply(self, area: int, a: _Source, b: _Source, lane: int, warp: int) -> None:
         """Add the matmul to this thread's registers of the result, which are in memory at ``area``."""
-        numbers, sums = self._registers(area, 2, lane, warp)
+        numbers, accumulator = self._registers(area, 2, lane, warp)
         m, n, k = self.c.shape[-2], self.c.shape[-1], self.a.shape[-1]
         columns, rows, batches = numbers % n, numbers // n % m, numbers // (n * m)
         left = self._whole(0, a, lane, warp).reshape(-1, m, k)[batches, rows]
         right = self._whole(1, b, lane, warp).reshape(-1, k, n)[batches, :, columns]
         with np.errstate(all="ignore"):
-            values = decoded(sums, self.elements[2]) + (left * right).sum(axis=1)
-            sums[:] = values.astype(sums.dtype)
+            values = decoded(accumulator, self.elements[2]) + (left * right).sum(axis=1)
+            accumulator[:] = values.astype(accumulator.dtype)
 
     def _registers(self, address: int, position: int, lane: int, warp: int) -> tuple[Any, Any]:
         """The numbers of a thread's elements, and their values in memory."""
@@ -95,14 +95,15 @@ class MatmulSite:
 
 
 @dataclass(frozen=True)
-class SumsSite:
+class AccumulatorSite:
     """A matmul of a plan whose accumulator is in tensor memory, or what writes or reads those.
 
     Attributes:
-        c: the layout in which threads write and read the sums.
+        c: the layout in which threads write and read the accumulator.
         k: elements that each is over.
         elements: types of the elements of a, b and c.
-        shared: where the elements of a and b are in shared memory; empty for what moves sums.
+        shared: where the elements of a and b are in shared memory; empty for what moves
+        accumulator.
     """
 
     c: LinearLayout
@@ -116,11 +117,11 @@ class SumsSite:
         return [(address, _bytes(shared, element)) for address, shared, element in given]
 
     def nothing(self) -> Any:
-        """Sums that nobody wrote."""
+        """An accumulator that nobody wrote."""
         return np.full(math.prod(self.c.shape), np.nan, np.float32)
 
-    def multiply(self, sums: Any, a: int, b: int, adds: int) -> None:
-        """Compute a matmul from shared memory, and add it to sums, or write it in place of them."""
+    def multiply(self, accumulator: Any, a: int, b: int, adds: int) -> None:
+        """Compute a matmul from shared memory, and add it to the accumulator or replace that."""
         m, n = self.c.shape
         left, right = (
             decoded(
@@ -131,10 +132,12 @@ class SumsSite:
         )
         with np.errstate(all="ignore"):
             matmul = left.reshape(m, self.k) @ right.reshape(self.k, n)
-            sums[:] = (matmul.reshape(-1) + (sums if adds else 0)).astype(sums.dtype)
+            accumulator[:] = (matmul.reshape(-1) + (accumulator if adds else 0)).astype(
+                accumulator.dtype
+            )
 
     def registers(self, address: int, lane: int, warp: int) -> tuple[Any, Any]:
-        """The numbers of a thread's sums, and their values in memory of its own."""
+        """Return the numbers of a thread's accumulator elements, and its copies of them."""
         start = combine(self.c.lanes, lane) ^ combine(self.c.warps, warp)
         numbers = np.array([element ^ start for element in self.c.register_elements()])
         return numbers, memory(address, len(numbers), np.dtype(np.float32))

@@ -11,7 +11,7 @@ from tilewright.simt.dialect.ops.tma import RowCopy, TmaCopy
 from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
 from tilewright.simt.emulator.async_matmul import Matmuls
 from tilewright.simt.emulator.blocks import BlockSite
-from tilewright.simt.emulator.multiply import MatmulSite, SumsSite
+from tilewright.simt.emulator.multiply import AccumulatorSite, MatmulSite
 from tilewright.simt.target.capabilities.thread_hierarchy import Threads
 
 
@@ -36,7 +36,7 @@ class EmissionRecord:
     def __init__(self, name: str, warp_size: int, completion: str, seed: int) -> None:
         self.name, self.warp_size, self.completion, self.seed = name, warp_size, completion, seed
         self.messages: list[str] = []
-        self.sites: list[BlockSite | MatmulSite | SumsSite] = []
+        self.sites: list[BlockSite | MatmulSite | AccumulatorSite] = []
         self.places = ["program"]
         self.matmuls_in_flight = Matmuls(self.add_site)
         self.everyone = Threads(0, 0, 1)
@@ -61,7 +61,7 @@ class EmissionRecord:
         self._part_places = {number: len(self.places) + i for i, number in enumerate(names)}
         self.places += [f"part {' or '.join(dict.fromkeys(found))}" for found in names.values()]
 
-    def add_site(self, site: BlockSite | MatmulSite | SumsSite) -> int:
+    def add_site(self, site: BlockSite | MatmulSite | AccumulatorSite) -> int:
         """Return the number by which kernels call a TMA copy or a matmul."""
         self.sites.append(site)
         return len(self.sites) - 1

@@ -128,16 +128,16 @@ class EmulatedTensorMemory(TensorMemory):
         self.columns = columns
 
     def allocate(self, context: SimtContext, columns: int, scratch: str) -> str:
-        """The first unit is told in shared memory."""
+        """The first unit is written to shared memory."""
         w = context.writer
         with w.when(context.is_first_thread()):
-            call_engine(w, layout.TAKE_SUMS, [str(columns), number_of(w, scratch)])
+            call_engine(w, layout.TAKE_ACCUMULATORS, [str(columns), number_of(w, scratch)])
         context.barrier()
         return w.load("i32", scratch, 4)
 
     def free(self, context: SimtContext, columns: int, memory: str) -> None:
         with context.writer.when(context.is_first_thread()):
-            call_engine(context.writer, layout.FREE_SUMS)
+            call_engine(context.writer, layout.FREE_ACCUMULATORS)
 
     def arrive_after(self, context: SimtContext, address: str) -> None:
         call_engine(context.writer, layout.ARRIVE_AFTER, [number_of(context.writer, address)])

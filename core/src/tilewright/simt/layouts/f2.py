@@ -1,6 +1,6 @@
-"""Linear functionals over F2.
+"""Linear forms over F2.
 
-A functional is a mask: its value at a vector is the parity of the bits they share.
+A linear_form is a mask: its value at a vector is the parity of the bits they share.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _reduced(rows: Iterable[int]) -> dict[int, int]:
 
 
 def annihilators(vectors: Iterable[int], width: int) -> list[int]:
-    """Return independent functionals on ``width`` bits that vanish exactly on the span."""
+    """Return independent linear forms on ``width`` bits that vanish exactly on the span."""
     form = _reduced(vectors)
     return [
         1 << bit | sum(1 << pivot for pivot, row in form.items() if row >> bit & 1)
@@ -42,9 +42,9 @@ def annihilators(vectors: Iterable[int], width: int) -> list[int]:
 
 
 def separator(vectors: Sequence[int], number: int, width: int) -> int:
-    """A functional that is 1 at vector ``number`` and 0 at the others; the vectors are independent.
+    """A linear form that is 1 at vector ``number`` and 0 at the others, which are independent.
 
-    Of one bit where there is such a bit.
+    It has one bit where there is such a bit.
     """
     for bit in range(width):
         if all((vector >> bit & 1) == (i == number) for i, vector in enumerate(vectors)):

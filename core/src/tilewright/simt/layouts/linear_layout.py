@@ -106,7 +106,7 @@ class LinearLayout:
     bit whose image is 0, or depends on other images, means that several threads hold the same
     elements.
 
-    The text form gives images as coordinates: ``layout<8x16, registers [(0,1)], lanes [(0,2)
+    The text form yields images as coordinates: ``layout<8x16, registers [(0,1)], lanes [(0,2)
     (1,0)], warps []>``.
     """
 
@@ -261,7 +261,7 @@ class LinearLayout:
 
     @classmethod
     def parse(cls, text: str) -> LinearLayout:
-        """The layout that :meth:`text` gives.
+        """The layout that :meth:`text` yields.
 
         Raises:
             ValueError: the text is none.

@@ -5,8 +5,9 @@ part of an image off the axis and A for the part on it.
 
 1. Registers whose images agree in P hold elements of one result: they are combined in the thread. The register combinations with P = 0 form a space K.
 2. Two threads whose numbers differ by d hold parts of the same results where P(d) is in the span of the registers' P: the register that meets a register j
-   is j ^ (the combination that gives P(d)). Along the axis their parts are c(d) apart, modulo A(K).
-   As many lane differences with independent c as there are, and no more, are one exchange each.
+   is j ^ (the combination that yields P(d)). Along the axis their parts are c(d) apart, modulo
+   A(K). As many lane differences with independent c as there are, and no more, are one exchange
+   each.
 3. What lanes do not reach, warps do: each (result, rest of the axis) is written to shared memory once, and every thread gets the combination of all rests of
    its results in one order. Lanes that hold the same results load a share each, and exchange what
    they make of it.
@@ -156,16 +157,16 @@ def plan_reduction(layout: LinearLayout, axis: int) -> ReducePlan:
         on(combine(layout.lanes, lanes) ^ combine(layout.registers, kept[registers]))
         for lanes, registers in exchanges
     ]
-    functionals = annihilators(vectors, extent)
+    linear_forms = annihilators(vectors, extent)
 
     def part(image: int) -> int:
         coordinate = on(image)
-        return off(image) << len(functionals) | sum(
-            parity(coordinate & functional) << i for i, functional in enumerate(functionals)
+        return off(image) << len(linear_forms) | sum(
+            parity(coordinate & linear_form) << i for i, linear_form in enumerate(linear_forms)
         )
 
     partials = LinearLayout(
-        (*result.shape, 1 << len(functionals)),
+        (*result.shape, 1 << len(linear_forms)),
         tuple(part(layout.registers[bit]) for bit in leading),
         tuple(map(part, layout.lanes)),
         tuple(map(part, layout.warps)),

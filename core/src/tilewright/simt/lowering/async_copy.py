@@ -196,7 +196,7 @@ def lower_load_start(context: SimtContext, operation: LoadStart) -> None:
         element_type(tile.type),
         context.registers[other] if other is not None else None,
     )
-    if operation.mask is not None and other is None and not operation.unseen:
+    if operation.mask is not None and other is None and not operation.unobserved:
         others = [constant(element, 0)] * len(context.registers[operation.pointer])
     names = _loaded(context, operation, element, others)
     context.bind(tile, names)

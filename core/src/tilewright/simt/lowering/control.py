@@ -2,7 +2,7 @@
 
 A carried tile is one phi a register, so nothing moves where an iteration ends; one of narrow floats
 is carried in words, as matmuls take them, for a machine's register holds no less than a word, and
-sums of matmuls in vectors where instructions take such.
+accumulators of matmuls in vectors where instructions take such.
 
 Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of
 ``reduce``, ``scan`` and ``map`` they are a thread's own.

@@ -52,8 +52,8 @@ def _multiply(context: SimtContext, operation: TileMatmul) -> list[str]:
     plan = plan_of(operation, context.target)
     if plan.accumulator is not None:
         raise LoweringError(
-            f"{operation.name} at {operation.location} is to be written out first: its sums are "
-            "not in registers (stage accumulators)"
+            f"{operation.name} at {operation.location} is to be written out first: its accumulator "
+            "is not in registers (stage accumulators)"
         )
     c = context.registers[operation.c]
     step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0

@@ -44,7 +44,7 @@ def emit_fma_block(
         *(side.slice_bits for side in sides),
     )
     of_register = [block.registers(operand) for operand in (0, 1)]
-    sums = [emit_cast(context, name, block.accumulator, compute, 0) for name in c]
+    accumulator = [emit_cast(context, name, block.accumulator, compute, 0) for name in c]
 
     pairs = (
         context.target.matrix.pair_dot
@@ -54,47 +54,47 @@ def emit_fma_block(
     if pairs is not None and block.a not in pairs.types:
         pairs = None
 
-    def add_pairs(instruction: PairDot, sums: list[str], index: str | None) -> list[str]:
+    def add_pairs(instruction: PairDot, accumulator: list[str], index: str | None) -> list[str]:
         left, right = (
             _pairs(context, side.read(slice_bits, index, block.a), block.a) for side in sides
         )
         for k in range(0, 1 << slice_bits, 2):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
-                sums[register] = instruction.emit(
-                    w, block.a, left[row, k], right[column, k], sums[register]
+                accumulator[register] = instruction.emit(
+                    w, block.a, left[row, k], right[column, k], accumulator[register]
                 )
-        return sums
+        return accumulator
 
-    def add_slice(sums: list[str], index: str | None) -> list[str]:
+    def add_slice(accumulator: list[str], index: str | None) -> list[str]:
         if pairs is not None:
-            return add_pairs(pairs, sums, index)
+            return add_pairs(pairs, accumulator, index)
         left, right = (side.read(slice_bits, index, compute) for side in sides)
         for k in range(1 << slice_bits):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
                 x, y = left[row, k], right[column, k]
                 if isinstance(compute, IntType):
-                    sums[register] = w.emit(
-                        f"add {type_} {sums[register]}, {w.emit(f'mul {type_} {x}, {y}')}"
+                    accumulator[register] = w.emit(
+                        f"add {type_} {accumulator[register]}, {w.emit(f'mul {type_} {x}, {y}')}"
                     )
                 else:
-                    sums[register] = w.intrinsic(
-                        "llvm.fma", type_, [(type_, x), (type_, y), (type_, sums[register])]
+                    accumulator[register] = w.intrinsic(
+                        "llvm.fma", type_, [(type_, x), (type_, y), (type_, accumulator[register])]
                     )
-        return sums
+        return accumulator
 
     if slice_bits == block.k_bits:
-        sums = add_slice(sums, None)
+        accumulator = add_slice(accumulator, None)
     else:
         loop = w.begin_loop(
             "0",
             str(1 << (block.k_bits - slice_bits)),
             1,
-            [(type_, name) for name in sums],
+            [(type_, name) for name in accumulator],
             nonempty=True,
             type_="i32",
         )
-        sums = w.end_loop(loop, add_slice(list(loop.values), loop.index))
-    return [emit_cast(context, name, compute, block.accumulator, 0) for name in sums]
+        accumulator = w.end_loop(loop, add_slice(list(loop.values), loop.index))
+    return [emit_cast(context, name, compute, block.accumulator, 0) for name in accumulator]
 
 
 class _Side:

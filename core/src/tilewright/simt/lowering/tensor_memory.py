@@ -81,14 +81,14 @@ def lower_into(context: SimtContext, operation: ops.DotInto) -> None:
         )
         for operand in (operation.a, operation.b)
     ]
-    plan, sums = (
+    plan, accumulator = (
         plan_of(operation, context.target),
         [context.scalar(operation.accumulator), context.scalar(operation.adds)],
     )
 
     def start() -> None:
         assert plan.emit is not None
-        plan.emit(context, sources[0], sources[1], sums)
+        plan.emit(context, sources[0], sources[1], accumulator)
 
     in_one_thread(context, start)
 
@@ -122,7 +122,7 @@ def _check_tile(operation: ops.AccumulatorLoad | ops.AccumulatorStore, target: S
     return (
         ""
         if layout_of(tile) == plan_of(operation, target).c
-        else "the layout of the sums must be the plan's"
+        else "the layout of the accumulator must be the plan's"
     )
 
 

@@ -24,7 +24,7 @@ from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, function_of, part_of
 from tilewright.simt.dialect.loop_carried import (
     CARRIERS,
-    PARTED,
+    PARTITIONED,
     all_carried,
     operations_of_program,
 )
@@ -197,7 +197,7 @@ class _Allocation:
             for queue, left in self.tokens.pending(operation):
                 if not left:
                     self.waits.setdefault(queue, []).append((start, operation.parent))
-            if isinstance(operation, (CARRIERS, PARTED)):
+            if isinstance(operation, (CARRIERS, PARTITIONED)):
                 for inner in operation.regions:
                     self._number(inner)
                 self.spans[operation] = start, len(self.positions) - 1
@@ -271,7 +271,7 @@ class _Allocation:
         for operation in user.ancestors():
             if operation in around:
                 break
-            if isinstance(operation, PARTED):
+            if isinstance(operation, PARTITIONED):
                 return len(self.positions)  # other partitions run concurrently
             if not isinstance(operation, If):
                 end = max(end, self.spans[operation][1])
@@ -299,15 +299,15 @@ class _Allocation:
         That is the next wait in its region for the mbarrier that its completion arrives on. Without
         such a wait, the pass that wrote the loop keeps the operands live.
         """
-        told = start.next
-        assert told is not None
-        following = told.next if isinstance(told, ArriveAfter) else None
+        arrival = start.next
+        assert arrival is not None
+        following = arrival.next if isinstance(arrival, ArriveAfter) else None
         while following is not None:
             if (
-                isinstance(told, ArriveAfter)
+                isinstance(arrival, ArriveAfter)
                 and isinstance(following, Await)
                 and not following.alone
-                and _same_object(following, told)
+                and _same_object(following, arrival)
             ):
                 return self.positions[following]
             following = following.next

@@ -7,12 +7,12 @@ One thread issues such a matmul, and its completion arrives on an mbarrier
 
 becomes
 
-    simt.accumulator_store %sums, %x            (unless it is zero; then the matmul does not add)
+    simt.accumulator_store %accumulator, %x (unless it is zero; then the matmul does not add)
     barrier
-    simt.dot_into %a, %b, %sums, %adds
+    simt.dot_into %a, %b, %accumulator, %adds
     simt.arrive_after %ended, 0
     simt.await %ended, 0, %phase
-    %c = simt.accumulator_load %sums
+    %c = simt.accumulator_load %accumulator
 
 All such matmuls of a kernel use the same columns of tensor memory, one after the other. A matmul
 that only accumulates into a loop-carried value has columns of its own, where its accumulator stays
@@ -42,7 +42,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.types import I1, I32
 from tilewright.passes.dce import dce_function
 from tilewright.passes.rewriter import constant_of, is_positive_zero
-from tilewright.simt.dialect.attributes import SUMS, function_of, part_of
+from tilewright.simt.dialect.attributes import ACCUMULATOR_INDEX, function_of, part_of
 from tilewright.simt.dialect.loop_carried import operations_of_program, terminator
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.dot import DotStart, TileMatmul
@@ -55,7 +55,7 @@ from tilewright.simt.target.simt_target import SimtTarget, required
 from tilewright.simt.target.tma_mechanism import create
 
 #: Name of the resource in out-of-resources errors.
-ACCUMULATORS: Final = "memory for sums"
+ACCUMULATORS: Final = "memory for accumulators"
 
 
 # ---- helpers that the expansion of pipelined loops uses as well
@@ -129,14 +129,14 @@ def starts_at_zero(value: Value) -> bool:
     return is_positive_zero(constant_of(value))
 
 
-def write_sums(
-    builder: Builder, place: Value, sums: Value, matmul: TileMatmul, target: SimtTarget
+def write_accumulator(
+    builder: Builder, place: Value, accumulator: Value, matmul: TileMatmul, target: SimtTarget
 ) -> None:
     """Write an accumulator to tensor memory, by all threads."""
-    create(builder, "simt.accumulator_store", [place], [sums], **_described(matmul, target))
+    create(builder, "simt.accumulator_store", [place], [accumulator], **_described(matmul, target))
 
 
-def read_sums(
+def read_accumulator(
     builder: Builder, place: Value, there: Value | None, matmul: TileMatmul, target: SimtTarget
 ) -> Value:
     """Read an accumulator from tensor memory, by all threads; zeros where nothing was written."""
@@ -271,12 +271,14 @@ class _Matmuls:
         init, readers = loop.inits[index], list(loop.results[index].uses)
         fresh = starts_at_zero(init)
         if not fresh:
-            write_sums(before, place, init, matmul, self.target)
+            write_accumulator(before, place, init, matmul, self.target)
         before.barrier()
         adds = carry_in_for(loop, before.constant(value=not fresh, result=I1))
         yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
         after = Builder(loop.parent, loop.next, loop.location)
-        tile = read_sums(after, place, loop.results[-1] if fresh else None, matmul, self.target)
+        tile = read_accumulator(
+            after, place, loop.results[-1] if fresh else None, matmul, self.target
+        )
         _replace(loop.results[index], readers, tile)
         return _Kept(loop, index, place, adds)
 
@@ -299,19 +301,21 @@ class _Matmuls:
 
     def _compute(self, matmul: TileMatmul, place: Value, number: int, phase: Value) -> None:
         """Issue a matmul, and wait for its accumulator."""
-        builder, sums = Builder.at(matmul), matmul.c
-        adds = not starts_at_zero(sums)
+        builder, accumulator = Builder.at(matmul), matmul.c
+        adds = not starts_at_zero(accumulator)
         if adds:
             if not self.same_threads:
                 builder.barrier()  # other threads may still read the previous accumulator
-            write_sums(builder, place, sums, matmul, self.target)
+            write_accumulator(builder, place, accumulator, matmul, self.target)
         builder.barrier()
         which = builder.constant(value=number, result=I32)
         start_into(
             builder, matmul, place, builder.constant(value=adds, result=I1), self.ended, which
         )
         create(builder, "simt.await", [self.ended], [which], [phase])
-        matmul.results[0].replace_all_uses(read_sums(builder, place, None, matmul, self.target))
+        matmul.results[0].replace_all_uses(
+            read_accumulator(builder, place, None, matmul, self.target)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +336,7 @@ class _Started:
 
     def __init__(self, function: Function, started: Sequence[DotStart], target: SimtTarget) -> None:
         self.function, self.started, self.target = function, started, target
-        self.count = 1 + max(start.attributes[SUMS] for start in started)
+        self.count = 1 + max(start.attributes[ACCUMULATOR_INDEX] for start in started)
 
     def run(self) -> None:
         beginning = Builder(self.function.body, self.function.body.first, self.started[0].location)
@@ -344,7 +348,7 @@ class _Started:
         places: dict[DotStart, Value] = {}
         for number in range(self.count):
             mine, first = (
-                [start for start in self.started if start.attributes[SUMS] == number],
+                [start for start in self.started if start.attributes[ACCUMULATOR_INDEX] == number],
                 new_first(self.function),
             )
             places.update((start, new_place(start, self.target, first)) for start in mine)
@@ -353,7 +357,7 @@ class _Started:
 
         def read(wait: Wait, phases: tuple[Value, ...]) -> list[Value]:
             start, builder = waits[wait], Builder.at(wait)
-            number = start.attributes[SUMS]
+            number = start.attributes[ACCUMULATOR_INDEX]
             create(
                 builder,
                 "simt.await",
@@ -363,7 +367,7 @@ class _Started:
             )
             if wait.results[0].uses:
                 wait.results[0].replace_all_uses(
-                    read_sums(builder, places[start], None, start, self.target)
+                    read_accumulator(builder, places[start], None, start, self.target)
                 )
             flipped = builder.xor(phases[number], builder.constant(value=True, result=I1))
             wait.erase()
@@ -375,13 +379,13 @@ class _Started:
         region = part.regions[0] if part is not None else self.function.body
         thread_values(region, list(waits), [false] * self.count, read)
         for start, place in places.items():
-            builder, sums = Builder.at(start), start.c
+            builder, accumulator = Builder.at(start), start.c
             if start not in adds:
-                adds[start] = builder.constant(value=not starts_at_zero(sums), result=I1)
-                if not starts_at_zero(sums):
-                    write_sums(builder, place, sums, start, self.target)
+                adds[start] = builder.constant(value=not starts_at_zero(accumulator), result=I1)
+                if not starts_at_zero(accumulator):
+                    write_accumulator(builder, place, accumulator, start, self.target)
             builder.barrier()
-            which = builder.constant(value=start.attributes[SUMS], result=I32)
+            which = builder.constant(value=start.attributes[ACCUMULATOR_INDEX], result=I32)
             start_into(builder, start, place, adds[start], ended, which)
             start.erase()
 
@@ -397,7 +401,7 @@ class _Started:
             init = one.loop.inits[one.index]
             fresh = starts_at_zero(init)
             if not fresh:
-                write_sums(before, places[one.inside], init, one.inside, self.target)
+                write_accumulator(before, places[one.inside], init, one.inside, self.target)
             adds[one.inside] = carry_in_for(one.loop, before.constant(value=not fresh, result=I1))
             yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
             adds[one.behind] = one.loop.results[-1]
@@ -407,24 +411,24 @@ class _Started:
 
 def _carried_by(start: DotStart) -> _Carried | None:
     """Return the loop that carries a chain's accumulator, if nothing else reads that value."""
-    body, sums, result = start.parent, start.c, _wait_for(start).results[0]
+    body, accumulator, result = start.parent, start.c, _wait_for(start).results[0]
     assert body is not None
     loop = body.owner
     if (
         not isinstance(loop, For)
-        or sums.owner is not body
-        or sums.index == 0
-        or len(sums.uses) != 1
+        or accumulator.owner is not body
+        or accumulator.index == 0
+        or len(accumulator.uses) != 1
     ):
         return None
-    last, index = terminator(body), sums.index - 1
+    last, index = terminator(body), accumulator.index - 1
     if set(result.uses) != {last} or result.uses[last] != 1 or last.operands[index] is not result:
         return None
     readers = list(loop.results[index].uses)
     if (
         len(readers) != 1
         or not isinstance(reader := readers[0], DotStart)
-        or reader.attributes.get(SUMS) != start.attributes[SUMS]
+        or reader.attributes.get(ACCUMULATOR_INDEX) != start.attributes[ACCUMULATOR_INDEX]
     ):
         return None
     return _Carried(loop, index, start, reader) if reader.c is loop.results[index] else None

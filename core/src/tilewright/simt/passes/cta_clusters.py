@@ -208,11 +208,11 @@ def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
     """Axes along which a matmul's result may be divided, the longer one first."""
     shape = shape_of(dot.result.type)
     rank = len(shape)
-    least_rows, least_columns = required(target.clusters, target, "clusters").min_tile
+    min_rows, min_columns = required(target.clusters, target, "clusters").min_tile
     found = [
         axis
-        for axis, least in ((rank - 1, least_columns), (rank - 2, least_rows))
-        if shape[axis] >= blocks * least
+        for axis, minimum in ((rank - 1, min_columns), (rank - 2, min_rows))
+        if shape[axis] >= blocks * minimum
     ]
     return sorted(found, key=lambda axis: -shape[axis])
 

@@ -92,7 +92,7 @@ _ANYWHERE: Final = None
 
 #: Operations that synchronize all threads: one thread initializes mbarriers, and a barrier
 #: follows.
-_MEETINGS: Final = (Barrier, Barriers)
+_BARRIERS: Final = (Barrier, Barriers)
 
 
 def insert_barriers(function: Function, target: SimtTarget) -> None:
@@ -346,10 +346,10 @@ class _Barriers:
             pending.hidden.clear()
             pending.unfenced = {one for one in pending.unfenced if one[1] is not None}
             return
-        if isinstance(operation, (*_MEETINGS, Arrive)):
+        if isinstance(operation, (*_BARRIERS, Arrive)):
             self._publish(operation, pending)
             self._learned(operation, pending)
-        if isinstance(operation, _MEETINGS):
+        if isinstance(operation, _BARRIERS):
             pending.clear()
             return
         if isinstance(operation, Wait):
@@ -423,7 +423,7 @@ class _Barriers:
             effects.announced,
         )
         return (
-            isinstance(operation, _MEETINGS)
+            isinstance(operation, _BARRIERS)
             or any(together)
             or bool(scratch_of(operation, self.target))
         )

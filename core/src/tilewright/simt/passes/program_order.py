@@ -43,11 +43,11 @@ def start_longest_first(function: Function) -> bool:
         last = builder.sub(
             builder.num_programs(axis=0), builder.constant(value=1, result=value.type)
         )
-        turned = builder.sub(last, value)
+        reversed_index = builder.sub(last, value)
         for reader in readers:
             for position, operand in enumerate(reader.operands):
                 if operand is value:
-                    reader.set_operand(position, turned)
+                    reader.set_operand(position, reversed_index)
     return True
 
 

@@ -38,17 +38,19 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
     """Add remarks about the accesses and pipelines of a function in its final form."""
     axes = axis_info(function)
     causes = AccessCauses(function, axes)
-    told: set[tuple[Location | None, str]] = (
+    reported: set[tuple[Location | None, str]] = (
         set()
     )  # a pipelined load stands in the loop and before it
     for operation in operations_of_program(function.body):
         if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
             why = _narrow(operation, target, axes, causes)
-            if why and not (isinstance(operation, LoadStart) and (operation.location, why) in told):
-                told.add((operation.location, why))
+            if why and not (
+                isinstance(operation, LoadStart) and (operation.location, why) in reported
+            ):
+                reported.add((operation.location, why))
                 note(operation, why)
         elif isinstance(operation, For) and not any(
-            "pipelined" in told for told in operation.attributes.get(NOTES, ())
+            "pipelined" in note for note in operation.attributes.get(NOTES, ())
         ):
             for place, why in _not_pipelined(operation, target, axes, options):
                 note(place, why)
@@ -199,8 +201,8 @@ def warn_slow(function: Function) -> None:
     """Emit each remark as a warning once per kernel if ``TILEWRIGHT_WARN_SLOW`` is set."""
     if not flag("TILEWRIGHT_WARN_SLOW"):
         return
-    for operation, told in notes_of(function):
-        key = function.name, f"{operation.location}: {told}"
+    for operation, remark in notes_of(function):
+        key = function.name, f"{operation.location}: {remark}"
         if key not in _warned:
             _warned.add(key)
             place = operation.location

@@ -46,7 +46,7 @@ def moving_layout(
     held = dimension - lane_bits - warp_bits
     if held < 0:
         return None
-    least = 2 * max(1, (math.prod(shape) * size // warps) // (banks * 4))
+    minimum = 2 * max(1, (math.prod(shape) * size // warps) // (banks * 4))
     best: tuple[int, int] | None = None
     found: LinearLayout | None = None
     sides = _neighbours(source), _neighbours(target)
@@ -65,7 +65,7 @@ def moving_layout(
             score = sum(turns for _, turns in moves), sum(count for count, _ in moves)
             if best is None or score < best:
                 best, found = score, layout
-            if score[0] <= least:
+            if score[0] <= minimum:
                 break
     return found
 

@@ -32,7 +32,7 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, log
 from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
 
 
-def defer_sums(function: Function) -> None:
+def sink_reductions(function: Function) -> None:
     """Sink the reductions of sums that matmul loops carry."""
     for loop in operations_of_program(function.body):
         if isinstance(loop, For) and any(

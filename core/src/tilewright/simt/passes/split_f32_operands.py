@@ -8,7 +8,7 @@ from typing import Final
 
 from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 
-#: precision -> (parts of each factor, the products of parts that are summed, least ones first), of
+#: precision -> (parts of each factor, the products of parts that are summed, smallest first), of
 #: bf16.
 BF16_SPLITS: Final[dict[str, tuple[int, tuple[tuple[int, int], ...]]]] = {
     "bf16x3": (2, ((1, 0), (0, 1), (0, 0))),
@@ -23,7 +23,7 @@ def split(
     narrow: Callable[[str], str],
     widen: Callable[[str], str],
 ) -> list[str]:
-    """An f32 number as a sum of narrower ones, greatest first.
+    """An f32 number as a sum of narrower ones, largest first.
 
     What is left of an infinity or NaN is 0, so that products do not become NaN.
 

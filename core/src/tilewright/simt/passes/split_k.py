@@ -15,7 +15,7 @@ from tilewright.ir.types import TileType, bit_width
 from tilewright.simt.dialect.attributes import note
 
 #: Minimum extent along K of a piece: the maximum of matrix instructions.
-_LEAST_K: Final = 32
+_MIN_K: Final = 32
 
 
 def slice_along_k(function: Function, most: int) -> bool:
@@ -36,7 +36,7 @@ def _is_long(a: Value, b: Value, most: int) -> bool:
         assert isinstance(tile.type, TileType)
         bits += tile.type.numel * bit_width(tile.type.element)
     assert isinstance(a.type, TileType)
-    return bits > 8 * most and a.type.shape[-1] >= 2 * _LEAST_K
+    return bits > 8 * most and a.type.shape[-1] >= 2 * _MIN_K
 
 
 def _shorten(operation: Dot, most: int) -> None:
@@ -64,6 +64,8 @@ def _halves(builder: Builder, tile: Value, axis: int) -> tuple[Value, Value]:
     cut = builder.reshape(
         tile, result=TileType((*shape[:at], 2, shape[at] // 2, *shape[at + 1 :]), tile.type.element)
     )
-    turned = builder.permute(cut, order=(*(place for place in range(rank + 1) if place != at), at))
-    first, second = builder.split(turned)
+    permuted = builder.permute(
+        cut, order=(*(place for place in range(rank + 1) if place != at), at)
+    )
+    first, second = builder.split(permuted)
     return first, second

@@ -74,7 +74,7 @@ def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
     results = [
         operation.results[0].type for operation in function.walk() if isinstance(operation, DOTS)
     ]
-    least = min(type_.numel for type_ in results if isinstance(type_, TileType))
+    minimum = min(type_.numel for type_ in results if isinstance(type_, TileType))
     sizes = target.resources
     producers = (
         0 if target.warp_specialization is None else target.warp_specialization.warp_multiple
@@ -83,4 +83,4 @@ def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
         threads + sizes.warp_size * producers <= sizes.max_threads
         and threads * sizes.registers <= sizes.register_file
     )
-    return fits and threads <= least
+    return fits and threads <= minimum

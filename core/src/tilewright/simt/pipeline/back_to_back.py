@@ -90,8 +90,8 @@ def is_chain(loop: For, target: SimtTarget) -> bool:
     if any(clobbers_memory(operation) for operation in body):
         return False
     matmuls = asynchronous_matmuls(body, target)
-    sums = (plan_of(matmul, target).accumulator for matmul in matmuls)
-    units = sum(one.units for one in sums if one is not None)
+    accumulators = (plan_of(matmul, target).accumulator for matmul in matmuls)
+    units = sum(one.units for one in accumulators if one is not None)
     available = 0 if target.tensor_memory is None else target.tensor_memory.columns
     return units <= available and late_half(body, matmuls) is not None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
-from tilewright.simt.dialect.attributes import SUMS
+from tilewright.simt.dialect.attributes import ACCUMULATOR_INDEX
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.buffers import SharedView
 from tilewright.simt.dialect.ops.dot import DotStart
@@ -83,7 +83,7 @@ class BackToBackConsumer(Consumer):
             kept = accumulator_of(matmul, loop.target) is not None
             started, waiting = start_and_wait(matmul, loop.target)
             if kept:
-                started.attributes[SUMS] = number
+                started.attributes[ACCUMULATOR_INDEX] = number
             if matmul in late:
                 late -= {matmul}
                 late |= {started, waiting}

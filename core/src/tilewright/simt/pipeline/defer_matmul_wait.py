@@ -18,7 +18,7 @@ from tilewright.simt.analysis.shared_views import renames
 from tilewright.simt.dialect.attributes import is_made_in
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.dot import PlannedDot
-from tilewright.simt.dialect.pipeline_attributes import TRAILS
+from tilewright.simt.dialect.pipeline_attributes import DEFERRED_WAIT
 from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.passes.allocate_tensor_memory import accumulated
 from tilewright.simt.pipeline.pipelined_loop import PipelinedLoop, redirect
@@ -138,7 +138,7 @@ def defer_wait(loop: PipelinedLoop) -> Deferred | None:
     last = trailing_matmul(loop.loop, loop.target)
     if (
         last is None
-        or not last.matmul.attributes.pop(TRAILS, False)
+        or not last.matmul.attributes.pop(DEFERRED_WAIT, False)
         or _reads_what_is_staged(last.matmul, loop.loop, loop.target)
     ):
         return None

@@ -30,7 +30,7 @@ from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Minimum number of slots: one is filled while the other is read.
-_LEAST: Final = 2
+_MIN_SLOTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def settle_chains(
     if not chains:
         return
     words = max(_registers_in_flight(loop, target) for loop in chains)
-    # a loop around such a loop is taken for that of a persistent kernel: one program on each SM
+    # a loop around such a loop is treated as that of a persistent kernel: one program on each SM
     most = (
         1
         if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors())
@@ -67,7 +67,7 @@ def settle_chains(
     if share.programs > 1:
         function.attributes[PROGRAMS] = share.programs
     largest = max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop))))
-    fits, limit = share.slots >= _LEAST, _registers(chains[0], share.programs, target)
+    fits, limit = share.slots >= _MIN_SLOTS, _registers(chains[0], share.programs, target)
     for loop in chains:
         if not share.chained:
             note(
@@ -78,7 +78,7 @@ def settle_chains(
             (CHAIN if share.chained else PARTS if loop is largest else BARRIER) if fits else BARRIER
         )
     for loop, found in schedules.items():
-        if _LEAST <= share.slots < found.slots:
+        if _MIN_SLOTS <= share.slots < found.slots:
             note(
                 loop,
                 f"pipelined {share.slots} deep instead of {found.slots}, for want of shared memory",
@@ -135,7 +135,7 @@ def _share(
         *(schedules[loop].slots for loop in chains),
         max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)),
     )
-    return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
+    return _Share(programs, chained, slots) if programs == 1 or slots >= _MIN_SLOTS else None
 
 
 def _registers_in_flight(loop: For, target: SimtTarget) -> int:

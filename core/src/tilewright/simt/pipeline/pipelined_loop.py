@@ -30,7 +30,7 @@ from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.iteration_slices import SliceReader, slice_of
-from tilewright.simt.analysis.masked_off_lanes import UNSEEN, fills_with_zeros
+from tilewright.simt.analysis.masked_off_lanes import UNOBSERVED, fills_with_zeros
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.pipeline_attributes import (
     BY,
@@ -259,7 +259,7 @@ class PipelinedLoop:
         if other is None and not fills_with_zeros(
             load
         ):  # of an iteration that will not run nobody sees anything
-            again.attributes[UNSEEN] = True
+            again.attributes[UNOBSERVED] = True
         made = again.results[0]
         made.layout = load.results[0].layout
         mapping[load.results[0]] = made

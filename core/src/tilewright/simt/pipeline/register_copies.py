@@ -162,7 +162,7 @@ class RegisterCopies(Copies):
                 cache=load.cache,
                 eviction=load.eviction,
                 # of an iteration that will not run nobody sees anything
-                unseen=other is None and not fills_with_zeros(load),
+                unobserved=other is None and not fills_with_zeros(load),
             ).results
             tile.layout = load.results[0].layout
             found.append(_InFlight(tile, token))

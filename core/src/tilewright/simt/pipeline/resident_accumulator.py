@@ -21,10 +21,10 @@ from tilewright.simt.passes.allocate_tensor_memory import (
     accumulated,
     accumulator_of,
     new_place,
-    read_sums,
+    read_accumulator,
     start_into,
     starts_at_zero,
-    write_sums,
+    write_accumulator,
 )
 from tilewright.simt.pipeline.defer_matmul_wait import Accumulation
 from tilewright.simt.pipeline.modulo_expander import ModuloExpander
@@ -60,7 +60,7 @@ class ResidentAccumulator:
         place, init = new_place(matmul, loop.target), loop.loop.inits[found.index]
         fresh = starts_at_zero(init)
         if not fresh:
-            write_sums(before, place, init, matmul, loop.target)
+            write_accumulator(before, place, init, matmul, loop.target)
         before.barrier()
         running = loop.carry(before.constant(value=False, result=I1))
         adds = running if fresh else at.constant(value=True, result=I1)
@@ -83,7 +83,9 @@ class ResidentAccumulator:
         loop.create(behind, "simt.arrive_after", [ended], [which], [ran])
         loop.create(behind, "simt.await", [ended], [which], [parity], [ran])
         copies.drain(behind, empty, slot, phase)
-        tile = read_sums(behind, self.place, ran if self.fresh else None, matmul, loop.target)
+        tile = read_accumulator(
+            behind, self.place, ran if self.fresh else None, matmul, loop.target
+        )
         redirect(readers, result, tile)
         matmul.erase()
         return behind

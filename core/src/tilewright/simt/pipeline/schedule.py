@@ -36,6 +36,7 @@ from tilewright.simt.dialect.pipeline_attributes import (
     ALTERNATING,
     BY,
     CHAIN,
+    DEFERRED_WAIT,
     DISTANCE,
     EARLY,
     FORM,
@@ -43,7 +44,6 @@ from tilewright.simt.dialect.pipeline_attributes import (
     PARTS,
     SLOTS,
     STEPS,
-    TRAILS,
     Ahead,
     deselect,
     forget,
@@ -198,7 +198,7 @@ def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> Non
     if last is not None:
         held = sum(map(words_of, held_by(last.matmul, target)))
         if peak_words_in(loop.regions[0]) + held <= register_budget(loop, target, options):
-            last.matmul.attributes[TRAILS] = True
+            last.matmul.attributes[DEFERRED_WAIT] = True
 
 
 def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value | None]:

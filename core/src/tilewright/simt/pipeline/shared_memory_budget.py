@@ -15,7 +15,7 @@ from tilewright.simt.dialect.pipeline_attributes import Ahead, selected, shared_
 from tilewright.simt.dialect.types import SlotType
 from tilewright.simt.passes.allocate_shared import scratch_of
 from tilewright.simt.passes.stage_operands import staged_bytes
-from tilewright.simt.passes.tma.lower_tma_stores import least_staging
+from tilewright.simt.passes.tma.lower_tma_stores import min_staging
 from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -60,4 +60,4 @@ def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] =
             views |= kept
         elif not (isinstance(operation, Convert) and operation.x in views):
             scratch = max(scratch, scratch_of(operation, target))
-    return staged + max(scratch, least_staging(loop, target))
+    return staged + max(scratch, min_staging(loop, target))

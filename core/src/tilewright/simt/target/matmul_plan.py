@@ -119,7 +119,8 @@ class MatmulPlan:
         load_turns: (operand 0 or 1, its shared layout) -> the number of shared-memory transactions
             of ``load_a`` or ``load_b`` for the whole operand; None if their instruction cannot read
             it. Present if there is such an instruction for each step along K.
-        a_turned, b_turned: the layout in which ``load_a`` and ``load_b`` read a transposed operand,
+        a_transposed, b_transposed: the layout in which ``load_a`` and ``load_b`` read a transposed
+        operand,
             which is contiguous in shared memory along M or N; None if they have no instruction for
             that.
         whole_rows: whether each warp has whole rows of the result, while in the preferred plan
@@ -150,8 +151,8 @@ class MatmulPlan:
     load_a: Callable[..., list[str] | None] | None = None
     load_b: Callable[..., list[str] | None] | None = None
     load_turns: Callable[[int, SharedLayout], int | None] | None = None
-    a_turned: LinearLayout | None = None
-    b_turned: LinearLayout | None = None
+    a_transposed: LinearLayout | None = None
+    b_transposed: LinearLayout | None = None
     whole_rows: bool = False
     k_step: int = 0
     accumulator: TensorMemoryAccumulator | None = None
@@ -178,8 +179,12 @@ class MatmulPlan:
 
         These are its own layout, and that of an instruction that transposes fragments.
         """
-        turned = self.a_turned if position == 0 else self.b_turned
-        return (self.operand(position),) if turned is None else (self.operand(position), turned)
+        transposed = self.a_transposed if position == 0 else self.b_transposed
+        return (
+            (self.operand(position),)
+            if transposed is None
+            else (self.operand(position), transposed)
+        )
 
     def can_read(self, position: int, shared: SharedLayout) -> bool:
         """Return whether operand 0 or 1 can be read from shared memory in a layout.
@@ -212,8 +217,8 @@ def matmul_of(operation: linear.Dot | Multiplication | Step) -> Matmul:
             operation.shape, operation.k, operation.a, operation.b, operation.c, *rounding
         )
     assert isinstance(operation, linear.Dot | TileMatmul | DotInto)
-    sums = operation.accumulator if isinstance(operation, DotInto) else operation.c
-    a, b, c = operation.a.type, operation.b.type, sums.type
+    accumulator = operation.accumulator if isinstance(operation, DotInto) else operation.c
+    a, b, c = operation.a.type, operation.b.type, accumulator.type
     assert isinstance(a, TileType | SlotType) and isinstance(b, TileType | SlotType)
     assert isinstance(c, TileType | AccumulatorType)
     assert isinstance(c.element, FloatType | IntType)

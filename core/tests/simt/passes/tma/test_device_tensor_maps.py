@@ -419,10 +419,10 @@ def test_a_number_may_be_the_address_of_what_is_written() -> None:
     y = np.zeros((4, 8), np.float32)
     emulator.run(module, [y.ctypes.data, y, 4], target=BulkTarget(8), num_warps=1)
     np.testing.assert_array_equal(y, np.full((4, 8), 6))
-    assert_published(names_in(module))
+    assert_unfenced(names_in(module))
 
 
-def assert_published(names: list[str]) -> None:
+def assert_unfenced(names: list[str]) -> None:
     """What threads store is told to the copies that may come after."""
     assert "simt.block_load_start" in names
     store = names.index("store")
@@ -440,7 +440,7 @@ def test_what_threads_store_is_published_for_loads_that_come_after(completion: s
         num_warps=2,
     )
     np.testing.assert_array_equal(array, np.full((4, 8), 5))
-    assert_published(names_in(module))
+    assert_unfenced(names_in(module))
 
 
 def test_what_control_flow_carries_is_accessed_by_threads() -> None:

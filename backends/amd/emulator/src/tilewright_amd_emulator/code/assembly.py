@@ -104,7 +104,7 @@ def _datum(directive: str, rest: str, line: int) -> bytes:
 
 
 def load(text: str) -> Program:
-    """Parse the text that LLVM's assembly printer gives for triple amdgcn-amd-amdhsa."""
+    """Parse the text that LLVM's assembly printer yields for triple amdgcn-amd-amdhsa."""
     target = ""
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Reader = Callable[["Machine"], Array]
 Writer = Callable[["Machine", Array], None]
 
-#: addresses of code and of constants in it: s_getpc gives this, whatever the place
+#: addresses of code and of constants in it: s_getpc yields this, whatever the place
 CODE_BASE = 0x0000_1A00_0000_0000
 
 _VALU_MODIFIERS = {"clamp", "mul", "div", "op_sel", "op_sel_hi", "neg_lo", "neg_hi"}

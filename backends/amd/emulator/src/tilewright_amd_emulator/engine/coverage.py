@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class Coverage(Counter[str]):
-    """Mnemonics -> waves that executed them, encodings (``_e32``, ``_e64``) left out."""
+    """Mnemonics -> waves that executed them, encodings (``_e32``, ``_e64``) omitted."""
 
     @property
     def instructions(self) -> int:

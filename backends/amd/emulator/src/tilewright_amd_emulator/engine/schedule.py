@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 RUNNING, WAITING, ENDED = 0, 1, 2
 #: instructions that waves run on while others could: then it is the turn of those that have waited
-#: longest, and stores that are under way arrive
+#: longest, and stores that are in flight arrive
 QUANTUM = 20_000
 #: every so many choices, those that have waited longest run, so that waves that wait for others in
 #: a loop end

@@ -111,7 +111,7 @@ class EmulatedDevice:
         listings: folder of assembly texts.
         schedule, seed: which waves run when; see :func:`tilewright_amd_emulator.engine.launch.run`.
         Each launch has a seed of its own. shared: its memory is the host's, of which kernels access
-        what :meth:`share` was told of too. limit: instructions that the waves of a batch may
+        what :meth:`share` registered too. limit: instructions that the waves of a batch may
         execute before their kernel counts as one that does not end, an error.
 
     Attributes:
@@ -169,7 +169,7 @@ class EmulatedDevice:
         self.arena.share(address, -(-size // 4) * 4)
 
     def end_process_on_fault(self) -> None:
-        """Have a kernel that fails end the process by SIGABRT, as HSA does, before the host is told."""
+        """Have a kernel that fails end the process by SIGABRT, as HSA does, before the host learns of it."""
         self._library.stand_in_aborts(1)
 
     def recover(self) -> None:

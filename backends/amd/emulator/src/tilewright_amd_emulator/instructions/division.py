@@ -92,7 +92,7 @@ def _division_step(d: Decoder) -> Step:
 
 @builds("v_div_fixup_f32", "v_div_fixup_f64", "v_div_fixup_f16")
 def _division_end(d: Decoder) -> Step:
-    """The quotient, or what a division gives for special numerators and denominators."""
+    """The quotient, or what a division yields for special numerators and denominators."""
     d.allow_vector()
     d.expect(4)
     kind = d.instruction.name[-3:]

@@ -58,7 +58,7 @@ def local_address(d: Decoder, operand: Operand, offset: int) -> Callable[[Machin
     register, shift = (
         operand.index,
         np.uint32(offset),
-    )  # modulo 2**32: LLVM gives offsets to addresses below 0
+    )  # modulo 2**32: LLVM yields offsets to addresses below 0
     return lambda m: (m.vector(register) + shift).astype(np.int64)
 
 

@@ -248,8 +248,8 @@ def build_mfma(d: Decoder) -> Step:
         )
         if scales:
             left, right = left * scales[0](m), right * scales[1](m)
-        product = (left @ right.swapaxes(-1, -2)).reshape(len(left), -1)[:, outcome]
-        bits = result_bits(product + c(m), result)
+        matmul = (left @ right.swapaxes(-1, -2)).reshape(len(left), -1)[:, outcome]
+        bits = result_bits(matmul + c(m), result)
         if result == "f64":
             bits = np.ascontiguousarray(bits).view(np.uint32)
         m.vectors[first : first + words, m.selected] = np.moveaxis(bits, -1, 0)
@@ -339,10 +339,10 @@ def build_wmma(d: Decoder) -> Step:
             for o, kind in zip(operands, kinds, strict=True)
         )
         left, right = (-x if negated[i] else x for i, x in enumerate((left, right)))
-        product = (left @ right.swapaxes(-1, -2)).reshape(len(left), -1)[:, outcome]
+        matmul = (left @ right.swapaxes(-1, -2)).reshape(len(left), -1)[:, outcome]
         third = c(m)
         third = np.abs(third) if absolute[2:] and absolute[2] else third
-        total = product + (-third if negated[2:] and negated[2] else third)
+        total = matmul + (-third if negated[2:] and negated[2] else third)
         if clamped and result == "i32":
             total = np.clip(total, -(2.0**31), 2.0**31 - 1)
         bits = result_bits(total, result)

@@ -331,14 +331,14 @@ for _kind in ("i16", "u16", "i32", "u32"):
     }
 
 #: sums that saturate with the modifier clamp
-_SUMS: dict[str, tuple[str, Formula]] = {}
+_SATURATING_ADDS: dict[str, tuple[str, Formula]] = {}
 for _kind in ("i16", "u16", "i32", "u32"):
     for _name in (f"v_add_{_kind}", f"v_add_nc_{_kind}"):
-        _SUMS[_name] = (_kind, lambda x, y: x + y)
+        _SATURATING_ADDS[_name] = (_kind, lambda x, y: x + y)
     for _name in (f"v_sub_{_kind}", f"v_sub_nc_{_kind}"):
-        _SUMS[_name] = (_kind, lambda x, y: x - y)
+        _SATURATING_ADDS[_name] = (_kind, lambda x, y: x - y)
     for _name in (f"v_subrev_{_kind}", f"v_subrev_nc_{_kind}"):
-        _SUMS[_name] = (_kind, lambda x, y: y - x)
+        _SATURATING_ADDS[_name] = (_kind, lambda x, y: y - x)
 
 
 def formula_step(d: Decoder, result: str, kinds: list[str], formula: Formula) -> Step:
@@ -368,7 +368,7 @@ def _row(name: str) -> Callable[[Decoder], Step]:
 
 
 def _sum(name: str) -> Callable[[Decoder], Step]:
-    kind, formula = _SUMS[name]
+    kind, formula = _SATURATING_ADDS[name]
     info = np.iinfo(KINDS[kind].dtype)
 
     def build(d: Decoder) -> Step:
@@ -389,7 +389,7 @@ def _sum(name: str) -> Callable[[Decoder], Step]:
 
 for _name in _ROWS:
     TABLE[_name] = _row(_name)
-for _name in _SUMS:
+for _name in _SATURATING_ADDS:
     TABLE[_name] = _sum(_name)
 del _kind, _two, _three, _name
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: the counters, and how many effects the machine keeps under way at most before it waits by itself
+#: the counters, and how many effects the machine keeps in flight at most before it waits by itself
 COUNTERS = {"load": 63, "store": 63, "ds": 63, "km": 63}
 
 
@@ -72,7 +72,7 @@ class Effect:
 
 
 class Pending:
-    """Effects under way for the waves of a machine."""
+    """Effects in flight for the waves of a machine."""
 
     def __init__(self, machine: Machine, in_order: bool) -> None:
         """``in_order``: a workgroup is on one compute unit, whose accesses of global memory are in order, so that its fences do not wait for them."""
@@ -95,7 +95,7 @@ class Pending:
         writes: bool = False,
         unordered: bool = False,
     ) -> None:
-        """An effect of the selected waves is under way."""
+        """An effect of the selected waves is in flight."""
         m = self.machine
         numbers = m.numbers
         issued = self.issued[counter]
@@ -114,11 +114,11 @@ class Pending:
             )
 
     def wait(self, counter: str, outstanding: int) -> None:
-        """The selected waves go on when at most ``outstanding`` of their effects of the counter are under way."""
+        """The selected waves go on when at most ``outstanding`` of their effects of the counter are in flight."""
         m = self.machine
         target = self.issued[counter][m.selected] - outstanding
         done = self.completed[counter][m.selected]
-        if outstanding:  # a scalar load under way may come back after all others
+        if outstanding:  # a scalar load in flight may come back after all others
             target = np.where((self.unordered[counter][m.selected] > done), done, target)
         self._complete(counter, np.maximum(done, target))
 
@@ -186,7 +186,7 @@ class Pending:
         writes: frozenset[int],
         counter: str | None,
     ) -> None:
-        """An error where the selected waves touch a register that something under way will write.
+        """An error where the selected waves touch a register that something in flight will write.
 
         Loads of one counter may follow each other into one register: they come back in order.
         """

@@ -172,7 +172,7 @@ class _Strides(Domain[AxisStrides]):
                 found[axes(axis)] = step
         return tuple(found)
 
-    def promised(self, operation: Hint, x: AxisStrides) -> AxisStrides:
+    def hinted(self, operation: Hint, x: AxisStrides) -> AxisStrides:
         return x
 
     def load(self, operation: Load, facts: Sequence[AxisStrides]) -> AxisStrides:

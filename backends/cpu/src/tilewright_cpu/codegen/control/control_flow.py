@@ -181,7 +181,7 @@ def lower_for(context: Context, operation: For) -> None:
         _widened(context, value) for value in (operation.lower, operation.upper, operation.step)
     )
     inductions = analysis.inductions.get(operation, {})
-    sums = analysis.partial_sums.get(operation, {})
+    partial_sums = analysis.partial_sums.get(operation, {})
     carried: list[tuple[str, str]] = []
     buffers: dict[int, Buffer] = {}
     groups: dict[int, int] = {}
@@ -192,7 +192,7 @@ def lower_for(context: Context, operation: For) -> None:
             continue
         elif not is_tile(argument):
             carried.extend(typed_parts(context, init))
-        elif number in sums:
+        elif number in partial_sums:
             width = _partial_sum_width(context, argument)
             element = element_type(argument.type)
             groups[number] = len(carried)
@@ -223,7 +223,7 @@ def lower_for(context: Context, operation: For) -> None:
             continue
         elif not is_tile(argument):
             bind_parts(context, argument, names)
-        elif number in sums:
+        elif number in partial_sums:
             for _ in range(PARTIAL_SUM_GROUPS):
                 next(names)
 
@@ -238,13 +238,13 @@ def lower_for(context: Context, operation: For) -> None:
                 continue
             elif not is_tile(value):
                 following.extend(parts(context, value))
-            elif number in sums:
+            elif number in partial_sums:
                 start = groups[number]
                 width = _partial_sum_width(context, arguments[number])
                 following.extend(
                     _add_to_partial_sums(
                         context,
-                        sums[number],
+                        partial_sums[number],
                         loop.values[start : start + PARTIAL_SUM_GROUPS],
                         width,
                     )
@@ -262,7 +262,7 @@ def lower_for(context: Context, operation: For) -> None:
             continue
         elif not is_tile(result):
             bind_parts(context, result, results)
-        elif number in sums:
+        elif number in partial_sums:
             state = PartialSumState(
                 element_type(result.type),
                 _partial_sum_width(context, result),

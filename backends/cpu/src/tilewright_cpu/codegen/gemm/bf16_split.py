@@ -2,7 +2,7 @@
 
 A part is the leading eight bits of what the parts before it leave, the last one rounded. Two parts
 hold any f16 (11 bits) and the first 16 bits of an f32, three parts all 24. Each product of two
-parts is exact in f32. Left out are the products of the smallest parts, and parts below 2**-126,
+parts is exact in f32. Omitted are the products of the smallest parts, and parts below 2**-126,
 which the unit takes for 0.
 """
 

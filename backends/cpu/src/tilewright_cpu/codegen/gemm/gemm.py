@@ -56,7 +56,7 @@ from tilewright_cpu.codegen.gemm.skinny_gemm import (
 from tilewright_cpu.codegen.gemm.widen import widen
 from tilewright_cpu.hardware import Hardware
 
-#: Gives the address of room for a number of elements, aligned to 64 bytes.
+#: Returns the address of room for a number of elements, aligned to 64 bytes.
 Allocate = Callable[[int, Type], str]
 
 #: As many blocks along M must read a panel of B before packing it pays.
@@ -293,7 +293,7 @@ def _corrected(
 ) -> Kernel:
     """The kernel with the correction that A moved by 128 needs."""
     assert isinstance(b.element, IntType)
-    sums = allocate(packed_columns(panels), I32)
+    correction = allocate(packed_columns(panels), I32)
     # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
     write_column_totals(
         w,
@@ -302,10 +302,10 @@ def _corrected(
         panels,
         not b.element.signed,
         -128 if kernel.a_unsigned else 128,
-        sums,
+        correction,
         queued,
     )
-    return replace(kernel, correction=sums)
+    return replace(kernel, correction=correction)
 
 
 def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:

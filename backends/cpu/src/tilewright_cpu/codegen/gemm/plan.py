@@ -146,13 +146,13 @@ class Row:
     arch: str | None
     bits: int
     features: frozenset[str]
-    least_bits: int = 0
+    min_bits: int = 0
 
 
 def _row(
-    scheme: Scheme, elements: str, arch: str | None, bits: int, *features: str, least_bits: int = 0
+    scheme: Scheme, elements: str, arch: str | None, bits: int, *features: str, min_bits: int = 0
 ) -> Row:
-    return Row(scheme, elements, arch, bits, frozenset(features), least_bits)
+    return Row(scheme, elements, arch, bits, frozenset(features), min_bits)
 
 
 #: The first row that fits is used; what none fits is multiplied and added as f32 or f64.
@@ -164,16 +164,16 @@ _ROWS = (
     _row(FLOAT_TILES, "bf16x3", "x86-64", 512, "amx-tile", "amx-bf16"),
     _row(FINE_FLOAT_TILES, "tf32x3", "x86-64", 512, "amx-tile", "amx-bf16"),
     _row(FINE_FLOAT_TILES, "bf16x6", "x86-64", 512, "amx-tile", "amx-bf16"),
-    _row(BYTE_QUADS, "integers", "x86-64", 512, "avx512vnni", least_bits=512),
+    _row(BYTE_QUADS, "integers", "x86-64", 512, "avx512vnni", min_bits=512),
     _row(BYTE_QUADS, "integers", "x86-64", 256, "avx512vnni", "avx512vl"),
     _row(BYTE_QUADS, "integers", "x86-64", 256, "avxvnni"),
-    _row(WORD_PAIRS, "integers", "x86-64", 512, "avx512bw", least_bits=512),
+    _row(WORD_PAIRS, "integers", "x86-64", 512, "avx512bw", min_bits=512),
     _row(WORD_PAIRS, "integers", "x86-64", 256),
     _row(SIGNED_DOT, "i8", "aarch64", 128, "dotprod"),
     _row(UNSIGNED_DOT, "u8", "aarch64", 128, "dotprod"),
     _row(INT32, "integers", None, 1 << 16),
     _row(FMA64, "f64", None, 1 << 16),
-    _row(BF16_PAIRS, "bf16", "x86-64", 512, "avx512bf16", least_bits=512),
+    _row(BF16_PAIRS, "bf16", "x86-64", 512, "avx512bf16", min_bits=512),
     _row(BF16_PAIRS, "bf16", "x86-64", 256, "avx512bf16", "avx512vl"),
 )
 
@@ -197,7 +197,7 @@ def choose_scheme(
         fits = row.elements in kinds and row.arch in (None, hardware.arch)
         if not fits or (extents is not None and not row.scheme.fits(*extents)):
             continue
-        if row.least_bits <= hardware.vector_bits <= row.bits and row.features <= hardware.features:
+        if row.min_bits <= hardware.vector_bits <= row.bits and row.features <= hardware.features:
             return row.scheme
     return FMA32
 

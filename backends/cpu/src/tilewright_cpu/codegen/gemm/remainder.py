@@ -1,9 +1,9 @@
 """Remainders of matmuls: the extents to compute where masks cut the operands.
 
 A masked load is zero beyond the bounds of its mask, so terms beyond the bound along K of both
-operands are zero and are left out. Rows beyond a bound of A would only add zero times an element of
+operands are zero and are omitted. Rows beyond a bound of A would only add zero times an element of
 B to the accumulator, columns beyond one of B likewise. That changes nothing but NaN and infinity
-into NaN; they are left out where nobody can see it: where the result is only stored under the same
+into NaN; they are omitted where nobody can see it: where the result is only stored under the same
 bound.
 """
 

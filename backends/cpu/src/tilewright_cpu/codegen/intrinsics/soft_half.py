@@ -15,14 +15,14 @@ define internal float @__extendhfsf2(half %x) nounwind {
   %bits = zext i16 %short to i32
   %magnitude = and i32 %bits, 32767
   %moved = shl i32 %magnitude, 13
-  ; the difference of the biases, 112; twice that for infinity and NaN, whose exponent must stay the greatest
+  ; the difference of the biases, 112; twice that for infinity and NaN, whose exponent must stay the largest
   %normal = add i32 %moved, 939524096
-  %greatest = add i32 %moved, 1879048192
-  %is.greatest = icmp uge i32 %magnitude, 31744
+  %largest = add i32 %moved, 1879048192
+  %is.largest = icmp uge i32 %magnitude, 31744
   %is.nan = icmp ugt i32 %magnitude, 31744
   %quiet = select i1 %is.nan, i32 4194304, i32 0
-  %special = or i32 %greatest, %quiet
-  %not.small = select i1 %is.greatest, i32 %special, i32 %normal
+  %special = or i32 %largest, %quiet
+  %not.small = select i1 %is.largest, i32 %special, i32 %normal
   ; a subnormal number is its fraction times 2**-24
   %count = uitofp i32 %magnitude to float
   %small = fmul float %count, 0x3E70000000000000
@@ -53,7 +53,7 @@ define internal half @__truncsfhf2(float %x) nounwind {
   %small = sub i32 %aligned.bits, 1056964608
   %is.small = icmp ult i32 %magnitude, 947912704
   %finite = select i1 %is.small, i32 %small, i32 %normal
-  ; 65520 is the least number that rounds to infinity
+  ; 65520 is the smallest number that rounds to infinity
   %overflows = icmp uge i32 %magnitude, 1199566848
   %bounded = select i1 %overflows, i32 31744, i32 %finite
   %is.nan = icmp ugt i32 %magnitude, 2139095040

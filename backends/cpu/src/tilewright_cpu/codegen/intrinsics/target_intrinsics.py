@@ -50,7 +50,7 @@ def _exp2(context: Context, x: str, width: int) -> str:
     """2**x as 2**n * 2**(x - n) for the integer n nearest to x.
 
     Scaling by a power of two takes n as a float of any size, and the instruction that takes an
-    integer off gives 0 for infinity, so x needs no limits.
+    integer off yields 0 for infinity, so x needs no limits.
     """
     fraction = _avx512(context, "reduce", [x], F32, width, _NEAREST)
     power = run_function(context, exp2_of_fraction(), [fraction], width)

@@ -312,7 +312,7 @@ def buffer_address(
 ) -> str:
     """Address of a buffer's element at an index, of the first lane where it has lanes.
 
-    Parts that change least come first, in front of the loops that do not change them.
+    Parts that change the fewest loops come first, in front of the loops that do not change them.
     """
     writer, saved = context.writer, context.writer.current
     fixed = 0

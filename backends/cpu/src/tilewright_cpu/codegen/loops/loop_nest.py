@@ -93,7 +93,7 @@ class NestPlan:
             self.lane = self._choose_lane(visited) if lane is None else lane
             self.width = self._choose_width(visited)
             self.cost = self._cost(visited)
-        #: index tiles along the lanes that are taken for consecutive where they are
+        #: index tiles along the lanes that are treated as consecutive where they are
         self.consecutive = [value for value in maybe if self.lane in visited[value]]
         self._split_off_uniform()
         self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1

@@ -203,8 +203,8 @@ def lower_extern(context: Context, operation: Extern) -> None:
     symbol, w = operation.symbol, context.writer
     if len(operation.results) > 1:
         raise LoweringError(
-            f"extern function {symbol!r} gives {len(operation.results)} results; a C function "
-            f"gives one, at {operation.location}"
+            f"extern function {symbol!r} yields {len(operation.results)} results; a C function "
+            f"yields one, at {operation.location}"
         )
 
     def c_type(value: Value) -> str:

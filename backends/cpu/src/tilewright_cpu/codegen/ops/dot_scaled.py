@@ -24,7 +24,7 @@ from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 from tilewright_cpu.codegen.ops.dot import accumulator_of, location_of_buffer, multiply
 
-#: Gives the vector of scales for ``lanes`` elements from (row, column) on.
+#: Returns the vector of scales for ``lanes`` elements from (row, column) on.
 Scale = Callable[[str, str, int], str]
 
 #: The minimum and maximum codes of scales with which every element of a format stays in f32's range
@@ -236,16 +236,16 @@ class _LaneFlag:
 def _find_unsafe_codes(context: Context, side: _Operand, found: _LaneFlag) -> None:
     """Find scales outside of what is safe for the elements' format, NaN among them."""
     assert side.codes is not None
-    w, (least, greatest) = context.writer, _SAFE_CODES[side.format]
+    w, (minimum, largest) = context.writer, _SAFE_CODES[side.format]
     codes = viewed(side.codes, 1, math.prod(side.codes.shape))
 
     def check(column: str, lanes: int) -> None:
         lanes = lanes or 1
         type_ = f"<{lanes} x i8>"
         moved = w.emit(
-            f"sub {type_} {context.load_vector(codes, ('0', column), lanes)}, splat (i8 {least})"
+            f"sub {type_} {context.load_vector(codes, ('0', column), lanes)}, splat (i8 {minimum})"
         )
-        found.add(w.emit(f"icmp ugt {type_} {moved}, splat (i8 {greatest - least})"), lanes)
+        found.add(w.emit(f"icmp ugt {type_} {moved}, splat (i8 {largest - minimum})"), lanes)
 
     for_strips(w, codes.shape[1], context.elements_for(F32), check)
 
@@ -463,9 +463,9 @@ def scale_number(context: Context, code: str, element: Type) -> str:
         return context.convert(code, element, F32)
     w = context.writer
     exponent = w.emit(f"shl i32 {w.emit(f'zext i8 {code} to i32')}, 23")
-    # 2**-127 is subnormal in f32: half of its least normal number.
-    is_least, is_nan = w.emit(f"icmp eq i8 {code}, 0"), w.emit(f"icmp eq i8 {code}, -1")
-    bits = w.emit(f"select i1 {is_least}, i32 {1 << 22}, i32 {exponent}")
+    # 2**-127 is subnormal in f32: half of its smallest normal number.
+    is_smallest, is_nan = w.emit(f"icmp eq i8 {code}, 0"), w.emit(f"icmp eq i8 {code}, -1")
+    bits = w.emit(f"select i1 {is_smallest}, i32 {1 << 22}, i32 {exponent}")
     bits = w.emit(f"select i1 {is_nan}, i32 {0x7FC00000}, i32 {bits}")
     return w.emit(f"bitcast i32 {bits} to float")
 

@@ -177,7 +177,7 @@ def _admitted(context: Context, operation: Load | Store, lane: int, extent: int)
             found = _once(
                 context,
                 context.scopes[-1],
-                ("least", found, limit),
+                ("minimum", found, limit),
                 functools.partial(_minimum, context, found, limit),
             )
     return found
@@ -239,14 +239,14 @@ class _Row:
             w, (_, bytes_) = self.context.writer, bounds_of(self.context, self.argument, 0)
             shift, extent = self.size.bit_length() - 1, ("i64", str(self.extent))
 
-            def lanes(distance: str, least: str) -> str:
+            def lanes(distance: str, minimum: str) -> str:
                 count = w.emit(f"ashr i64 {distance}, {shift}")
                 return w.intrinsic(
                     "llvm.smax",
                     "i64",
                     [
                         ("i64", w.intrinsic("llvm.smin", "i64", [("i64", count), extent])),
-                        ("i64", least),
+                        ("i64", minimum),
                     ],
                 )
 

@@ -434,7 +434,7 @@ def errors_tell_the_place(
 ) -> None:
     kernel, function, kind, text = given
     out = np.zeros(8, np.int32)
-    for _ in range(2):  # what failed is not taken for compiled
+    for _ in range(2):  # a compilation that failed is not cached
         try:
             with session.raises(kind, text):
                 session.launch(kernel, (1,), out, BLOCK=4)

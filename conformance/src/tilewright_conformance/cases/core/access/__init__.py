@@ -86,9 +86,9 @@ def _lines() -> Iterator[Case]:
         if name in ("float16", "bfloat16", "float32", "float64"):
             others |= {"fraction": -1.5, "nan": float("nan"), "infinity": float("inf")}
         elif name in SIGNED:
-            others |= {"minus_one": -1, "least": int(np.iinfo(name).min)}
+            others |= {"minus_one": -1, "smallest": int(np.iinfo(name).min)}
         elif name != "bool":
-            others |= {"greatest": int(np.iinfo(name).max)}
+            others |= {"largest": int(np.iinfo(name).max)}
         for text, other in others.items():
             lengths = _LENGTHS if text == "number" else _LENGTHS[index % 3 :: 3]
             run = functools.partial(_tails, name, other, 128, lengths)

@@ -177,7 +177,7 @@ def _matmul(name: str, session: Session) -> None:
 def masked_off_cases() -> Iterator[Case]:
     for index, name in enumerate((*NUMBERS, "bool")):
         yield _case(
-            f"left_out/tail/{IR[name]}",
+            f"masked_off/tail/{IR[name]}",
             "tl.load(mask)",
             functools.partial(_tail, name),
             name,
@@ -187,7 +187,7 @@ def masked_off_cases() -> Iterator[Case]:
     for name in ("float32", "float16"):
         run = functools.partial(_batch_norm, name)
         yield _case(
-            f"left_out/batch_norm_backward/{IR[name]}",
+            f"masked_off/batch_norm_backward/{IR[name]}",
             "tl.load(mask)",
             run,
             name,
@@ -195,7 +195,7 @@ def masked_off_cases() -> Iterator[Case]:
             tile=64,
             quick=name == "float32",
         )
-        id_, run = f"left_out/product/{IR[name]}", functools.partial(_matmul, name)
+        id_, run = f"masked_off/matmul/{IR[name]}", functools.partial(_matmul, name)
         options: dict[str, Any] = {
             "dot": {(IR[name], "f32")},
             "dot_shape": (32, 32, 32),

@@ -83,7 +83,7 @@ def _division(a: str, b: str, session: Session) -> None:
     if whole:
         x, y = (ops.usual(session.rng, one, _BLOCK) for one in (a, b))
         if name in SIGNED:
-            y[y == -1] = 3  # the least number has no opposite
+            y[y == -1] = 3  # the smallest number has no opposite
     else:
         x, y = ops.operands(session.rng, a, b, _BLOCK)
     found = [unset(_BLOCK, kind(kept)) for kept in (quotient, rest, rest)]

@@ -498,7 +498,7 @@ _LOOP_BLOCKS = {
     "u8": (16, 32, 32),
     "f8e5m2": (32, 32, 32),
 }
-_LAYOUTS = ("rows", "left_turned", "right_turned", "both_turned", "steps")
+_LAYOUTS = ("rows", "left_transposed", "right_transposed", "both_transposed", "steps")
 
 
 def _loops() -> Iterator[Case]:
@@ -522,7 +522,7 @@ def _loops() -> Iterator[Case]:
         yield _loop_case(f"loop/bf16/rows_{form}", "bf16", "f32", (16, 32, 32), "rows", form)
     yield _loop_case("loop/f16/into_f16", "f16", "f16", (32, 32, 16), "rows", "acc", quick=True)
     yield _loop_case("loop/f16/blocks_of_128", "f16", "f32", (128, 128, 32), "rows", "acc")
-    yield _loop_case("loop/f16/blocks_of_64", "f16", "f32", (64, 64, 64), "right_turned", "acc")
+    yield _loop_case("loop/f16/blocks_of_64", "f16", "f32", (64, 64, 64), "right_transposed", "acc")
     yield _loop_case("loop/bf16/blocks_of_128", "bf16", "f32", (128, 64, 64), "rows", "acc")
     yield _loop_case("loop/f32/blocks_of_64", "f32", "f32", (64, 64, 32), "rows", "acc")
     for warps, stages in ((1, 1), (2, 4), (8, 2)):
@@ -542,12 +542,14 @@ def _loops() -> Iterator[Case]:
         "bf16",
         "f32",
         (128, 128, 32),
-        "right_turned",
+        "right_transposed",
         "acc",
         options={"num_warps": 8},
     )
     yield _loop_case("loop/f32/tf32", "f32", "f32", (32, 32, 16), "rows", "acc", "tf32", quick=True)
-    yield _loop_case("loop/f32/tf32x3", "f32", "f32", (32, 32, 16), "right_turned", "acc", "tf32x3")
+    yield _loop_case(
+        "loop/f32/tf32x3", "f32", "f32", (32, 32, 16), "right_transposed", "acc", "tf32x3"
+    )
 
 
 def _loop_case(
@@ -589,8 +591,8 @@ def _loop(
     """Loop over sizes that no block divides; one is a single block and less; K is zero in one."""
     bm, bn, bk = block
     for m, n, k in ((bm + 3, 2 * bn - 1, 3 * bk + 5), (bm - 5, 3, bk - 3), (5, bn + 2, 0)):
-        left = layout in ("left_turned", "both_turned")
-        right = layout in ("right_turned", "both_turned")
+        left = layout in ("left_transposed", "both_transposed")
+        right = layout in ("right_transposed", "both_transposed")
         a = _laid_out(session, type_, (m, k), layout, transposed=left)
         b = _laid_out(session, type_, (k, n), layout, transposed=right)
         c = matrix.few_bits(session.rng, result, m, n)
@@ -687,9 +689,9 @@ def _gather(
 
 
 _FUSIONS: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "left_turned": lambda x, y, z: x.T @ y,
-    "right_turned": lambda x, y, z: x @ y.T,
-    "both_turned": lambda x, y, z: y @ x,
+    "left_transposed": lambda x, y, z: x.T @ y,
+    "right_transposed": lambda x, y, z: x @ y.T,
+    "both_transposed": lambda x, y, z: y @ x,
     "with_itself": lambda x, y, z: x @ x.T,
     "chained": lambda x, y, z: x @ y @ z,
     "chained_on_the_right": lambda x, y, z: x @ (y @ z),
@@ -712,8 +714,8 @@ def _fusions() -> Iterator[Case]:
     for type_, size in (("f16", 16), ("f16", 32), ("bf16", 16), ("f32", 32)):
         for name in _FUSIONS:
             quick = (type_, size) == ("f16", 32) and name in (
-                "left_turned",
-                "right_turned",
+                "left_transposed",
+                "right_transposed",
                 "chained",
                 "nested",
                 "scaled_loop",
@@ -800,7 +802,7 @@ def _conversions() -> Iterator[Case]:
     for type_, result in (("f16", "f32"), ("f32", "f32"), ("i8", "i32"), ("f64", "f64")):
         body = functools.partial(_batches, type_, result)
         yield _case(
-            f"batches/{type_}/turned",
+            f"batches/{type_}/transposed",
             body,
             (type_, result),
             {(type_, result)},

@@ -147,17 +147,17 @@ def blocks(a_ptrs, b_ptrs, rows, columns, inner, M, N, left):
 
 
 @tw.jit
-def left_turned(x, y, z):
+def left_transposed(x, y, z):
     return tl.dot(tl.trans(x), y)
 
 
 @tw.jit
-def right_turned(x, y, z):
+def right_transposed(x, y, z):
     return tl.dot(x, y.T)
 
 
 @tw.jit
-def both_turned(x, y, z):
+def both_transposed(x, y, z):
     return tl.trans(tl.dot(tl.trans(x), tl.trans(y)))
 
 

@@ -3,9 +3,9 @@
 They stand beside those of Tile IR that need nothing more said of them than the layouts of their
 tiles.
 
-Shared memory is explicit: buffers of slots, each a value. What starts gives a token, and what needs
-it waits for the token, or for a phase of a barrier object. A partition runs its parts on warps of
-their own. ``docs/site/developers/toolkit.md`` shows each operation with an example.
+Shared memory is explicit: buffers of slots, each a value. What starts yields a token, and what
+needs it waits for the token, or for a phase of a barrier object. A partition runs its parts on
+warps of their own. ``docs/site/developers/toolkit.md`` shows each operation with an example.
 
 What does not live here: layouts, effects on shared memory and code, which are an operation's
 interface (:mod:`tilewright.simt.lowering`).

@@ -116,7 +116,7 @@ class LoadStart(Operation):
     other = OptionalOperand("in place of elements that are not read")
     cache = fields.CACHE
     eviction = fields.EVICTION
-    unseen = TypedAttribute[bool](
+    unobserved = TypedAttribute[bool](
         "nobody sees the elements that are not read: they may be anything", False
     )
 

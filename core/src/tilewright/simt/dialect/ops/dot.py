@@ -1,4 +1,4 @@
-"""Matmuls by a plan, whole or by steps along K, whose sums are in registers."""
+"""Matmuls by a plan, whole or by steps along K, with accumulators in registers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Multiplication(Operation):
 
 
 class TileMatmul(Multiplication):
-    """One that is added to c, and whose sums are a tile."""
+    """A matmul that is added to c, with a tile as the accumulator."""
 
     __slots__ = ()
 

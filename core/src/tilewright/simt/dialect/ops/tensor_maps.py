@@ -36,7 +36,7 @@ def _memory(shape: Shape) -> list[Type]:
 
 def _free_descriptors(shape: Shape) -> list[Type]:
     if not isinstance(shape.type("memory"), IntType):
-        raise RuleError(f"memory must be what simt.descriptors gives, not {shape.type('memory')}")
+        raise RuleError(f"memory must be what simt.descriptors yields, not {shape.type('memory')}")
     return []
 
 
@@ -88,7 +88,7 @@ class Descriptors(Operation):
 @OPS.operation(
     "simt.make_descriptor",
     "make a descriptor of the tensor at base, in place of the one that the operation made before; "
-    "a slot is where it is put together. No copy may be under way that reads the one before",
+    "a slot is where it is put together. No copy may be in flight that reads the one before",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -101,7 +101,9 @@ class MakeTensorMap(Operation):
     base = _BASE
     shape = _EXTENTS
     strides = _STRIDES
-    padding = TypedAttribute[Literal["zero", "nan"]]("what a load gives outside the tensor", "zero")
+    padding = TypedAttribute[Literal["zero", "nan"]](
+        "what a load yields outside the tensor", "zero"
+    )
 
 
 @OPS.operation(

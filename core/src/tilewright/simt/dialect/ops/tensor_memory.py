@@ -16,7 +16,7 @@ def _memory(shape: Shape) -> list[Type]:
 
 def _free_accumulators(shape: Shape) -> list[Type]:
     if shape.type("memory") is not I32:
-        raise RuleError(f"memory must be what simt.accumulators gives, not {shape.type('memory')}")
+        raise RuleError(f"memory must be what simt.accumulators yields, not {shape.type('memory')}")
     return []
 
 
@@ -61,13 +61,13 @@ def _dot_into(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 _MEMORY = SingleOperand("what simt.accumulators gave")
-_ACCUMULATOR = SingleOperand("the place of the sums")
+_ACCUMULATOR = SingleOperand("the accumulator")
 
 
 @OPS.operation(
     "simt.accumulators",
-    "tensor memory for so many units of sums, taken by the program, known by a number. No one else "
-    "has it until it is given back",
+    "tensor memory for so many units of accumulators, taken by the program, known by a number. No "
+    "one else has it until it is given back",
     _memory,
     effects=Effect.ORDER,
 )
@@ -77,7 +77,7 @@ class Accumulators(Operation):
     units = TypedAttribute[int]("of the machine's, such as columns")
 
 
-@OPS.operation("simt.accumulator", "the place of sums in it", _accumulator, explicit_results=True)
+@OPS.operation("simt.accumulator", "an accumulator in it", _accumulator, explicit_results=True)
 class Accumulator(Operation):
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class Accumulator(Operation):
 
 @OPS.operation(
     "simt.accumulator_load",
-    "the sums that are there: no matmul that writes them is in flight",
+    "the accumulator's value: no matmul that writes it is in flight",
     _accumulator_load,
     effects=Effect.ORDER,
 )
@@ -100,7 +100,7 @@ class AccumulatorLoad(Step):
 
 @OPS.operation(
     "simt.accumulator_store",
-    "write sums there, for matmuls to add to: none that touches them is in flight",
+    "write an accumulator, for matmuls to add to: none that touches it is in flight",
     _accumulator_store,
     effects=Effect.ORDER,
 )
@@ -113,7 +113,7 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "start a @ b, of slots, by one thread, added to the sums that are there, or in place of them. "
+    "start a @ b, of slots, by one thread, added to the accumulator, or in place of it. "
     "Those of one place end in order",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
@@ -127,7 +127,7 @@ class DotInto(Multiplication):
 
 @OPS.operation(
     "simt.free_accumulators",
-    "give memory for sums back: nothing touches it any more",
+    "free the memory of the accumulators: nothing touches it any more",
     _free_accumulators,
     effects=Effect.ORDER,
 )

@@ -124,13 +124,13 @@ def _expand(operation: DotScaled) -> None:
 
 def _expand_in_loop(loop: For, operations: Sequence[DotScaled]) -> None:
     """Expand the operations of a loop, and test their results after it."""
-    sums = _sums(loop, operations)
-    summing = {operation for chain in sums.values() for operation in chain}
-    indices = list(sums) if len(summing) == len(operations) else list(range(len(loop.results)))
-    again, rooms = Region([]), {index: _headroom(chain[0]) for index, chain in sums.items()}
+    chains = _chains(loop, operations)
+    summing = {operation for chain in chains.values() for operation in chain}
+    indices = list(chains) if len(summing) == len(operations) else list(range(len(loop.results)))
+    again, rooms = Region([]), {index: _headroom(chain[0]) for index, chain in chains.items()}
     inside = Builder.at_end(again, loop.location)
     inside.yield_(
-        [_sum_again(inside, loop, index, sums) for index in sums]
+        [_sum_again(inside, loop, index, chains) for index in chains]
         if len(summing) == len(operations)
         else _loop_again(inside, loop, operations)
     )
@@ -175,11 +175,16 @@ def _expand_part(loop: For, operation: DotScaled, *, is_sum: bool) -> None:
     operation.erase()
 
 
-def _sum_again(b: Builder, loop: For, index: int, sums: Mapping[int, Sequence[DotScaled]]) -> Value:
+def _sum_again(
+    b: Builder, loop: For, index: int, chains: Mapping[int, Sequence[DotScaled]]
+) -> Value:
     """Write what a loop sums up in a carried value once more, by exact dots: the loop is run in
     each pass."""
-    own, others = set(sums[index]), {operation for chain in sums.values() for operation in chain}
-    passes = passes_of(operands_of(sums[index][0]))
+    own, others = (
+        set(chains[index]),
+        {operation for chain in chains.values() for operation in chain},
+    )
+    passes = passes_of(operands_of(chains[index][0]))
 
     def add(inside: Builder, part: Value, number: Value) -> Value:
         def write(body: Builder, operation: Operation, mapping: dict[Value, Value]) -> bool:
@@ -236,11 +241,11 @@ def _repeated(
     return results
 
 
-def _sums(loop: For, operations: Iterable[DotScaled]) -> dict[int, list[DotScaled]]:
+def _chains(loop: For, operations: Iterable[DotScaled]) -> dict[int, list[DotScaled]]:
     """The operations through which a carried value passes and nothing else touches, from the loop's
     argument to what it yields, by its index.
 
-    Those that differ in what is left of range, or in passes, are left out.
+    Those that differ in what is left of range, or in passes, are omitted.
     """
     own = set(operations)
     last = loop.body.terminator

@@ -47,7 +47,7 @@ class _Expansion(Expansion):
         super().__init__(function)
         self.target = target
         #: stores of threads that loads by descriptors which the kernel makes may come after
-        self._published: set[Operation] = set()
+        self._unfenced: set[Operation] = set()
         self._known = axis_info(function)
 
     def choose(self) -> None:
@@ -57,7 +57,7 @@ class _Expansion(Expansion):
             self._keep_made()
 
     def stored(self, b: Builder, access: Operation) -> None:
-        if access in self._published:
+        if access in self._unfenced:
             self._publish(b)
 
     def _keep(self, descriptor: Value) -> None:
@@ -124,7 +124,7 @@ class _Expansion(Expansion):
                 if operation not in copied and (roots := reached(operation, Effect.WRITE))
             }
             hidden: list[Operation] = []
-            self._published = set()
+            self._unfenced = set()
             for made, copies in kept.items():
                 root = root_of(made.results[0])
                 earlier = {
@@ -136,20 +136,20 @@ class _Expansion(Expansion):
                     earlier
                     and (
                         _writes([*copies])
-                        or any(not isinstance(writer, _PUBLISHED) for writer in earlier)
+                        or any(not isinstance(writer, _GENERIC_STORES) for writer in earlier)
                     )
                 ):
                     hidden.append(made)
-                self._published |= earlier
+                self._unfenced |= earlier
             if not hidden:
                 break
             for made in hidden:
                 del kept[made]
                 self._tell(made)
         self.made = set(kept)
-        self._published = self._published if kept else set()
+        self._unfenced = self._unfenced if kept else set()
         self.kept = self.kept.union(*kept.values())
-        for store in [writer for writer in self._published if isinstance(writer, Store)]:
+        for store in [writer for writer in self._unfenced if isinstance(writer, Store)]:
             self._publish(Builder(store.parent, store.next, store.location))
 
     def _publish(self, b: Builder) -> None:
@@ -189,5 +189,5 @@ def _writes(accesses: Sequence[Operation]) -> bool:
 
 #: What a target may copy by the descriptor itself.
 _KEPT = (DescriptorLoad, *BLOCK_STORES, *ROW_COPIES)
-_PUBLISHED = (Store, DescriptorStore)
+_GENERIC_STORES = (Store, DescriptorStore)
 _NUMBERS = (DescriptorExtent, DescriptorStride)

@@ -169,7 +169,7 @@ def _shares(operation: Operation, root: Value) -> bool:
     return any(may_be_same(other, root) for other in reached(operation, Effect.READ))
 
 
-def least_staging(loop: Operation, target: SimtTarget) -> int:
+def min_staging(loop: Operation, target: SimtTarget) -> int:
     """Shared memory that stores which live at the same time as what a pipelined loop copies need at
     least, in pieces that serve well."""
     outer = [operation for operation in loop.ancestors() if isinstance(operation, LOOPS)]
@@ -307,8 +307,8 @@ def _halves_of(layout: LinearLayout) -> tuple[LinearLayout, LinearLayout, Linear
     *outer, width = layout.shape
     rank = len(layout.shape)
     cut = layout.reshape((*outer, 2, width // 2))
-    turned = cut.permute((*range(rank - 1), rank, rank - 1))
-    return cut, turned, turned.without_axis(rank)
+    permuted = cut.permute((*range(rank - 1), rank, rank - 1))
+    return cut, permuted, permuted.without_axis(rank)
 
 
 def _piece(type_: TileType, layout: LinearLayout, count: int) -> tuple[TileType, LinearLayout]:
@@ -323,7 +323,7 @@ def _cut(builder: Builder, tile: Value, count: int) -> list[Value]:
     if count == 1:
         return [tile]
     assert isinstance(tile.type, TileType)
-    cut, turned, half = _halves_of(layout_of(tile))
+    cut, permuted, half = _halves_of(layout_of(tile))
     x = builder.create(
         TABLE["reshape"], [[tile]], {}, (TileType(cut.shape, tile.type.element),)
     ).results[0]
@@ -331,7 +331,7 @@ def _cut(builder: Builder, tile: Value, count: int) -> list[Value]:
     y = builder.create(
         TABLE["permute"], [[x]], {"order": (*range(rank - 1), rank, rank - 1)}
     ).results[0]
-    x.layout, y.layout = cut, turned
+    x.layout, y.layout = cut, permuted
     halves = builder.create(TABLE["split"], [[y]], {}).results
     for one in halves:
         one.layout = half

@@ -176,7 +176,7 @@ def _raised(
 ) -> AccessedTensor:
     if not is_copyable(load):
         raise NotRaisedError(
-            "it is volatile, or gives something else than zero where its mask is false"
+            "it is volatile, or yields something else than zero where its mask is false"
         )
     tensor = tensor_of(load, affine)
     if written is None or tensor.base in written:
@@ -187,20 +187,20 @@ def _raised(
     block, known = _descriptor(tensor), alignments(tensor, affine)
     if block is None:
         raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
-    least = min(known, key=lambda each: each.divisor)
+    minimum = min(known, key=lambda each: each.divisor)
     tma = required(target.tma, target, "TMA")
-    if not tma.reaches(block, least.divisor):
+    if not tma.reaches(block, minimum.divisor):
         need = next((need for need in _ALIGNMENTS if tma.reaches(block, need)), 0)
         if not need:
             raise NotRaisedError(f"{target.name} copies no block of {block}")
         cause = (
             Sources()
-            if least.number is None
-            else of_polynomial(least.number, affine, need // least.size)
+            if minimum.number is None
+            else of_polynomial(minimum.number, affine, need // minimum.size)
         )
-        remedy = cause.remedy or (ARGUMENTS_REMEDY if least.number is None else "")
+        remedy = cause.remedy or (ARGUMENTS_REMEDY if minimum.number is None else "")
         why = (
-            f"{least.what} is not known to be a multiple of {need} "
+            f"{minimum.what} is not known to be a multiple of {need} "
             f"bytes{f': {cause}' if cause else ''}{remedy}"
         )
         raise NotRaisedError(f"{target.name} copies no block of {block}: {why}")

@@ -139,6 +139,6 @@ class GlobalMemory(ABC):
     def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
         """Emit a ``release`` or ``acquire`` fence for this thread's accesses of global memory.
 
-        A release fence before relaxed atomic accesses, or an acquire fence after them, gives each
+        A release fence before relaxed atomic accesses, or an acquire fence after them, yields each
         of them that order.
         """
