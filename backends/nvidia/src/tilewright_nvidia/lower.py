@@ -18,7 +18,7 @@ from tilewright_nvidia.async_copy.tma import TensorMaps
 from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE, PtxTarget
-from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line
+from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line, limit_line
 from tilewright_nvidia.toolchain.occupancy_bound import ATTEMPTED
 
 #: LLVM passes to run before code generation. Without instruction combining, code generation takes
@@ -95,6 +95,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     name, facts = module.kernel.name, copy.kernel.attributes
     if ATTEMPTED in facts:
         ptx = f"{attempt_line(facts[ATTEMPTED])}{ptx}"
+    elif state.most_registers and not options.get("maxnreg"):
+        ptx = f"{limit_line()}{ptx}"
     maps = tensor_maps(module.kernel, copy.kernel, state.maps)
     metadata = {
         "kernel": name,

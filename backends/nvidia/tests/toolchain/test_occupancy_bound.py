@@ -19,7 +19,7 @@ from tilewright.simt.passes.scaled import expand_scaled
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.target import PtxTarget
 from tilewright_nvidia.toolchain.linking import assemble
-from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line
+from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line, limit_line
 from tilewright_nvidia.toolchain.occupancy_bound import bound_occupancy
 from tilewright_nvidia.toolchain.resources import registers_of
 
@@ -290,3 +290,45 @@ def test_more_ctas_are_taken_where_nothing_spills(ptx: Callable[..., str]) -> No
     registers = [int(registers_of(each.log) or 0) for each in (plain, tried, spilling)]
     assert tried.spills == 0 and registers[1] < registers[0] <= 65536 // (128 * attempted)
     assert spilling.spills == plain.spills == 0 and registers[2] == registers[0]
+
+
+@jit
+def first_minimum(value, index, other_value, other_index):
+    smaller = other_value < value
+    return tl.where(smaller, other_value, value), tl.where(smaller, other_index, index)
+
+
+@jit
+def running_minimum(x, out, at, COLUMNS: tl.constexpr):
+    columns = tl.arange(0, COLUMNS)
+    value, index = tl.associative_scan(
+        (tl.load(x + columns).to(tl.float32), columns), 0, first_minimum
+    )
+    tl.store(out + columns, value)
+    tl.store(at + columns, index)
+
+
+def test_a_light_kernel_that_spills_gets_a_greater_register_limit(ptx: Callable[..., str]) -> None:
+    text = ptx(
+        running_minimum,
+        {"x": "*bf16", "out": "*fp32", "at": "*i32"},
+        constants={"COLUMNS": 2048},
+        num_warps=4,
+    )
+    line, _, limited = text.partition("\n")
+    assert f"{line}\n" == limit_line() and ".maxnreg 64" in limited
+    attempted, plain = (assemble(each, "sm_90a") for each in (text, limited))
+    assert attempted.spills == 0 < plain.spills
+    registers = [int(registers_of(each.log) or 0) for each in (attempted, plain)]
+    assert registers[0] > registers[1] == 64
+
+
+def test_a_register_limit_of_the_user_stays(ptx: Callable[..., str]) -> None:
+    text = ptx(
+        running_minimum,
+        {"x": "*bf16", "out": "*fp32", "at": "*i32"},
+        constants={"COLUMNS": 2048},
+        num_warps=4,
+        maxnreg=64,
+    )
+    assert ".maxnreg 64" in text and limit_line() not in text

@@ -22,7 +22,7 @@ from tilewright.plugins.manifest import CodeObject
 from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.toolchain.installation import driver_version
-from tilewright_nvidia.toolchain.occupancy_attempt import attempted
+from tilewright_nvidia.toolchain.occupancy_attempt import attempts
 
 _LOG_BYTES = 1 << 14
 
@@ -221,15 +221,21 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
 def _run_ptxas(program: Path, text: bytes, arch: str) -> Linked | str:
     """Compile PTX by ``ptxas``; return the error text if it rejects the PTX.
 
+    Of the occupancy bounds that the PTX lets ptxas attempt, the first without spills is kept; if
+    all of them spill, the PTX's own.
+
     Raises:
         LoweringError: it takes too long.
     """
-    more = attempted(text)
-    if more is not None:
-        found = _assemble_once(program, more, arch)
+    own: Linked | str | None = None
+    for attempt in attempts(text):
+        found = _assemble_once(program, attempt, arch)
         if isinstance(found, Linked) and found.spills == 0:
             return found
-    return _assemble_once(program, text, arch)
+        if attempt is text:
+            own = found
+    assert own is not None
+    return own
 
 
 def _assemble_once(program: Path, text: bytes, arch: str) -> Linked | str:

@@ -14,7 +14,8 @@ registers. It then spills several times as much as with 255.
 
 The bound is an estimate of the registers that frequent regions need. For kernels that hold large
 tiles without matmuls, ptxas may need fewer registers. The assembler first attempts more CTAs
-(:mod:`.occupancy_attempt`), and keeps the result if nothing spills.
+(:mod:`.occupancy_attempt`), and keeps the result if nothing spills. If a light kernel spills
+under its register limit, the assembler attempts greater limits.
 """
 
 from __future__ import annotations
