@@ -51,7 +51,7 @@ def store_block(c, total, row, column, M, N, c_row, BM: tl.constexpr, BN: tl.con
 @device_function
 def wrapping(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Rows and columns past the end come round again; pointers go on along K."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -62,11 +62,11 @@ def wrapping(
     )
     left = a + (rows[:, None] * a_row + inner[None, :] * a_column)
     right = b + (inner[:, None] * b_row + columns[None, :] * b_column)
-    total = tl.zeros((BM, BN), dtype=ACCUMULATOR_INDEX)
+    total = tl.zeros((BM, BN), dtype=ACC_TYPE)
     for k in range(tl.cdiv(K, BK)):
         x = tl.load(left, mask=inner[None, :] < K - k * BK, other=0)
         y = tl.load(right, mask=inner[:, None] < K - k * BK, other=0)
-        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACCUMULATOR_INDEX)
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACC_TYPE)
         left += BK * a_column
         right += BK * b_row
     store_block(c, total, row, column, M, N, c_row, BM, BN)
@@ -75,7 +75,7 @@ def wrapping(
 @device_function
 def persistent(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Each program takes several blocks; rows and columns past the end are led to the first, the block's place is computed again for the store."""
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
@@ -86,7 +86,7 @@ def persistent(
         rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
         rows = tl.max_contiguous(tl.multiple_of(tl.where(rows < M, rows, 0), BM), BM)
         columns = tl.max_contiguous(tl.multiple_of(tl.where(columns < N, columns, 0), BN), BN)
-        total = tl.zeros((BM, BN), dtype=ACCUMULATOR_INDEX)
+        total = tl.zeros((BM, BN), dtype=ACC_TYPE)
         for k in range(tl.cdiv(K, BK)):
             inner = k * BK + tl.arange(0, BK)
             x = tl.load(
@@ -99,7 +99,7 @@ def persistent(
                 mask=inner[:, None] < K,
                 other=0,
             )
-            total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACCUMULATOR_INDEX)
+            total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACC_TYPE)
         again += programs
         row, column = grouped_block(again, M, N, BM, BN, GROUP)
         store_block(c, total, row, column, M, N, c_row, BM, BN)
@@ -108,7 +108,7 @@ def persistent(
 @device_function
 def by_block_pointers(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Block pointers, which bound each access."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -128,11 +128,11 @@ def by_block_pointers(
         block_shape=(BK, BN),
         order=(1, 0),
     )
-    total = tl.zeros((BM, BN), dtype=ACCUMULATOR_INDEX)
+    total = tl.zeros((BM, BN), dtype=ACC_TYPE)
     for _ in range(0, K, BK):
         x = tl.load(left, boundary_check=(0, 1), padding_option="zero")
         y = tl.load(right, boundary_check=(0, 1), padding_option="zero")
-        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACCUMULATOR_INDEX)
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=ACC_TYPE)
         left, right = tl.advance(left, (0, BK)), tl.advance(right, (BK, 0))
     store_block(c, total, row, column, M, N, c_row, BM, BN)
 
@@ -291,7 +291,7 @@ def dot_module(
     result: str,
     extents: tuple[int, int, int],
     *,
-    turned: tuple[bool, bool] = (False, False),
+    transposed: tuple[bool, bool] = (False, False),
     sums: Any = tl.float32,
     precision: str = "ieee",
     aligned: bool = True,
@@ -301,14 +301,14 @@ def dot_module(
     Args:
         element, result: types of elements, as the language writes them.
         extents: of blocks: BM, BN, BK.
-        turned: whether the rows of a, and those of b, lie side by side in memory, in place of columns.
+        transposed: whether the rows of a, and those of b, lie side by side in memory, in place of columns.
         aligned: whether addresses and the other strides are known to be multiples of 16.
     """
-    ones = ("a_row" if turned[0] else "a_column", "b_row" if turned[1] else "b_column")
+    ones = ("a_row" if transposed[0] else "a_column", "b_row" if transposed[1] else "b_column")
     constants = {
         **dict(zip(("BM", "BN", "BK"), extents, strict=True)),
         "GROUP": 2,
-        "ACCUMULATOR_INDEX": sums,
+        "ACC_TYPE": sums,
         "PRECISION": precision,
         **dict.fromkeys(ones, 1),
     }
@@ -321,10 +321,10 @@ def dot_module(
     return kernel_module(fn, types, constants, tuple(known) if aligned else ())
 
 
-def matrix(values: np.ndarray[Any, Any], turned: bool, poison: Any) -> np.ndarray[Any, Any]:
-    """Values in memory whose rows (columns, where they are ``turned``) are multiples of 16 elements apart, with poison between and behind."""
-    stored = values.T if turned else values
+def matrix(values: np.ndarray[Any, Any], transposed: bool, poison: Any) -> np.ndarray[Any, Any]:
+    """Values in memory whose rows (columns, where they are ``transposed``) are multiples of 16 elements apart, with poison between and behind."""
+    stored = values.T if transposed else values
     whole = np.full((stored.shape[0] + 1, -(-stored.shape[1] // 16) * 16), poison, values.dtype)
     whole[: stored.shape[0], : stored.shape[1]] = stored
     found = whole[: stored.shape[0], : stored.shape[1]]
-    return found.T if turned else found
+    return found.T if transposed else found

@@ -82,7 +82,7 @@ def test_types_read_back(type_: str) -> None:
         ("token", "a queue is named by an identifier, not ''"),
         ("token<a b>", "a queue is named by an identifier, not 'a b'"),
         ("barriers<0>", "there is one barrier at least, not 0"),
-        ("accumulator<f32>", "'f32' is no place of sums: 'EXTENTSxELEMENT' is"),
+        ("accumulator<f32>", "'f32' is no accumulator: 'EXTENTSxELEMENT' is"),
         ("barriers<x>", "'x' is no number of barriers"),
         (
             "tile<8x8xf32, #S0>",
@@ -213,7 +213,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [
             (
                 "%r = simt.make_descriptor %f, %slot, %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>",
-                "memory must be what simt.descriptors gives, not f32",
+                "memory must be what simt.descriptors yields, not f32",
             ),
             (
                 "%r = simt.make_descriptor %i, %buffer, %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>",
@@ -231,7 +231,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "simt.free_descriptors": (
         "simt.free_descriptors %i",
-        [("simt.free_descriptors %x", "memory must be what simt.descriptors gives, not tile")],
+        [("simt.free_descriptors %x", "memory must be what simt.descriptors yields, not tile")],
     ),
     "simt.copy_start": (
         'simt.copy_start %slot, %t, mask=%m {by = "queue", ordered = true}',
@@ -378,7 +378,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
             ),
             (
                 "%r = simt.accumulator %k {first = 0} : accumulator<8x8xf32>",
-                "memory must be what simt.accumulators gives, not i64",
+                "memory must be what simt.accumulators yields, not i64",
             ),
         ],
     ),
@@ -418,7 +418,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "simt.free_accumulators": (
         "simt.free_accumulators %i",
-        [("simt.free_accumulators %k", "memory must be what simt.accumulators gives, not i64")],
+        [("simt.free_accumulators %k", "memory must be what simt.accumulators yields, not i64")],
     ),
     "simt.fragment": (
         f"%r = simt.fragment %slot {{{_STEP}, operand = 0, first = 4}} : tile<64xf32>",

@@ -38,7 +38,7 @@ def product(
     a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((m, k), (k, n)))
     x, y = (matrix(values, turns, np.nan) for values, turns in zip((a, b), turned, strict=True))
     c = np.full((m + 3, n + 5), 77, np.float32)
-    module = dot_module(KERNELS[name], "fp16", "fp32", block, turned=turned)
+    module = dot_module(KERNELS[name], "fp16", "fp32", block, transposed=turned)
     programs = 2 if name == "persistent" else -(-m // block[0]) * -(-n // block[1])
     strides = [
         step // 2

@@ -165,7 +165,7 @@ REASONS = {
     "no rows": "its addresses are not known to be sums of multiples of its coordinates",
     "broadcast": "along axis 0 all addresses are the same",
     "strided": "along no axis its addresses are known to be consecutive: the strides are `step` and 2",
-    "other": "it is volatile, or gives something else than zero where its mask is false",
+    "other": "it is volatile, or yields something else than zero where its mask is false",
     "ragged": "its mask is not made of bounds on its coordinates alone",
     "switched": "its mask is not made of bounds on its coordinates alone",
     "end by program": "where it ends along axis 1 is not known at launch",
