@@ -22,7 +22,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 from tilewright_amd.codegen import cross_lane, memory_access, waitcnt
 from tilewright_amd.codegen.global_memory import GcnGlobalMemory
 from tilewright_amd.codegen.thread_hierarchy import GcnThreads
-from tilewright_amd.mma.mma import _Product
+from tilewright_amd.mma.mma import _Matmul
 from tilewright_amd_emulator import WaveError
 
 Run = Callable[[str, str, int], bool]
@@ -162,7 +162,7 @@ _LANE, _EXCHANGE, _STORE, _EMIT = (
     GcnThreads.lane,
     cross_lane.exchange,
     GcnGlobalMemory.store,
-    _Product.emit,
+    _Matmul.emit,
 )
 
 
@@ -187,9 +187,9 @@ def _moved_store(
 
 
 def _late(
-    context: SimtContext, product: _Product, a: list[str], b: list[str], c: list[str]
+    context: SimtContext, matmul: _Matmul, a: list[str], b: list[str], c: list[str]
 ) -> list[str]:
-    return _EMIT(product, context, a[1:] + a[:1], b, c)
+    return _EMIT(matmul, context, a[1:] + a[:1], b, c)
 
 
 def _stage(name: str, run: Callable[[Function, SimtTarget], None]) -> tuple[Any, ...]:
@@ -239,13 +239,13 @@ MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
     ),
     "operands of a product that are one element late": (
         product,
-        _Product,
+        _Matmul,
         "emit",
         lambda self, context, a, b, c: _late(context, self, a, b, c),
     ),
     "operands of a product in each other's place": (
         product,
-        _Product,
+        _Matmul,
         "emit",
         lambda self, context, a, b, c: _EMIT(self, context, b, a, c),
     ),

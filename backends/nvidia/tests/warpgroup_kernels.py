@@ -46,19 +46,24 @@ def matmul_module(
     columns: int = 1024,
     dtype: str = "fp16",
     other: str = "",
-    sums: str = "fp32",
+    accumulator: str = "fp32",
     imprecise: int | None = None,
     precision: str = "tf32",
 ) -> Any:
     """:func:`multiply` of operands of the types ``dtype`` and ``other`` (by default the same)."""
     bm, bn, bk = block
-    type_of_sums = {"fp32": tl.float32, "fp16": tl.float16, "i32": tl.int32}[sums]
+    accumulator_type = {"fp32": tl.float32, "fp16": tl.float16, "i32": tl.int32}[accumulator]
     constants = {"N": columns, "BM": bm, "BN": bn, "BK": bk, "TURNED": transposed, "PARTS": parts}
-    constants |= {"SUMS": type_of_sums, "IMPRECISE": imprecise, "PRECISION": precision}
+    constants |= {"SUMS": accumulator_type, "IMPRECISE": imprecise, "PRECISION": precision}
     second = f"{bn},{bk}" if transposed else f"{bk},{bn}"
     types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{other or dtype}[{second}]>"}
     facts = {"divisibility": 16}
-    signature = {**types, "out": f"*{sums}", "K": "i32", **dict.fromkeys(constants, "constexpr")}
+    signature = {
+        **types,
+        "out": f"*{accumulator}",
+        "K": "i32",
+        **dict.fromkeys(constants, "constexpr"),
+    }
     module = compile_function(
         device_function(multiply),
         signature,

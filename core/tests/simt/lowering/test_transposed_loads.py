@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tilewright.simt.assign_layouts.coalesce import TileAccess, turned
+from tilewright.simt.assign_layouts.coalesce import TileAccess, transposed_read
 from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 
 #: Of a tile of 64 rows that a product sums over, and 128 columns that lie together in memory: a thread reads 4 rows, and 4 more from the 8th on.
@@ -20,7 +20,7 @@ def access(order: tuple[int, int] = (1, 0), vector: int = 8, size: int = 2) -> T
 
 @pytest.mark.parametrize(("lanes", "rows"), [(64, [128, 256]), (32, [128, 256, 1024])])
 def test_threads_have_rows_that_the_product_has_together(lanes: int, rows: list[int]) -> None:
-    layout = turned(access(), 0, READER, lanes, 4, 16)
+    layout = transposed_read(access(), 0, READER, lanes, 4, 16)
     assert layout is not None
     assert layout.registers == (1, 2, 4, *rows)
     # lanes go on along memory, and every element is in one place
@@ -31,20 +31,23 @@ def test_threads_have_rows_that_the_product_has_together(lanes: int, rows: list[
 
 
 def test_wide_elements_fill_an_access() -> None:
-    layout = turned(access(vector=4, size=4), 0, READER, 32, 4, 16)
+    layout = transposed_read(access(vector=4, size=4), 0, READER, 32, 4, 16)
     assert layout is not None and layout.registers[:4] == (1, 2, 128, 256)
 
 
 def test_what_lies_as_the_product_sums_stays() -> None:
-    assert turned(access(order=(0, 1)), 0, READER, 32, 4, 16) is None
-    assert turned(access(vector=1), 0, READER, 32, 4, 16) is None
+    assert transposed_read(access(order=(0, 1)), 0, READER, 32, 4, 16) is None
+    assert transposed_read(access(vector=1), 0, READER, 32, 4, 16) is None
     # each thread has but one access, or a part of one
-    assert turned(access(), 0, READER, 64, 16, 16) is None
-    assert turned(access(), 0, READER, 64, 64, 16) is None
+    assert transposed_read(access(), 0, READER, 64, 16, 16) is None
+    assert transposed_read(access(), 0, READER, 64, 64, 16) is None
 
 
 def test_the_other_threads_are_as_in_a_plain_layout() -> None:
-    plain, layout = blocked((64, 128), (1, 0), 8, 32, 4), turned(access(), 0, READER, 32, 4, 16)
+    plain, layout = (
+        blocked((64, 128), (1, 0), 8, 32, 4),
+        transposed_read(access(), 0, READER, 32, 4, 16),
+    )
     assert (
         layout is not None
         and layout.register_count == plain.register_count
