@@ -256,16 +256,12 @@ def test_the_sources_use_the_words_of_the_field() -> None:
 COLUMNS = 100
 #: Distribution -> longer lines. The numbers may only fall.
 LONG_LINES: dict[str, int] = {
-    "backends/amd/emulator/src": 103,
+    "backends/amd/emulator/src": 40,
     "backends/amd/src": 13,
     "backends/cpu/src": 47,
     "backends/nvidia/src": 5,
     "conformance/src": 56,
-    "core/src": 90,
-}
-#: Distribution -> docstrings with a longer first line. The numbers may only fall.
-LONG_TITLES: dict[str, int] = {
-    "backends/amd/emulator/src": 65,
+    "core/src": 89,
 }
 #: The beginnings of relative clauses.
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
@@ -297,9 +293,8 @@ def test_lines_are_short() -> None:
 
 
 def test_first_lines_of_docstrings_are_short() -> None:
-    long = (one for one, title, before in titles() if before + len(title) > COLUMNS)
-    found = Counter(long)
-    assert not (wrong := exceeding(found, LONG_TITLES)), wrong
+    wrong = [title for _, title, before in titles() if before + len(title) > COLUMNS]
+    assert not wrong, wrong
 
 
 def test_docstrings_begin_with_an_imperative_or_a_noun() -> None:

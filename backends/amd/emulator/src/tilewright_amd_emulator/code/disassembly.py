@@ -185,7 +185,10 @@ def _lazily(path: str) -> ctypes.CDLL:
 
 
 def _stand_in(message: str) -> None:
-    """Without ROCm, the library's dependencies for compression are not there; the disassembler does not call them, so empty ones do."""
+    """Make empty stand-ins for the compression libraries that a library links without ROCm.
+
+    The disassembler does not call them.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if "librocm_sysdeps" not in message or compiler is None:
         raise WaveError(
@@ -247,7 +250,10 @@ _BRANCH = re.compile(r"^(s_c?branch\w*) (-?\d+|0x[0-9a-f]+)$")
 
 
 def disassembled(code_object: bytes) -> str:
-    """The text of a code object (or of a relocatable object without relocations in its code), for :func:`load`."""
+    """Return the text of a code object, for :func:`load`.
+
+    A relocatable object without relocations in its code is accepted too.
+    """
     image = _Image(code_object)
     kernels = {
         name.removesuffix(".kd"): address
@@ -281,7 +287,10 @@ def disassembled(code_object: bytes) -> str:
 
 
 def _trimmed(body: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Without what fills the section behind the last instruction that nothing follows: a program's end, or a branch back into it."""
+    """Remove the padding at the end of the section.
+
+    It follows the last instruction that ends the program or branches back into it.
+    """
     last = max(
         (
             i
@@ -299,7 +308,7 @@ def _labelled(
     image: _Image,
     constants: dict[int, bytes],
 ) -> list[str]:
-    """Lines with labels for entries and the targets of branches, and with symbols where code computes the address of a constant."""
+    """Add labels for entries and branch targets, and symbols for addresses of constants."""
     texts = [text for _, _, text in body]
     targets = set()
     for i, (address, size, text) in enumerate(body):
@@ -328,7 +337,7 @@ def _name_constant(
     image: _Image,
     constants: dict[int, bytes],
 ) -> None:
-    """The sum behind s_getpc is the address of a constant: both its halves become those of a symbol."""
+    """Replace both halves of the address that code computes after s_getpc by those of a symbol."""
     places: list[tuple[int, str]] = []
     words: list[int] = []
     for i in range(start + 1, min(start + 10, len(texts))):

@@ -45,8 +45,11 @@ _APERTURES = {
 
 @dataclass(frozen=True)
 class Operand:
-    """``kind`` is one of v (vector register), s (scalar register), number, real (a number written with a point), special (SCC and the like), off, null,
-    symbol (to be resolved), text (anything else, such as hwreg(...))."""
+    """An operand of an instruction.
+
+    ``kind`` is one of v (vector register), s (scalar register), number, real (a number written
+    with a point), special (such as SCC), off, null, symbol (unresolved), and text (anything else,
+    such as hwreg(...))."""
 
     kind: str
     text: str

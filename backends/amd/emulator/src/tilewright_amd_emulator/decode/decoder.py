@@ -155,7 +155,7 @@ class Decoder:
         return self.uniform_operand(self.operands[place], kind_name)
 
     def whole(self, place: int) -> Reader:
-        """All 32 bits of a source, whatever the selection of the instruction says: [waves, lanes] or [waves, 1]."""
+        """Return all 32 bits of a source, without its selection: [waves, lanes] or [waves, 1]."""
         operand = self.operands[place]
         if operand.kind == "v":
             self.note_read(operand, 1)
@@ -193,7 +193,7 @@ class Decoder:
         raise self.fail(f"the operand {operand.text!r} is not understood")
 
     def source(self, place: int, kind_name: str, index: int) -> Reader:
-        """Source ``index`` (from 0) of a vector instruction, operand ``place``: [waves or 1, lanes or 1] of the kind."""
+        """Return source ``index`` (from 0), operand ``place``: [waves or 1, lanes or 1]."""
         operand, kind = self.operands[place], KINDS[kind_name]
         read = self._bits(operand, kind, index)
         if self.dpp is not None and index == 0:
@@ -291,7 +291,10 @@ class Decoder:
     # -- results
 
     def result(self, place: int, kind_name: str, sources: int = 0) -> Writer:
-        """The vector result at operand ``place``; ``sources`` is how many sources the instruction has (the place of the result in op_sel)."""
+        """Return the vector result at operand ``place``.
+
+        ``sources`` is the number of sources, which is the position of the result in op_sel.
+        """
         operand, kind = self.operands[place], KINDS[kind_name]
         if operand.kind == "null":
             return lambda m, value: None

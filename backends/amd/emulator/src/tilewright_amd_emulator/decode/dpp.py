@@ -64,7 +64,10 @@ def lane_map(instruction: Instruction, lanes: int) -> tuple[Array, Array]:
 
 
 class Lanes:
-    """One instruction's control: a lane reads another one, or 0, or is left alone where there is none to read."""
+    """Return the DPP control of an instruction: the lane that each lane reads.
+
+    Where there is no such lane, the lane reads 0 or keeps its value.
+    """
 
     def __init__(self, instruction: Instruction, lanes: int) -> None:
         self.index, self.valid = lane_map(instruction, lanes)

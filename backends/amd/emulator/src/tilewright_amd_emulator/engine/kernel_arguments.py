@@ -9,7 +9,10 @@ from tilewright_amd_emulator.errors import WaveError
 
 
 def sizes_of_arguments(listing: str) -> list[int]:
-    """Bytes of each argument that a launch yields, in order; those that the runtime adds are omitted."""
+    """Return the size in bytes of each argument that a launch passes, in order.
+
+    Arguments that the runtime adds are omitted.
+    """
     return [
         int(size)
         for size in re.findall(

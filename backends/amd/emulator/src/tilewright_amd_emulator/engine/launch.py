@@ -118,7 +118,7 @@ def run(
 
 
 def decoded_kernel(program: Program, kernel: Kernel, symbols: dict[str, int]) -> list[Decoded]:
-    """The instructions of a program from the kernel's entry on, to its end, in the places they have in the program."""
+    """Return the instructions of a program from the kernel's entry to its end, by position."""
     key = (kernel.name, tuple(sorted(symbols.items())))
     if key in program.decoded:
         return program.decoded[key]

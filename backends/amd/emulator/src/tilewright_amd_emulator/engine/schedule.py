@@ -92,7 +92,7 @@ class Schedule:
         return self.current[self.current >= 0]
 
     def _execute(self, place: int, meeting: int, others: bool) -> None:
-        """Run the selected waves from ``place`` on, until they part, wait, end, or meet the others at ``meeting``."""
+        """Run the selected waves from ``place`` until they diverge, wait, end or meet."""
         m, code, counts = self.machine, self.code, self.counts
         number, budget = m.count, QUANTUM
         pending = m.pending

@@ -27,7 +27,10 @@ def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _odd(value: Array, rest: Array) -> Array:
-    """``value + rest`` (rest below an ulp) rounded to odd: the last bit says that something was lost."""
+    """Round ``value + rest`` to odd, where ``rest`` is less than an ulp.
+
+    The last bit of the result is 1 if the sum is not exact.
+    """
     bits = value.view(np.int64)
     inexact = (rest != 0) & np.isfinite(value) & np.isfinite(rest) & ((bits & 1) == 0)
     towards_zero = (rest < 0) == (value > 0)
@@ -51,7 +54,10 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
 
 
 def fma64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
-    """f64 of (a * b + c) * 2**power, rounded once: computed with mantissas, so that nothing in between leaves the range."""
+    """Return (a * b + c) * 2**power as f64, rounded once.
+
+    The computation uses mantissas, so that no intermediate value overflows.
+    """
     a, b, c = np.broadcast_arrays(a, b, c)
     (first, first_exponent), (second, second_exponent) = np.frexp(a), np.frexp(b)
     exponent = first_exponent + second_exponent
@@ -164,7 +170,10 @@ def first_high(value: Array) -> Array:
 
 
 def first_high_signed(value: Array) -> Array:
-    """Bits that equal the sign before the first that does not, -1 where all do: uint32 of int32 or int64."""
+    """Count the bits before the first that differs from the sign; -1 if there is none.
+
+    The argument is int32 or int64, the result uint32.
+    """
     flipped = np.where(value < 0, -1 - value, value)
     return first_high(flipped.view(np.uint32 if value.dtype.itemsize == 4 else np.uint64))
 
@@ -189,7 +198,10 @@ def reversed_bits(value: Array) -> Array:
 
 
 def field(value: Array, offset: Array, width: Array) -> Array:
-    """Bits [offset, offset + width) of an integer, by 32-bit rules: extended by its sign where it is signed."""
+    """Return bits [offset, offset + width) of an integer; signed integers are sign-extended.
+
+    Offset and width follow the rules of 32-bit instructions.
+    """
     shift, length = (
         offset.astype(np.uint32) & np.uint32(31),
         width.astype(np.uint32) & np.uint32(31),
@@ -201,7 +213,7 @@ def field(value: Array, offset: Array, width: Array) -> Array:
 
 
 def permuted_bytes(high: Array, low: Array, selector: Array) -> Array:
-    """v_perm_b32: each byte of the selector chooses one of the 8 bytes of high:low, a sign, 0 or 255."""
+    """v_perm_b32: select each byte from the 8 bytes of high:low, a sign, 0 or 255."""
     joined = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
     out = np.zeros(np.broadcast_shapes(joined.shape, selector.shape), np.uint32)
     for place in range(4):

@@ -169,7 +169,10 @@ class EmulatedDevice:
         self.arena.share(address, -(-size // 4) * 4)
 
     def end_process_on_fault(self) -> None:
-        """Have a kernel that fails end the process by SIGABRT, as HSA does, before the host learns of it."""
+        """End the process by SIGABRT if a kernel fails, as HSA does.
+
+        The host does not learn of the failure.
+        """
         self._library.stand_in_aborts(1)
 
     def recover(self) -> None:

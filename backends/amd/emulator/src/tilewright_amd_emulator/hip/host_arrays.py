@@ -27,8 +27,9 @@ _PLACE = ("hip", 0)
 
 @contextlib.contextmanager
 def host_arrays(device: EmulatedDevice) -> Iterator[None]:
-    """Take NumPy arrays, and tensors of PyTorch on the CPU where that was imported, for arrays of ``device``, whose memory must be shared. To be entered before
-    anything is launched."""
+    """Use NumPy arrays, and CPU tensors of PyTorch if it is imported, as arrays of ``device``.
+
+    The device's memory must be shared. Enter the context before the first launch."""
     share = device.share
     torch = sys.modules.get("torch")
     types: list[tuple[type, Callable[[Any], tuple[int, int]]]] = [(np.ndarray, _of_array)]
@@ -91,7 +92,10 @@ def _of_tensor(value: Any) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _addresses(torch: Any, share: Callable[[int, int], None]) -> Iterator[None]:
-    """Share the tensors whose address is asked for: a program may put it into another tensor, for its kernels to read there."""
+    """Share the tensors whose address a program reads.
+
+    The program may store the address in another tensor, for its kernels to read.
+    """
     plain = torch._C.TensorBase.data_ptr
 
     def data_ptr(self: Any) -> int:

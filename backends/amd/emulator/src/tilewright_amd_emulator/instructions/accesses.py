@@ -18,7 +18,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Form:
-    """``size`` bytes of memory; ``signed`` bytes and halves are extended; ``half`` is the half of the register they go to or come from, None for all of it."""
+    """The form of an access of ``size`` bytes of memory.
+
+    ``signed`` bytes and 16-bit words are sign-extended. ``half`` is the half of the register that
+    is read or written, None for the whole register.
+    """
 
     size: int
     signed: bool = False
@@ -45,7 +49,7 @@ _FORMS = {
 
 
 def form(text: str) -> Form | None:
-    """The form that a part of a mnemonic names, such as dwordx2, ubyte_d16_hi, d16_hi_b16; None where it names none."""
+    """Return the form that a part of a mnemonic names, such as dwordx2 or d16_hi_b16, or None."""
     half: int | None = None
     if m := re.search(r"(^d16_hi_|_d16_hi$)", text):
         half, text = 1, text.replace(m.group(), "", 1)
@@ -98,7 +102,7 @@ class Lanes:
 def deposit(
     m: Machine, register: int, waves: Array, value: Array, mask: Array, half: int | None = None
 ) -> None:
-    """Write ``value`` [waves, lanes] into a register of ``waves`` (or one half of it) where ``mask``."""
+    """Write ``value`` [waves, lanes] into a register, or one half of it, where ``mask``."""
     everything = len(waves) == m.waves
     old = m.vectors[register] if everything else m.vectors[register, waves]
     if half is not None:

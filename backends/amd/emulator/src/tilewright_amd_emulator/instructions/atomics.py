@@ -144,7 +144,7 @@ def _words(values: Array, kind: Kind) -> Array:
 
 
 def updated(lanes: Lanes, kind: Kind, data: Array, compared: Array) -> Array:
-    """Update memory by ``data`` (words [count, waves, lanes]), and give the words that were there before, for each lane.
+    """Update memory by ``data`` ([count, waves, lanes] words); return each lane's old words.
 
     Lanes with one address take turns: in each round every address has the first of those that are
     left.
@@ -219,7 +219,11 @@ def _global(way: str, kind: Kind) -> Callable[[Decoder], Step]:
 
 
 def _local(kind: Kind, returns: bool, new_first: bool) -> Callable[[Decoder], Step]:
-    """``new_first``: of an exchange on a condition, the new value is given before the one to compare with (from gfx11 on)."""
+    """Return the builder of an atomic on local memory.
+
+    With ``new_first`` (from gfx11 on) a compare-and-exchange gets the new value before the value to
+    compare with.
+    """
 
     def build(d: Decoder) -> Step:
         d.allow("offset", "gds")

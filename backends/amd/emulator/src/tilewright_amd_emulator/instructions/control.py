@@ -33,7 +33,11 @@ def _nothing(d: Decoder) -> Step:
 
 @builds("s_denorm_mode", "s_setreg_imm32_b32", "s_setreg_b32")
 def _modes(d: Decoder) -> Step:
-    """Modes of denormals were taken over when the text was read; what else may be set does not change results, except rounding."""
+    """Build an instruction that sets modes; refuse a rounding mode that is not emulated.
+
+    The loader has read the denormal modes from the text. Of the other modes only rounding changes
+    results.
+    """
     if d.instruction.name != "s_denorm_mode":
         place = re.match(
             r"hwreg\((?:HW_REG_)?(WAVE_|SHADER_)?(SCHED_)?MODE,\s*(\d+),\s*(\d+)\)",

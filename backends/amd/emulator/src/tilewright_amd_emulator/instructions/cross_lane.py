@@ -63,7 +63,10 @@ def _write_lane(d: Decoder) -> Step:
 
 @builds("v_permlane16_b32", "v_permlanex16_b32")
 def _permute_rows(d: Decoder) -> Step:
-    """Each lane reads the lane of its row (or of the other one) that 4 bits of two scalars choose."""
+    """Read, in each lane, the lane that ``chosen`` selects in its row or in the other one.
+
+    The lower 4 bits of ``chosen`` (uint32 [waves, lanes]) are the lane.
+    """
     d.expect(4)
     low, high = d.uniform(2), d.uniform(3)
     lane = np.arange(d.lanes)
@@ -81,7 +84,10 @@ def _permute_rows_by_vector(d: Decoder) -> Step:
 
 
 def _within_rows(d: Decoder, chosen: Callable[[Machine], Array]) -> Step:
-    """Each lane reads the lane of its row (or of the other one) that the lower 4 bits of ``chosen`` (uint32 [waves, lanes]) say."""
+    """Read, in each lane, the lane that ``chosen`` selects in its row or in the other one.
+
+    The lower 4 bits of ``chosen`` (uint32 [waves, lanes]) are the lane.
+    """
     d.allow("op_sel")
     inactive, zero = (d.instruction.numbers("op_sel") or (0, 0))[:2]
     cross = 16 if "x16" in d.instruction.name else 0

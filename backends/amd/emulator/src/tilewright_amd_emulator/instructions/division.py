@@ -22,7 +22,7 @@ _F64 = np.float64
 
 @builds("v_div_scale_f32", "v_div_scale_f64")
 def _division_scale(d: Decoder) -> Step:
-    """Scales numerator and denominator of a division where the quotient or a step on the way would leave the range."""
+    """Scale the numerator and denominator of a division whose steps would leave the range."""
     d.allow_vector()
     kind = d.instruction.name[-3:]
     power, smallest = (64, -126) if kind == "f32" else (128, -1022)

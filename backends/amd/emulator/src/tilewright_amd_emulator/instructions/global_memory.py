@@ -71,7 +71,7 @@ def global_addressing(d: Decoder, address: Operand, base: Operand | None) -> Add
 
 
 class _Generic:
-    """Memory behind generic addresses: offsets of the arena, then of local and private memory behind it."""
+    """Access memory by generic addresses: global memory, then local and private memory."""
 
     def __init__(self, m: Machine) -> None:
         self.spaces: tuple[Space, ...] = (m.arena, m.lds, m.private)
@@ -154,7 +154,7 @@ def scratch_addressing(d: Decoder, address: Operand, base: Operand | None) -> Ad
 
 
 class _Bounded:
-    """Memory behind a resource: what is out of its bounds reads as 0 and is not written (offset -1)."""
+    """Access a buffer resource: out-of-bounds loads yield 0, stores have no effect (offset -1)."""
 
     def __init__(self, m: Machine) -> None:
         self.arena = m.arena
@@ -168,7 +168,10 @@ class _Bounded:
 
 
 def buffer_addressing(d: Decoder, address: Operand, resource: Operand, base: Operand) -> Addressing:
-    """A resource of four scalar registers, a scalar offset, and an offset, an index or both in vector registers.
+    """Return the function that computes the addresses of a buffer access.
+
+    The operands are a resource of four scalar registers, a scalar offset, and an offset, an index
+    or both in vector registers.
 
     An access that is not wholly below the number of records is out of bounds.
     """
@@ -246,7 +249,10 @@ def start(
     writes: bool,
     counters: tuple[str, ...],
 ) -> None:
-    """An effect of global memory; with a second counter (flat), its registers are free when both have been waited for."""
+    """Issue an effect of global memory.
+
+    With a second counter (flat), its registers are free after waits for both counters.
+    """
     for extra in counters[1:]:
         m.pending.start(extra, d.instruction, lambda rows: None, registers)
     m.pending.start(counters[0], d.instruction, perform, registers, span, writes)
@@ -275,7 +281,7 @@ def store_step(d: Decoder, data: Form, value: Operand, addressing: Addressing) -
 
 
 def copy_step(d: Decoder, data: Form, addressing: Addressing) -> Step:
-    """A copy to local memory: lane i's bytes go to the base in M0, the instruction's offset and i times their size."""
+    """Copy to local memory: lane i writes at M0 + the instruction's offset + i * size."""
     d.note_m0()
     offset = _offset(d)
     # as many bits of M0 count as the memory has addresses

@@ -193,8 +193,10 @@ for _size, _suffix in ((4, "b32"), (8, "b64")):
 
 
 def _transposed_loads(width: int) -> Callable[[Decoder], Step]:
-    """gfx950: 16 lanes load a tile of 16 columns and of as many rows as a lane has elements of ``width`` bytes, which are beside each other in a row; each lane
-    gets a column."""
+    """gfx950: load a transposed tile by 16 lanes; each lane gets a column.
+
+    The tile has 16 columns, and as many rows as a lane has elements of ``width`` bytes, which are
+    contiguous in a row."""
     count = 8 // width
     shares = 16 // count
 
@@ -242,7 +244,10 @@ def exchanged(m: Machine, d: Decoder, register: int, value: Array) -> None:
 
 
 def _exchange(d: Decoder) -> tuple[int, Callable[[Machine], Array], Callable[[Machine], Array]]:
-    """Of an exchange of words between lanes: the register that gets them, the lanes that addresses (in bytes) name, and the words."""
+    """Return the operands of a word exchange: the result register, the source lanes, the words.
+
+    The lanes are those that byte addresses name.
+    """
     d.allow("offset")
     d.expect(3)
     register, _ = result_register(d, d.operands[0], Form(4))
@@ -273,7 +278,10 @@ def _pull(d: Decoder) -> Step:
 
 @builds("ds_permute_b32")
 def _push(d: Decoder) -> Step:
-    """Each lane's value goes to the lane that its address (in bytes) names; the highest lane wins, and who gets none has 0."""
+    """Send each lane's value to the lane that its byte address names.
+
+    The highest lane wins. A lane that gets no value has 0.
+    """
     register, named, read = _exchange(d)
 
     def step(m: Machine) -> None:

@@ -66,7 +66,11 @@ def mfma_operand(outer: int, blocks: int, elements: int, split: bool = False) ->
 
 
 def mfma_result(rows: int, columns: int, blocks: int, run: int) -> Layout:
-    """C and D of MFMA: lanes along columns, ``run`` rows of each group of lanes, then the next group's; blocks below each other."""
+    """Return the element indices of C and D of MFMA.
+
+    Lanes lie along columns; each group of lanes has ``run`` rows, then the next group's follow;
+    blocks lie below each other.
+    """
     elements = rows * columns * blocks // 64
     lane, element = np.arange(64)[:, None], np.arange(elements)[None]
     group, groups = lane // columns, 64 // columns
@@ -78,14 +82,21 @@ def mfma_result(rows: int, columns: int, blocks: int, run: int) -> Layout:
 
 
 def wmma_operand(generation: int, elements: int) -> Layout:
-    """An operand of WMMA: 16 indices along M or N; on gfx11 both halves of the wave hold all of K, on gfx12 each its half."""
+    """Return the element indices of a WMMA operand with 16 indices along M or N.
+
+    On gfx11 both halves of the wave hold all of K, on gfx12 each half holds half of K.
+    """
     lane, element = np.arange(32)[:, None], np.arange(elements)[None]
     k = element + np.zeros_like(lane) if generation == 11 else lane // 16 * elements + element
     return Layout(np.zeros_like(k), lane % 16 + np.zeros_like(k), k)
 
 
 def wmma_result(generation: int) -> Layout:
-    """C and D of WMMA: lanes along columns; rows alternate between the halves of the wave on gfx11, and are 8 for each on gfx12."""
+    """Return the element indices of C and D of WMMA.
+
+    Lanes lie along columns. On gfx11 rows alternate between the halves of the wave; on gfx12 each
+    half holds 8 rows.
+    """
     lane, element = np.arange(32)[:, None], np.arange(8)[None]
     row = 2 * element + lane // 16 if generation == 11 else lane // 16 * 8 + element
     return Layout(np.zeros_like(row), row, lane % 16 + np.zeros_like(row))
@@ -260,7 +271,10 @@ def build_mfma(d: Decoder) -> Step:
 def _scales(
     d: Decoder, place: int, index: int, outer: int, depth: int
 ) -> Callable[[Machine], Array]:
-    """f64 [waves, 1, outer, depth]: a byte of each lane scales 32 elements along K of the row or column of the lane."""
+    """Return the scale of each element, f64 [waves, 1, outer, depth].
+
+    A byte of each lane scales 32 elements along K of the lane's row or column.
+    """
     low, high = (
         d.instruction.numbers("op_sel") or (0, 0),
         d.instruction.numbers("op_sel_hi") or (0, 0),

@@ -50,7 +50,10 @@ def decoded(codes: Array, name: str, unsigned_zero: bool) -> Array:
 
 
 def encoded(value: Array, name: str, unsigned_zero: bool) -> Array:
-    """Codes (uint8) of f32: to nearest, ties to even; what is too large becomes what the format has for it, NaN or infinity."""
+    """Convert f32 to codes (uint8) of a narrow format, to nearest, ties to even.
+
+    Values that are too large become the format's NaN or infinity.
+    """
     ocp, other, _ = _TYPES[name]
     return np.asarray(value, np.float32).astype(other if unsigned_zero else ocp).view(np.uint8)
 
@@ -210,7 +213,7 @@ _WIDE: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
 
 
 def _scaled_from(name: str, wide: str) -> Callable[[Decoder], Step]:
-    """gfx950: two narrow values of a register, times a power of two that an f32 has as its exponent."""
+    """gfx950: convert two narrow values of a register, times the exponent of an f32."""
 
     def build(d: Decoder) -> Step:
         d.allow("op_sel")
@@ -248,7 +251,10 @@ def _scaled_from(name: str, wide: str) -> Callable[[Decoder], Step]:
 
 
 def _scaled_to(name: str, wide: str) -> Callable[[Decoder], Step]:
-    """gfx950: two values, divided by a power of two, as narrow ones into a part of the result; too large ones become the largest."""
+    """gfx950: divide two values by a power of two and convert them to a narrow format.
+
+    They are written to a part of the result. Values that are too large become the maximum.
+    """
 
     def build(d: Decoder) -> Step:
         d.allow("op_sel")

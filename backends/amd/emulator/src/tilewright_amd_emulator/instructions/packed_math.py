@@ -190,7 +190,10 @@ TABLE["v_pk_ashrrev_i16"] = _packed16("i16", a.shift_right, 2)
 
 
 def _mixed(where: str) -> Callable[[Decoder], Step]:
-    """f32 multiply-add whose sources are f32, or f16 where op_sel_hi says so (in the half of op_sel); the result f32, or a half."""
+    """Multiply and add in f32; op_sel_hi selects f16 sources, in the half that op_sel names.
+
+    The result is f32, or one half of a register.
+    """
 
     def build(d: Decoder) -> Step:
         d.allow(*_MODIFIERS)
@@ -265,7 +268,10 @@ def _parts(word: Array, width: int, signed: bool) -> list[Array]:
 def _integer_dot(
     width: int, signed: bool | None, accumulates: bool = False
 ) -> Callable[[Decoder], Step]:
-    """32 bits of integers of ``width`` bits; neg_lo says which source is signed where ``signed`` is None."""
+    """Unpack 32 bits into integers of ``width`` bits.
+
+    neg_lo states which source is signed if ``signed`` is None.
+    """
 
     def build(d: Decoder) -> Step:
         d.allow(
@@ -318,7 +324,10 @@ TABLE["v_dot2_i32_i16"], TABLE["v_dot2_u32_u16"] = _integer_dot(16, True), _inte
 
 
 def _float_dot(brain: bool, accumulates: bool, narrow: bool = False) -> Callable[[Decoder], Step]:
-    """The sum of two products of 16-bit floats and an f32, rounded once; where ``narrow``, the addend and the result have 16 bits: it is rounded twice."""
+    """Add two products of 16-bit floats and an f32, and round once.
+
+    If ``narrow``, the addend and the result have 16 bits, and the result is rounded twice.
+    """
 
     def build(d: Decoder) -> Step:
         d.allow(

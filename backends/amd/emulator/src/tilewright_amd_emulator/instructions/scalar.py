@@ -474,7 +474,10 @@ _SAVING: dict[str, Formula] = {
 
 
 def _saving(formula: Formula, kind: str, saves: bool) -> Callable[[Decoder], Step]:
-    """EXEC becomes a function of it and a source; the result is the old one (saveexec) or the new one (wrexec)."""
+    """Set EXEC to a function of EXEC and a source.
+
+    The result is the old EXEC (saveexec) or the new one (wrexec).
+    """
 
     def build(d: Decoder) -> Step:
         d.allow()

@@ -155,7 +155,10 @@ _Row = tuple[str, str, Formula]
 
 
 def _of_three(kind: str, extrema: dict[str, Formula], form: str = "") -> dict[str, _Row]:
-    """The rows of an extremum of three, and of one of an extremum and a third: v_min3, v_minmax …, in a ``form`` of the instruction."""
+    """Return the table rows of three-operand extrema: v_min3, v_minmax and others.
+
+    ``form`` is the form of the instruction.
+    """
 
     def row(first: Formula, then: Formula) -> _Row:
         return kind, f"{kind} {kind} {kind}", lambda x, y, z: then(first(x, y), z)
@@ -497,7 +500,10 @@ def _three_bits(d: Decoder) -> Step:
 
 
 def _with_carry(formula: Callable[[Array, Array, Array], Array]) -> Callable[[Decoder], Step]:
-    """Sums of 32 bits in int64: bit 32 (or the sign) is the carry; the third source is the carry in where the name has it."""
+    """Return 32-bit sums in int64, whose bit 32 (or sign) is the carry.
+
+    The third source is the carry in, if the name has one.
+    """
 
     def build(d: Decoder) -> Step:
         d.allow_vector()
@@ -563,7 +569,7 @@ def _masked_count(d: Decoder) -> Step:
 
 
 def _of_a_scalar(kind: str, formula: Formula) -> Callable[[Decoder], Step]:
-    """A function of a number that is the same in all lanes: from scalar registers to scalar registers."""
+    """Apply a function to a number that is equal in all lanes, between scalar registers."""
     width = KINDS[kind].width
 
     def build(d: Decoder) -> Step:

@@ -28,8 +28,10 @@ class Memory:
     """Bytes that kernels access by offset: the words of each size, and which bytes are allocated."""
 
     def __init__(self, size: int, filled: bool = True, unaligned: bool = False) -> None:
-        """``filled``: with ones, a NaN in every type of floats; else the pages are not touched before they are used. ``unaligned``: accesses may be at any
-        place."""
+        """Create an arena.
+
+        With ``filled``, all bits are ones, a NaN in every float type; otherwise no page is touched
+        before its first use. With ``unaligned``, accesses need no alignment."""
         self.unaligned = unaligned
         words = -(-size // 8)
         #: words of 8 bytes decide the block's alignment
@@ -46,7 +48,10 @@ class Memory:
         )
 
     def gather(self, offsets: Array, size: int) -> Array:
-        """uint32 [count, ...]: ``size`` bytes at each of ``offsets``, as words; 1 and 2 bytes are extended by zeros. By bytes where one is unaligned."""
+        """Return ``size`` bytes at each of ``offsets`` as words, uint32 [count, ...].
+
+        1 and 2 bytes are zero-extended. If an offset is unaligned, all are read byte by byte.
+        """
         step = min(size, 4)
         if self.unaligned and (offsets & (step - 1)).any():
             return np.stack([self._word(offsets + first, step) for first in range(0, size, 4)])
@@ -152,7 +157,10 @@ class Arena:
     def offsets(
         self, addresses: Array, size: int, mask: Array | None = None, what: str = "access"
     ) -> Array:
-        """Offsets (int64) of accesses of ``size`` bytes at ``addresses`` (uint64); those where ``mask`` is False are not looked at and are 0."""
+        """Return the offsets (int64) of accesses of ``size`` bytes at ``addresses`` (uint64).
+
+        Where ``mask`` is False, the address is not checked and the offset is 0.
+        """
         offsets = addresses.astype(np.int64) - self.base
         if mask is not None:
             offsets = np.where(mask, offsets, 0)
@@ -191,7 +199,10 @@ class Arena:
         )
 
     def _holds(self, offsets: Array, size: int) -> Array:
-        """bool: whether ``size`` bytes, fewer than a red zone has, at each offset of the block are allocated."""
+        """Return whether ``size`` bytes at each offset of the block are allocated.
+
+        ``size`` is less than the size of a red zone.
+        """
         held: Array = self._allocated[offsets] & self._allocated[offsets + (size - 1)]
         return held
 

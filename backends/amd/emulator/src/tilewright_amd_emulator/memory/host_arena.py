@@ -61,7 +61,10 @@ class HostArena(Arena):
         return address
 
     def share(self, address: int, size: int) -> None:
-        """Let kernels access ``size`` bytes of the host at ``address``; what was shared there before, and reaches into them, is no more."""
+        """Let kernels access ``size`` bytes of the host at ``address``.
+
+        Earlier shared ranges that overlap it are no longer shared.
+        """
         self._add(address - self.base, size)
 
     def release(self, address: int) -> None:

@@ -185,7 +185,7 @@ class Machine:
         return np.unpackbits(packed, axis=1, bitorder="little").view(np.bool_)
 
     def mask_of(self, register: int) -> Array:
-        """bool [waves, lanes]: the mask in a scalar register (two of them where waves have 64 lanes)."""
+        """Return the mask in a scalar register (two for 64 lanes) as bool [waves, lanes]."""
         if register == EXEC:
             return self.mask
         return self.lane_mask([self.scalar(register + i) for i in range(self.lanes // 32)])

@@ -31,7 +31,10 @@ COUNTERS = {"load": 63, "store": 63, "ds": 63, "km": 63}
 
 @dataclass
 class Effect:
-    """``waves`` (numbers) have issued something; ``perform(rows)`` does it for some of them (an index of ``waves``)."""
+    """Record an effect that ``waves`` (numbers) have issued.
+
+    ``perform(rows)`` performs it for some of them (an index of ``waves``).
+    """
 
     counter: str
     waves: Array
@@ -75,7 +78,11 @@ class Pending:
     """Effects in flight for the waves of a machine."""
 
     def __init__(self, machine: Machine, in_order: bool) -> None:
-        """``in_order``: a workgroup is on one compute unit, whose accesses of global memory are in order, so that its fences do not wait for them."""
+        """Create the counters of some waves.
+
+        With ``in_order``, a workgroup runs on one compute unit, whose accesses of global memory are
+        in order: its fences do not wait for them.
+        """
         self.machine, self.in_order = machine, in_order
         self.effects: list[Effect] = []
         self.issued = {c: np.zeros(machine.waves, np.int64) for c in COUNTERS}
@@ -114,7 +121,10 @@ class Pending:
             )
 
     def wait(self, counter: str, outstanding: int) -> None:
-        """The selected waves go on when at most ``outstanding`` of their effects of the counter are in flight."""
+        """Let the selected waves go on when at most ``outstanding`` effects are in flight.
+
+        Only effects of the given counter count.
+        """
         m = self.machine
         target = self.issued[counter][m.selected] - outstanding
         done = self.completed[counter][m.selected]
@@ -135,7 +145,7 @@ class Pending:
                 self._perform(effect, np.isin(effect.waves, numbers))
 
     def _complete(self, counter: str, target: Array) -> None:
-        """Effects of the selected waves up to the tickets ``target`` happen, where they have not, and are forgotten."""
+        """Perform and forget the effects of the selected waves up to the tickets ``target``."""
         self.completed[counter][self.machine.selected] = target
         completed = self.completed[counter]
         kept = []
@@ -156,7 +166,10 @@ class Pending:
         self.effects = kept
 
     def _perform(self, effect: Effect, rows: Array) -> None:
-        """Do it for ``rows`` of an effect, after older effects on the same bytes: of the same waves, or of the same workgroup where those are in order."""
+        """Perform an effect for ``rows``, after older effects on the same bytes.
+
+        Older effects are those of the same waves, or of the same workgroup if it is in order.
+        """
         todo = rows & ~effect.done
         if not todo.any():
             return
