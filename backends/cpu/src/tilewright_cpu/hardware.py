@@ -18,7 +18,7 @@ from tilewright.plugins.manifest import Target
 
 @dataclass(frozen=True, slots=True)
 class VectorUnit:
-    """Vector registers that a feature of an architecture brings: their width in bits, their number."""
+    """The vector registers of an architecture's feature: their width in bits, their number."""
 
     feature: str
     bits: int
@@ -136,7 +136,7 @@ class Hardware:
 
     @property
     def panel_bytes(self) -> int:
-        """Maximum size of a panel of B: half of the L1 cache; rows of A and accumulators need some."""
+        """Maximum size of a panel of B: half of the L1 cache, beside rows of A and accumulators."""
         return self.limit("l1d_bytes") // 2
 
     @property

@@ -53,7 +53,7 @@ class _Context(ctypes.Structure):
 def native_launcher(
     loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher
 ) -> Launcher | None:
-    """The native launcher of a kernel; None where the kernel or the interpreter does not allow one."""
+    """Return a kernel's native launcher; None if the kernel or interpreter allows none."""
     kinds = kinds_of(
         [parameter.type for parameter in parameters], [parameter.stored for parameter in parameters]
     )

@@ -26,7 +26,7 @@ from tilewright_cpu.hardware import (
 
 
 def architecture(triple: str) -> str:
-    """The target's name for an LLVM triple: ``x86-64``, ``aarch64``, else the triple's first word."""
+    """Return the target's name for an LLVM triple: ``x86-64``, ``aarch64``, or its first word."""
     word = triple.split("-", 1)[0]
     return {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}.get(word, word)
 

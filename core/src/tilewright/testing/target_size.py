@@ -12,7 +12,7 @@ MAX_MEMBERS: Final = 25
 
 
 def public_members(value: object) -> set[str]:
-    """Return the names of the public attributes and methods of an object, inherited ones included."""
+    """Return the names of an object's public attributes and methods, inherited ones included."""
     declared = {
         name for class_ in type(value).__mro__ for name in getattr(class_, "__annotations__", {})
     }

@@ -432,7 +432,7 @@ class Context(StackSlots):
         return is_straight_line(region)
 
     def evaluate_scalars(self, region: Region, arguments: Sequence[str]) -> list[str]:
-        """Run a region of scalars (the body of a combine or a map) on LLVM scalars; what it yields."""
+        """Emit a scalar region (the body of a combine or a map); return the values it yields."""
         return self.state.methods.evaluate_scalars(self, region, arguments)
 
     def evaluate_vectors(self, region: Region, arguments: Sequence[str], width: int) -> list[str]:
@@ -585,7 +585,7 @@ class Context(StackSlots):
 
 
 def scope_of(context: Context, index: Index) -> Scope:
-    """The outermost scope in which all coordinates of an index are defined, at the floor or below."""
+    """Return the outermost scope, not above the floor, that defines all coordinates of an index."""
     depth = context.floor
     for coordinate in index:
         if coordinate.depth > depth:

@@ -150,7 +150,7 @@ class Affine(Domain[Form | None]):
         return True
 
     def _is_multiple(self, polynomial: Polynomial, known: Polynomial) -> bool:
-        """Return whether a polynomial is a positive multiple of ``known`` plus nonnegative terms."""
+        """Return whether a polynomial is a positive multiple of ``known`` plus terms >= 0."""
         if not known.terms:
             return False
         monomial, factor = known.terms[-1]

@@ -82,7 +82,7 @@ def _positions(bits: int) -> frozenset[int]:
 
 
 class _Flow:
-    """``bits`` of values, of all addresses that were put in ``memory``, and of those ``stored`` to."""
+    """``bits`` of values, of addresses stored in ``memory``, and of addresses ``stored`` to."""
 
     __slots__ = ("_module", "_pending", "bits", "memory", "stored")
 

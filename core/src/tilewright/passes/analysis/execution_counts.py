@@ -137,7 +137,7 @@ class Numbers:
         return self.of(self.affine.number(value), runs)
 
     def trips(self, loop: For, runs: Runs) -> Number | None:
-        """Iterations of a loop in each run of the region around; None where something is lacking."""
+        """Return a loop's iterations in each run of the surrounding region; None if unknown."""
         bounds: list[Any] = [
             self.of_value(operand, runs) for operand in (loop.lower, loop.upper, loop.step)
         ]

@@ -25,7 +25,7 @@ class Boxes:
 
 
 def distinct(groups: Sequence[Boxes]) -> int | None:
-    """The number of different addresses in all boxes; None where there are too many runs to count."""
+    """Return the number of distinct addresses in all boxes; None if there are too many runs."""
     found = [_runs(boxes) for boxes in groups]
     runs = [each for each in found if each is not None]
     if len(runs) < len(found):

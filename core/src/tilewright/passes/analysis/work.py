@@ -257,7 +257,7 @@ def _loads(operation: Operation) -> bool:
 
 
 def _was_loaded(value: Value, region: Region | None) -> bool:
-    """Return whether a tile comes from a load in the same region, through operations of one tile."""
+    """Return whether a tile comes from a load in the same region, through unary operations."""
     operation = value.definition
     while operation is not None and operation.parent is region:
         if _loads(operation):

@@ -18,7 +18,7 @@ Renaming = Permute | ExpandDims | Reshape
 
 
 def renames(operation: Operation) -> TypeGuard[Renaming]:
-    """Return whether an operation only names elements differently, each of which is where it was."""
+    """Return whether an operation only renames elements, and moves none of them."""
     return isinstance(operation, Renaming) and not (
         isinstance(operation, Reshape) and operation.reorder
     )

@@ -37,7 +37,7 @@ def set_fault(w: FunctionWriter, fault: int) -> None:
 
 
 def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> None:
-    """Call the engine with i64 arguments; the thread ends where the engine finds something wrong."""
+    """Call the engine with i64 arguments; the thread ends if the engine finds an error."""
     place = w.alloca("i64", max(1, len(arguments)), 8)
     for i, argument in enumerate(arguments):
         w.store("i64", argument, w.gep("i64", place, i), 8)
@@ -316,7 +316,7 @@ def _settle(module: ModuleWriter) -> None:
 
 
 def _touch(module: ModuleWriter) -> None:
-    """Mark an access of shared memory by the generic proxy with the number of the thread's fences."""
+    """Mark a generic-proxy access of shared memory with the number of the thread's fences."""
     w = module.function("emulated_touch", [("ptr", "own"), ("ptr", "address"), ("i64", "marks")])
     granule = w.emit(f"udiv i64 {w.emit('ptrtoint ptr %address to i64')}, {layout.GRANULE}")
     first = word(w, "%own", "%marks")

@@ -54,7 +54,7 @@ class MatmulSite:
         return [(address, _bytes(shared, element)) for address, shared, element in given if shared]
 
     def multiply(self, area: int, a: _Source, b: _Source, lane: int, warp: int) -> None:
-        """Add the matmul to this thread's registers of the result, which are in memory at ``area``."""
+        """Add the matmul to this thread's result registers, which are in memory at ``area``."""
         numbers, accumulator = self._registers(area, 2, lane, warp)
         m, n, k = self.c.shape[-2], self.c.shape[-1], self.a.shape[-1]
         columns, rows, batches = numbers % n, numbers // n % m, numbers // (n * m)

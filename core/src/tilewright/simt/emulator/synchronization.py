@@ -1,4 +1,4 @@
-"""Threads of the emulated machine: coordinates, barriers, clusters, mbarriers and named barriers."""
+"""Threads of the emulated machine: coordinates, clusters, barriers, mbarriers, named barriers."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class EmulatedDescriptors(DeviceTensorMaps):
         return number
 
     def make(self, context: SimtContext, operation: MakeTensorMap, made: MadeDescriptor) -> str:
-        """The words are put together in shared memory, and brought to memory of the thread's own."""
+        """Assemble the words in shared memory, and copy them to the thread's private memory."""
         with context.at_entry() as w:
             place = w.alloca("i64", 1 + 2 * len(made.extents))
         w = context.writer
@@ -124,7 +124,7 @@ class EmulatedDescriptors(DeviceTensorMaps):
 
 
 def bulk_mechanism(*, stores: bool = True) -> CopyMechanism:
-    """TMA copies, and of rows, that complete on mbarriers, and back where ``stores`` asks for it."""
+    """TMA copies of blocks and rows that complete on mbarriers; copies back with ``stores``."""
     store = _store_block if stores else None
     return CopyMechanism(
         "bulk", BARRIER, start=_load_block, store=store, fills_rows=_any_layout, shares=_shares

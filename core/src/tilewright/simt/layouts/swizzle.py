@@ -93,7 +93,7 @@ def transactions(
 
 
 def intersection(a: Sequence[int], b: Sequence[int]) -> list[int]:
-    """A basis of the vectors that are sums of both: of independent ``a`` and of independent ``b``."""
+    """Return a basis of the intersection of the spans of ``a`` and ``b``, each independent."""
     basis, added, found = Basis(a), [], []
     for vector in b:
         used = basis.solve(vector)

@@ -122,7 +122,7 @@ class Deferred:
         return Builder(loop.body, waiting.next, loop.loop.location)
 
     def settle(self, loop: PipelinedLoop) -> Builder:
-        """Wait for the last iteration's matmul behind the loop; return a builder behind the wait."""
+        """Wait for the last iteration's matmul after the loop; return a builder after the wait."""
         result = loop.loop.results[self.index]
         readers, builder = list(result.uses), loop.behind
         token, *held = loop.results_of(self.earlier)

@@ -48,7 +48,7 @@ class Instruction:
 
 @dataclass
 class Kernel:
-    """A kernel: the index of its first instruction, and its ``.amdhsa_`` directives without prefix."""
+    """A kernel: the index of its first instruction, and its directives without ``.amdhsa_``."""
 
     name: str
     entry: int

@@ -1,4 +1,4 @@
-"""Arithmetic of the hardware on arrays: fused multiply-add, minimum and maximum, conversions, bits."""
+"""Hardware arithmetic on arrays: fused multiply-add, minimum and maximum, conversions, bits."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def fma64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
 
 
 def fma16(a: Array, b: Array, c: Array) -> Array:
-    """f16 of a * b + c, rounded once: the product is exact in f64, and the sum close enough to be."""
+    """Return a * b + c in f16, rounded once: f64 holds the product and nearly the sum exactly."""
     return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(np.float16)
 
 

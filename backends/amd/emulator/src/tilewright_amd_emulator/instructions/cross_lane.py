@@ -123,7 +123,7 @@ def _swap_halves(d: Decoder) -> Step:
 
 @builds("v_permlane16_swap_b32", "v_permlane32_swap_b32")
 def _swap_rows(d: Decoder) -> Step:
-    """Odd rows (of 16 or 32 lanes) of the first register and even rows of the second change places."""
+    """Exchange odd rows (of 16 or 32 lanes) of the first register with even rows of the second."""
     d.allow("bound_ctrl", "fi")
     d.expect(2)
     rows = 16 if "16" in d.instruction.name else 32
@@ -164,7 +164,7 @@ def index_mode(name: str, text: str, now: frozenset[str]) -> frozenset[str]:
 
 @builds("v_movrels_b32", "v_movreld_b32")
 def build_indexed(d: Decoder) -> Step:
-    """A register whose number M0 adds to: by the name, or in the mode that s_set_gpr_idx_on began."""
+    """A register whose number M0 offsets: by the name, or in the mode of s_set_gpr_idx_on."""
     d.allow()
     d.expect(2)
     d.note_m0()

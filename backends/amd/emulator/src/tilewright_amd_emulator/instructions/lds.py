@@ -262,7 +262,7 @@ def _exchange(d: Decoder) -> tuple[int, Callable[[Machine], Array], Callable[[Ma
 
 @builds("ds_bpermute_b32", "ds_bpermute_fi_b32")
 def _pull(d: Decoder) -> Step:
-    """Each lane reads the lane that its address (in bytes) names; 0 where that one is not active."""
+    """Read, in each lane, the lane that its byte address names; 0 if that lane is inactive."""
     register, named, read = _exchange(d)
     inactive = d.instruction.name == "ds_bpermute_fi_b32"
 

@@ -147,7 +147,7 @@ def words_read(d: Decoder, operand: Operand, count: int) -> Callable[[Machine], 
 
 
 def gathered(values: Array, places: Array, shape: tuple[int, int, int]) -> Array:
-    """f64 [waves, blocks, rows, columns] of values [waves, lanes, elements] that lie at ``places``."""
+    """Gather values [waves, lanes, elements] at ``places`` into [waves, blocks, rows, columns]."""
     out = np.zeros((len(values), int(np.prod(shape))))
     out[:, places.reshape(-1)] = values.reshape(len(values), -1)
     return out.reshape(len(values), *shape)

@@ -1,4 +1,4 @@
-"""Vector instructions that compute each lane by itself: results and sources by kind, and a formula."""
+"""Lane-wise vector instructions: the kinds of results and sources, and a formula."""
 
 from __future__ import annotations
 

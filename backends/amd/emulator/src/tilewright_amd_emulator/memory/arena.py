@@ -25,7 +25,7 @@ FILLING = 0xA5
 
 
 class Memory:
-    """Bytes that kernels access by offset: the words of each size, and which bytes are allocated."""
+    """Bytes that kernels access by offset: words of each size, and the allocated bytes."""
 
     def __init__(self, size: int, filled: bool = True, unaligned: bool = False) -> None:
         """Create an arena.

@@ -74,7 +74,7 @@ def emit_contiguity_check(context: Context, operation: Operation) -> None:
 
 @contextmanager
 def assuming(context: Context, values: Iterable[Value]) -> Iterator[None]:
-    """Assume that tiles of :attr:`Context.consecutive` are contiguous, in questions about strides."""
+    """Let stride queries assume that tiles of :attr:`Context.consecutive` are contiguous."""
     saved = context.assumed, context.axis_strides
     added = frozenset(values) - context.assumed
     if added:

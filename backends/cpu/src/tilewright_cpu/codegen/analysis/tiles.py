@@ -136,7 +136,7 @@ class Analysis:
                 kept.narrow = self._narrow(value)
 
     def detach(self) -> None:
-        """Take away the operations made here, which are listed as users of the function's values."""
+        """Remove the operations made here, which are listed as users of the function's values."""
         for operation in reversed(self._synthetic):
             operation.parent = None  # named for lookups only: it never was in the region's list
             operation.erase()
@@ -301,7 +301,7 @@ class Analysis:
     def _accumulated(
         self, argument: Value, value: Value, first: Value, result: Value
     ) -> PartialSum | None:
-        """Return whether a loop only adds to a carried rank-1 tile, which is only summed after it."""
+        """Return whether a loop only adds to a carried rank-1 tile that is only summed after it."""
         assert isinstance(argument.type, TileType)
         element = argument.type.element
         operation = value.definition
@@ -485,7 +485,7 @@ class Analysis:
         )
 
     def _readers_of(self, operation: Operation) -> list[Operation]:
-        """The readers that evaluate an operation's result, or the operation itself where it is one."""
+        """Return the readers that evaluate an operation's result, or the operation if it is one."""
         found: dict[Operation, None] = {}
         stack, seen = [operation], set()
         while stack:
@@ -500,7 +500,7 @@ class Analysis:
         return list(found)
 
     def _own_cost(self, operation: Operation) -> bool:
-        """Return whether keeping an operation's result saves its own work, not just an operand's."""
+        """Return whether keeping an operation's result saves its own work, not an operand's."""
         own = cost_of_one(operation)
         if not _pays_to_keep(operation):
             return False
@@ -551,7 +551,7 @@ class Induction:
 
 
 class PartialSum:
-    """A carried accumulator kept in vector registers: the term added in an iteration, the addition."""
+    """A carried accumulator in vector registers: the term of an iteration, and the addition."""
 
     __slots__ = ("addition", "term")
 

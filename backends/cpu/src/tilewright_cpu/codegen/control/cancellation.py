@@ -76,7 +76,7 @@ class CancellationCheck:
 
 
 def _of_scalars(loop: Operation) -> bool:
-    """Return whether an iteration of a loop is a few instructions: no tiles, no loops and no calls."""
+    """Return whether a loop's body is a few instructions, without tiles, loops and calls."""
     inner = (operation for region in loop.regions for operation in region.walk())
     return not any(
         isinstance(operation, For | While | Call | Extern | Print)

@@ -1,4 +1,4 @@
-"""One matmul of matrices in memory: packs operands where it pays, and writes the loops over blocks."""
+"""A matmul of matrices in memory: packs operands where it pays, and writes loops over blocks."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> Ite
 
 
 def _write_columns(gemm: Gemm) -> None:
-    """Write a matmul with few columns: each column of B made contiguous, rows of A read in place."""
+    """Write a matmul with few columns: make columns of B contiguous, read rows of A in place."""
     w, hardware, b = gemm.w, gemm.hardware, gemm.b
     scheme = FMA64 if gemm.c.element is F64 else FMA32
     lanes = hardware.vector_bytes // scheme.k_group_bytes
@@ -392,7 +392,7 @@ def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
 
 
 def _reads_in_place(gemm: Gemm, row_blocks: int) -> bool:
-    """Return whether B is read where it lies: its rows are contiguous, and packing would not pay."""
+    """Return whether B is read in place: its rows are contiguous, and packing would not pay."""
     scheme, b = gemm.scheme, gemm.b
     same = storage_type(b.element) == scheme.element
     return _readable_in_place(scheme, b) and (

@@ -352,7 +352,7 @@ def _factor(w: FunctionWriter, scheme: Scheme, k_groups: str, width: int) -> str
 def multiply_k_groups(
     w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int
 ) -> str:
-    """``total`` plus the products of the K-groups of two vectors, as :func:`_factor` returns them."""
+    """Add the products of two vectors' K-groups, as :func:`_factor` returns them, to ``total``."""
     scheme = kernel.scheme
     if scheme in (FMA32, FMA64):
         return multiply_add(w, kernel.fused, scheme.accumulator, a, b, total, width)

@@ -262,19 +262,19 @@ class Packer:
 
     @property
     def _is_far(self) -> bool:
-        """Return whether rows lie so far apart that the hardware prefetcher does not follow them."""
+        """Return whether rows are too far apart for the hardware prefetcher to follow them."""
         stride = self.source.row_stride
         return not isinstance(stride, int) or stride * self.align > self.hardware.far_bytes
 
     def _fetch(self, place: str, panel: Panel) -> None:
-        """Prefetch a panel's part of a row that is packed later, perhaps in the next tile along K."""
+        """Prefetch a panel's part of a row that is packed later, possibly in the next K tile."""
         for start in range(
             0, panel.columns, max(1, self.hardware.limit("line_bytes") // self.align)
         ):
             fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
-        """Pack a row of K-groups of a panel, for each part, from as many rows as a K-group takes."""
+        """Pack a row of a panel's K-groups, for each part, from as many rows as a K-group has."""
         w, group, element = self.w, self.scheme.group, self.scheme.element
         start = 0
         for position, width in enumerate(panel.widths):

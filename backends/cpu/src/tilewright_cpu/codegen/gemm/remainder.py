@@ -165,7 +165,7 @@ def is_masked_beyond(context: Context, result: Value, axis: int, leaf: Value) ->
 def _followed(
     context: Context, value: Value, user: Operation, axis: int, leaf: Value
 ) -> list[Value] | None:
-    """Values that elements of ``value`` go into, at the same coordinates; None where they are read."""
+    """Return the values computed elementwise from ``value``; None if its elements are read."""
     places = [position for position, operand in enumerate(user.operands) if operand is value]
     if isinstance(user, Store):
         return [] if places == [1] and _stored_under(context, user, axis, leaf) else None

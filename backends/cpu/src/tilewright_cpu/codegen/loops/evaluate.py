@@ -413,7 +413,7 @@ def gather(
 def scatter(
     context: Context, text: str, pointers: str, type_: str, width: int, size: int, mask: str
 ) -> None:
-    """Store a lane to each pointer where the mask holds; the last of lanes at one address counts."""
+    """Store a lane to each pointer where the mask holds; at equal addresses the last lane wins."""
     vector = f"<{width} x {type_}>"
     operands = [(vector, text), (f"<{width} x ptr>", pointers), (f"<{width} x i1>", mask)]
     _masked(context, "llvm.masked.scatter", "void", operands, 1, size, (vector, f"<{width} x ptr>"))

@@ -326,7 +326,7 @@ class InnerLoop:
     def _versioned(
         self, whole: int, groups: list[list[str]], lanes: str, leaves: frozenset[Value], end: str
     ) -> list[list[str]]:
-        """Write two versions of few strips: unmasked if the bound is the extent, else one by one."""
+        """Write two versions of few strips: unmasked if the bound is the extent, or one by one."""
         writer, context = self.writer, self.context
         full = writer.emit(f"icmp uge i64 {lanes}, {whole}")
         then, other, join = (

@@ -427,7 +427,7 @@ def _widened_from(context: Context, value: Value) -> IntType | None:
 
 
 def _narrow(context: Context, value: Value, element: IntType) -> Value | int | None:
-    """The operand of a widening: a tile, a scalar for all of its elements, or a number of the type."""
+    """The operand of a widening: a tile, a scalar for all elements, or a number of the type."""
     number = constant_of(value)
     if number is not None:
         return int(number) if element.minimum <= number <= element.maximum else None

@@ -25,7 +25,7 @@ from tilewright_cpu.codegen.sanitizer.bounds import checked_address
 
 
 def lower_atomic_rmw(context: Context, operation: AtomicRmw) -> None:
-    """Update the values at the pointers where the mask holds; the old ones, zero where it does not."""
+    """Update values at the pointers where the mask holds; return the old ones, or zero."""
     pointer, value, mask = operation.pointer, operation.value, operation.mask
     kind, order = operation.kind, operation.order
 

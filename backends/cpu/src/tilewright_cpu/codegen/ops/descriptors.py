@@ -197,7 +197,7 @@ def _each_listed_row(
 def _checked(
     context: Context, operation: Operation, row: _Row, descriptor: Descriptor, type_: DescriptorType
 ) -> _Row:
-    """The row, or nothing of it where a bounds check finds columns outside the argument's memory."""
+    """Return the row, or an empty one if a bounds check finds columns out of bounds."""
     if not is_checked(context, operation):
         return row
     w, stored, stride = context.writer, storage_type(type_.element), descriptor.strides[-1]

@@ -215,7 +215,7 @@ def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> TileL
 
 
 def _is_loaded(context: Context, value: Value) -> bool:
-    """Return whether a tile that is read in place lies in the kernel's arguments, not in a buffer."""
+    """Return whether a tile that is read in place lies in the kernel's arguments."""
     while value not in context.buffers:
         definition = value.definition
         if not isinstance(definition, Moved | Hint):

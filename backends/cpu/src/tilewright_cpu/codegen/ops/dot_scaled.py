@@ -192,7 +192,7 @@ def _guarded(
 
 
 class _LaneFlag:
-    """Flag that lanes of many strips set: an i32 a lane, in memory, not zero where a lane set it."""
+    """A flag that lanes of many strips set: an i32 for each lane in memory, nonzero if set."""
 
     def __init__(self, context: Context) -> None:
         self._writer, self._lanes = context.writer, context.elements_for(F32)

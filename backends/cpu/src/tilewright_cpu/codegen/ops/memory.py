@@ -82,7 +82,7 @@ def before_write(context: Context, operation: Operation) -> None:
 
 
 def _reads_by_strips(context: Context, store: Store, load: Value) -> bool:
-    """Return whether the store's loop nest reads each element of ``load`` for its own element only."""
+    """Return whether the store's loop nest reads each element of ``load`` only for its own."""
     stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
     seen: set[tuple[Value, bool]] = set()
     while stack:

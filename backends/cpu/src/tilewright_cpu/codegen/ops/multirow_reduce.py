@@ -20,7 +20,7 @@ _MIN_ROWS: Final = 4
 
 
 def can_reduce_together(plan: NestPlan) -> bool:
-    """Return whether the rows of a loop nest are whole vectors, and a multiple of a vector's lanes."""
+    """Return whether the rows of a loop nest are whole vectors and a multiple of the lanes."""
     outer, width, shape = plan.outer_axes(), plan.width, plan.shape
     return (
         bool(outer)

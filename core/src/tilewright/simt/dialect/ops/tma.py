@@ -12,7 +12,7 @@ from tilewright.simt.dialect.ops.type_rules import require_barrier, slot_of
 
 
 def _block(shape: Shape, *, pieces: bool = False) -> None:
-    """A descriptor, as many offsets as it has axes, and a slot for its block, or for a piece of it."""
+    """A descriptor, an offset for each of its axes, and a slot for its block or a part of it."""
     descriptor, slot = descriptor_of(shape), slot_of(shape)
     if len(shape.groups["offsets"]) != descriptor.rank:
         raise RuleError(

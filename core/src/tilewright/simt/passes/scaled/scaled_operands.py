@@ -237,7 +237,7 @@ def _unless_small(b: Builder, operand: ScaledOperand, value: Value, type_: Type)
 
 
 def unpacked(b: Builder, operand: ScaledOperand, type_: Type) -> Value:
-    """Return an operand without its scales, in its own type, or in bf16 or f16 where it is packed."""
+    """Return an operand without its scales, in its own type, or in bf16 or f16 if it is packed."""
     if operand.format != "e2m1":
         return operand.value
     k_axis = operand.k_axis if operand.pack_k else 1 - operand.k_axis
@@ -329,7 +329,7 @@ def _halves_f16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
 
 
 def _halves_bf16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
-    """The same for bf16, both numbers in one word: a product moves both fields of a kind at once."""
+    """Do the same for bf16, two numbers in a word: one product moves the fields of both."""
     codes = cast(b, pairs, U32)
 
     def fields(factor: int, mask: int) -> Value:
