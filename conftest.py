@@ -33,6 +33,16 @@ _OF_PYTHON = (
 _PREFIXES = ("TRITON_", "TILEWRIGHT_CPU_", "TILEWRIGHT_NVIDIA_", "TILEWRIGHT_AMD_")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs every combination of parameters."""
+    parser.addoption(
+        "--all-combinations",
+        action="store_true",
+        help="run every combination of three and more parametrize marks, not a selection that has "
+        "every pair of values",
+    )
+
+
 def pytest_configure() -> None:
     """Remove settings from the environment, and an ignored SIGINT: a test sets what it needs.
 
@@ -93,7 +103,8 @@ def left_out_combinations(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several workers none is left alone with a long test at the end: these come first."""
-    if not any("[" in argument for argument in config.args):  # a combination that is asked for runs
+    named = any("[" in argument for argument in config.args)  # a combination that is named runs
+    if not (named or config.getoption("all_combinations")):
         left_out = left_out_combinations(items)
         dropped = {id(item) for item in left_out}
         items[:] = [item for item in items if id(item) not in dropped]
