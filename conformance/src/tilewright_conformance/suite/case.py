@@ -52,10 +52,10 @@ class Status(StrEnum):
     """The status of a case after its run."""
 
     PASSED = "passed"
-    # : a wrong result, a broken promise, or silent acceptance of what the backend does not declare
+    #: a wrong result, a broken promise, or silent acceptance of what the backend does not declare
     FAILED = "failed"
-    # : the backend does not declare what the case needs, and refused it with a diagnostic of its
-    # own
+    #: the backend does not declare what the case needs, and refused it with a diagnostic of its
+    #: own
     NOT_SUPPORTED = "not-supported"
     ERROR = "error"  #: an exception that is no refusal, or a refusal of what the backend declares
     CRASHED = "crashed"  #: the process that ran the case died, or took more memory than it may
