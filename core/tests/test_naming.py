@@ -256,12 +256,12 @@ def test_the_sources_use_the_words_of_the_field() -> None:
 COLUMNS = 100
 #: Distribution -> longer lines. The numbers may only fall.
 LONG_LINES: dict[str, int] = {
-    "backends/amd/emulator/src": 31,
-    "backends/amd/src": 13,
-    "backends/cpu/src": 17,
+    "backends/amd/emulator/src": 13,
+    "backends/amd/src": 8,
+    "backends/cpu/src": 16,
     "backends/nvidia/src": 5,
-    "conformance/src": 56,
-    "core/src": 71,
+    "conformance/src": 41,
+    "core/src": 65,
 }
 #: The beginnings of relative clauses.
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")

@@ -106,7 +106,8 @@ def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()
     """
     packed = _F16_BF16 if generation >= 4 else ()
     return Architecture(
-        name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64, 2, 32, fp8, _ONE_UNIT, packed_adds=packed
+        name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64,
+        2, 32, fp8, _ONE_UNIT, packed_adds=packed
     )  # fmt: skip
 
 

@@ -119,7 +119,8 @@ def lower(
         ],
     }
     stages: dict[str, str | bytes] = {
-        "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing,
+        "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine),
+        "llir": text, "amdgcn": listing,
     }  # fmt: skip
     if linked is not None:
         stages["hsaco"] = linked

@@ -41,7 +41,8 @@ CAPABILITIES = every_type(
 #: the IDs, as needed by programs that wait for programs with lower IDs.
 #: line_info: emit source line information for profilers and debuggers; instructions do not change.
 OPTIONS = {
-    "math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "chiplets": 0, "num_stages": 2, "line_info": False,
+    "math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1,
+    "schedule_hint": "", "chiplets": 0, "num_stages": 2, "line_info": False,
 }  # fmt: skip
 
 

@@ -34,7 +34,8 @@ TRIPLE: Final = "amdgcn-amd-amdhsa"
 CODE_OBJECT_VERSION: Final = 500
 #: Kernel inputs that the hardware or runtime would set up and that no kernel reads.
 _UNUSED: Final = (
-    "workitem-id-y", "workitem-id-z", "dispatch-ptr", "queue-ptr", "dispatch-id", "heap-ptr", "hostcall-ptr", "multigrid-sync-arg", "default-queue",
+    "workitem-id-y", "workitem-id-z", "dispatch-ptr", "queue-ptr", "dispatch-id", "heap-ptr",
+    "hostcall-ptr", "multigrid-sync-arg", "default-queue",
     "completion-action", "lds-kernel-id", "flat-scratch-init",
 )  # fmt: skip
 #: Values of the option ``schedule_hint`` -> LLVM's ``iglp.opt`` strategy for blocks with MFMA

@@ -246,7 +246,8 @@ def _caches(
     l1d_kib: int, l1d_ways: int, l2_kib: int, l2_ways: int, l3_mib: int, line_bytes: int = 64
 ) -> Mapping[str, int]:
     return {
-        "l1d_bytes": l1d_kib << 10, "l1d_ways": l1d_ways, "l2_bytes": l2_kib << 10, "l2_ways": l2_ways, "l3_bytes": l3_mib << 20, "line_bytes": line_bytes,
+        "l1d_bytes": l1d_kib << 10, "l1d_ways": l1d_ways, "l2_bytes": l2_kib << 10,
+        "l2_ways": l2_ways, "l3_bytes": l3_mib << 20, "line_bytes": line_bytes,
     }  # fmt: skip
 
 

@@ -190,7 +190,8 @@ def attention_block(
 
 @tw.jit
 def attention_forward(
-    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, length, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr = True
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, length, scale, D: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, CAUSAL: tl.constexpr = True
 ):  # fmt: skip
     """Softmax(q kᵀ scale) v, a block of rows a program; blocks of keys without a mask go first."""
     block, head = tl.program_id(0), tl.program_id(1)
@@ -247,7 +248,8 @@ def attention_forward(
 
 @tw.jit
 def attention_backward(
-    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr, length, scale, D: tl.constexpr, B: tl.constexpr, CAUSAL: tl.constexpr = True
+    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr, length, scale,
+    D: tl.constexpr, B: tl.constexpr, CAUSAL: tl.constexpr = True
 ):  # fmt: skip
     """Gradients of a block of keys against all queries, then of queries against all keys."""
     block, head = tl.program_id(0), tl.program_id(1)
@@ -411,7 +413,8 @@ def leaky_relu(x):
 
 @tw.jit
 def blocked_matmul(
-    a_ptr, b_ptr, c_ptr, M, N, K, PROGRAMS: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+    a_ptr, b_ptr, c_ptr, M, N, K, PROGRAMS: tl.constexpr, GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Compute blocks of the result in groups.

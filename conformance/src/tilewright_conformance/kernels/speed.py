@@ -76,7 +76,8 @@ def ten(a, b, c, d, e, i, j, k, p, q):
 
 @tw.jit
 def many(
-    a, b, c, d, e, f, g, h, i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, j0, j1, j2, j3, j4, j5, j6, j7, x0, x1, x2, x3, x4, x5,
+    a, b, c, d, e, f, g, h, i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, j0, j1, j2, j3, j4, j5, j6, j7,
+    x0, x1, x2, x3, x4, x5,
 ):  # fmt: skip
     tl.store(h, i0 + i9 + j0 + j7 + (x0 + x5).to(tl.int32))
 

@@ -89,7 +89,8 @@ class ShuffledMatrix(MatrixInstructions):
         plan = MatmulPlan(
             "made up", a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb),
             a_shared=SharedLayout.row_major((m, k)) if self._wish else None,
-            load_a=self._load(a_layout, 1) if self._fragments else None, k_step=self._k_step, load_turns=load_turns if self._prices else None,
+            load_a=self._load(a_layout, 1) if self._fragments else None, k_step=self._k_step,
+            load_turns=load_turns if self._prices else None,
         )  # fmt: skip
         return (plan,)
 

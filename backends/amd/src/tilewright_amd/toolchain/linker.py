@@ -524,7 +524,8 @@ class _File:
         for section in everything:
             address = section.address if section.flags & _SHF_ALLOC else 0
             out += _SECTION.pack(
-                title_places[section.name], section.type, section.flags, address, section.address, section.size,
+                title_places[section.name], section.type, section.flags, address, section.address,
+                section.size,
                 numbers.get(section.link, 0), section.info, section.align, section.entry,
             )  # fmt: skip
         identity = b"\x7fELF\x02\x01\x01" + bytes([64, self.source.abi]) + bytes(7)

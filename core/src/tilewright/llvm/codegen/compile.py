@@ -298,7 +298,8 @@ def assembly_and_object(
             :func:`~tilewright.llvm.codegen.subprocess_codegen.generate_in_subprocess`.
     """
     made = _generated_apart(
-        ir_text, "assembly", "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, generator=assembler,
+        ir_text, "assembly", "object", if_long=if_long, triple=triple, cpu=cpu, features=features,
+        opt=opt, passes=passes, generator=assembler,
     )  # fmt: skip
     return (
         _assembly_and_object(ir_text, triple, cpu, features, opt, passes)

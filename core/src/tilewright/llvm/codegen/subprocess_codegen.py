@@ -77,7 +77,8 @@ def generate_in_subprocess(
             ``TILEWRIGHT_COMPILE_TIME_LIMIT`` allows.
     """
     settings = {
-        "forms": forms, "triple": triple, "cpu": cpu, "features": features, "opt": opt, "passes": list(passes), "options": list(options),
+        "forms": forms, "triple": triple, "cpu": cpu, "features": features, "opt": opt,
+        "passes": list(passes), "options": list(options),
         "generator": generator,
     }  # fmt: skip
     try:

@@ -13,11 +13,13 @@ _OPENING, _CLOSING = "<{[(", ">}])"
 
 #: Instructions that give the type of their first operand.
 _LIKE_FIRST: Final = frozenset({
-    "add", "sub", "mul", "udiv", "sdiv", "urem", "srem", "shl", "lshr", "ashr", "and", "or", "xor", "fadd", "fsub", "fmul", "fdiv", "frem", "fneg", "freeze",
+    "add", "sub", "mul", "udiv", "sdiv", "urem", "srem", "shl", "lshr", "ashr", "and", "or", "xor",
+    "fadd", "fsub", "fmul", "fdiv", "frem", "fneg", "freeze",
     "phi", "load", "insertelement", "insertvalue", "call",
 })  # fmt: skip
 _CASTS: Final = frozenset({
-    "trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "ptrtoint", "inttoptr", "bitcast", "addrspacecast",
+    "trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "ptrtoint",
+    "inttoptr", "bitcast", "addrspacecast",
 })  # fmt: skip
 
 

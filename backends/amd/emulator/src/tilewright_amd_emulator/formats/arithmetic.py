@@ -240,7 +240,8 @@ def classes(value: Array, wanted: Array) -> Array:
     denormal = ~zero & (np.abs(value) < np.finfo(value.dtype).tiny)
     normal = ~(nan | infinite | zero | denormal)
     kinds = (
-        nan & ~quiet, nan & quiet, infinite & negative, normal & negative, denormal & negative, zero & negative,
+        nan & ~quiet, nan & quiet, infinite & negative, normal & negative, denormal & negative,
+        zero & negative,
         zero & ~negative, denormal & ~negative, normal & ~negative, infinite & ~negative,
     )  # fmt: skip
     bits = wanted.astype(np.uint32)

@@ -54,7 +54,8 @@ _CALLBACKS: dict[str, tuple[Any, ...]] = {
     "allocate": (ctypes.c_uint64, ctypes.c_uint64),
     "release": (None, ctypes.c_uint64),
     "launch": (
-        ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32,
+        ctypes.c_uint32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p),
         ctypes.c_int,
     ),
     "explain": (ctypes.c_void_p, ctypes.c_int),
@@ -281,8 +282,10 @@ class EmulatedDevice:
                 for i, size in enumerate(sizes_of_arguments(listing))
             ]
             self.covered += run(
-                program, symbol, grid=groups, threads=threads, arguments=packed(listing, values, groups), dynamic_lds=shared, arena=self.arena,
-                schedule=self.schedule, seed=self.seed + len(self.launches), limit=self.limit, together=cooperative,
+                program, symbol, grid=groups, threads=threads,
+                arguments=packed(listing, values, groups), dynamic_lds=shared, arena=self.arena,
+                schedule=self.schedule, seed=self.seed + len(self.launches), limit=self.limit,
+                together=cooperative,
             )  # fmt: skip
         except WaveError as error:
             self.error = error

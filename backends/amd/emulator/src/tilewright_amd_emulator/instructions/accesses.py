@@ -44,7 +44,8 @@ _FORMS = {
     "ubyte": Form(1), "u8": Form(1), "sbyte": Form(1, True), "i8": Form(1, True),
     "ushort": Form(2), "u16": Form(2), "sshort": Form(2, True), "i16": Form(2, True),
     "byte": Form(1), "b8": Form(1), "short": Form(2), "b16": Form(2),
-    "dword": Form(4), "b32": Form(4), "dwordx2": Form(8), "b64": Form(8), "dwordx3": Form(12), "b96": Form(12), "dwordx4": Form(16), "b128": Form(16),
+    "dword": Form(4), "b32": Form(4), "dwordx2": Form(8), "b64": Form(8), "dwordx3": Form(12),
+    "b96": Form(12), "dwordx4": Form(16), "b128": Form(16),
 }  # fmt: skip
 
 

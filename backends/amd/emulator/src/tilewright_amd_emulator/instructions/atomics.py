@@ -109,9 +109,12 @@ def _kinds() -> dict[str, Kind]:
         )
 
     for old, new, update, kind in (
-        ("add", "add", "add", "u"), ("sub", "sub", "sub", "u"), ("smin", "min", "min", "i"), ("umin", "min", "min", "u"), ("smax", "max", "max", "i"),
-        ("umax", "max", "max", "u"), ("and", "and", "and", "b"), ("or", "or", "or", "b"), ("xor", "xor", "xor", "b"), ("inc", "inc", "inc", "u"),
-        ("dec", "dec", "dec", "u"), ("swap", "swap", "swap", "b"), ("cmpswap", "cmpswap", "cmpswap", "b"),
+        ("add", "add", "add", "u"), ("sub", "sub", "sub", "u"), ("smin", "min", "min", "i"),
+        ("umin", "min", "min", "u"), ("smax", "max", "max", "i"),
+        ("umax", "max", "max", "u"), ("and", "and", "and", "b"), ("or", "or", "or", "b"),
+        ("xor", "xor", "xor", "b"), ("inc", "inc", "inc", "u"),
+        ("dec", "dec", "dec", "u"), ("swap", "swap", "swap", "b"),
+        ("cmpswap", "cmpswap", "cmpswap", "b"),
     ):  # fmt: skip
         for width, suffix in (("32", ""), ("64", "_x2")):
             put(old + suffix, update, kind + width)

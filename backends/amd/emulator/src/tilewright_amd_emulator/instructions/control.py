@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _WITHOUT_EFFECT = (
-    "s_nop", "s_delay_alu", "s_clause", "s_setprio", "s_setprio_inc_wg", "s_wait_alu", "s_wait_idle", "s_waitcnt_depctr", "s_wait_event", "s_inst_prefetch",
-    "s_set_inst_prefetch_distance", "s_icache_inv", "s_dcache_inv", "s_dcache_wb", "s_sendmsg", "s_code_end", "s_ttracedata", "s_ttracedata_imm",
-    "s_prefetch_data", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_round_mode",
+    "s_nop", "s_delay_alu", "s_clause", "s_setprio", "s_setprio_inc_wg", "s_wait_alu",
+    "s_wait_idle", "s_waitcnt_depctr", "s_wait_event", "s_inst_prefetch",
+    "s_set_inst_prefetch_distance", "s_icache_inv", "s_dcache_inv", "s_dcache_wb", "s_sendmsg",
+    "s_code_end", "s_ttracedata", "s_ttracedata_imm",
+    "s_prefetch_data", "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel",
+    "s_buffer_prefetch_data", "s_round_mode",
     "s_incperflevel", "s_decperflevel", "s_wait_xcnt", "s_wait_expcnt", "s_version",
-    "buffer_gl0_inv", "buffer_gl1_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_inv", "buffer_wbl2", "buffer_invl2",
+    "buffer_gl0_inv", "buffer_gl1_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_inv",
+    "buffer_wbl2", "buffer_invl2",
 )  # fmt: skip
 
 
@@ -191,7 +195,8 @@ def _halt(d: Decoder) -> Step:
 
 
 @builds(
-    "s_branch", "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz", "s_cbranch_execz", "s_cbranch_execnz",
+    "s_branch", "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz",
+    "s_cbranch_execz", "s_cbranch_execnz",
 )  # fmt: skip
 def _branch(d: Decoder) -> Step:
     """Sets ``m.taken``: bool [waves]; the schedule does the rest."""
@@ -205,7 +210,8 @@ def _branch(d: Decoder) -> Step:
 
         return always
     name, wanted = {
-        "scc0": ("scc", False), "scc1": ("scc", True), "vccz": ("vccz", True), "vccnz": ("vccz", False), "execz": ("execz", True), "execnz": ("execz", False),
+        "scc0": ("scc", False), "scc1": ("scc", True), "vccz": ("vccz", True),
+        "vccnz": ("vccz", False), "execz": ("execz", True), "execnz": ("execz", False),
     }[how]  # fmt: skip
     if name == "vccz":
         d.note_vcc(False)

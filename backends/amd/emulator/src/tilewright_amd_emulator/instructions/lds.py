@@ -171,8 +171,10 @@ def _two_stores(size: int, stride: int) -> Callable[[Decoder], Step]:
 
 
 for _old, _new in (
-    ("b32", "b32"), ("b64", "b64"), ("b96", "b96"), ("b128", "b128"), ("u8", "u8"), ("i8", "i8"), ("u16", "u16"), ("i16", "i16"),
-    ("u8_d16", "u8_d16"), ("u8_d16_hi", "u8_d16_hi"), ("i8_d16", "i8_d16"), ("i8_d16_hi", "i8_d16_hi"), ("u16_d16", "u16_d16"), ("u16_d16_hi", "u16_d16_hi"),
+    ("b32", "b32"), ("b64", "b64"), ("b96", "b96"), ("b128", "b128"), ("u8", "u8"), ("i8", "i8"),
+    ("u16", "u16"), ("i16", "i16"),
+    ("u8_d16", "u8_d16"), ("u8_d16_hi", "u8_d16_hi"), ("i8_d16", "i8_d16"),
+    ("i8_d16_hi", "i8_d16_hi"), ("u16_d16", "u16_d16"), ("u16_d16_hi", "u16_d16_hi"),
 ):  # fmt: skip
     _data = form(_old)
     assert _data is not None

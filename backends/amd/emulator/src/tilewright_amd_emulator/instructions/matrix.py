@@ -28,7 +28,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: kind of an element -> bits
 WIDTHS = {
-    "f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8": 8, "u8": 8, "fp6": 6, "bf6": 6, "fp4": 4, "i4": 4, "u4": 4, "i32": 32,
+    "f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8": 8, "u8": 8,
+    "fp6": 6, "bf6": 6, "fp4": 4, "i4": 4, "u4": 4, "i32": 32,
 }  # fmt: skip
 #: the formats of f8f6f4 instructions, by cbsz and blgp
 FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")

@@ -368,7 +368,8 @@ def _float_dot(brain: bool, accumulates: bool, narrow: bool = False) -> Callable
 
 
 for _name, _brain, _accumulates in (
-    ("v_dot2_f32_f16", False, False), ("v_dot2_f32_bf16", True, False), ("v_dot2c_f32_f16", False, True), ("v_dot2c_f32_bf16", True, True),
+    ("v_dot2_f32_f16", False, False), ("v_dot2_f32_bf16", True, False),
+    ("v_dot2c_f32_f16", False, True), ("v_dot2c_f32_bf16", True, True),
     ("v_dot2acc_f32_f16", False, True), ("v_dot2acc_f32_bf16", True, True),
 ):  # fmt: skip
     TABLE[_name] = _float_dot(_brain, _accumulates)

@@ -82,7 +82,8 @@ def store_tile(ptr, values):
 @tw.jit
 def looped(
     a_ptr, b_ptr, c_ptr, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    FORM: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    FORM: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """``c += a @ b`` for matrices of any size, in blocks.
 

@@ -92,7 +92,8 @@ _PLACES = (
     (20, 30),
 )
 _READS = {
-    "f32/zero": ("f32", "zero"), "f32/nan": ("f32", "nan"), "f16/nan": ("f16", "nan"), "bf16/zero": ("bf16", "zero"), "i8/zero": ("i8", "zero"),
+    "f32/zero": ("f32", "zero"), "f32/nan": ("f32", "nan"), "f16/nan": ("f16", "nan"),
+    "bf16/zero": ("bf16", "zero"), "i8/zero": ("i8", "zero"),
     "i64/zero": ("i64", "zero"), "u16/zero": ("u16", "zero"), "f8e5m2/zero": ("f8e5m2", "zero"),
 }  # fmt: skip
 
