@@ -33,8 +33,8 @@ A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`,
 
 SIMT_INTRODUCTION = """# SIMT IR
 
-What the [GPU toolkit](../developers/toolkit.md) works on: Tile IR but for `dot`, and these {count} operations. This page is made from their table
-(`tilewright.simt.dialect.ops.OPS`); the toolkit's page shows each in an example, with types, layouts and rules.
+The [GPU toolkit](../developers/toolkit/index.md) works on Tile IR without `dot`, and on these {count} operations. This page is generated from their table
+(`tilewright.simt.dialect.ops.OPS`). [The toolkit's pages](../developers/toolkit/ir.md) show each operation in an example, with types, layouts and rules.
 
 """
 

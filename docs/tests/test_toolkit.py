@@ -1,4 +1,4 @@
-"""The toolkit's page keeps up with the toolkit: its examples are the printed form, and nothing of the SIMT IR is missing from them."""
+"""Checks of the toolkit's pages: examples in the printed form, and all of the SIMT IR in them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tilewright.simt.dialect import attributes, pipeline_attributes
 from tilewright.simt.dialect.ops import OPS, SIMT_TABLE
 from tilewright.simt.pipeline.expand import MECHANISMS, PARTITIONS
 
-PAGE = Path(__file__).resolve().parents[1] / "site" / "developers" / "toolkit.md"
-TEXT = PAGE.read_text()
+PAGES = Path(__file__).resolve().parents[1] / "site" / "developers" / "toolkit"
+TEXT = "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md")))
 EXAMPLES = re.findall(r"^```simt\n(.*?)^```$", TEXT, re.M | re.S)
 
 
 def read(example: str) -> Module:
-    """An example with the header that the page leaves out."""
+    """Parse an example, with the header that the page omits."""
     return parse_module(f"tilewright.ir 1.0\n{example}", SIMT_TABLE)
 
 
@@ -47,9 +47,10 @@ def test_every_operation_is_explained() -> None:
     assert {spec.name for spec in OPS} <= explained
 
 
-def test_every_stage_has_a_paragraph_in_order() -> None:
+def test_every_stage_has_a_section_in_order() -> None:
     stages = [stage.name for stage in STAGES]
-    assert [title for title in re.findall(r"^### (\w+)$", TEXT, re.M) if title in stages] == stages
+    text = (PAGES / "stages.md").read_text()
+    assert re.findall(r"^## (\w+)$", text, re.M) == stages
 
 
 def test_every_attribute_that_stages_write_is_in_the_table() -> None:

@@ -1,14 +1,12 @@
-"""The operations of the toolkit: Tile IR for threads, one file a family.
+"""Operations of the toolkit, one file per family.
 
-They stand beside those of Tile IR that need nothing more said of them than the layouts of their
-tiles.
+They extend Tile IR, whose other operations only get layouts. Shared memory is explicit: buffers of
+slots, each of which is a value. An asynchronous operation returns a token or arrives at an
+mbarrier, and its users wait for the token or for a phase of the mbarrier. A partition runs its
+parts on warps of their own. ``docs/site/developers/toolkit/`` shows each operation in an example.
 
-Shared memory is explicit: buffers of slots, each a value. What starts yields a token, and what
-needs it waits for the token, or for a phase of a barrier object. A partition runs its parts on
-warps of their own. ``docs/site/developers/toolkit.md`` shows each operation with an example.
-
-What does not live here: layouts, effects on shared memory and code, which are an operation's
-interface (:mod:`tilewright.simt.lowering`).
+Layout rules, effects on shared memory and lowering are in the interfaces of the operations
+(:mod:`tilewright.simt.lowering`).
 """
 
 from tilewright.ir.ops import TABLE
