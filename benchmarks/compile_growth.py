@@ -1,16 +1,18 @@
-"""How compile time grows with a kernel: CPU time of compilations, children included, over programs
-whose body repeats a statement hundreds or thousands of
-times.
+"""Measure how compile time grows with the length of a kernel.
+
+Each program repeats a statement hundreds or thousands of times in its body. The time is CPU time of
+the compilation, including child processes.
 
     python benchmarks/compile_growth.py
     python benchmarks/compile_growth.py --backend cpu --backend amd --program stores --sizes
     250,2000
 
-A line a program and backend: seconds from the Python function to code for each size, without the
-disk cache, and the growth: how many times as long the longest takes as its size lets expect from
-the shortest. The reference has no code; its figures are for the interpreter's run of one program,
-the frontend and the passes with it. Each backend is measured in a process of its own, after short
-kernels of the same programs; the least of several compilations counts where they are short.
+Prints a line per program and backend: for each size the seconds from the Python function to code,
+without the disk cache, and the growth: the time of the longest program divided by the time of the
+shortest one, relative to the ratio of their lengths. The reference backend generates no code; its
+time covers the frontend, the passes and the interpretation of one program. Each backend runs in a
+process of its own, after a warm-up with short kernels of the same programs. Short compilations are
+repeated, and the minimum counts.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ import tilewright as tw
 import tilewright.language as tl
 
 ROOT = Path(__file__).resolve().parents[1]
-#: A figure is the least of compilations that take this many seconds together, three at most.
+#: Repeat a compilation until this many seconds have passed, three times at most.
 ENOUGH = 2.0
-#: Growth, per repetition, up to which a line counts as linear.
+#: Maximum growth per repetition that counts as linear.
 LINEAR = 1.2
 
 
@@ -117,7 +119,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """A backend by name, and the architecture of its target; none for that of its first device."""
+    """A backend, by name, and a target architecture; None for that of its first device."""
 
     backend: str
     architecture: str = ""
@@ -133,13 +135,13 @@ PLACES = {
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of its children that have ended."""
+    """Return the CPU time of this process and of its children that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def compilation(kernel: Any, place: Place, count: int) -> Callable[[], object]:
-    """What compiles a kernel anew, or for the reference runs it."""
+    """Return a function that compiles a kernel anew, or runs it on the reference backend."""
     from tilewright.plugins.registry import registry
     from tilewright.runtime.compiler.compile import Specialization, compile_kernel
     from tilewright.runtime.devices import device_registry
@@ -172,7 +174,7 @@ def compilation(kernel: Any, place: Place, count: int) -> Callable[[], object]:
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """The least CPU time of some calls."""
+    """Return the minimum CPU time of several calls."""
     taken: list[float] = []
     while len(taken) < 3 and sum(taken) < ENOUGH:
         started = cpu_seconds()
@@ -182,8 +184,9 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def child(name: str, sizes: dict[str, list[int]]) -> None:
-    """Measure a backend, and print a line of JSON for each program: its name, and seconds by size
-    or what was raised.
+    """Measure one backend, and print a JSON line for each program.
+
+    A line has the program's name, and the seconds by size or the error that was raised.
     """
     place = PLACES[name]
     if place.backend == "c":
@@ -207,7 +210,7 @@ def child(name: str, sizes: dict[str, list[int]]) -> None:
 
 
 def line(program: str, name: str, found: dict[int, float], failure: str) -> str:
-    """A line of the table."""
+    """Format one line of the table."""
     cells = " ".join(f"{count:>5}:{taken:7.3f}" for count, taken in found.items())
     if failure:
         return f"{program:<12} {name:<10} {cells}  {failure}"

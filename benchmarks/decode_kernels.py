@@ -1,5 +1,6 @@
-"""Matmuls of few rows by a weight matrix of [N, K], as a language model's decoding has them: the
-weights are read once and bound the time.
+"""Matmuls of a few rows by an [N, K] weight matrix, as in the decoding of language models.
+
+The weights are read once, and reading them bounds the time.
 """
 
 import tilewright as tw
@@ -8,7 +9,7 @@ import tilewright.language as tl
 
 @tw.jit
 def vector_matmul(x_ptr, w_ptr, out_ptr, N, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """``out[n] = sum(x[k] * w[n, k])``: each program has BLOCK_N rows of the weights."""
+    """Compute ``out[n] = sum(x[k] * w[n, k])``; each program reads BLOCK_N rows of the weights."""
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     total = tl.zeros((BLOCK_N, BLOCK_K), tl.float32)
@@ -31,8 +32,9 @@ def packed_vector_matmul(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """``out[n] = sum(x[k] * (q[n, k] - 8) * scale[n, k // GROUP])`` of weights of 4 bits, eight
-    consecutive ones in a 32-bit word.
+    """Compute ``out[n] = sum(x[k] * (q[n, k] - 8) * scale[n, k // GROUP])`` for 4-bit weights.
+
+    A 32-bit word holds eight consecutive weights.
     """
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     word = tl.arange(0, BLOCK_K // 8)
@@ -62,7 +64,7 @@ def few_rows_matmul(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """``out = x @ w.T`` of at most BLOCK_M rows: each program has BLOCK_N columns of the result."""
+    """Compute ``out = x @ w.T`` for at most BLOCK_M rows; each program computes BLOCK_N columns."""
     m = tl.arange(0, BLOCK_M)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)

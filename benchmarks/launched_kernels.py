@@ -1,4 +1,4 @@
-"""The kernels of ``launches.py``: one that does nothing, plain and as programs decorate it.
+"""Kernels of ``launches.py``: an empty kernel, plain and with the decorators that programs use.
 
 ``rival`` is the library that is measured.
 """
@@ -10,12 +10,12 @@ from typing import Any
 import rival as tw
 import rival.language as tl
 
-#: Two configurations: with one there is nothing to choose.
+#: Two configurations, because the tuner has no choice with one.
 CONFIGS = [tw.Config({"BLOCK": block}, num_warps=4) for block in (64, 128)]
 
 
 def _nothing(arguments: dict[str, Any]) -> None:
-    """The hook of a configuration."""
+    """Do nothing, as the hook of a configuration."""
 
 
 @tw.jit

@@ -1,10 +1,10 @@
-"""Host time of launches as programs write them, each as a ratio to a plain launch of the same
-kernel: autotuned, with heuristics, with both, by keywords, from
-a kept launcher, and with three tensor descriptors that are made anew for each call.
+"""Measure the host time of launches, each relative to a plain launch of the same kernel.
 
-The kernel does nothing and has five tensors, five integers and two constants. Each library runs in
-a process of its own, in turns; the figure of a row is the fastest turn. ``--device cuda`` measures
-on a GPU, with Triton beside; the CPU has no Triton.
+Launches are autotuned, with heuristics, with both, with keyword arguments, from a kept launcher,
+and with three tensor descriptors that are created for each call. The kernel is empty and takes five
+tensors, five integers and two constants. Each library runs in a process of its own; the processes
+alternate, and the minimum counts. ``--device cuda`` measures on a GPU and includes Triton, which
+does not support CPUs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: How a process gets a library: its module, and that of its tensor descriptors.
+#: Each library's module, and the module of its tensor descriptors.
 LIBRARIES = {
     "tilewright": ("tilewright", "tilewright"),
     "shim": ("triton", "triton.tools.tensor_descriptor"),
@@ -34,8 +34,9 @@ def microseconds(
     clock: Callable[[], float],
     finish: Callable[[], Any],
 ) -> float:
-    """Time of a call on the host by ``clock``, the shortest of some turns; ``finish`` empties the
-    queue between them.
+    """Return the minimum host time per call, measured by ``clock``.
+
+    ``finish`` empties the queue between rounds.
     """
     for _ in range(50):
         call()
@@ -50,7 +51,7 @@ def microseconds(
 
 
 def calls(library: str, device: str) -> dict[str, Callable[[], Any]]:
-    """The launches to measure, by name."""
+    """Return the launches to measure, by name."""
     if library == "shim":
         importlib.import_module("tilewright.compat.triton")
     module, described = (importlib.import_module(name) for name in LIBRARIES[library])
@@ -104,11 +105,11 @@ def calls(library: str, device: str) -> dict[str, Callable[[], Any]]:
 
 
 def measure(library: str, options: argparse.Namespace) -> dict[str, float]:
-    """Microseconds of each launch, in this process."""
+    """Return the microseconds of each launch in this process."""
     import torch
 
-    # the time of this thread says more than the clock where other programs run; a thread that waits
-    # for a GPU spends none
+    # Thread time is more reliable than wall time under other load. It excludes waits for a GPU,
+    # which take no processor time.
     clock, finish = (
         (time.perf_counter, torch.cuda.synchronize)
         if options.device == "cuda"

@@ -1,7 +1,7 @@
-"""Kernels that are measured.
+"""Kernels for the benchmarks.
 
-For GPUs :mod:`side_by_side` loads this file once as it is and once for Triton, with Triton's names
-of the modules.
+For GPUs, :mod:`side_by_side` loads this file twice: as it is, and with Triton's module names for
+Triton.
 """
 
 import tilewright as tw
@@ -130,7 +130,10 @@ def attention_span(
     BN: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """The running softmax over the keys from ``first`` to ``last``; ``scale`` is in units of log2."""
+    """Update the running softmax with the keys from ``first`` to ``last``.
+
+    ``scale`` is in units of log2.
+    """
     lanes = tl.arange(0, D)
     for start in range(first, last, BN):
         columns = start + tl.arange(0, BN)
@@ -161,7 +164,7 @@ def attention(
     BN: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
-    """``n`` is a multiple of BM, and BM of BN."""
+    """Compute attention forward; ``n`` is a multiple of BM, and BM is a multiple of BN."""
     block, head = tl.program_id(0), tl.program_id(1)
     base = head.to(tl.int64) * n * D
     rows, lanes = block * BM + tl.arange(0, BM), tl.arange(0, D)
@@ -216,8 +219,9 @@ def attention_blocks_span(
     BN: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """The running softmax over the keys from ``first`` to ``last``, which are in rows of
-    descriptors from ``base`` on; ``scale`` is in units of log2.
+    """Update the running softmax with the keys from ``first`` to ``last``.
+
+    The keys are rows of descriptors, from ``base`` on; ``scale`` is in units of log2.
     """
     for start in range(first, last, BN):
         scores = tl.dot(queries, k.load([base + start, 0]).T)
@@ -253,8 +257,9 @@ def attention_blocks(
     BN: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
-    """Attention by descriptors made on the host, of all heads' rows one after the other; ``lse``
-    gets the logarithms of the sums, in units of log2.
+    """Compute attention forward through host-side descriptors of all heads' concatenated rows.
+
+    ``lse`` receives the logarithms of the softmax sums, in units of log2.
     """
     row, head = tl.program_id(0) * BM, tl.program_id(1)
     base = head * n

@@ -1,13 +1,11 @@
-"""What an AMDGPU assembly text tells of its kernel: registers, LDS, spills, and what its hot loop
-is made of.
-"""
+"""Statistics of AMDGPU assembly: registers, LDS, spills, and the mix of the hot loop."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-#: multiplications and additions of a matrix instruction, by its name: rows, columns and depth
+#: multiply-adds of a matrix instruction, from its name: rows, columns and depth
 _EXTENTS = re.compile(r"^v_(?:s?mfma|s?wmma)_\w+?_(\d+)x(\d+)x(\d+)")
 _LABEL = re.compile(r"^([.\w$]+):")
 _LOADED = {
@@ -22,16 +20,17 @@ _LOADED = {
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one kernel.
+    """Statistics of one kernel.
 
     Attributes:
-        vector, scalar, accumulators: registers of a thread (those for sums are part of ``vector``),
-        and of a wave. lds: bytes of a program.
-        spilled: vector and scalar registers that did not fit.
-        loop: instructions of the hot loop; of the whole kernel where there is none.
+        vector, scalar, accumulators: registers of a thread, or of a wave for ``scalar``;
+            accumulator registers are part of ``vector``.
+        lds: bytes of LDS per program.
+        spilled: vector and scalar registers that are spilled.
+        loop: instructions of the hot loop, or of the whole kernel if it has no loop.
         matrix: matrix instructions among them.
-        work: what an iteration does: multiplications of its matrix instructions, or else the bytes
-        that its loads bring a thread; 1 where neither is.
+        work: work of one iteration: multiply-adds of its matrix instructions, else the bytes that a
+            thread loads; 1 if there are neither.
     """
 
     vector: int
@@ -45,12 +44,15 @@ class Figures:
 
     @property
     def share(self) -> float:
-        """The part of the hot loop that is matrix instructions."""
+        """Return the share of matrix instructions in the hot loop."""
         return self.matrix / self.loop
 
 
 def figures(listing: str, dynamic_lds: int = 0) -> Figures:
-    """The figures of the one kernel of a text; ``dynamic_lds`` bytes are added by the launch."""
+    """Return the statistics of the only kernel of an assembly text.
+
+    ``dynamic_lds`` is the LDS in bytes that the launch adds.
+    """
 
     def number(name: str) -> int:
         found = re.search(rf"^\s+(?:- )?\.{name}:\s+(\d+)$", listing, re.M)
@@ -71,7 +73,7 @@ def figures(listing: str, dynamic_lds: int = 0) -> Figures:
 
 
 def instructions(listing: str) -> list[tuple[str, str]]:
-    """(mnemonic, operands) of the kernel, in order; a label is ("", its name)."""
+    """Return the (mnemonic, operands) pairs of the kernel in order; a label is ("", its name)."""
     found: list[tuple[str, str]] = []
     for line in listing.splitlines():
         text = line.split(";", 1)[0].strip()
@@ -92,19 +94,21 @@ def instructions(listing: str) -> list[tuple[str, str]]:
 
 
 def hot_loop(code: list[tuple[str, str]]) -> list[str]:
-    """The mnemonics of the innermost loop with most matrix instructions; where none has any those
-    of all innermost loops; of the whole kernel without loops.
+    """Return the mnemonics of the hot loop: the innermost loop with the most matrix instructions.
+
+    If no loop has matrix instructions, return those of all innermost loops; without loops, those of
+    the whole kernel.
     """
     after, before = _ways(code)
-    # of a way back, all that is run between; code that is seldom run may stand behind the end, and
-    # is part of no loop
+    # A backward branch encloses the instructions that run between its target and itself. Rarely run
+    # code may stand behind the end of the kernel and belongs to no loop.
     back = [(place, first) for place, ways in enumerate(after) for first in ways if first <= place]
     loops = [
         ahead & _reached(before, first)
         for place, first in back
         if place in (ahead := _reached(after, first))
     ]
-    # ways back to one place, or that meet, are of one loop
+    # backward branches to one target, or whose ranges overlap, form one loop
     whole: list[set[int]] = []
     for loop in sorted(loops, key=len):
         if not any(other & loop for other in whole):
@@ -121,7 +125,7 @@ def hot_loop(code: list[tuple[str, str]]) -> list[str]:
 
 
 def _ways(code: list[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
-    """The places that may be executed right after each, and right before each."""
+    """Return the successors and the predecessors of each instruction."""
     places = {operands: place for place, (name, operands) in enumerate(code) if not name}
     after: list[list[int]] = [[] for _ in code]
     before: list[list[int]] = [[] for _ in code]
@@ -136,7 +140,7 @@ def _ways(code: list[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]
 
 
 def _reached(ways: list[list[int]], start: int) -> set[int]:
-    """Places that are reached from one."""
+    """Return the indices of the instructions that are reachable from one."""
     found = {start}
     waiting = [start]
     while waiting:

@@ -1,11 +1,12 @@
-"""Ours beside Triton's AMDGPU code for the same sources, with no GPU: registers, LDS, spills, and
-the hot loop.
+"""Compare our AMDGPU code with Triton's for the same sources, without a GPU.
+
+Prints registers, LDS, spills and the hot loop.
 
     python benchmarks/amd/static_quality.py --triton PYTHON [--arch gfx942] [--keep FOLDER]
     [KERNEL...]
 
-PYTHON is one that has Triton installed; without it ours are printed alone. The ratio is of
-instructions of the hot loop for the same work, ours to Triton's.
+PYTHON is an interpreter that has Triton installed; without it, only our figures are printed. The
+ratio is our instructions of the hot loop for the same work divided by Triton's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def product(kind: str) -> tuple[str, str, str, dict[str, Any]]:
 
 
 def kernels(arch: str) -> dict[str, tuple[str, str, str, dict[str, Any]]]:
-    """Name -> (module of examples/kernels, kernel, signature, constants)."""
+    """Return the kernels by name: (module of examples/kernels, kernel, signature, constants)."""
     fp8 = "fp8e4b8" if arch == "gfx942" else "fp8e5"
     return {
         "vector add": (
@@ -89,7 +90,7 @@ def ours(arch: str, name: str, keep: Path | None) -> Figures:
 
 
 def theirs(python: str, arch: str, names: list[str], keep: Path | None) -> dict[str, Figures]:
-    """Triton's, compiled in a process of its own."""
+    """Return Triton's assembly, compiled in a separate process."""
     wanted = {
         name: (str(ROOT / "examples" / "kernels" / f"{row[0]}.py"), *row[1:])
         for name, row in kernels(arch).items()

@@ -1,8 +1,7 @@
-"""Triton's AMDGPU assembly for kernels of ``examples/kernels``, read as Triton's own: for
-``static_quality.py``, in a Python that has Triton.
+"""Compile kernels of ``examples/kernels`` with Triton, for ``static_quality.py``.
 
-Standard input is JSON: name -> [file, kernel, signature, constants]; the last line of standard
-output is JSON: name -> [assembly, bytes of LDS].
+Runs in a Python that has Triton. Standard input is JSON: name -> [file, kernel, signature,
+constants]; the last line of standard output is JSON: name -> [assembly, bytes of LDS].
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from triton.compiler import ASTSource
 
 
 def kernel(file: str, name: str, folder: Path) -> Any:
-    """A kernel of a file whose imports name Triton."""
+    """Return a kernel of a file, with Triton as the module that it imports."""
     text = (
         Path(file)
         .read_text()

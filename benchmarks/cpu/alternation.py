@@ -1,14 +1,14 @@
-"""A kernel in turns with an operation of PyTorch's, both by two threads, many thousand times:
-whether they disturb each other.
+"""Alternate between a kernel and a PyTorch operation, to detect whether they slow each other down.
 
-Both use the same OpenMP runtime where PyTorch is loaded, so that threads of the one do not wait on
-the processors of the other. For every pair of a kernel and an operation, rounds of the kernel
-alone, the operation alone, and both in turns follow each other; printed are the microseconds of the
-medians and what both in turns take of the sum of both alone. Every launch counts in memory, and
-every result of the operation must be the first one again: a lost launch, or one that ran while the
-operation did and wrote into it, ends the program with an error.
+Both use two threads of the same OpenMP runtime if PyTorch is loaded, so that idle threads of one do
+not spin on the processors of the other. For each pair of a kernel and an operation, there are
+rounds of the kernel alone, of the operation alone, and of both in alternation. The output is the
+median time of each in microseconds, and the time of the alternation divided by the sum of both
+alone. Every launch increments counters in memory, and every result of the operation must equal the
+first one: a lost launch, or a launch that wrote into a running operation's result, ends the program
+with an error.
 
-    alternation.py                          100 000 turns of each pair
+    alternation.py                          100 000 alternations of each pair
     alternation.py --turns 10000 --threads 2
 """
 
@@ -26,11 +26,11 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 
-#: Turns of a round: long enough for the clock, short enough that the three contenders meet the same
-#: machine.
+#: Alternations per round: long enough for the clock, and short enough that the three contenders run
+#: under the same conditions.
 _ROUND = 200
 
-#: What both in turns may take of the sum of both alone.
+#: Maximum time of the alternation, relative to the sum of both alone.
 LIMIT = 1.2
 
 
@@ -42,7 +42,7 @@ def count_kernel(x_ptr, n, BLOCK: tl.constexpr):
 
 
 class Counter:
-    """The kernel on an array that holds how often it ran."""
+    """A kernel that counts its launches in an array."""
 
     def __init__(self, elements: int, block: int = 1024) -> None:
         self.counts, self.launches, self._grid, self._block = (
@@ -65,7 +65,7 @@ class Counter:
 
 
 class Rival:
-    """An operation of PyTorch's into memory of its own, whose result never changes."""
+    """A PyTorch operation into its own memory, whose result never changes."""
 
     def __init__(self, torch: Any, call: Callable[[Any], object], out: Any) -> None:
         self._torch, self._call, self._out = torch, call, out
@@ -102,7 +102,7 @@ def rivals(torch: Any) -> dict[str, Rival]:
 
 
 def seconds(repetitions: int, *calls: Callable[[], object]) -> float:
-    """Seconds of one turn of all calls."""
+    """Return the seconds that one call of each function takes."""
     began = time.perf_counter()
     for _ in range(repetitions):
         for call in calls:
@@ -111,8 +111,9 @@ def seconds(repetitions: int, *calls: Callable[[], object]) -> float:
 
 
 def measure(kernel: Counter, rival: Rival, turns: int) -> tuple[float, float, float]:
-    """Seconds of the kernel, of the operation, and of both in turns, each of the medians; results
-    are checked after every round.
+    """Return the median seconds of the kernel, of the operation, and of both in alternation.
+
+    Results are checked after every round.
     """
     found: list[tuple[float, float, float]] = []
     for _ in range(max(1, turns // _ROUND)):

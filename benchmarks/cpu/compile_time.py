@@ -1,10 +1,9 @@
-"""How long importing takes, and compiling a kernel for the first time: the whole way from source to
-a callable, on the CPU backend.
+"""Measure the time of the import and of first compilations on the CPU backend.
 
-The interpreter is warm (Tilewright imported, another kernel compiled), the disk cache empty. Each
-figure is the median of several compilations, each of which starts from the Python function: source,
-analysis, code and launch plans are forgotten before. A figure above its limit is marked; limits are
-for an idle machine, and none is so slow that this program fails.
+The interpreter is warm (Tilewright is imported and has compiled another kernel), and the disk cache
+is empty. Each figure is the median of several compilations from the Python function to a callable:
+source, analyses, code and launch plans are discarded before each. A figure above its limit is
+marked. Limits are for an idle machine, and exceeding one does not fail the program.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import tilewright.language as tl
 from tilewright.runtime.storage.disk_cache import disk_cache
 
 REPETITIONS = 7
-#: milliseconds that the first launch of a kernel may take, and that importing may
+#: Limits in milliseconds of a kernel's first launch, and of the import.
 LIMITS = {"import tilewright": 100.0, "vector add": 40.0, "flash attention": 150.0}
 F32 = np.float32
 
@@ -41,8 +40,9 @@ def warm_up_kernel(x_ptr, BLOCK: tl.constexpr):
 
 
 def import_time() -> float:
-    """Milliseconds of ``import tilewright`` in a fresh process, less a bare interpreter's start;
-    the best of several.
+    """Return the milliseconds of ``import tilewright`` in a new process.
+
+    The start of the interpreter is subtracted; the minimum of several runs counts.
     """
 
     def seconds(code: str) -> float:
@@ -57,7 +57,7 @@ def import_time() -> float:
 
 
 def launches() -> dict[str, Callable[[], object]]:
-    """Each launches a kernel on small arrays."""
+    """Return functions that each launch a kernel on small arrays."""
     x, y, out = np.zeros((3, 64), F32)
     row = np.zeros((1, 64), F32)
     one = np.zeros(1, F32)
@@ -75,7 +75,7 @@ def launches() -> dict[str, Callable[[], object]]:
 
 
 def forget() -> None:
-    """Make every kernel new, in memory and on disk."""
+    """Discard all compiled kernels, in memory and on disk."""
     for module, name in (
         (vector_add, "add_kernel"),
         (softmax, "softmax_kernel"),
@@ -85,12 +85,12 @@ def forget() -> None:
     ):
         kernel = getattr(module, name)
         kernel.clear_cache()
-        setattr(module, name, tw.jit(kernel.fn))  # and its source is read again
+        setattr(module, name, tw.jit(kernel.fn))  # the source is read again
     disk_cache().clear()
 
 
 def report(name: str, milliseconds: float, details: str = "") -> None:
-    """Print a figure, with its limit and whether it is within."""
+    """Print a figure with its limit, and whether it is within the limit."""
     limit = LIMITS.get(name)
     verdict = (
         ""

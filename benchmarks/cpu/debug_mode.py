@@ -1,14 +1,14 @@
-"""What debug mode's checks cost on the CPU: kernels compiled with ``debug`` over the same kernels
-without, in one process and in rounds that alternate.
+"""Measure the cost of the checks in debug mode on the CPU.
 
-Each line has the processor time of one launch without and with the checks, of the medians of the
-rounds, and their ratio. One thread runs the kernels. Their data lie in the first caches, where
-checks cost most: every program runs many times over the same few kilobytes.
+Kernels compiled with ``debug`` are compared with the same kernels without it, in one process and in
+alternating rounds. Each line has the processor time of one launch without and with the checks, from
+the medians of the rounds, and their ratio. Kernels run on one thread. Their data fit in the
+first-level caches, where the relative cost of checks is highest: all programs of a launch work on
+the same few kilobytes.
 
     debug_mode.py                           all kernels
     debug_mode.py --only rows --rounds 30
-    debug_mode.py --json before.json the ratios, to be compared with another run's by --against
-    before.json
+    debug_mode.py --json before.json        write the ratios, for a later --against before.json
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from measured_kernels import dropout
 
 F32, I32 = np.float32, np.int32
 RNG = np.random.default_rng(0)
-#: Elements of an array, and of a program's tile where it is one row.
+#: Elements of an array, and of a program's tile if that is one row.
 COUNT, BLOCK = 4096, 1024
 
-#: What the checks may cost.
+#: Maximum cost of the checks, as a ratio.
 LIMIT = 3.0
 
 
@@ -309,8 +309,10 @@ def moments_kernel(x_ptr, length_ptr, out_ptr, stride, BLOCK: tl.constexpr):
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its arguments but for ``debug``, and its grid; ``repeats`` times as many programs
-    do the same again, 0 for as many as take long enough.
+    """A kernel, its arguments without ``debug``, and its grid.
+
+    ``repeats`` multiplies the number of programs, which repeat the same work; 0 chooses a number
+    that takes long enough.
     """
 
     name: str
@@ -321,9 +323,7 @@ class Case:
     constants: tuple[tuple[str, int], ...] = ()
 
     def repeated(self, least: float) -> Case:
-        """The case with as many repeats as take some seconds without checks: those of a launch
-        itself do not count.
-        """
+        """Return the case with enough repeats that the time of the launch itself is negligible."""
         if self.repeats:
             return self
         repeats = 1
@@ -515,7 +515,7 @@ def cases() -> Iterator[Case]:
 
 
 def seconds(call: Callable[[], object], turns: int) -> float:
-    """Processor seconds of one call."""
+    """Return the processor seconds of one call."""
     began = time.process_time_ns()
     for _ in range(turns):
         call()
@@ -523,8 +523,9 @@ def seconds(call: Callable[[], object], turns: int) -> float:
 
 
 def measure(case: Case, rounds: int, least: float) -> tuple[float, float]:
-    """Processor seconds of a launch without and with checks, the medians of rounds of ``least``
-    seconds at least.
+    """Return the processor seconds of a launch without and with checks.
+
+    They are medians of rounds that take at least ``least`` seconds each.
     """
     case = case.repeated(least)
     calls = [case.launch(debug) for debug in (False, True)]
@@ -541,7 +542,7 @@ def measure(case: Case, rounds: int, least: float) -> tuple[float, float]:
 
 
 def processor() -> str:
-    """The processor's name, where the system says it."""
+    """Return the processor's name, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,5 +1,6 @@
-"""Kernels that read and write each element once, for the sweep: RMS norm, GELU, dropout and cross
-entropy.
+"""Fused kernels for the sweep: RMS norm, GELU, dropout, cross entropy.
+
+Each reads and writes every element once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def rms_norm(x: Any, weight: Any, out: Any, eps: float = 1e-5) -> Any:
-    """``out[i] = x[i] / sqrt(mean(x[i]**2) + eps) * weight`` for C-contiguous matrices."""
+    """Compute ``out[i] = x[i] / sqrt(mean(x[i]**2) + eps) * weight`` for C-contiguous matrices."""
     rows, columns = x.shape
     measured_kernels.rms_norm[(rows,)](
         x, weight, out, columns, eps, BLOCK=tw.next_power_of_2(columns)
@@ -35,19 +36,19 @@ def rms_norm(x: Any, weight: Any, out: Any, eps: float = 1e-5) -> Any:
 
 
 def gelu(x: Any, out: Any) -> Any:
-    """``out = x * Phi(x)``, Phi the normal distribution's, of a contiguous array."""
+    """Compute ``out = x * Phi(x)`` of a contiguous array; Phi is the normal distribution's CDF."""
     gelu_kernel[(tw.cdiv(x.size, _BLOCK),)](x, out, x.size, BLOCK=_BLOCK)
     return out
 
 
 def dropout(x: Any, out: Any, p: float = 0.1, seed: int = 1) -> Any:
-    """``out = x / (1 - p)``, and 0 for a share ``p`` of the elements, which follow from ``seed``."""
+    """Compute ``out = x / (1 - p)``, and 0 for a fraction ``p`` of elements, chosen by ``seed``."""
     measured_kernels.dropout[(tw.cdiv(x.size, _BLOCK),)](x, out, x.size, p, seed, BLOCK=_BLOCK)
     return out
 
 
 def cross_entropy(x: Any, target: Any, loss: Any) -> Any:
-    """``loss[i] = log(sum(exp(x[i]))) - x[i, target[i]]`` for a C-contiguous matrix."""
+    """Compute ``loss[i] = log(sum(exp(x[i]))) - x[i, target[i]]`` for a C-contiguous matrix."""
     rows, columns = x.shape
     measured_kernels.cross_entropy[(rows,)](
         x, target, loss, columns, BLOCK=tw.next_power_of_2(columns)

@@ -1,6 +1,4 @@
-"""What a machine can do at most, measured: multiply-adds of f32 in registers, and bytes a second to
-and from memory.
-"""
+"""Measured peak rates of a machine: f32 multiply-adds in registers, and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tilewright.llvm.emission.writer import ModuleWriter, vector
 from tilewright_cpu.hardware import hardware_of
 from tilewright_cpu.target import host
 
-#: Sums that are independent of each other: more than the latency of one times how many begin in a
+#: Independent accumulators: more than the latency of a multiply-add times the number issued per
 #: cycle.
 _CHAINS = 12
 _STEPS = 4096
@@ -26,8 +24,9 @@ _STEPS = 4096
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured limits of some threads: f32 operations a second, and bytes a second of a copy (read
-    and written).
+    """Measured peaks of some threads: f32 operations per second, and bytes per second of a copy.
+
+    A copy's bytes are counted twice, as read and as written.
     """
 
     threads: int
@@ -35,12 +34,12 @@ class Peaks:
     bytes: float
 
     def seconds(self, flops: float, bytes_: float) -> float:
-        """The least time of work that takes so many operations and moves so many bytes from memory."""
+        """Return the minimum time of work with the given operations and bytes of memory traffic."""
         return max(flops / self.flops, bytes_ / self.bytes)
 
 
 def _multiply_add_loop() -> tuple[Callable[[int], None], int]:
-    """A function of a number of turns, and the operations of a turn."""
+    """Return a function that runs a number of iterations, and the operations per iteration."""
     triple, cpu, features = host_target()
     hardware = hardware_of(host())
     lanes = hardware.vector_bytes // 4
@@ -77,7 +76,7 @@ def _multiply_add_loop() -> tuple[Callable[[int], None], int]:
 
 
 def _best(work: Callable[[], None], threads: int, rounds: int = 15) -> float:
-    """Seconds that ``threads`` threads take for ``work`` each, at best."""
+    """Return the minimum seconds in which ``threads`` threads each run ``work`` once."""
     best = float("inf")
     for _ in range(rounds):
         others = [threading.Thread(target=work) for _ in range(threads - 1)]
@@ -92,7 +91,7 @@ def _best(work: Callable[[], None], threads: int, rounds: int = 15) -> float:
 
 
 def measure(threads: int) -> Peaks:
-    """The peaks of ``threads`` threads, a fraction of a second of each."""
+    """Measure the peaks of ``threads`` threads, for a fraction of a second each."""
     turns, each = _multiply_add_loop()
     count = 40 * _STEPS
     flops = threads * count * each / _best(lambda: turns(count), threads)

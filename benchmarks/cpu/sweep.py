@@ -1,10 +1,9 @@
-"""Kernels over a range of sizes against NumPy, PyTorch, torch.compile and Numba, in one process and
-in rounds that alternate.
+"""Compare kernels with NumPy, PyTorch, torch.compile and Numba over a range of sizes.
 
-Each line has the rivals' times over ours (above 1: ours is faster), of the medians and in brackets
-of the best rounds, and how much of what the machine can do at most ours reaches, by the measured
-peaks. The rounds of all contenders alternate, so that they meet the same machine; rivals that are
-not installed are left out.
+Each line has the rivals' times divided by ours (above 1: ours is faster), from the medians and in
+brackets from the best rounds, and the fraction of the measured peak rates that our kernel reaches.
+All contenders run in one process in alternating rounds, so that they run under the same conditions.
+Rivals that are not installed are omitted.
 
     sweep.py                          all kernels, all threads
     sweep.py --threads 1 --only matmul --json matmul.json
@@ -26,8 +25,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
-# Threads of NumPy's library that wait for more work would take the processors from the contender
-# that runs next. It is asked for when the library is loaded.
+# Threads of NumPy's library that spin for more work would take the processors from the contender
+# that runs next. The library reads this setting when it is loaded.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 import numpy as np
@@ -37,7 +36,7 @@ import tilewright.language as tl
 
 F32 = np.float32
 RNG = np.random.default_rng(0)
-#: Calls after which a kernel is launched the way it stays, and a library has its threads.
+#: Calls after which a kernel uses its final launcher, and a library has started its threads.
 _CALLS_TO_LEARN = 10
 Calls = dict[str, Callable[[], object]]
 
@@ -79,7 +78,7 @@ def byte_matmul_kernel(
 
 
 def byte_matmul(a: Any, b: Any, c: Any, block: tuple[int, int, int] = (128, 128, 64)) -> Any:
-    """``c = a @ b`` of bytes, summed in 32 bits."""
+    """Compute ``c = a @ b`` of bytes with a 32-bit accumulator."""
     (m, k), n = a.shape, b.shape[1]
     byte_matmul_kernel[tw.cdiv(m, block[0]), tw.cdiv(n, block[1])](
         a, b, c, m, n, k, BLOCK_M=block[0], BLOCK_N=block[1], BLOCK_K=block[2]
@@ -89,7 +88,7 @@ def byte_matmul(a: Any, b: Any, c: Any, block: tuple[int, int, int] = (128, 128,
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel at one size: who is timed, the operations it takes and the bytes that must move."""
+    """One kernel at one size, with its contenders, operations and minimum memory traffic."""
 
     kernel: str
     size: str
@@ -100,9 +99,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a case: seconds a call, the median and the least of the rounds, and the
-    share of the roofline that ours reaches at best.
-    """
+    """Measured case: median and minimum seconds per call, and our best fraction of the roofline."""
 
     kernel: str
     size: str
@@ -116,9 +113,9 @@ def normal(*shape: int) -> Any:
 
 
 class Sweep:
-    """The cases.
+    """Cases of the sweep.
 
-    ``torch`` and ``numba`` are the modules, None where they are left out; ``compiled`` adds
+    ``torch`` and ``numba`` are the modules, or None if they are omitted; ``compiled`` adds
     torch.compile.
     """
 
@@ -126,7 +123,7 @@ class Sweep:
         self.torch, self.numba, self.compiled = torch, numba, compiled
 
     def rivals(self, calls: Calls, function: Callable[..., Any], *arrays: Any) -> Calls:
-        """Add a function of PyTorch's, as it is and compiled."""
+        """Add a PyTorch function, both eager and compiled."""
         if self.torch is not None:
             given = [
                 self.torch.from_numpy(array) if isinstance(array, np.ndarray) else array
@@ -364,7 +361,11 @@ KERNELS = {
 
 
 def measured(calls: Calls, rounds: int, window: float) -> dict[str, list[float]]:
-    """Seconds a call of each of interleaved rounds of about ``window`` seconds a contender."""
+    """Return the seconds per call of each contender and round.
+
+    Rounds are interleaved, and take about ``window`` seconds per contender.
+
+    """
     repetitions: dict[str, int] = {}
     found: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in calls.items():
@@ -390,8 +391,8 @@ def measured(calls: Calls, rounds: int, window: float) -> dict[str, list[float]]
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """The ratios as bars, a panel a rival."""
-    import matplotlib.pyplot as plt  # only for who asks for a picture
+    """Plot the ratios as bars, with one panel per rival."""
+    import matplotlib.pyplot as plt  # imported only for a plot
 
     rivals = sorted({name for row in rows for name in row.seconds if name != "tilewright"})
     figure, axes = plt.subplots(
@@ -412,7 +413,7 @@ def plot(rows: list[Row], path: Path) -> None:
 
 
 def imported(name: str) -> Any:
-    """A module, None where it is not installed."""
+    """Return a module, or None if it is not installed."""
     try:
         return __import__(name)
     except ImportError:
@@ -451,7 +452,7 @@ def main() -> None:
         ):
             os.environ[name] = str(options.threads)
         if "numpy" in sys.modules and os.environ.get("SWEEP_STARTED") != "1":
-            # NumPy's and OpenMP's threads are counted when they are loaded
+            # NumPy and OpenMP read their number of threads when they are loaded
             os.environ["SWEEP_STARTED"] = "1"
             os.execv(sys.executable, [sys.executable, *sys.argv])
     from peaks import measure

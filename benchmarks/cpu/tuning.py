@@ -1,17 +1,18 @@
-"""What a trial of a tuning costs on a CPU: at most 20 times the kernel and 50 ms.
+"""Measure the overhead of tuning trials on a CPU, against a bound of 20 kernel times and 50 ms.
 
     python benchmarks/cpu/tuning.py
     python benchmarks/cpu/tuning.py --kernel matmul
-    python benchmarks/cpu/tuning.py --processor-time where other programs have the processors, too
+    python benchmarks/cpu/tuning.py --processor-time        on a machine with other load
 
-Twenty kernels, from a microsecond to tens of milliseconds, each tuned over several configurations.
-A line a trial: the kernel's time in it, how often it ran, what the trial took from its first run to
-the first run of the next one (flushes, values given back and the tuner's own work with it), the
-bound, and the ratio of both. A kernel's first line also has what came before: compiling all
-configurations. Ends with 1 where the trials of a kernel took more than 1.1 times their bounds.
+Twenty kernels, which take from a microsecond to tens of milliseconds, are each tuned over several
+configurations. Each trial prints a line: the kernel's time, the number of its runs, the time from
+the first run of the trial to the first run of the next one (with flushes, restored values and the
+tuner's own work), the bound, and the ratio of both. A kernel's first line also has the time before
+it, which is the compilation of all configurations. The exit code is 1 if the trials of a kernel
+took more than 1.1 times their bounds.
 
-With ``--processor-time`` kernels run on one thread, and every clock, the tuner's own too, is that
-of the time which processors gave this process.
+With ``--processor-time``, kernels run on one thread, and every clock, including the tuner's own,
+measures the processor time of this process.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ import tilewright.language as tl
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 from kernels.vector_add import add_kernel
 
-#: The bound of a trial: so many times the kernel, and so many milliseconds.
+#: Bound of a trial: a multiple of the kernel's time, and milliseconds.
 TIMES, MILLISECONDS = 20, 50.0
-#: How much more the trials of a kernel may take: interpreters collect garbage.
+#: Tolerance for all trials of a kernel, for instance for garbage collection.
 TOLERANCE = 1.1
 
 
@@ -90,8 +91,9 @@ class Case:
     """A kernel at one size.
 
     Attributes:
-        arguments: of a launch; key: the parameters whose values choose the configuration.
-        settings: of each configuration.
+        arguments: the arguments of a launch.
+        key: the parameters whose values select the configuration.
+        settings: the settings of each configuration.
     """
 
     name: str
@@ -180,7 +182,7 @@ def cases() -> list[Case]:
 
 @dataclass
 class Runs:
-    """When the runs of each configuration began, in the order of the trials."""
+    """Start times of the runs of each configuration, in the order of the trials."""
 
     began: list[tuple[int, float]] = field(default_factory=list)
 
@@ -188,8 +190,9 @@ class Runs:
         return lambda given: self.began.append((number, time.perf_counter()))
 
     def trials(self) -> list[tuple[int, int, float]]:
-        """(Configuration, runs, milliseconds until the next trial's first run) of each trial; the
-        last run of all is the launch's own.
+        """Return (configuration, runs, milliseconds until the next trial) of each trial.
+
+        The very last run is the launch itself.
         """
         found: list[tuple[int, int, float]] = []
         *tried, (_, end) = self.began
@@ -205,7 +208,7 @@ class Runs:
 
 
 def measure(case: Case) -> float:
-    """Print the trials of a kernel; gives what they took of their bounds."""
+    """Print the trials of a kernel, and return their time relative to their bounds."""
     runs = Runs()
     configs = [
         tw.Config(setting, pre_hook=runs.hook(number))
@@ -244,7 +247,7 @@ def main() -> int:
         os.environ["TILEWRIGHT_NUM_THREADS"] = "1"
         time.perf_counter, time.perf_counter_ns = time.process_time, time.process_time_ns
     with contextlib.redirect_stdout(io.StringIO()):
-        measure(addition(100))  # what the first kernel of a process loads is of no trial
+        measure(addition(100))  # a warm-up of the process
     print(
         f"{'kernel':22} {'configuration':20} {'kernel ms':>10} {'runs':>6} {'trial ms':>10} "
         f"{'bound ms':>10} {'ratio':>7} {'before ms':>10}"

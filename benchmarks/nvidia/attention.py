@@ -1,9 +1,8 @@
-"""Attention, forward, in f16: Tilewright against PyTorch's flash attention and cuDNN's, and against
-Triton on the same source.
+"""Attention forward in f16: Tilewright against PyTorch's flash attention, cuDNN and Triton.
 
-The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the
-matrix instructions of single warps, Triton by ``DISABLE_MMA_V3=1``, which is set before it is
-loaded. Half the products of causal attention are counted.
+Triton runs the same source. Each side uses the fastest of a few configurations. With
+``--mma-sync``, both are limited to ``mma.sync``; for Triton this is ``DISABLE_MMA_V3=1``, which is
+set before Triton is loaded. For causal attention, half of the matmul operations are counted.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ BATCH, HEADS = 4, 32
 
 
 def measure(length: int, depth: int, causal: bool) -> dict[str, Any]:
-    """One row, of a batch of 4 with 32 heads: every configuration checked and timed, the best of
-    each side timed again with the rivals.
+    """Return one row: attention with a batch of 4 and 32 heads.
+
+    Every configuration is checked and timed, and the fastest of each side is timed again,
+    alternating with the rivals.
     """
     import torch
     from side_by_side import fastest, instructions, milliseconds
@@ -66,7 +67,7 @@ def measure(length: int, depth: int, causal: bool) -> dict[str, Any]:
             rival(SDPBackend.CUDNN_ATTENTION)(), expected, rtol=1e-2, atol=5e-3
         )
         calls["cudnn"] = rival(SDPBackend.CUDNN_ATTENTION)
-    except RuntimeError as error:  # built without it
+    except RuntimeError as error:  # PyTorch was built without it
         print(f"cudnn: {str(error)[:160]}")
     print(f"\nlength {length}, head dimension {depth}, {'causal' if causal else 'full'}")
     best = fastest(

@@ -1,10 +1,9 @@
-"""Programs written for Triton on Triton and on Tilewright, each library in a process of its own,
-PyTorch's own functions in turns with it in both.
+"""Run programs written for Triton on Triton and on Tilewright, each in a process of its own.
 
-A benchmark gives cases by name, and for each its calls: ``program`` and ``torch``. ``speedup`` is
-Triton's time over ours, both divided by PyTorch's in the same process, which takes the clocks of
-two moments out of the figure. Host time is in the calls, as users make them; with ``--lead`` it is
-the device's alone.
+In both processes, the program alternates with PyTorch's own functions. A benchmark supplies cases
+by name, each with two calls: ``program`` and ``torch``. ``speedup`` is Triton's time divided by
+ours, both relative to PyTorch's time in the same process, which cancels differences of the GPU's
+clocks. The times include the host's part of a call; with ``--lead`` they are the device's alone.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from typing import Any
 
 import outputs
 
-#: what a child prints its figures after
+#: prefix of a child's line with its figures
 MARK = "figures:"
-#: operations of a call (0: only its time tells), and the calls ``program`` and ``torch``
+#: operations of a call (0 if only its time matters), and the calls ``program`` and ``torch``
 Calls = tuple[float, dict[str, Callable[[], Any]]]
 
 
 def child(names: Sequence[str], calls_of: Callable[[str], Calls], rounds: int, lead: int) -> None:
-    """Check and time cases on the library that this process has as ``triton``; a line for each."""
+    """Check and time cases on this process's ``triton``, and print a line for each."""
     import torch
     from side_by_side import milliseconds
 
@@ -68,7 +67,7 @@ def _flat(result: Any) -> Any:
 def run(
     library: str, script: str, names: list[str], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """The figures of cases, by name, from a process of a library."""
+    """Return the figures of cases by name, from a process of a library."""
     shim = ["-m", "tilewright.compat.triton"] if library == "tilewright" else []
     timing = ["--rounds", str(options.rounds), "--lead", str(options.lead)]
     command = [sys.executable, *shim, str(Path(script).resolve()), "--child", *timing, *names]
@@ -88,7 +87,7 @@ def run(
 def rows_of(
     found: dict[str, dict[str, dict[str, Any]]], names: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """A row for each case from the figures of the libraries."""
+    """Combine the figures of the libraries into one row per case."""
     for name in names:
         row: dict[str, Any] = {"case": name}
         parts = {}
@@ -110,7 +109,7 @@ def rows_of(
 
 
 def main(title: str, cases: Sequence[str], calls_of: Callable[[str], Calls], script: str) -> None:
-    """The benchmark ``script``, whose cases are ``cases``."""
+    """Run the benchmark ``script`` with the cases ``cases``."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
         "cases", nargs="*", default=["*"], help="names or patterns, such as 'attention * forward'"

@@ -1,12 +1,12 @@
-"""Time to the first launch of each kernel, Tilewright against Triton on the same source: cold, with
-empty caches, and warm, from the disk cache.
+"""Time to the first launch of each kernel: Tilewright against Triton on the same source.
 
-Each measurement is a fresh process in which everything is imported and another kernel has run: what
-is timed is the call ``kernel[grid](...)``, from the source (or the cache) to a kernel that is
-loaded and launched. The driver's own cache is off.
+Cold times start with empty caches, warm ones with a filled disk cache. Each measurement is a new
+process in which everything is imported and another kernel has run: it times the call
+``kernel[grid](...)``, from the source (or the cache) to a loaded and launched kernel. The driver's
+own cache is disabled.
 
-``compile_time.py`` prints the medians of some rounds and the ratios. ``--device cpu`` tries the
-script where there is no GPU, on Tilewright's CPU backend.
+``compile_time.py`` prints the medians of several rounds, and the ratios. ``--device cpu`` runs the
+script without a GPU, on Tilewright's CPU backend.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import Any
 
 import outputs
 
-#: Milliseconds that a kernel from the disk cache may take.
+#: Limit in milliseconds for a kernel from the disk cache.
 WARM_LIMIT = 5.0
 
 Times = dict[str, dict[str, float]]
 
 
 def cases(device: str) -> Iterator[tuple[str, Callable[[ModuleType], Any]]]:
-    """(name, module -> the first launch)."""
+    """Return the cases: (name, module -> the first launch)."""
     import torch
 
     def ones(*shape: int, dtype: Any = torch.float16) -> Any:
@@ -77,8 +77,9 @@ def cases(device: str) -> Iterator[tuple[str, Callable[[ModuleType], Any]]]:
 
 
 def child(library: str, device: str, folder: Path) -> Times:
-    """Milliseconds of the first launch of every kernel in this process; for Tilewright also those
-    of its own stages, without the driver.
+    """Return the milliseconds of the first launch of every kernel in this process.
+
+    For Tilewright, the result also has the times of its own stages, without the driver.
     """
     import torch
     from side_by_side import kernels
@@ -88,7 +89,7 @@ def child(library: str, device: str, folder: Path) -> Times:
     tensors = [torch.zeros(1024, device=device) for _ in range(5)]
     module.ten[(1,)](
         *tensors, 7, 9, 11, 13, 15
-    )  # imports, the device's context, the compiler's first use
+    )  # warm-up: imports, the device's context, the compiler
     found: Times = {}
     for name, launch in todo:
         if device == "cuda":
@@ -109,7 +110,7 @@ def child(library: str, device: str, folder: Path) -> Times:
 
 
 def measured(library: str, device: str, folder: Path) -> Times:
-    """What a fresh process with its caches in ``folder`` measures."""
+    """Return the measurements of a new process with its caches in ``folder``."""
     own = {
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "TILEWRIGHT_CACHE_DIR": str(folder / "tilewright"),
@@ -141,7 +142,7 @@ def measured(library: str, device: str, folder: Path) -> Times:
 
 
 def rounds_of(library: str, device: str, rounds: int) -> dict[str, Times]:
-    """Medians over rounds: ``cold`` in an empty folder, then ``warm`` in the same."""
+    """Return medians over rounds: ``cold`` in an empty folder, then ``warm`` in the same one."""
     found: dict[str, list[Times]] = {"cold": [], "warm": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="tilewright-compile-time-") as folder:

@@ -1,8 +1,8 @@
-"""Matmuls of 1, 8 and 64 rows by bf16 weights against cuBLAS, one row by weights of 4 bits against
-the memory, and both against Triton on the same source.
+"""Matmuls of 1, 8 and 64 rows by bf16 weights against cuBLAS, and one row by 4-bit weights.
 
-The best of a few configurations counts on each side; times are the device's alone, with weights
-that are in no cache.
+The 4-bit matmul is compared with the memory bandwidth, and all of them with Triton on the same
+source. Each side uses the fastest of a few configurations. Times are the device's alone, and the
+weights are not in any cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from side_by_side import kernels, milliseconds, report
 
 SOURCE = Path(__file__).parents[1] / "decode_kernels.py"
 GROUP = 128
-#: cycles that the device waits, while the host queues a call
+#: cycles that the device waits while the host enqueues a call
 LEAD = 200_000
 #: (BLOCK_N, BLOCK_K, num_warps, num_stages)
 VECTOR = (
@@ -67,8 +67,10 @@ def cases() -> Iterator[
         Callable[[], Any] | None,
     ]
 ]:
-    """(name, bytes that must move, module and configuration -> call, configurations, the output,
-    what it should be, cuBLAS's call).
+    """Return the cases.
+
+    Each is a tuple: name, minimum memory traffic in bytes, module and configuration -> call,
+    configurations, output, expected output, cuBLAS's call.
     """
     for rows, size in ((1, 4096), (8, 4096), (64, 4096), (1, 8192), (8, 8192), (64, 8192)):
         x, w = (
@@ -151,7 +153,7 @@ def best_calls(
     out: torch.Tensor,
     expected: torch.Tensor,
 ) -> dict[str, Callable[[], Any]]:
-    """The call of each library in its fastest configuration, each checked first."""
+    """Return each library's call in its fastest configuration; every configuration is checked."""
     best: dict[str, tuple[float, str, Callable[[], Any]]] = {}
     for library, module in kernels(SOURCE).items():
         for configuration in configurations:

@@ -1,9 +1,8 @@
-"""Attention, forward, through descriptors made on the host, asynchronous (``asynchronous=True``,
-Hopper): against cuDNN, PyTorch's flash attention, and Triton
-on the same source.
+"""Attention forward through host-side descriptors on Hopper, with ``asynchronous=True``.
 
-The best of a few configurations counts on each side; each is checked first, against float64. Half
-the products of causal attention are counted.
+The rivals are cuDNN, PyTorch's flash attention, and Triton on the same source. Each side uses the
+fastest of a few configurations, all of which are checked against float64 first. For causal
+attention, half of the matmul operations are counted.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TRITON = {
 
 
 def exact(q: Any, k: Any, v: Any, causal: bool, head: int) -> tuple[Any, Any]:
-    """A head's attention, and the logarithms to base 2 of its sums, in float64."""
+    """Return a head's attention and the base-2 logarithms of its softmax sums, in float64."""
     import torch
 
     a, b, c = (x.flatten(0, 1)[head].double() for x in (q, k, v))
@@ -48,8 +47,9 @@ def measure(
     rounds: int,
     only: int | None,
 ) -> dict[str, Any]:
-    """One row: every configuration checked and timed, the best of each side timed again with the
-    rivals.
+    """Return one row, after checking and timing every configuration.
+
+    The fastest configuration of each side is timed again, alternating with the rivals.
     """
     import torch
     from side_by_side import kernels, milliseconds
@@ -146,7 +146,7 @@ def measure(
         try:
             rival(backend)()
             calls[name] = rival(backend)
-        except RuntimeError as error:  # built without it
+        except RuntimeError as error:  # PyTorch was built without it
             print(f"{name}: {str(error)[:160]}")
     times = milliseconds(calls, rounds)
     row: dict[str, Any] = {

@@ -1,6 +1,4 @@
-"""The kernels of :mod:`descriptor_matmul`: products of matrices that come in blocks through
-descriptors.
-"""
+"""Kernels of :mod:`descriptor_matmul`: matmuls whose operands are loaded through descriptors."""
 
 from __future__ import annotations
 
@@ -11,16 +9,18 @@ import tilewright.language as tl
 
 
 class Configuration(NamedTuple):
-    """How a product is computed.
+    """A configuration of a matmul.
 
     Attributes:
-        rows, columns, inner: of a block of the result, and how many elements are summed up at a
-        time. warps: of each block of threads.
-        stages: slots for what is loaded.
-        divided: whether loads have warps of their own.
-        store: how the result is stored: ``pointers``, ``blocks``, or ``halves``, two blocks one
-        after the other. persistent: whether there are only as many programs as run at a time, each
-        of which walks blocks of the result. cluster: blocks of threads that run a program together.
+        rows, columns, inner: extents of a block of the result, and elements along K per iteration.
+        warps: warps per CTA.
+        stages: slots of the multi-buffered operands.
+        divided: whether the loop is warp-specialized.
+        store: how the result is stored: through ``pointers``, as one TMA store (``blocks``), or as
+            two TMA stores (``halves``).
+        persistent: whether the grid has only as many programs as are resident, each of which
+            computes several blocks of the result.
+        cluster: CTAs that run a program together.
     """
 
     rows: int
@@ -34,7 +34,7 @@ class Configuration(NamedTuple):
     cluster: int = 1
 
 
-#: For products of which every multiprocessor has many blocks.
+#: For matmuls with many blocks of the result per SM.
 GREAT = (
     Configuration(128, 256, 64, 8, 4, False, "pointers", False),
     Configuration(128, 256, 64, 8, 4, True, "pointers", False),
@@ -45,7 +45,7 @@ GREAT = (
     Configuration(128, 256, 64, 8, 4, True, "halves", True),
     Configuration(128, 128, 64, 8, 5, True, "blocks", True),
 )
-#: Beside those, for products that greater blocks leave multiprocessors idle with.
+#: Additional configurations for matmuls whose larger blocks leave SMs idle.
 OTHERS = (
     Configuration(128, 128, 64, 4, 5, False, "blocks", False),
     Configuration(128, 128, 64, 8, 5, True, "blocks", False),
@@ -66,8 +66,9 @@ OTHERS = (
 
 @tw.jit
 def corner(block, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """The first row and column of a block of the result; blocks go column by column through
-    ``GROUP`` rows of them.
+    """Return the first row and column of a block of the result.
+
+    Blocks are ordered column by column within ``GROUP`` rows of blocks.
     """
     across = tl.cdiv(N, BN)
     first = block // (GROUP * across) * GROUP
@@ -77,7 +78,7 @@ def corner(block, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr)
 
 @tw.jit
 def put(c, total, row, column, M, N, BM: tl.constexpr, BN: tl.constexpr, STORE: tl.constexpr):
-    """Store a block of the result: by pointers, through a descriptor, or through one in two halves."""
+    """Store a block of the result: through pointers, through a descriptor, or in two halves."""
     if STORE == "pointers":
         rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
         tl.store(
@@ -98,7 +99,7 @@ def matmul(
     a, b, c, M, N, K,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, DIVIDED: tl.constexpr, STORE: tl.constexpr,
 ):  # fmt: skip
-    """A program for each block of the result."""
+    """Compute a matmul with one program per block of the result."""
     row, column = corner(tl.program_id(0), M, N, BM, BN, GROUP)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for k in tl.range(0, K, BK, warp_specialize=DIVIDED):
@@ -111,7 +112,7 @@ def persistent_matmul(
     a, b, c, M, N, K,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, DIVIDED: tl.constexpr, STORE: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """``PROGRAMS`` programs, each of which walks the blocks of the result."""
+    """Compute a matmul with ``PROGRAMS`` programs, each of which computes several blocks."""
     for block in tl.range(
         tl.program_id(0),
         tl.cdiv(M, BM) * tl.cdiv(N, BN),

@@ -1,8 +1,7 @@
-"""Products of f16 and bf16 matrices through descriptors, by Hopper's products of warpgroups and
-copies of blocks, against cuBLAS.
+"""Matmuls of f16 and bf16 matrices through descriptors, by TMA and wgmma, against cuBLAS.
 
-Every configuration is checked and timed, with cuBLAS in turns. A size is that of a cube, or
-``MxNxK``.
+Every configuration is checked and timed, alternating with cuBLAS. A size is one number for M = N =
+K, or ``MxNxK``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 
 def caller(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, configuration: Configuration) -> Any:
-    """A call of a configuration that fills ``c``."""
+    """Return a call of a configuration that fills ``c``."""
     bm, bn, bk, warps, stages, divided, store, persistent, cluster = configuration
     (m, k), n = a.shape, b.shape[1]
     blocks = TensorDescriptor.from_tensor(a, [bm, bk]), TensorDescriptor.from_tensor(b, [bk, bn])
@@ -60,7 +59,7 @@ def measure(
     configurations: Sequence[Configuration],
     rounds: int,
 ) -> list[dict[str, Any]]:
-    """A row for each configuration."""
+    """Return a row for each configuration."""
     m, n, k = shape
     a, b = (torch.randn(*extents, device="cuda", dtype=dtype) for extents in ((m, k), (k, n)))
     expected = a @ b
@@ -106,7 +105,7 @@ def measure(
 
 
 def best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The fastest configuration of each size and type, and the geometric mean of what they reach."""
+    """Return the fastest row of each size and type, and a row with the geometric mean."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["size"], row["type"]), []).append(row)
@@ -116,7 +115,7 @@ def best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def extents(text: str) -> tuple[int, ...]:
-    """M, N and K."""
+    """Return M, N and K."""
     found = tuple(map(int, text.split("x")))
     return found * 3 if len(found) == 1 else found
 

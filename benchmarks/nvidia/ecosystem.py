@@ -1,9 +1,8 @@
-"""Kernels of flash-linear-attention and of Liger on Triton and on Tilewright:
-:mod:`both_libraries`. What ``torch`` does is the same in plain PyTorch, for
-linear attention in its quadratic form, as a check and for the clock; it is not a rival.
+"""Kernels of flash-linear-attention and Liger on Triton and on Tilewright (:mod:`both_libraries`).
 
-A case names the program, its function, and ``forward`` or ``backward``. Both programs tune
-themselves at first use: ``first_s`` has that in it.
+``torch`` computes the same in plain PyTorch, linear attention in its quadratic form. It checks the
+results and serves as the clock; it is not a rival. A case names the library, its function, and
+``forward`` or ``backward``. The kernels tune themselves at first use, which ``first_s`` includes.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Any
 
 from both_libraries import Calls, main
 
-#: What a case is made of: inputs that are differentiated, the program's function of them,
+#: Parts of a case: the inputs that require gradients, the library's function of them, and
 #: PyTorch's.
 Made = tuple[list[Any], Callable[..., Any], Callable[..., Any]]
 
 #: (batch, length, heads, depth) of linear attention
 SEQUENCE = (2, 2048, 8, 64)
-#: (rows, columns) of norms, activations and losses, and the extent that a linear layer before a
-#: loss sums over
+#: (rows, columns) of norms, activations and losses, and the inner extent of a linear layer before a
+#: loss
 ROWS, COLUMNS, INNER = 8192, 4096, 1024
 
 
@@ -29,7 +28,7 @@ class Maker:
 
     Args:
         sequence: (batch, length, heads, depth) of linear attention.
-        rows, columns, inner: of everything else.
+        rows, columns, inner: extents of all other cases.
     """
 
     def __init__(
@@ -49,11 +48,11 @@ class Maker:
         return self.torch.randn(*shape, device=self.device) * scale
 
     def heads(self, count: int) -> list[Any]:
-        """Normal numbers [batch, length, heads, depth]."""
+        """Return normally distributed numbers of shape [batch, length, heads, depth]."""
         return [self.normal(*self.sequence) for _ in range(count)]
 
     def matrices(self, count: int, *more: tuple[int, ...]) -> list[Any]:
-        """``count`` matrices of rows and columns, and tensors of other shapes."""
+        """Return ``count`` matrices of the case's extents, and tensors of the given shapes."""
         return [self.normal(*shape) for shape in ((self.rows, self.columns),) * count + more]
 
     # ---- flash-linear-attention
@@ -136,7 +135,7 @@ class Maker:
             w, a, b = prepared(w, a, b)
             decay = w.double().cumsum(1)
             falling, rising, earlier = decay.exp(), (-decay).exp(), (decay - w).exp()
-            # each step's state takes what the one before gives for a, times b, and v times k
+            # the state of each step adds v times k, and b times the previous state's result for a
             values = _by_head(v.double())
             given = _solved(
                 -_products(a * earlier, b * rising, -1),
@@ -224,7 +223,7 @@ class Maker:
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
         functional = self.torch.nn.functional
-        # its backward pass writes over its inputs
+        # its backward pass overwrites its inputs
         return (
             self.matrices(2),
             lambda a, b: LigerSiLUMulFunction.apply(a * 1, b * 1),
@@ -250,7 +249,7 @@ class Maker:
         from liger_kernel.transformers.functional import liger_cross_entropy
 
         target = self.torch.arange(self.rows, device=self.device) % self.columns
-        # the pass forward writes the gradients over its input
+        # the forward pass overwrites its input with the gradients
         return (
             self.matrices(1),
             lambda x: liger_cross_entropy(x * 1, target),
@@ -303,7 +302,7 @@ class Maker:
 
 
 def _by_head(x: Any) -> Any:
-    """[batch, length, heads, depth] as [batch, heads, length, depth] in float64."""
+    """Transpose [batch, length, heads, depth] to [batch, heads, length, depth] in float64."""
     return x.double().transpose(1, 2)
 
 
@@ -312,12 +311,15 @@ def _by_step(x: Any) -> Any:
 
 
 def _products(left: Any, right: Any, diagonal: int) -> Any:
-    """[batch, heads, length, length]: products of rows with those before them, up to a diagonal."""
+    """Return the dot products of rows with earlier rows, up to a diagonal.
+
+    The result has shape [batch, heads, length, length].
+    """
     return (_by_head(left) @ _by_head(right).transpose(-1, -2)).tril(diagonal)
 
 
 def _solved(before: Any, wanted: Any) -> Any:
-    """x where x + before x = wanted, ``before`` strictly below the diagonal."""
+    """Solve x + before x = wanted for x; ``before`` is strictly lower triangular."""
     import torch
 
     return torch.linalg.solve_triangular(
@@ -328,24 +330,27 @@ def _solved(before: Any, wanted: Any) -> Any:
 
 
 def _decayed(q: Any, k: Any, v: Any, decay: Any) -> Any:
-    """Linear attention whose state decays; ``decay`` are the logarithms, added up, in float64."""
+    """Compute linear attention with a decaying state in float64.
+
+    ``decay`` is the cumulative sum of the logarithms of the decay factors.
+    """
     return _by_step(_products(q * decay.exp(), k * (-decay).exp(), 0) @ _by_head(v))
 
 
 def names() -> list[str]:
-    """Program and function of every case, as the methods of :class:`Maker` are called."""
+    """Return library and function of every case, as the methods of :class:`Maker` are named."""
     return [name for name in vars(Maker) if name.startswith(("fla_", "liger_"))]
 
 
 def cases() -> Iterator[str]:
-    """The names of all cases: words that :func:`calls_of` takes apart."""
+    """Yield the names of all cases, which :func:`calls_of` parses."""
     for name in names():
         for way in ("forward", "backward"):
             yield f"{name.replace('_', ' ', 1)} {way}"
 
 
 def calls_of(case: str, maker: Maker | None = None) -> Calls:
-    """(0; the program's call and PyTorch's): the results, or the gradients of all inputs."""
+    """Return (0; the library's call and PyTorch's): results, or the gradients of all inputs."""
     import torch
 
     torch.manual_seed(0)
@@ -362,8 +367,10 @@ def calls_of(case: str, maker: Maker | None = None) -> Calls:
 
 
 def _backward(function: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
-    """A pass forward and back: some of the programs' backward passes write over what the forward
-    pass kept, so that they run once.
+    """Return a call of the forward and the backward pass.
+
+    Some backward passes overwrite the saved results of the forward pass, so that each needs a
+    forward pass of its own.
     """
     import torch
 

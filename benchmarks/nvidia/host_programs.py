@@ -1,5 +1,7 @@
-"""The programs of :mod:`host_side`, in the names that Triton and Tilewright share: ``rival`` is one
-of them.
+"""Programs of :mod:`host_side`, in names that Triton and Tilewright share.
+
+``rival`` is either library.
+
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def example(name: str) -> Any:
-    """A program of ``examples/triton``, its ``triton`` being ``rival``."""
+    """Load a program of ``examples/triton`` with ``rival`` as its ``triton``."""
     sys.path.append(str(Path(__file__).resolve().parents[2] / "examples/triton"))
     if sys.modules.get("triton") is rival:
         return importlib.import_module(name)
@@ -83,7 +85,7 @@ def example(name: str) -> Any:
 layer_norm = example("layer_norm").layer_norm
 
 
-# ---- a product of descriptors
+# ---- a matmul through descriptors
 
 BLOCK = 128, 128, 64
 

@@ -1,11 +1,11 @@
-"""Programs with much work on the host between kernels, as tutorials write them: Triton, the same
-program through the import shim, and Tilewright's own names.
+"""Programs with much host work between kernels, as in tutorials.
 
-Softmax asks the compiled kernel for its registers and shared memory before every launch; layer norm
-is a function of PyTorch's autograd whose backward sums partial results under locks and then runs a
-second kernel; the product takes tensor descriptors, which it makes anew for every call. ``host_us``
-is what a call takes the host while the queue is empty enough, ``ms`` is what it takes by events.
-Each library runs in a process of its own, one after the other, in turns.
+They run on Triton, on Tilewright through the import shim, and with Tilewright's own names. Softmax
+reads the compiled kernel's registers and shared memory before every launch. Layer norm is a PyTorch
+autograd function whose backward pass sums partial results under locks and then launches a second
+kernel. The matmul creates its tensor descriptors for every call. ``host_us`` is the host time of a
+call while the queue is almost empty, and ``ms`` is the time by events. Each library runs in a
+process of its own, and the processes alternate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import outputs
 import torch
 from side_by_side import host_microseconds, milliseconds, report
 
-#: How a process gets the library: environment, module in place of ``triton``.
+#: For each library: environment, and the module in place of ``triton``.
 LIBRARIES = {
     "triton": ({}, "triton"),
     "shim": ({"TILEWRIGHT_TRITON": "1"}, "triton"),
@@ -31,7 +31,7 @@ LIBRARIES = {
 
 
 def measure(library: str, quick: bool) -> list[dict[str, Any]]:
-    """The rows of one library, in this process."""
+    """Return the rows of one library, in this process."""
     if library == "shim":
         importlib.import_module("tilewright.compat.triton")
     sys.modules["rival"] = importlib.import_module(LIBRARIES[library][1])

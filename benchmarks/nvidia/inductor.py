@@ -1,11 +1,9 @@
-"""What PyTorch's compiler writes in Triton, on Triton and on Tilewright: :mod:`both_libraries`.
+"""Triton code of PyTorch's compiler, on Triton and on Tilewright (:mod:`both_libraries`).
 
-Products are its templates, tuned among themselves
-(``max-autotune`` without PyTorch's own libraries); attention is its flex attention, forward and
-backward, beside PyTorch's fused attention.
-
-A case names the function, its sizes, and the type or the mask. ``first_s`` is what a case takes
-until its first result, compilation and tuning included.
+Matmuls are Inductor's templates, tuned among themselves (``max-autotune`` without PyTorch's own
+libraries). Attention is flex attention, forward and backward, compared with PyTorch's fused
+attention. A case names the function, its sizes, and the type or the mask. ``first_s`` is the time
+until the first result of a case, including compilation and tuning.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ from typing import Any
 
 from both_libraries import Calls, main
 
-#: (rows, columns, inner extent) of products
+#: (rows, columns, inner extent) of matmuls
 PRODUCTS = ((4096, 4096, 4096), (2048, 8192, 1024), (8192, 2048, 2048))
 #: (batch, heads, length, depth) of attention
 SEQUENCES = ((4, 16, 4096, 64), (4, 16, 4096, 128))
 
 
 def cases() -> Iterator[str]:
-    """The names of all cases: words that :func:`calls_of` takes apart."""
+    """Yield the names of all cases, which :func:`calls_of` parses."""
     for (m, n, k), dtype in zip(PRODUCTS, ("float16", "bfloat16", "float16"), strict=True):
         yield f"mm {m} {n} {k} {dtype}"
     yield "bmm 16 1024 1024 512 bfloat16"
@@ -35,7 +33,7 @@ def cases() -> Iterator[str]:
 
 
 def calls_of(case: str) -> Calls:
-    """(operations of a call; the compiled function's call and PyTorch's, the same work)."""
+    """Return (operations of a call; the compiled function's call, and PyTorch's equivalent)."""
     import torch
     from torch._inductor import config
 

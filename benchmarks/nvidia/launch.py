@@ -1,5 +1,6 @@
-"""Host time of a launch with ten arguments, five tensors and five integers: Tilewright, Triton, and
-a torch operation for scale.
+"""Host time of a launch with five tensors and five integers: Tilewright against Triton.
+
+A torch operation is measured for scale.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from side_by_side import host_microseconds, kernels, report
 
 
 def launching(kernel: Any, tensors: list[Any], numbers: tuple[int, ...]) -> Callable[[], Any]:
-    """A launch as people write it."""
+    """Return a launch as users write it."""
     a, b, c, d, e = tensors
     n, m, k, s, t = numbers
     return lambda: kernel[(1,)](a, b, c, d, e, n, m, k, s, t)

@@ -1,9 +1,8 @@
-"""Products of f16 matrices by plain pointers: Tilewright against cuBLAS, and against Triton on the
-same source.
+"""Matmuls of f16 matrices with plain pointers: Tilewright against cuBLAS and Triton.
 
-The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the
-matrix instructions of single warps, Triton by ``DISABLE_MMA_V3=1``, which is set before it is
-loaded.
+Triton runs the same source. Each side uses the fastest of a few configurations. With
+``--mma-sync``, both are limited to ``mma.sync``; for Triton this is ``DISABLE_MMA_V3=1``, which is
+set before Triton is loaded.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CONFIGURATIONS = (
 
 
 def measure(size: int) -> dict[str, Any]:
-    """One row."""
+    """Return one row."""
     import torch
     from side_by_side import instructions, product
 

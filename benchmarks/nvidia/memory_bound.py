@@ -1,7 +1,6 @@
-"""Kernels that the memory bounds: the speed of Tilewright against Triton on the same source, and
-against the device's copy bandwidth.
+"""Memory-bound kernels: Tilewright against Triton on the same source, and against a device copy.
 
-``speedup`` is Triton's time divided by Tilewright's; ``of_copy`` is the bandwidth reached divided
+``speedup`` is Triton's time divided by Tilewright's. ``of_copy`` is the achieved bandwidth divided
 by that of a copy of as many bytes.
 """
 
@@ -24,7 +23,7 @@ def power_of_two(n: int) -> int:
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """(name, module -> call, bytes moved, what torch computes, the output)."""
+    """Return the cases: (name, module -> call, bytes moved, PyTorch's call, the output)."""
     for n in (1 << 24,) if quick else (1 << 20, 1 << 24, 1 << 26, 98_432_000):
         x, y = torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
         z = torch.empty_like(x)

@@ -1,6 +1,6 @@
-"""Where results go beside the screen: a file of JSON, and a plot.
+"""Output files of the benchmarks: JSON, and a plot.
 
-Needs nothing but, for a plot, Matplotlib.
+A plot requires Matplotlib; nothing else is required.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--json FILE`` and ``--plot FILE``."""
+    """Add the options ``--json FILE`` and ``--plot FILE``."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file")
     parser.add_argument(
         "--plot",
@@ -33,9 +33,9 @@ def write(
     plotted: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    """Write what the options ask for.
+    """Write the requested files.
 
-    ``plotted`` names the columns that are drawn; the first column of a row names it.
+    ``plotted`` names the columns to plot; the first column of a row is its label.
     """
     if options.json:
         options.json.write_text(
@@ -48,7 +48,7 @@ def write(
 def draw(
     title: str, device: str, rows: Sequence[dict[str, Any]], plotted: Sequence[str], file: Path
 ) -> None:
-    """A panel of bars for each column; rows that lack it are left out.
+    """Plot a panel of bars for each column, without rows that lack the column.
 
     Ratios, which have no unit, get a line at 1.
     """

@@ -1,10 +1,10 @@
-"""Products of each kind of operands and sums by Hopper's products of warpgroups
-(``asynchronous=True``), against cuBLAS through torch.
+"""Matmuls by wgmma for each combination of operand and accumulator types, against cuBLAS.
 
-Operands come through descriptors. ``nt`` products take B as the transpose of an [N, K] matrix,
-``nn`` as a [K, N] matrix. Each configuration is checked against float64 on rows and columns that
-are drawn, then the fastest one and cuBLAS are timed in turns. Where cuBLAS has no product of a kind
-(block-scaled operands, narrow weights), its bf16 product of the same shape stands for it.
+Operands are loaded through descriptors (``asynchronous=True``), and cuBLAS is called through torch.
+``nt`` matmuls take B as the transpose of an [N, K] matrix, ``nn`` ones as a [K, N] matrix. Each
+configuration is checked against float64 on random rows and columns; then the fastest one and cuBLAS
+are timed in alternation. If cuBLAS lacks a combination (block-scaled operands, narrow weights), its
+bf16 matmul of the same shape is used instead.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
-#: (BM, BN, bytes of a block along K, num_warps, num_stages, divided, persistent): whether loads
-#: have warps of their own, whether there are as many programs as multiprocessors, each of which
-#: computes several blocks.
+#: (BM, BN, bytes of a block along K, num_warps, num_stages, divided, persistent): ``divided`` means
+#: warp-specialized; ``persistent`` means one program per SM, each of which computes several blocks.
 CONFIGURATIONS = (
     (128, 256, 128, 8, 3, False, False),
     (128, 256, 128, 8, 3, True, True),
@@ -40,7 +39,7 @@ CONVERTING = (
     (256, 128, 128, 8, 4, True, False),
     (256, 128, 128, 8, 4, True, True),
 )
-#: Rows and columns of the result that are checked.
+#: Number of rows and columns of the result to check.
 CHECKED = 48
 
 
@@ -117,14 +116,14 @@ def scaled_matmul(
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of product.
+    """A combination of types of a matmul.
 
     Attributes:
-        name: of the row.
+        name: the name of the row.
         a, b: element types of the operands; ``e2m1`` and ``e4m3`` are block-scaled.
-        sums: of the accumulator.
-        out: of the result.
-        turned: whether B is given as the transpose of an [N, K] matrix.
+        sums: element type of the accumulator.
+        out: element type of the result.
+        turned: whether B is the transpose of an [N, K] matrix.
         imprecise: ``max_num_imprecise_acc``.
         precision: ``input_precision``.
         converting: whether threads convert operands.
@@ -175,16 +174,14 @@ _E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 
 @dataclass(frozen=True)
 class Matrix:
-    """An operand: what kernels read, the scales of its rows by groups of 32, and :meth:`values` in
-    float64.
-    """
+    """An operand: its memory, the scales of its rows for groups of 32 elements, and float64 values."""
 
     memory: torch.Tensor
     scales: torch.Tensor | None = None
     packed: int = 1
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
-        """Some of its rows."""
+        """Return the float64 values of some rows."""
         memory = self.memory[rows]
         if self.scales is None:
             return memory.double()
@@ -210,18 +207,18 @@ def drawn(rows: int, columns: int, type_: Any) -> Matrix:
         return Matrix(torch.randn(rows, columns, device="cuda").to(E4M3), scales)
     if type_ is I8:
         return Matrix(torch.randint(-128, 128, (rows, columns), dtype=I8, device="cuda"))
-    # a row at a time would not fit beside the rest in float32
+    # all of it in float32 would not fit beside the other operands
     return Matrix(
         torch.randn(rows, columns, device="cuda", dtype=BF16 if type_ is not F32 else F32).to(type_)
     )
 
 
 def rival(kind: Kind, a: Matrix, b: Matrix) -> tuple[str, Callable[[], Any]]:
-    """What cuBLAS is asked for."""
+    """Return the name and the call of cuBLAS's matmul."""
     x, y = a.memory, b.memory.T if kind.turned else b.memory
     one = torch.ones((), device="cuda")
     if kind.a in (E4M3, E5M2):
-        y = y if kind.turned else y.T.contiguous().T  # it takes no other
+        y = y if kind.turned else y.T.contiguous().T  # the only supported order
         fast = kind.imprecise is None
         return "scaled_mm" if fast else "scaled_mm, exact sums", lambda: torch._scaled_mm(
             x, y, one, one, out_dtype=BF16, use_fast_accum=fast
@@ -283,9 +280,7 @@ def call_of(
 
 
 def error_of(kind: Kind, a: Matrix, b: Matrix, c: torch.Tensor) -> float:
-    """The largest error of the rows and columns that are checked, to the sum of magnitudes of the
-    products.
-    """
+    """Return the maximum error of the checked rows and columns, relative to sums of magnitudes."""
     rows, columns = (torch.randint(0, extent, (CHECKED,), device="cuda") for extent in c.shape)
     left = a.values(rows)
     right = b.values(columns).T if kind.turned else b.memory[:, columns].double()

@@ -1,5 +1,6 @@
-"""The programs of ``examples/triton``, unchanged, on Triton and on Tilewright:
-:mod:`both_libraries`. A case names a program and what it is called with.
+"""Programs of ``examples/triton``, unchanged, on Triton and on Tilewright (:mod:`both_libraries`).
+
+A case names a program and its arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SEQUENCES = ((4, 32, 4096), (1, 16, 16384))
 
 
 def cases() -> Iterator[str]:
-    """The names of all cases: words that :func:`calls_of` takes apart."""
+    """Yield the names of all cases, which :func:`calls_of` parses."""
     for size in SIZES:
         for dtype in ("float16", "bfloat16"):
             yield f"matmul {size} {dtype}"
@@ -40,8 +41,9 @@ def cases() -> Iterator[str]:
 
 
 def calls_of(case: str) -> Calls:
-    """(operations of a call, or 0 where it is no product; the program's call and PyTorch's, the
-    same work).
+    """Return (operations of a call, 0 if it is no matmul; the program's call, and PyTorch's).
+
+    Both calls do the same work.
     """
     import torch
 

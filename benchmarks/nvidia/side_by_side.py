@@ -1,4 +1,4 @@
-"""One source for Triton and Tilewright, one clock for both, and what is reported."""
+"""Common harness: one source and one clock for Triton and Tilewright, and the report."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def _load(name: str, path: Path) -> ModuleType:
 
 
 def kernels(source: Path = _SOURCE, folder: Path | None = None) -> dict[str, ModuleType]:
-    """The kernels of a file for ``tilewright`` and, where it is installed, ``triton``, whose source
-    is written in ``folder``.
+    """Return the kernels of a file for ``tilewright`` and, if it is installed, for ``triton``.
+
+    Triton's source is written to ``folder``.
     """
     found = {"tilewright": _load("tilewright_kernels", source)}
     if importlib.util.find_spec("triton") is not None:
@@ -43,9 +44,7 @@ def kernels(source: Path = _SOURCE, folder: Path | None = None) -> dict[str, Mod
 
 
 def instructions(module: ModuleType) -> dict[str, Any]:
-    """Launch options that keep Tilewright's kernels to the matrix instructions that Triton's are
-    kept to by ``DISABLE_MMA_V3``.
-    """
+    """Return launch options that limit our kernels as ``DISABLE_MMA_V3`` limits Triton's."""
     return (
         {"asynchronous": False}
         if os.environ.get("DISABLE_MMA_V3") == "1" and module.__name__ != "triton_kernels"
@@ -59,12 +58,14 @@ _spoiler: Any = None
 def milliseconds(
     calls: Mapping[str, Callable[[], Any]], rounds: int = 30, lead: int = 0
 ) -> dict[str, float]:
-    """The median time of each call, by events, the second-level cache overwritten before each;
-    rivals take turns, so that clocks treat them alike.
+    """Return the median time of each call, by events.
+
+    The L2 cache is overwritten before each call. Rivals alternate, so that they run at the same
+    clocks.
 
     Args:
-        lead: cycles for which the device waits before the first event, so that the host has queued
-        the call when it is its turn: the time of the device alone.
+        lead: cycles for which the device waits before the first event, so that the host has
+            enqueued the call by then; the result is the time of the device alone.
     """
     global _spoiler
     if _spoiler is None:
@@ -90,8 +91,9 @@ def milliseconds(
 
 
 def host_microseconds(call: Callable[[], Any], launches: int = 200, rounds: int = 60) -> float:
-    """The median over rounds of the time a call takes the host, which waits for the device after
-    each round.
+    """Return the median host time of each call, over rounds.
+
+    The host waits for the device after each round.
     """
     for _ in range(300):
         call()
@@ -113,15 +115,15 @@ def fastest(
     check: Callable[[], None],
     operations: float,
 ) -> dict[str, Callable[[], Any]]:
-    """The call of each library in its fastest configuration.
+    """Return each library's call in its fastest configuration.
 
-    Each call is checked first; what a library cannot run is told and left out.
+    Each call is checked first. A configuration that a library cannot run is reported and omitted.
 
     Args:
         make: library's module, configuration -> call.
         output: the tensor that a call fills.
-        check: raises where the output is wrong.
-        operations: how many floating-point operations a call does.
+        check: raises an error if the output is wrong.
+        operations: floating-point operations of a call.
     """
     best: dict[str, tuple[float, Callable[[], Any]]] = {}
     for library, module in kernels().items():
@@ -153,9 +155,10 @@ def product(
     options: Callable[[ModuleType], Mapping[str, Any]],
     rounds: int,
 ) -> dict[str, Any]:
-    """Of a product of square matrices the speed of each library in its fastest configuration, which
-    are timed again in turns with cuBLAS, and its ratio to
-    the others'."""
+    """Return the speed of each library for a square matmul, and our ratio to the others.
+
+    The fastest configuration of each library is timed again, alternating with cuBLAS.
+    """
     a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
     c = torch.empty(size, size, device="cuda", dtype=dtype)
     expected = a @ b
@@ -199,7 +202,7 @@ def report(
     plotted: Sequence[str] = (),
     options: argparse.Namespace | None = None,
 ) -> None:
-    """A table, one line of JSON for tools, and the files that were asked for; see :mod:`outputs`."""
+    """Print a table and a JSON line, and write the requested files (:mod:`outputs`)."""
     print(f"\n{title}")
     for row in rows:
         print(

@@ -1,6 +1,7 @@
-"""The kernel that ``tuning.py`` tunes: a persistent product of f16 matrices through descriptors
-made on the host, the right one transposed, in 48
-configurations."""
+"""Kernel for ``tuning.py``: a persistent f16 matmul with host-side descriptors, 48 configurations.
+
+The right operand is transposed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import triton.language as tl
 
 
 def set_blocks(arguments):
-    """The blocks of the descriptors, before a configuration runs."""
+    """Set the block shapes of the descriptors before a configuration runs."""
     bm, bn, bk = (arguments[name] for name in ("BM", "BN", "BK"))
     arguments["a"].block_shape = [bm, bk]
     arguments["b"].block_shape = [bn, bk]

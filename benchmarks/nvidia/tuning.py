@@ -1,14 +1,16 @@
-"""How long tuning takes from nothing, Tilewright against Triton: the 48 configurations of a
-persistent matmul (``tuned_kernel.py``), empty caches, a process
-each, in turns. And how near the configuration that the model chooses, with no tuning at all, comes
-to the tuned one.
+"""Measure how long tuning takes with empty caches: Tilewright against Triton.
 
-Libraries: ``triton``; ``shim``, the same source on Tilewright through ``import triton``, where
-every configuration is tried; ``tilewright``, the same with
-:func:`tilewright.autotune`, which drops the hopeless before they are compiled; ``asynchronous``, the same with the instructions of Hopper.
+The 48 configurations of a persistent matmul (``tuned_kernel.py``) are tuned in a process of each
+library, and the processes alternate. The output also compares the configuration that the
+performance model chooses without any measurement with the tuned one.
 
-``--compile-only`` needs no GPU: seconds to lower the 48 configurations for ``--arch``, by worker
-processes and by threads.
+Libraries: ``triton``; ``shim``, the same source on Tilewright through ``import triton``, which
+tries every configuration; ``tilewright``, the same with :func:`tilewright.autotune`, which drops
+hopeless configurations before it compiles them; ``asynchronous``, the same with Hopper's
+instructions.
+
+``--compile-only`` needs no GPU: it measures the seconds to lower the 48 configurations for
+``--arch``, with worker processes and with threads.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _SOURCE = Path(__file__).with_name("tuned_kernel.py")
 
 
 def module_of(library: str, folder: Path) -> ModuleType:
-    """The kernel for a library; a copy of the source in ``folder`` where it is changed."""
+    """Return the kernel for a library; a modified copy of the source goes to ``folder``."""
     path = _SOURCE
     if library in ("tilewright", "asynchronous"):
         text = (
@@ -53,9 +55,11 @@ def module_of(library: str, folder: Path) -> ModuleType:
 
 
 def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dict[str, Any]:
-    """Seconds of the first launch, of the first shape, and of the tuning of each; milliseconds of
-    the best configuration, and of the model's where there is
-    a model."""
+    """Measure one library in this process.
+
+    The result has the seconds of the first launch, of the first shape, and of the tuning of each;
+    the milliseconds of the best configuration, and of the model's choice if there is a model.
+    """
     import torch
     from side_by_side import milliseconds
 
@@ -117,7 +121,7 @@ def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dic
 
 
 def measured(library: str, arguments: list[str]) -> dict[str, Any]:
-    """What a fresh process with empty caches finds; and the seconds of the whole process."""
+    """Return the measurements of a new process with empty caches, and its total seconds."""
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         own = {
             "TRITON_CACHE_DIR": f"{folder}/triton",
@@ -154,7 +158,7 @@ def measured(library: str, arguments: list[str]) -> dict[str, Any]:
 
 
 def compile_only(arch: str) -> list[dict[str, Any]]:
-    """Seconds to lower all configurations, by worker processes and by threads."""
+    """Measure the seconds to lower all configurations, with worker processes and with threads."""
     rows = []
     for how, environment in (("workers", {}), ("threads", {"TILEWRIGHT_WORKERS": "0"})):
         for asynchronous in ("", "asynchronous"):
@@ -180,7 +184,7 @@ def compile_only(arch: str) -> list[dict[str, Any]]:
 
 
 def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
-    """Seconds until the first configuration, and until all are lowered."""
+    """Return the seconds until the first configuration, and until all are lowered."""
     from tilewright.plugins.manifest import Device
     from tilewright.plugins.registry import registry
     from tilewright.runtime.compiler.compile import Specialization
@@ -192,7 +196,7 @@ def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
     target = backend.require("tilewright_target", device=device)
 
     class Compiled:
-        """Takes what was compiled in the place of a kernel."""
+        """A mock of a kernel that receives the compiled code."""
 
         def is_compiled(self, selection: Any) -> bool:
             return False
