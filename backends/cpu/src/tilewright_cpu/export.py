@@ -212,10 +212,13 @@ static void *{name}_thread(void *given) {{
 }}
 
 static int {name}_at_once(const uint64_t *words, int64_t programs) {{
-    struct {name}_together together = {{words, 0, 0, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER}};
-    pthread_t *threads = (uint64_t)programs > SIZE_MAX / sizeof *threads ? 0 : malloc(programs * sizeof *threads);
+    struct {name}_together together = {{
+        words, 0, 0, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER}};
+    pthread_t *threads = (uint64_t)programs > SIZE_MAX / sizeof *threads
+        ? 0 : malloc(programs * sizeof *threads);
     int64_t started = 0;
-    while (threads && started < programs && !pthread_create(&threads[started], 0, {name}_thread, &together)) ++started;
+    while (threads && started < programs
+           && !pthread_create(&threads[started], 0, {name}_thread, &together)) ++started;
     pthread_mutex_lock(&together.lock);
     together.go = started == programs ? 1 : -1;
     pthread_cond_broadcast(&together.all_started);

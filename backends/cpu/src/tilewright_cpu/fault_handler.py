@@ -27,7 +27,8 @@ _PLACE: Final = {"x86_64": 168, "aarch64": 440}
 SIGNALS: Final = (4, 7, 8, 11)
 
 _IR = """
-@kernels = global [MOST x [4 x i64]] zeroinitializer ; start and end of the code, address and bytes of the text
+; of each kernel: start and end of the code, address and bytes of the text
+@kernels = global [MOST x [4 x i64]] zeroinitializer
 @before = global [16 x [19 x i64]] zeroinitializer ; by signal: what sigaction gave
 
 declare i32 @sigaction(i32, ptr, ptr)
@@ -71,7 +72,8 @@ tell:
   %written = call i64 @write(i32 2, ptr %text, i64 %length)
   br label %leave
 leave:
-  ; the instruction is tried again, under the handler that was there before; a signal that somebody sent must be sent again
+  ; the instruction is tried again, under the handler that was there before; a signal that somebody
+  ; sent must be sent again
   %wide = zext i32 %signal to i64
   %old = getelementptr [16 x [19 x i64]], ptr @before, i64 0, i64 %wide
   %r = call i32 @sigaction(i32 %signal, ptr %old, ptr null)

@@ -67,9 +67,8 @@ def make_packer(
     for position in bounded:
         names["bounds_of"] = _bounds_of
         codes.append("QQ")
-        words.append(
-            f"*bounds_of(a{position}{'.base' if isinstance(types[position], DescriptorType) else ''})"
-        )
+        base = ".base" if isinstance(types[position], DescriptorType) else ""
+        words.append(f"*bounds_of(a{position}{base})")
     names["pack"] = struct.Struct("<" + "".join(codes)).pack
     unpacked = "".join(f"a{position}, " for position in range(len(types)))
     body = f"({unpacked}) = values" if types else "() = values"

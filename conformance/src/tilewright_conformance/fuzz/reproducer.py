@@ -17,8 +17,8 @@ _TEMPLATE = '''"""{title}
 
 {message}
 
-Exit status: 0 where the backend agrees with the expected values, 1 where it does not. The expected values are the reference interpreter's;
-with BACKEND "reference" they are checked against it.
+Exit status: 0 where the backend agrees with the expected values, 1 where it does not. The expected
+values are the reference interpreter's; with BACKEND "reference" they are checked against it.
 """
 
 import importlib
@@ -44,12 +44,14 @@ MODULE = r"""
 
 GRID = {grid}
 
-#: (dtype, bytes in hexadecimal) of an array, or a number; elements that NumPy has no dtype for are raw bits
+#: (dtype, bytes in hexadecimal) of an array, or a number; elements that NumPy has no dtype for are
+#: raw bits
 ARGUMENTS = [
 {arguments}
 ]
 
-#: argument -> (dtype and bytes it should hold after the launch, units in the last place it may differ, the smallest size of number those are taken of)
+#: argument -> (dtype and bytes it should hold after the launch, units in the last place it may
+#: differ, the smallest size of number those are taken of)
 EXPECTED = {{
 {expected}
 }}
@@ -81,15 +83,19 @@ def run(name):
     types = [argument.type for argument in parse_module(MODULE).kernel.arguments]
     dtypes = {{str(ir): text for text, ir in IR_TEXT.items()}}
     loaded = backend.require("tilewright_load", code=artifact.code, device=device)
-    launch = backend.require("tilewright_launcher", loaded=loaded, parameters=artifact.parameters, options=options)
+    launch = backend.require(
+        "tilewright_launcher", loaded=loaded, parameters=artifact.parameters, options=options
+    )
     host = [array(*value) if isinstance(value, tuple) else value for value in ARGUMENTS]
     placed, outside = [], []
     for value, type_ in zip(host, types):
         if isinstance(value, np.ndarray):
             buffer = memory.allocate(value.nbytes + 2 * GUARD, 256)
-            memory.copy_to_device(buffer, memoryview(np.concatenate([ZONE, value.view(np.uint8), ZONE])))
-            text = dtypes[str(type_.pointee)]
-            value = ArrayView(buffer, int(buffer.data_ptr()) + GUARD, text, value.shape, (1,), (device.kind, device.index))
+            whole = np.concatenate([ZONE, value.view(np.uint8), ZONE])
+            memory.copy_to_device(buffer, memoryview(whole))
+            address, text = int(buffer.data_ptr()) + GUARD, dtypes[str(type_.pointee)]
+            place = (device.kind, device.index)
+            value = ArrayView(buffer, address, text, value.shape, (1,), place)
         placed.append(value)
     launch(GRID, None, tuple(placed))
     memory.synchronize()
@@ -104,17 +110,20 @@ def run(name):
 
 def wrong(found, expected, element, ulp, scale):
     """(the numbers that were found, those expected, where they differ). NaN equals NaN."""
-    width = expected.itemsize
-    same = (found.view(np.uint8).reshape(-1, width) == expected.view(np.uint8).reshape(-1, width)).all(axis=1)
+    both, width = (found, expected), expected.itemsize
+    found_bytes, expected_bytes = (one.view(np.uint8).reshape(-1, width) for one in both)
+    same = (found_bytes == expected_bytes).all(axis=1)
     if isinstance(element, FloatType):
         wide = np.longdouble if element.bits == 64 else np.float64
-        found, expected = (np.asarray(decode(one, element)).astype(wide) for one in (found, expected))
+        found, expected = (np.asarray(decode(one, element)).astype(wide) for one in both)
         same |= np.isnan(found) & np.isnan(expected)
         if ulp:
             with np.errstate(all="ignore"):
                 size = np.maximum(np.abs(expected), scale)
-                exponent = np.maximum(np.frexp(np.where(np.isfinite(size), size, 1))[1] - 1, 1 - element.bias)
-                same |= (np.abs(found - expected) <= ulp * np.ldexp(wide(1), exponent - element.mantissa)) | (found == expected)
+                exponent = np.frexp(np.where(np.isfinite(size), size, 1))[1] - 1
+                exponent = np.maximum(exponent, 1 - element.bias)
+                limit = ulp * np.ldexp(wide(1), exponent - element.mantissa)
+                same |= (np.abs(found - expected) <= limit) | (found == expected)
     return found, expected, np.flatnonzero(~same)
 
 
@@ -125,7 +134,10 @@ def main():
         element = types[position].pointee
         found, expected, places = wrong(after[position], array(*data), element, ulp, scale)
         for place in places[:8]:
-            print(f"argument {{position}}[{{place}}], {{element}}: expected {{expected[place]!r}}, {{name}} gave {{found[place]!r}}")
+            print(
+                f"argument {{position}}[{{place}}], {{element}}: expected {{expected[place]!r}}, "
+                f"{{name}} gave {{found[place]!r}}"
+            )
         failed |= bool(len(places))
     if outside:
         print(f"{{outside}} bytes around the arguments were written")

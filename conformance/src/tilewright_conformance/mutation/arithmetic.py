@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import Builder, Operation, Value
-from tilewright.ir.types import F32, F64, FloatType, IntType
+from tilewright.ir.types import F32, F64, FloatType, IntType, Type
 from tilewright_conformance.mutation.mutant import Switch, rewriting
 from tilewright_conformance.mutation.rewriting import (
     CHANGED,
@@ -105,7 +105,8 @@ def _without_negative_zero(operation: Operation, b: Builder) -> Any:
 
 
 def _flushed(operation: Operation, b: Builder) -> Any:
-    tiny = {F32: 2.0**-126, F64: 2.0**-1022}.get(element(operation.result))  # type: ignore[call-overload]
+    smallest: dict[Type, float] = {F32: 2.0**-126, F64: 2.0**-1022}
+    tiny = smallest.get(element(operation.result))
     if tiny is None:
         return None
     value = again(operation, b).result

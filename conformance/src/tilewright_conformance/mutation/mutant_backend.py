@@ -64,7 +64,9 @@ class BrokenBackend:
         manifest: Manifest = self._call("tilewright_backend")
         # The version keeps the code of one bug, or of one state of the base's files, apart from
         # another's.
-        version = f"{manifest.version}+{self.switch.name if self.switch else 'healthy'}.{digest(backend_version(registry().get(BASE)))[:12]}"
+        state = self.switch.name if self.switch else "healthy"
+        base = digest(backend_version(registry().get(BASE)))[:12]
+        version = f"{manifest.version}+{state}.{base}"
         summary = (
             f"the {BASE} backend, with a bug: {self.switch.description}"
             if self.switch

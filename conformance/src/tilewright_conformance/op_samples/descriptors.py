@@ -109,8 +109,9 @@ def _numbers(operation: str) -> Samples:
     for index, (tensor, block, _) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 2) % len(_ELEMENTS)]
         for made in (True, False):
+            origin = "made" if made else "argument"
             kernel = SampleKernel(
-                f"{operation}/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{index}"
+                f"{operation}/{element}/{origin}/{shape_text(tensor)}/{index}",
             )
             descriptor = (
                 _make(kernel, element, tensor, block)
@@ -159,8 +160,9 @@ def _descriptor_store() -> Samples:
     for index, (tensor, block, offsets) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 5) % len(_ELEMENTS)]
         for made in (True, False):
+            origin = "made" if made else "argument"
             kernel = SampleKernel(
-                f"descriptor_store/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{shape_text(offsets)}"
+                f"descriptor_store/{element}/{origin}/{shape_text(tensor)}/{shape_text(offsets)}"
             )
             if made:
                 descriptor = _make(kernel, element, tensor, block, output=True)

@@ -117,7 +117,7 @@ def shift(state: State) -> None:
 
 
 def high_half(state: State) -> None:
-    a = state.exact(lambda type_: is_int(type_) and type_.bits in (32, 64))  # type: ignore[attr-defined]
+    a = state.exact(lambda type_: isinstance(type_, IntType) and type_.bits in (32, 64))
     if a is not None:
         state.add(state.builder.mulhi(a, state.partner(a)))
 
@@ -257,10 +257,12 @@ def bits(state: State) -> None:
     if a is None:
         return
     source = element_type(a.type)
+    assert isinstance(source, IntType | FloatType)
+    numbers: tuple[IntType | FloatType, ...] = (*INTEGERS, *FLOATS)
     targets = [
         type_
-        for type_ in (*INTEGERS, *FLOATS)
-        if type_.bits == source.bits and type_ is not source and type_ in state.language.numbers  # type: ignore[attr-defined]
+        for type_ in numbers
+        if type_.bits == source.bits and type_ is not source and type_ in state.language.numbers
     ]
     if not targets:
         return

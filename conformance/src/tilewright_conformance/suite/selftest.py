@@ -58,10 +58,8 @@ def summary(report: dict[str, Any]) -> str:
     """Summarize a report for people: the device, counts, failures, figures of speed."""
     device, total = report["device"], report["summary"]["total"]
     emulated = report["run"].get("emulate", "")
-    where = (
-        f"{device['name']} "
-        f"({device['target']}{', emulated: nothing of this was run on hardware' if emulated else ''})"
-    )
+    remark = ", emulated: nothing of this was run on hardware" if emulated else ""
+    where = f"{device['name']} ({device['target']}{remark})"
     lines = [f"{report['backend']['name']} {report['backend']['version']} on {where}"]
     lines.append(
         ", ".join(f"{count} {what}" for what, count in total.items())

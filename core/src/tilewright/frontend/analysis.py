@@ -249,7 +249,8 @@ def names_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
         node = pending.pop()
         kind = type(node)
         if kind is ast.Name:
-            (reads if type(node.ctx) is ast.Load else stores).add(node.id)  # type: ignore[attr-defined]
+            names = reads if type(node.ctx) is ast.Load else stores  # type: ignore[attr-defined]
+            names.add(node.id)  # type: ignore[attr-defined]
         elif kind in (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp):
             inner, bound = names_in(ast.iter_child_nodes(node))
             reads |= inner - bound

@@ -6,6 +6,7 @@ Conditionals, comprehensions and f-strings are here, too.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ def _conditional(g: ModuleGenerator, node: ast.IfExp) -> Any:
         return g.evaluate(node.body if test else node.orelse)
     then, other = Branch(), Branch()
     for branch, side in ((then, node.body), (other, node.orelse)):
-        branch.visit(g, g.scope, lambda branch=branch, side=side: _evaluate_into(g, branch, side))  # type: ignore[misc]
+        branch.visit(g, g.scope, functools.partial(_evaluate_into, g, branch, side))
     merge(g, node, test, then, other, None, False)
     return g.scope.pop("?expression")
 

@@ -213,7 +213,8 @@ def items_of(value: Any) -> list[Any]:
         return [lift(item) for item in inner]
     start, end, step = (getattr(value, name, None) for name in ("start", "end", "step"))
     if all(type(part) is constexpr for part in (start, end, step)):
-        return [constexpr(i) for i in builtins.range(start.value, end.value, step.value)]  # type: ignore[union-attr]
+        items = builtins.range(start.value, end.value, step.value)  # type: ignore[union-attr]
+        return [constexpr(i) for i in items]
     if all(part is not None for part in (start, end, step)):
         error = TypeError(
             "a range whose bounds are computed when the kernel runs has no items known at "

@@ -97,16 +97,8 @@ class Counts:
             ("asynchronous copies", self.copies),
             ("matrix instructions", self.mma),
         ):
-            parts += (
-                [
-                    (
-                        f"{what}: "
-                        f"{', '.join(f'{number} {_copy_text(name)}' for name, number in table.items())}"
-                    )
-                ]
-                if table
-                else []
-            )
+            kinds = ", ".join(f"{number} {_copy_text(name)}" for name, number in table.items())
+            parts += [f"{what}: {kinds}"] if table else []
         return "; ".join(parts)
 
     def mean_width(self, of: str) -> float:

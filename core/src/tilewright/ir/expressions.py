@@ -41,7 +41,9 @@ class Number:
 
     def like(self, other: Self | float) -> Self:
         """``other`` as a value of this one's type."""
-        return other if isinstance(other, type(self)) else self.constant(other, self.element)  # type: ignore[arg-type]
+        if isinstance(other, type(self)):
+            return other
+        return self.constant(other, self.element)  # type: ignore[arg-type]
 
     def apply(self, op: str, *others: Self | float, **attributes: Any) -> Self:
         """An operation on values of one type, by its builder's name."""

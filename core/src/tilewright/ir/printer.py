@@ -244,7 +244,8 @@ def _names_around(operation: Operation) -> Names:
 
 
 def _attributes_text(attributes: Mapping[str, Any]) -> str:
-    return f"{{{', '.join([f'{name_text(name)} = {attribute_text(value)}' for name, value in attributes.items()])}}}"
+    texts = [f"{name_text(name)} = {attribute_text(value)}" for name, value in attributes.items()]
+    return f"{{{', '.join(texts)}}}"
 
 
 class _Printer:
@@ -318,10 +319,8 @@ class _Printer:
             and len(given) == 1
             and spec.attributes[0].name in given
         ):
-            return (
-                " "
-                f"{attribute_text(given[spec.attributes[0].name], spec.attributes[0], self.encoding)}"
-            )
+            bare = spec.attributes[0]
+            return f" {attribute_text(given[bare.name], bare, self.encoding)}"
         texts = [
             f"{declared.name} = {attribute_text(given[declared.name], declared, self.encoding)}"
             for declared in spec.attributes

@@ -14,7 +14,7 @@ from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.shape import Broadcast, Cat, Gather, Join, Split
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import TileType
+from tilewright.ir.types import TileType, shape_of
 from tilewright.simt.analysis.xor_exchange import xor_distance
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.assign_layouts.verify import check
@@ -79,7 +79,7 @@ class RandomAssignment:
         self._place_scratch()
 
     def layout(self, value: Value | tuple[int, ...], first: Sequence[int] = ()) -> LinearLayout:
-        shape = value if isinstance(value, tuple) else value.type.shape  # type: ignore[attr-defined]
+        shape = value if isinstance(value, tuple) else shape_of(value.type)
         return random_layout(
             self.rng, shape, self.target.resources.warp_size, self.num_warps, first
         )
@@ -187,7 +187,10 @@ class RandomAssignment:
 
     def _one_for_operands(self, operation: Operation) -> None:
         layouts: dict[tuple[int, ...], LinearLayout] = {}
-        self._all(operation, lambda value: layouts.setdefault(value.type.shape, self.layout(value)))  # type: ignore[attr-defined]
+        self._all(
+            operation,
+            lambda value: layouts.setdefault(shape_of(value.type), self.layout(value)),
+        )
         for _, value in self._tiles(operation.results):
             value.layout = self.layout(value)
 

@@ -171,10 +171,8 @@ class _Table:
 
         name = html.escape(self.sweep.plot_name)
         image = f'<img src="{name}.png" alt="{name}"/>\n' if plotted else ""
-        return (
-            f"<h2>{name}</h2>\n{image}<table>\n"
-            f"{line('th', self.columns)}{''.join(line('td', row) for row in self.cells())}</table>\n"
-        )
+        rows = "".join(line("td", row) for row in self.cells())
+        return f"<h2>{name}</h2>\n{image}<table>\n{line('th', self.columns)}{rows}</table>\n"
 
 
 def _measured(fn: Callable[..., Any], sweep: Benchmark, kwargs: Mapping[str, Any]) -> _Table:

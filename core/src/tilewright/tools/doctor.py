@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -38,10 +39,10 @@ def examine() -> list[CheckResult]:
         _guarded("cache", _cache),
         _guarded("variables", _variables),
     ]
-    for backend in registry().backends():
-        findings.append(  # noqa: PERF401
-            _guarded(f"backend {backend.name}", lambda backend=backend: _backend(backend))  # type: ignore[misc]
-        )
+    findings.extend(
+        _guarded(f"backend {backend.name}", functools.partial(_backend, backend))
+        for backend in registry().backends()
+    )
     findings.extend(
         CheckResult(f"backend {name}", False, str(error))
         for name, error in registry().broken().items()

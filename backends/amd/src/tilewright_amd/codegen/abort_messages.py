@@ -31,7 +31,8 @@ _MACHINES: Final = ("x86_64", "aarch64")
 _SIGABRT: Final = 6
 
 _IR: Final = """
-@kernels = global [MOST x [3 x i64]] zeroinitializer ; addresses of the number and of the texts, how many these are
+; of each kernel: addresses of the number and of the texts, how many these are
+@kernels = global [MOST x [3 x i64]] zeroinitializer
 @owner = global i32 0 ; the process
 @before = global [19 x i64] zeroinitializer ; what sigaction gave
 

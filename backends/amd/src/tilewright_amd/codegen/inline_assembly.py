@@ -52,8 +52,6 @@ class GcnAssembly(InlineAssembly):
         own = ",".join(
             "v".join(part.rsplit("r", 1)) if part.lstrip("=&") == "r" else part for part in listed
         )
-        marks = (
-            " "
-            f"convergent{site(context.writer.module, operation.location if operation is not None else None)}"
-        )
+        location = operation.location if operation is not None else None
+        marks = f" convergent{site(context.writer.module, location)}"
         return emit_inline_asm(context.writer, _LETTERS, text, own, results, operands, marks)

@@ -120,7 +120,8 @@ def _all() -> Iterator[Instruction]:
         for extent in (32, 16):
             shape = _mfma_shape(extent, elements)
             scale = "scale." if ending == ".f8f6f4" else ""
-            name = f"mfma.{scale}{'i32' if accumulator == 'i32' else 'f32'}.{extent}x{extent}x{shape.k}{ending}"
+            result = "i32" if accumulator == "i32" else "f32"
+            name = f"mfma.{scale}{result}.{extent}x{extent}x{shape.k}{ending}"
             yield Instruction(name, kind, shape, operand, accumulator, MFMA, generations)
     yield Instruction(
         "mfma.f64.16x16x4f64",

@@ -90,9 +90,13 @@ def choose(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1) ->
         fitting = [
             instruction
             for instruction in INSTRUCTIONS
-            if instruction.kind == kind and instruction.family == row.matrix and row.generation in instruction.generations
-            if instruction.shape.m <= n and instruction.shape.n <= m and instruction.shape.k <= wanted.k
-        ]  # fmt: skip
+            if instruction.kind == kind
+            and instruction.family == row.matrix
+            and row.generation in instruction.generations
+            if instruction.shape.m <= n
+            and instruction.shape.n <= m
+            and instruction.shape.k <= wanted.k
+        ]
         shared = [one for one in fitting if (m // one.shape.n) * (n // one.shape.m) >= wanted.warps]
         asked = [one for one in fitting if one.shape.m == extent]
         for instruction in (*asked, *shared, *fitting):
@@ -158,9 +162,9 @@ def _plan(
     # narrower accumulators are rounded once, after all of K
     step = instruction.shape.k if matmul.accumulator_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
-    name = f"{matmul.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
+    split = f" {choice.split}" if choice.split else ""
     found = MatmulPlan(
-        name,
+        f"{matmul.name}{times}{split}{' by rows' if whole_rows else ''}",
         transposed(right),
         transposed(left),
         transposed(accumulator),

@@ -482,12 +482,14 @@ class _File:
         These are the symbols for debuggers and loaders, their names, and the section headers.
         """
         kept = {id(section) for section in self.ordered}
+        sections = self.source.sections
         listed = [
             symbol
             for symbol in self.source.symbols[1:]
-            if symbol.info & 15 != _SECTION_SYMBOL and (symbol.section == _ABSOLUTE or symbol.section < len(self.source.sections))
-            and (symbol.section == _ABSOLUTE or id(self.source.sections[symbol.section]) in kept) and symbol.name
-        ]  # fmt: skip
+            if symbol.info & 15 != _SECTION_SYMBOL and symbol.name
+            if symbol.section == _ABSOLUTE
+            or (symbol.section < len(sections) and id(sections[symbol.section]) in kept)
+        ]
         listed.sort(key=lambda symbol: not symbol.is_local)
         names, places = _strings([symbol.name for symbol in listed])
         rows = bytearray(_SYMBOL.size) + b"".join(

@@ -13,6 +13,6 @@ where it must be. Each folder imports only those above it in this list:
 - :mod:`.ops`: the lowering of each operation;
 - :mod:`.control`: regions, loops, branches, functions and calls.
 
-:mod:`.registry` collects the lowerings, and :mod:`.kernel` writes the kernel. Compiling the text and
-running kernels are not here, nor is the meaning of operations.
+:mod:`.registry` collects the lowerings, and :mod:`.kernel` writes the kernel. Compiling the text
+and running kernels are not here, nor is the meaning of operations.
 """

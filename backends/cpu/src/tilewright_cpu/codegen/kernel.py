@@ -161,7 +161,8 @@ def _program_loop(
         carried = [("i64", x), ("i64", y), ("i64", z)]
     loop = writer.begin_loop("%lo", "%hi", 1, carried)
     if carried:
-        context.program_ids = tuple(writer.emit(f"trunc i64 {name} to i32") for name in loop.values)  # type: ignore[assignment]
+        x, y, z = (writer.emit(f"trunc i64 {name} to i32") for name in loop.values)
+        context.program_ids = (x, y, z)
     lower_region(context, function.body)
     following: list[str] = []
     if carried:

@@ -255,8 +255,8 @@ class DeviceMapEmission:
             _fill(w, operation, made, map_)
         warp.threads.warp_barrier(w)
         text = (
-            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
-            f"[$0], [$1], {BYTES};"
+            "tensormap.cp_fenceproxy.global.shared::cta."
+            f"tensormap::generic.release.gpu.sync.aligned [$0], [$1], {BYTES};"
         )
         call_asm(w, text, (), [(_GLOBAL, to), (_SHARED, made.shared)], memory=True, convergent=True)
         warp.threads.warp_barrier(w)

@@ -144,8 +144,8 @@ def start(
     coordinates = ", ".join(f"${3 + i}" for i in range(len(at)))
     moved = ", ".join(f"${3 + len(at) + i}" for i in range(len(window)))
     text = (
-        f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-        f"[$0], [$1, {{{coordinates}}}], [$2], {{{moved}}};"
+        f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.im2col."
+        f"mbarrier::complete_tx::bytes [$0], [$1, {{{coordinates}}}], [$2], {{{moved}}};"
     )
     operands = [
         (_SHARED, shared),

@@ -531,8 +531,9 @@ def mechanism(*, rows: bool) -> CopyMechanism:
         for address, name, point in _pieces(context, copy):
             axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
             rank = 2 if copy.rows else len(point)
+            verb = "cp.reduce" if copy.reduction else "cp"
             text = (
-                f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group "
+                f"{verb}.async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group "
                 f"[$1, {{{axes}}}], [$0];"
             )
             call_asm(

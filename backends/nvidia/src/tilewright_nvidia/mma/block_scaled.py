@@ -107,7 +107,9 @@ class ScaledPlan(ScaledLayouts):
 
     @property
     def name(self) -> str:
-        return f"mma.sync.aligned.m{_ROWS}n{_COLUMNS}k{self.kind.depth}.row.col.{self.kind.name}.f32.{'.'.join(self.formats)}.f32.ue8m0"
+        shape = f"m{_ROWS}n{_COLUMNS}k{self.kind.depth}"
+        types = f"f32.{'.'.join(self.formats)}.f32.ue8m0"
+        return f"mma.sync.aligned.{shape}.row.col.{self.kind.name}.{types}"
 
 
 # ---- selection

@@ -157,7 +157,8 @@ def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: in
     w = context.writer
     thread = context.thread_part(plan.lanes, plan.warps)
     reach = functools.reduce(int.__or__, (*plan.lanes, *plan.warps), 0)
-    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.transposed else ''}.b16.p3"
+    form = f"x{plan.matrices}{'.trans' if plan.transposed else ''}"
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{form}.b16.p3"
     result = "i32" if plan.matrices == 1 else f"{{{', '.join(['i32'] * plan.matrices)}}}"
     words: list[str] = []
     for step in plan.steps:

@@ -158,7 +158,7 @@ _CLASSES = "cache.manager_class cache.remote_manager_class"
 def callables(on: Machine, rng: Any) -> None:
     with shim():
         from triton import knobs
-        from triton.runtime.cache import FileCacheManager, RemoteCacheBackend  # type: ignore[import-not-found]
+        from triton.runtime import cache  # type: ignore[import-not-found]
 
         for name in _CALLABLES.split():
             group_name, _, attribute = name.partition(".")
@@ -169,14 +169,14 @@ def callables(on: Machine, rng: Any) -> None:
                 assert getattr(group, attribute) is print
             assert getattr(group, attribute) is None
 
-        class CacheManager(FileCacheManager):  # type: ignore[misc]
+        class CacheManager(cache.FileCacheManager):  # type: ignore[misc]
             """A cache of one's own."""
 
         with knobs.cache.scope():
             knobs.cache.manager_class = CacheManager
             assert knobs.cache.manager_class is CacheManager
-            knobs.cache.remote_manager_class = RemoteCacheBackend
-            assert knobs.cache.remote_manager_class is RemoteCacheBackend
+            knobs.cache.remote_manager_class = cache.RemoteCacheBackend
+            assert knobs.cache.remote_manager_class is cache.RemoteCacheBackend
 
 
 @probe(

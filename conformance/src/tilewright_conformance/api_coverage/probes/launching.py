@@ -113,8 +113,9 @@ def compiled_at_run_time(on: Machine, rng: Any) -> None:
         tw.hooks.launch_enter.remove(entered.append)
 
 
-_ATTRIBUTES = """device_caches cache_key hash src raw_src fn params arg_names constexprs signature module used_global_vals _fn_name
-starting_line_number repr do_not_specialize do_not_specialize_on_alignment"""
+_ATTRIBUTES = """device_caches cache_key hash src raw_src fn params arg_names constexprs signature
+module used_global_vals _fn_name starting_line_number repr do_not_specialize
+do_not_specialize_on_alignment"""
 
 
 @probe(*(f"JITFunction.{name}" for name in _ATTRIBUTES.split()), host=True)

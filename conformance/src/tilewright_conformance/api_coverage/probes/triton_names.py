@@ -130,7 +130,12 @@ _RUNTIME = (
 @probe(
     *(
         f"triton.runtime.{name}"
-        for name in f"{_RUNTIME} InterpreterError RedisRemoteCacheBackend RemoteCacheBackend".split()
+        for name in (
+            *_RUNTIME.split(),
+            "InterpreterError",
+            "RedisRemoteCacheBackend",
+            "RemoteCacheBackend",
+        )
     ),
     host=True,
 )
@@ -168,9 +173,11 @@ def runtime(on: Machine, rng: Any) -> None:
         )
 
 
-_DRIVER = """active default set_active reset_active active.get_current_target active.get_current_device active.set_current_device active.get_current_stream
-active.get_active_torch_device active.get_benchmarker active.get_device_interface active.get_empty_cache_for_benchmark active.clear_cache
-active.map_python_to_cpp_type active.utils active.launcher_cls"""
+_DRIVER = """active default set_active reset_active active.get_current_target
+active.get_current_device active.set_current_device active.get_current_stream
+active.get_active_torch_device active.get_benchmarker active.get_device_interface
+active.get_empty_cache_for_benchmark active.clear_cache active.map_python_to_cpp_type active.utils
+active.launcher_cls"""
 
 
 @probe(*(f"triton.runtime.driver.{name}" for name in _DRIVER.split()), host=True)
@@ -206,8 +213,8 @@ def driver(on: Machine, rng: Any) -> None:
         assert driver.default is default
 
 
-_CACHE = """CacheManager FileCacheManager RemoteCacheManager RemoteCacheBackend get_cache_manager get_override_manager get_dump_manager get_cache_key
-triton_key _base32"""
+_CACHE = """CacheManager FileCacheManager RemoteCacheManager RemoteCacheBackend get_cache_manager
+get_override_manager get_dump_manager get_cache_key triton_key _base32"""
 
 
 @probe(*(f"triton.runtime.cache.{name}" for name in _CACHE.split()), host=True)
@@ -398,8 +405,9 @@ def testing_of_hardware(on: Machine, rng: Any) -> None:
                 assert str(error) and not with_device, error
 
 
-_TOOLS = """tensor_descriptor.TensorDescriptor tensor_descriptor.TensorDescriptor.from_tensor mxfp.MXFP4Tensor mxfp.MXScaleTensor
-ragged_tma.create_ragged_descriptor ragged_tma.load_ragged ragged_tma.store_ragged ragged_tma.atomic_add_ragged compile link disasm.get_sass"""
+_TOOLS = """tensor_descriptor.TensorDescriptor tensor_descriptor.TensorDescriptor.from_tensor
+mxfp.MXFP4Tensor mxfp.MXScaleTensor ragged_tma.create_ragged_descriptor ragged_tma.load_ragged
+ragged_tma.store_ragged ragged_tma.atomic_add_ragged compile link disasm.get_sass"""
 
 
 @probe(

@@ -216,9 +216,12 @@ def _predicates() -> dict[str, Callable[[str, int, str], bool]]:
         "is_block": lambda name, bits, kind: False,
         "is_const": lambda name, bits, kind: False,
     }
-    for name, *_ in DTYPES.values():
-        found[f"is_{name}"] = lambda other, bits, kind, name=name: other == name  # type: ignore[misc]
+    found.update((f"is_{name}", _is_named(name)) for name, *_ in DTYPES.values())
     return found
+
+
+def _is_named(name: str) -> Callable[[str, int, str], bool]:
+    return lambda other, bits, kind: other == name
 
 
 PREDICATES = _predicates()

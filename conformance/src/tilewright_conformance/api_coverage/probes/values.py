@@ -57,7 +57,7 @@ def sum_of_all(a, b, *rest):
 def tuples(pair, triple, out):
     values = tuple([tl.load(pair.source + i) for i in (0, 1, 2)])
     tl.static_assert(len(values) == 3)
-    swapped = values[2:] + (values[0] * pair.scale,)  # noqa: RUF005  (the addition is what is shown)
+    swapped = values[2:] + (values[0] * pair.scale,)  # noqa: RUF005 (the addition is tested)
     first, second = swapped
     tl.store(out, first)
     tl.store(out + 1, second)

@@ -69,7 +69,8 @@ def cases() -> Iterator[Case]:
 
 
 def _text(shape: Shape, axis: int | None, keep: bool) -> str:
-    return f"{'x'.join(map(str, shape))}_{'all' if axis is None else axis % len(shape)}{'_keep' if keep else ''}"
+    along = "all" if axis is None else axis % len(shape)
+    return f"{'x'.join(map(str, shape))}_{along}{'_keep' if keep else ''}"
 
 
 def _run(

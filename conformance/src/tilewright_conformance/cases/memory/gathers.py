@@ -116,7 +116,8 @@ def _gathers() -> Iterator[Case]:
             index_type = "int32" if turn == 0 else INTEGERS[(3 * index + turn) % 8]
             indices = [extent if i == axis % len(shape) else size for i, size in enumerate(shape)]
             run = functools.partial(_pick, name, index_type, shape, extent, axis)
-            text = f"tl.gather/{IR[name]}/{'x'.join(map(str, shape))}_{extent}_{axis % len(shape)}_{IR[index_type]}"
+            place = f"{'x'.join(map(str, shape))}_{extent}_{axis % len(shape)}"
+            text = f"tl.gather/{IR[name]}/{place}_{IR[index_type]}"
             elements = max(int(np.prod(shape)), int(np.prod(indices)))
             yield _case(
                 text,

@@ -248,5 +248,6 @@ def _flipped() -> Iterator[Case]:
             ("uint16", "float16", "bool", "int32")[(index + index // 4) % 4],
         ):
             run = functools.partial(_flip, name, shape, axis)
-            text = f"tl.flip/{IR[name]}/{_text(shape)}_{'default' if axis is None else axis % len(shape)}"
+            along = "default" if axis is None else axis % len(shape)
+            text = f"tl.flip/{IR[name]}/{_text(shape)}_{along}"
             yield _case(text, "tl.flip", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)

@@ -50,7 +50,8 @@ class WorkerProcess:
 
     def __init__(self, setup: Setup, environment: dict[str, str] | None = None) -> None:
         self._setup = setup
-        self._errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (closed by stop; appending: reading it moves the place where the process writes)
+        # Closed by stop. Appended to, since reading moves the place where the process writes.
+        self._errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115
         self._mark, self.passed = 0, 0
         self._process = subprocess.Popen(
             python_command(_WORKER, setup.as_text(), os.getpid()),

@@ -169,10 +169,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError(
-            f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} "
-            "is there twice in one object"
-        )
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"{repeated!a:.80} is there twice in one object")
     return found
 
 

@@ -32,7 +32,8 @@ _DECLARES = re.compile(r"does not declare ([^;]*?)(?:;|, and (?:accepted|met) it
 _ATOMIC = re.compile(r"atomic \w+ on (\w+)")
 #: what differs between messages of one cause: places, quoted text, numbers
 _PARTICULAR = re.compile(
-    r"\S+\.(?:py|toml|cc?|cu|so)(?::\d+)*|(?<!\w)['\"`][^'\"`]*['\"`]|0x[0-9a-fA-F]+|(?<![\w.])[-+]?\d[\d.,]*(?:e[-+]?\d+)?(?!\w)"
+    r"\S+\.(?:py|toml|cc?|cu|so)(?::\d+)*|(?<!\w)['\"`][^'\"`]*['\"`]|"
+    r"0x[0-9a-fA-F]+|(?<![\w.])[-+]?\d[\d.,]*(?:e[-+]?\d+)?(?!\w)"
 )
 _LONGEST = 160
 

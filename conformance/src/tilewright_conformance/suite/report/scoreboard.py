@@ -102,20 +102,16 @@ def page(documents: Sequence[Document], links: Sequence[str] = ()) -> str:
                 f' <a href="{link}/{file}">{name}</a>'
                 for name, file in (("JSON", "report.json"), ("badge", "badge.svg"))
             )
-            cells[0] = (
-                "<td><a "
-                f'href="{link}/report.html">{escape(row["about"]["backend"])}</a><br><small>{files}</small></td>'
-            )
+            name = escape(row["about"]["backend"])
+            cells[0] = f'<td><a href="{link}/report.html">{name}</a><br><small>{files}</small></td>'
         for name in columns:
             claimed = row["profiles"].get(name, (False, 0, 0))[0]
             cells.append(
                 f'<td class="{"yes" if claimed else "no"}">{escape(_cell(row, name))}</td>'
             )
         signed = f'<td title="{escape(row["signer"])}">{escape(row["signer"][:8]) or "no"}</td>'
-        body.append(
-            "<tr "
-            f'title="{escape(row["checksum"])}">{"".join(cells)}<td>{row["wrong"]}</td>{signed}</tr>'
-        )
+        cells += [f"<td>{row['wrong']}</td>", signed]
+        body.append(f'<tr title="{escape(row["checksum"])}">{"".join(cells)}</tr>')
     return (
         files_of_package(__package__)
         .joinpath("scoreboard.html")

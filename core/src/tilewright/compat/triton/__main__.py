@@ -15,7 +15,8 @@ _USAGE = """usage: python -m tilewright.compat.triton script.py [arguments ...]
        python -m tilewright.compat.triton -m module [arguments ...]
        python -m tilewright.compat.triton -c code [arguments ...]
 
-Runs a Python program in which 'import triton' finds Tilewright. Processes that it starts inherit this."""
+Runs a Python program in which 'import triton' finds Tilewright. Processes that it starts
+inherit this."""
 
 
 def main(arguments: list[str]) -> int:

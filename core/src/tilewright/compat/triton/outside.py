@@ -42,12 +42,17 @@ MODULES: dict[str, str] = {
         "a part of Triton's own compiler (MLIR and C++). Tile IR is in tilewright.ir, and "
         "tilewright inspect shows what becomes of a kernel"
     ),
-    "triton.experimental": "the Gluon language and the sanitizer, which speak of one vendor's hardware. Write the kernel in triton.language; checked runs are "
-    'kernel[grid](..., backend="reference", checked=True)',
+    "triton.experimental": (
+        "the Gluon language and the sanitizer, which speak of one vendor's hardware. Write the "
+        "kernel in triton.language; checked runs are "
+        'kernel[grid](..., backend="reference", checked=True)'
+    ),
     "triton.instrumentation": "instrumentation passes of Triton's compiler",
     "triton._compile_warmup": "a plugin for Triton's own test suite",
     "triton.tools.build_extern": "a generator of Triton's own source",
-    "triton.tools.experimental_descriptor": "an interface that was removed from Triton in 3.4. Use triton.tools.tensor_descriptor",
+    "triton.tools.experimental_descriptor": (
+        "an interface that was removed from Triton in 3.4. Use triton.tools.tensor_descriptor"
+    ),
     "triton.ops": "a library that was removed from Triton in 3.1",
     "triton.plugins": (
         "plugins of Triton's compiler. Backends of Tilewright are plugins too: see "

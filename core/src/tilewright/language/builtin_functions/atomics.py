@@ -141,7 +141,8 @@ _DETAILS = """
         val: cast to the element type and broadcast to the pointers' shape.
         mask: ``int1``; masked-off lanes do nothing and give back an undefined value.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
+            or ``"sys"``.
 
     Returns:
         The old value, of the element type and the pointers' shape.

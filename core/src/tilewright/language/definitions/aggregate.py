@@ -46,7 +46,8 @@ class aggregate_type(base_type):  # noqa: N801
         )
 
     def mangle(self) -> str:
-        return f"{self.base_cls.__name__}A{'_'.join(type_.mangle() for type_ in self.fields.values())}A"
+        fields = "_".join(type_.mangle() for type_ in self.fields.values())
+        return f"{self.base_cls.__name__}A{fields}A"
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -59,7 +60,8 @@ class aggregate_type(base_type):  # noqa: N801
         return hash((self.base_cls, tuple(self.fields)))
 
     def __str__(self) -> str:
-        return f"{self.base_cls.__name__}[{', '.join(f'{name}: {type_}' for name, type_ in self.fields.items())}]"
+        fields = ", ".join(f"{name}: {type_}" for name, type_ in self.fields.items())
+        return f"{self.base_cls.__name__}[{fields}]"
 
     __repr__ = __str__
 
@@ -143,7 +145,8 @@ class aggregate_value(base_value):  # noqa: N801
         self._values[name] = _field_value(type(self), name, value, self._semantic)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+        values = ", ".join(f"{name}={value!r}" for name, value in self._values.items())
+        return f"{type(self).__name__}({values})"
 
 
 def _initialise(

@@ -107,7 +107,10 @@ def dependencies(function: JitCallable) -> Dependencies:
     nonlocals, namespace = function.nonlocals, function.fn.__globals__
     used: UsedGlobals = {}
     callees: list[JitCallable] = []
-    place = f"{function.file}:{function.starting_line_number}:{function.definition_line}:{function.indent}"
+    place = (
+        f"{function.file}:{function.starting_line_number}:"
+        f"{function.definition_line}:{function.indent}"
+    )
     parts = [function.src, place, str(function.noinline)]
     parts.append(describe(function.fn.__defaults__, callees))
     parts.append(describe(function.fn.__kwdefaults__, callees))
@@ -197,7 +200,8 @@ def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
         elif isinstance(member, FunctionType):
             code = member.__code__
             parts.append(
-                f"{member.__name__}:{hashlib.sha256(code.co_code).hexdigest()}{code.co_names}{describe(code.co_consts, callees)}"
+                f"{member.__name__}:{hashlib.sha256(code.co_code).hexdigest()}"
+                f"{code.co_names}{describe(code.co_consts, callees)}"
             )
     annotations = getattr(cls, "_annotations", None)
     if isinstance(annotations, dict):
@@ -232,7 +236,10 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
     if isinstance(value, tuple | list):
         return f"{type(value).__name__}({', '.join(describe(item, callees) for item in value)})"
     if isinstance(value, dict):
-        return f"dict({', '.join(f'{describe(key, callees)}: {describe(item, callees)}' for key, item in value.items())})"
+        items = (
+            f"{describe(key, callees)}: {describe(item, callees)}" for key, item in value.items()
+        )
+        return f"dict({', '.join(items)})"
     if isinstance(value, enum.Enum):
         return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
     return ""
@@ -275,9 +282,12 @@ def _code_text(
         for used in (*code.co_names, *code.co_freevars):
             value = namespace.get(used)
             inner = value.value if isinstance(value, constexpr) else value
-            parts.append(
-                f"{used}={_code_text(inner, callees, seen) if isinstance(inner, FunctionType) else describe(value, callees)}"
+            text = (
+                _code_text(inner, callees, seen)
+                if isinstance(inner, FunctionType)
+                else describe(value, callees)
             )
+            parts.append(f"{used}={text}")
     return "\x00".join(parts)
 
 

@@ -19,10 +19,15 @@ _DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")
 _CLOSING = (")", "]", "}")
 
 
-_UNREADABLE = """@jit functions should be defined in a Python file; the source of {name!r} ({file}) cannot be read
-  help: put the function in a file and import it, or run it in IPython, a notebook or the prompt of Python 3.13. A program that makes the text itself says it:
-        linecache.cache["<kernels>"] = (len(text), None, text.splitlines(keepends=True), "<kernels>")
-        exec(compile(text, "<kernels>", "exec"), names)"""
+_UNREADABLE = (
+    "@jit functions should be defined in a Python file; the source of {name!r} ({file}) cannot be "
+    "read\n"
+    "  help: put the function in a file and import it, or run it in IPython, a notebook or the "
+    "prompt of Python 3.13. A program that makes the text itself says it:\n"
+    '        linecache.cache["<kernels>"] = '
+    '(len(text), None, text.splitlines(keepends=True), "<kernels>")\n'
+    '        exec(compile(text, "<kernels>", "exec"), names)'
+)
 
 
 class FunctionSource:

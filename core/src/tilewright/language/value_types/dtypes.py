@@ -411,7 +411,9 @@ class pointer_type(dtype):  # noqa: N801
 
     def __repr__(self) -> str:
         extra = "" if self.address_space == 1 else f", address_space={self.address_space!r}"
-        return f"{surface}.pointer_type({self.element_ty!r}{extra}{', const=True' if self.const else ''})"
+        if self.const:
+            extra += ", const=True"
+        return f"{surface}.pointer_type({self.element_ty!r}{extra})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pointer_type, (self.element_ty, self.address_space, self.const)

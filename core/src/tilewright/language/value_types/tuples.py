@@ -26,7 +26,8 @@ class tuple_type(base_type):  # noqa: N801
     def name(self) -> str:
         if self.fields is None:
             return f"[{','.join(map(str, self.types))}]"
-        return f"[{','.join(f'{field}:{type_}' for field, type_ in zip(self.fields, self.types, strict=True))}]"
+        named = zip(self.fields, self.types, strict=True)
+        return f"[{','.join(f'{field}:{type_}' for field, type_ in named)}]"
 
     def flatten(self) -> list[ir_types.Type]:
         return [flat for type_ in self.types for flat in type_.flatten()]

@@ -49,10 +49,8 @@ def _write(
         full, short = w.new_block("full"), w.new_block("short")
         w.branch_if(some, full, short, likely=False)
         w.place(short)
-        w.ret(
-            f"{type_} "
-            f"{run_function(context, math_function(name, element, full_range=False), ['%x'], width)}"
-        )
+        short_range = math_function(name, element, full_range=False)
+        w.ret(f"{type_} {run_function(context, short_range, ['%x'], width)}")
         w.place(full)
         if not width:
             w.ret(f"{type_} {run_function(context, math_function(name, element), ['%x'], 0)}")

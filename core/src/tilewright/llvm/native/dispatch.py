@@ -127,10 +127,8 @@ def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> N
     )
     sources = w.gep("i32", sources_of(f, header, checks), values)
     grid = w.load("ptr", "%arguments", 8)
-    w.ret(
-        "ptr "
-        f"{call_with_names(f, grid, f.item('%seen', ENTRY.index('names')), count, sources, defaults)}"
-    )
+    names = f.item("%seen", ENTRY.index("names"))
+    w.ret(f"ptr {call_with_names(f, grid, names, count, sources, defaults)}")
 
 
 def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None:

@@ -643,7 +643,9 @@ def write_entry_search(
     w.ret("ptr null")
     w.place(slow)
     python = f.item("%self", bound.index("python"))
-    w.ret(
-        "ptr "
-        f"{w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}"
+    result = w.call(
+        "PyObject_Vectorcall",
+        "ptr",
+        [("ptr", python), ("ptr", "%arguments"), ("i64", "%given"), ("ptr", "%keywords")],
     )
+    w.ret(f"ptr {result}")

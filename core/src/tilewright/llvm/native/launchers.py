@@ -140,8 +140,10 @@ class LauncherFrame:
         w.ret(f"ptr {none}")
         w.place(self._slow)
         python = self.item("%self", PYTHON_LAUNCHER)
-        w.ret(
-            "ptr "
-            f"{w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', 'null')])}"
+        result = w.call(
+            "PyObject_Vectorcall",
+            "ptr",
+            [("ptr", python), ("ptr", "%arguments"), ("i64", "%given"), ("ptr", "null")],
         )
+        w.ret(f"ptr {result}")
         return self.module.text()

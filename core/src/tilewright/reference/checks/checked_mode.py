@@ -82,10 +82,9 @@ class CheckError(KernelError):
     def __init__(self, findings: Sequence[Finding], complete: bool = True) -> None:
         self.findings = tuple(findings)
         self.complete = complete
-        count = (
-            f"{len(self.findings)} "
-            f"finding{'s' if len(self.findings) != 1 else ''}{'' if complete else ', where the run was stopped'}"
-        )
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}"
+        if not complete:
+            count += ", where the run was stopped"
         super().__init__(
             "\n".join(
                 [f"the checked mode has {count}:", *(f"  {finding}" for finding in self.findings)]

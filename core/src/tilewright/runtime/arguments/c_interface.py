@@ -13,9 +13,11 @@ from tilewright.plugins.manifest import Parameter
 
 #: Reserved words of C and C++.
 _WORDS = """
-    alignas alignof asm auto bool break case char class const constexpr continue default delete do double else enum export extern false float for goto if
-    inline int long namespace new nullptr operator private register restrict return short signed sizeof static static_assert struct switch template this
-    thread_local true typedef typename typeof union unsigned using virtual void volatile while
+    alignas alignof asm auto bool break case char class const constexpr continue default delete do
+    double else enum export extern false float for goto if inline int long namespace new nullptr
+    operator private register restrict return short signed sizeof static static_assert struct
+    switch template this thread_local true typedef typename typeof union unsigned using virtual
+    void volatile while
     """
 _KEYWORDS = frozenset(_WORDS.split())
 

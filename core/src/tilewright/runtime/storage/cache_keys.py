@@ -43,7 +43,8 @@ def stable_text(value: Any) -> str:
     if value is None or isinstance(value, bool | str | bytes):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, enum.Enum):
-        return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}={stable_text(value.value)}"
+        kind = type(value)
+        return f"{kind.__module__}.{kind.__qualname__}.{value.name}={stable_text(value.value)}"
     if isinstance(value, int):
         return f"int:{int(value)}" if value.bit_length() <= _LONG else f"int:{int(value):#x}"
     if isinstance(value, float):
@@ -58,13 +59,15 @@ def stable_text(value: Any) -> str:
         names = f"({','.join(value._fields)})" if hasattr(value, "_fields") else ""
         return f"{name}{names}[{','.join(map(stable_text, value))}]"
     if isinstance(value, Mapping):
-        return f"{name}{{{','.join(sorted(f'{stable_text(key)}={stable_text(item)}' for key, item in value.items()))}}}"
+        items = sorted(f"{stable_text(key)}={stable_text(item)}" for key, item in value.items())
+        return f"{name}{{{','.join(items)}}}"
     if isinstance(value, frozenset | set):
         return f"{name}{{{','.join(sorted(map(stable_text, value)))}}}"
     if isinstance(value, type):
         return f"type:{value.__module__}.{value.__qualname__}"
     if is_dataclass(value):
-        return f"{name}({','.join(f'{field.name}={stable_text(getattr(value, field.name))}' for field in fields(value))})"
+        texts = (f"{one.name}={stable_text(getattr(value, one.name))}" for one in fields(value))
+        return f"{name}({','.join(texts)})"
     if _text_is_the_value(value):
         return f"{name}:{value}"
     raise UnstableError(name)

@@ -9,9 +9,9 @@ execute it more often than others.
 
 The following are not divergent: results of assembly that computes them from uniform inputs (the
 target analyzes the instructions:
-:meth:`~tilewright.simt.target.capabilities.kernel_assembly.InlineAssembly.is_uniform`), library functions and
-loads with uniform operands, and results of atomic operations: one thread executes these, and
-broadcasts the result.
+:meth:`~tilewright.simt.target.capabilities.kernel_assembly.InlineAssembly.is_uniform`), library
+functions and loads with uniform operands, and results of atomic operations: one thread executes
+these, and broadcasts the result.
 """
 
 from __future__ import annotations

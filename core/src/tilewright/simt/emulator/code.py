@@ -519,10 +519,8 @@ def _thread_main(module: ModuleWriter) -> None:
         between()
         position = [w.emit(f"trunc i64 {loop.index} to i32") for loop in (x, y, z)]
         given = ["%block", row, "%own", lane, warp, *position]
-        w.do(
-            "call void "
-            f"{kernel}({_listed([(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)])})"
-        )
+        place = [(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)]
+        w.do(f"call void {kernel}({_listed(place)})")
         with w.when(is_cluster):
             call_engine(w, layout.LEAVE)
     between()

@@ -50,7 +50,10 @@ class EmulatedTarget(SimtTarget):
 
     name = "emulator"
     costs = CostModel(
-        operations={**dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0), **dict.fromkeys(("div", "rem"), 8.0)},
+        operations={
+            **dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0),
+            **dict.fromkeys(("div", "rem"), 8.0),
+        },
         sector=32, line=128, line_turn=1.6, access=2.0, trip=40.0, shuffle=12.0, shuffled_word=2.0,
         stored_word=1.5, selected_word=0.5,
         barrier=16, selects_per_shuffle=2, scratch=32 * 1024, other_registers=36,

@@ -3,14 +3,15 @@
 A register, lane or warp bit moves an element along the axis, off it, or both ways. Write P for the
 part of an image off the axis and A for the part on it.
 
-1. Registers whose images agree in P hold elements of one result: they are combined in the thread. The register combinations with P = 0 form a space K.
-2. Two threads whose numbers differ by d hold parts of the same results where P(d) is in the span of the registers' P: the register that meets a register j
-   is j ^ (the combination that yields P(d)). Along the axis their parts are c(d) apart, modulo
-   A(K). As many lane differences with independent c as there are, and no more, are one exchange
-   each.
-3. What lanes do not reach, warps do: each (result, rest of the axis) is written to shared memory once, and every thread gets the combination of all rests of
-   its results in one order. Lanes that hold the same results load a share each, and exchange what
-   they make of it.
+1. Registers whose images agree in P hold elements of one result: they are combined in the thread.
+   The register combinations with P = 0 form a space K.
+2. Two threads whose numbers differ by d hold parts of the same results where P(d) is in the span of
+   the registers' P: the register that meets a register j is j ^ (the combination that yields P(d)).
+   Along the axis their parts are c(d) apart, modulo A(K). As many lane differences with independent
+   c as there are, and no more, are one exchange each.
+3. What lanes do not reach, warps do: each (result, rest of the axis) is written to shared memory
+   once, and every thread gets the combination of all rests of its results in one order. Lanes that
+   hold the same results load a share each, and exchange what they make of it.
 """
 
 from __future__ import annotations

@@ -360,12 +360,9 @@ def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
 
 
 def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
-    return [
-        (
-            f"{report.accesses(operation.pointer, operation.mask, report.target.resources.max_access)}, "
-            "into registers, ahead of their use"
-        )
-    ]
+    widest = report.target.resources.max_access
+    accesses = report.accesses(operation.pointer, operation.mask, widest)
+    return [f"{accesses}, into registers, ahead of their use"]
 
 
 def _describe_block(report: Reader, operation: BlockLoadStart | BlockStoreStart) -> list[str]:

@@ -265,11 +265,8 @@ class _Scan:
         """Emit an i1: a bit of this lane's or warp's coordinate along the axis."""
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
-            return w.emit(
-                "icmp ne i32 "
-                f"{w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, "
-                "0"
-            )
+            bit = 1 << (axis_shifts(self.layout.shape)[self.axis] + position)
+            return w.emit(f"icmp ne i32 {w.emit(f'and i32 {part}, {bit}')}, 0")
 
     def _coordinate(self, step: ScanStep) -> str:
         """Emit an i32: this warp's index along the axis."""

@@ -27,7 +27,7 @@ from tilewright.ir.ops.control import LOOPS, For, Reduce
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Splat
-from tilewright.ir.types import FloatType, IntType, TileType
+from tilewright.ir.types import FloatType, IntType, TileType, Type, shape_of
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.analysis.pipelined_loops import stages_of
@@ -427,9 +427,10 @@ def _split(builder: Builder, value: Value, axis: int) -> tuple[Value, Value]:
     return first, second
 
 
-def _join(builder: Builder, first: Value, second: Value, axis: int, type_: Any) -> Value:
+def _join(builder: Builder, first: Value, second: Value, axis: int, type_: Type) -> Value:
     """Join two halves along an axis."""
     joined = builder.join(first, second)
-    last = type_.rank
+    last = len(shape_of(type_))
     order = [*range(axis), last, *range(axis, last)]
-    return builder.reshape(builder.permute(joined, order=tuple(order)), result=type_)  # type: ignore[no-any-return]
+    whole: Value = builder.reshape(builder.permute(joined, order=tuple(order)), result=type_)
+    return whole

@@ -46,7 +46,8 @@ def share_constant_operands(
             if operand not in slots:
                 note(
                     loop,
-                    f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: the loop holds {words} of {registers}",
+                    f"an operand of {words_of(operand)} registers is read from shared memory in "
+                    f"each iteration: the loop holds {words} of {registers}",
                 )
                 slots[operand] = put_in_shared(matmul, position, target)
             matmul.set_operand(position, slots[operand])

@@ -72,7 +72,8 @@ def settle_chains(
         if not share.chained:
             note(
                 loop,
-                f"matmuls are waited for one by one: {words} registers of what would be in flight, of {limit}",
+                f"matmuls are waited for one by one: {words} registers of what would be in "
+                f"flight, of {limit}",
             )
         schedules[loop].form = (
             (CHAIN if share.chained else PARTS if loop is largest else BARRIER) if fits else BARRIER

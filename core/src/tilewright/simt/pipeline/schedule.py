@@ -239,7 +239,8 @@ def _completion(loop: For, target: SimtTarget) -> str:
             deselect(load)
             note(
                 load,
-                f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}",
+                f"{load.name} is not pipelined: most of what the loop loads is copied in another "
+                f"way than by {by!r}",
             )
     return form
 

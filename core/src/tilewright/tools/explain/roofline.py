@@ -141,7 +141,8 @@ class Roofline:
         traffic = self.traffic
         apart = [name for name, moved in _all(traffic) if moved.minimum is None]
         known = f"At least {_si(traffic.minimum, 'B')} must move, each distinct element once"
-        yield f"{known}{'; ' + ' and '.join(dict.fromkeys(map(_named, apart))) + ' not counted' if apart else ''}."
+        uncounted = " and ".join(dict.fromkeys(map(_named, apart)))
+        yield f"{known}; {uncounted} not counted." if apart else f"{known}."
         if traffic.minimum:
             often = (
                 f", {_ratio(traffic.asked / traffic.minimum)} times as much"
@@ -149,10 +150,8 @@ class Roofline:
                 else ""
             )
             most = "" if all(moved.exact for _, moved in _all(traffic)) else "at most "
-            yield (
-                "Loads and stores access "
-                f"{most}{_si(traffic.asked, 'B')}{often}{'; caches serve what is read again' if often else ''}."
-            )
+            cached = "; caches serve what is read again" if often else ""
+            yield f"Loads and stores access {most}{_si(traffic.asked, 'B')}{often}{cached}."
         for verb, table in (("reads", traffic.reads), ("writes", traffic.writes)):
             for name, moved in table.items():
                 yield f"  {_named(name)}: {verb} {_moved_text(moved)}"

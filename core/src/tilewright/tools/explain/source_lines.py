@@ -154,8 +154,8 @@ _ASM_PLACE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 #: Lines of assembly that say nothing of the code: debug information, its labels, and how frames of
 #: the stack are unwound.
 _ASM_NOISE = re.compile(
-    r"^\s*(\.(loc|file|cfi_\w+|addrsig\w*|ident)\b|(\$L__|\.L)(tmp|func_begin|func_end)\w*:|//\s*((begin|end) "
-    r"inline asm)?\s*$|$)"
+    r"^\s*(\.(loc|file|cfi_\w+|addrsig\w*|ident)\b|(\$L__|\.L)(tmp|func_begin|func_end)\w*:|"
+    r"//\s*((begin|end) inline asm)?\s*$|$)"
 )
 _ASM_DEBUG_SECTION = re.compile(r"^\s*\.section\s+[\"']?\.(debug_|note|[A-Z]\w*\.|llvm)")
 _ASM_SECTION = re.compile(r"^\s*\.(section\s+[\"']?\.(text|rodata)|text\b|data\b)")

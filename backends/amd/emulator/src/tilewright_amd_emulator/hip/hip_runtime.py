@@ -290,7 +290,8 @@ class EmulatedDevice:
         except WaveError as error:
             self.error = error
             return _LAUNCH_FAILURE if "s_trap" in str(error) else _ILLEGAL_ADDRESS
-        except Exception as error:  # a callback's exceptions are dropped by who calls it, and the launch would pass for done
+        except Exception as error:
+            # ctypes drops exceptions of callbacks, and the launch would seem to have succeeded.
             self.error = WaveError(f"the emulator failed: {type(error).__name__}: {error}")
             return _LAUNCH_FAILURE
         return 0

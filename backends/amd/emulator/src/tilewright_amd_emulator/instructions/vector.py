@@ -143,6 +143,24 @@ def _integer(dtype: Any, rounding: Formula | None = None) -> Formula:
     return lambda x: a.to_integer(x if rounding is None else rounding(x), dtype)
 
 
+def _half_up(x: Array) -> Array:
+    return np.floor(x + np.float32(0.5))
+
+
+def _packed(convert: Formula) -> Formula:
+    """Return the formula that packs the conversions of two numbers into one register."""
+    return lambda x, y: _pack(convert(x), convert(y))
+
+
+def _widening_mad(dtype: Any) -> Formula:
+    return lambda x, y, z: x.astype(dtype) * y.astype(dtype) + z
+
+
+def _field_mask(width: Array, offset: Array) -> Array:
+    ones = (np.uint32(1) << (width & np.uint32(31))) - np.uint32(1)
+    return ones << (offset & np.uint32(31))
+
+
 def _bit_op3(x: Array, y: Array, z: Array, table: int) -> Array:
     out = np.zeros(np.broadcast_shapes(x.shape, y.shape, z.shape), x.dtype)
     for place in range(8):
@@ -201,7 +219,7 @@ _ROWS: dict[str, _Row] = {
     "v_bfi_b32": ("b32", "b32 b32 b32", lambda x, y, z: x & y | ~x & z),
     "v_bfe_u32": ("u32", "u32 u32 u32", a.field),
     "v_bfe_i32": ("i32", "i32 u32 u32", a.field),
-    "v_bfm_b32": ("b32", "b32 b32", lambda x, y: ((np.uint32(1) << (x & np.uint32(31))) - np.uint32(1)) << (y & np.uint32(31))),
+    "v_bfm_b32": ("b32", "b32 b32", _field_mask),
     "v_perm_b32": ("b32", "b32 b32 b32", a.permuted_bytes),
     "v_alignbit_b32": ("b32", "b32 b32 b32", lambda x, y, z: _align(x, y, z, 1)),
     "v_alignbyte_b32": ("b32", "b32 b32 b32", lambda x, y, z: _align(x, y, z, 8)),
@@ -234,8 +252,8 @@ _ROWS: dict[str, _Row] = {
     "v_mad_legacy_u16": ("u16", "u16 u16 u16", lambda x, y, z: x * y + z),
     "v_mad_legacy_i16": ("i16", "i16 i16 i16", lambda x, y, z: x * y + z),
     "v_mad_i16": ("i16", "i16 i16 i16", lambda x, y, z: x * y + z),
-    "v_mad_u32_u16": ("u32", "u16 u16 u32", lambda x, y, z: x.astype(np.uint32) * y.astype(np.uint32) + z),
-    "v_mad_i32_i16": ("i32", "i16 i16 i32", lambda x, y, z: x.astype(np.int32) * y.astype(np.int32) + z),
+    "v_mad_u32_u16": ("u32", "u16 u16 u32", _widening_mad(np.uint32)),
+    "v_mad_i32_i16": ("i32", "i16 i16 i32", _widening_mad(np.int32)),
     "v_sad_u8": ("u32", "u32 u32 u32", _sad),
     "v_sad_u32": ("u32", "u32 u32 u32", lambda x, y, z: np.maximum(x, y) - np.minimum(x, y) + z),
     "v_cvt_f32_i32": ("f32", "i32", _convert(np.float32)),
@@ -256,22 +274,22 @@ _ROWS: dict[str, _Row] = {
     "v_cvt_u32_f32": ("u32", "f32", _integer(np.uint32)),
     "v_cvt_i32_f64": ("i32", "f64", _integer(np.int32)),
     "v_cvt_u32_f64": ("u32", "f64", _integer(np.uint32)),
-    "v_cvt_rpi_i32_f32": ("i32", "f32", _integer(np.int32, lambda x: np.floor(x + np.float32(0.5)))),
+    "v_cvt_rpi_i32_f32": ("i32", "f32", _integer(np.int32, _half_up)),
     "v_cvt_flr_i32_f32": ("i32", "f32", _integer(np.int32, np.floor)),
-    "v_cvt_nearest_i32_f32": ("i32", "f32", _integer(np.int32, lambda x: np.floor(x + np.float32(0.5)))),
+    "v_cvt_nearest_i32_f32": ("i32", "f32", _integer(np.int32, _half_up)),
     "v_cvt_floor_i32_f32": ("i32", "f32", _integer(np.int32, np.floor)),
     "v_cvt_f32_ubyte0": ("f32", "u32", _byte(0)),
     "v_cvt_f32_ubyte1": ("f32", "u32", _byte(1)),
     "v_cvt_f32_ubyte2": ("f32", "u32", _byte(2)),
     "v_cvt_f32_ubyte3": ("f32", "u32", _byte(3)),
-    "v_cvt_pkrtz_f16_f32": ("b32", "f32 f32", lambda x, y: _pack(_toward_zero16(x), _toward_zero16(y))),
-    "v_cvt_pk_rtz_f16_f32": ("b32", "f32 f32", lambda x, y: _pack(_toward_zero16(x), _toward_zero16(y))),
-    "v_cvt_pk_f16_f32": ("b32", "f32 f32", lambda x, y: _pack(x.astype(np.float16), y.astype(np.float16))),
-    "v_cvt_pk_bf16_f32": ("b32", "f32 f32", lambda x, y: _pack(a.bfloat_bits(x), a.bfloat_bits(y))),
-    "v_cvt_pk_u16_u32": ("b32", "u32 u32", lambda x, y: _pack(_saturated(x, np.uint16), _saturated(y, np.uint16))),
-    "v_cvt_pk_i16_i32": ("b32", "i32 i32", lambda x, y: _pack(_saturated(x, np.int16), _saturated(y, np.int16))),
-    "v_cvt_pknorm_i16_f32": ("b32", "f32 f32", lambda x, y: _pack(_norm16(x, 1, 32767, np.int16), _norm16(y, 1, 32767, np.int16))),
-    "v_cvt_pknorm_u16_f32": ("b32", "f32 f32", lambda x, y: _pack(_norm16(x, 0, 65535, np.uint16), _norm16(y, 0, 65535, np.uint16))),
+    "v_cvt_pkrtz_f16_f32": ("b32", "f32 f32", _packed(_toward_zero16)),
+    "v_cvt_pk_rtz_f16_f32": ("b32", "f32 f32", _packed(_toward_zero16)),
+    "v_cvt_pk_f16_f32": ("b32", "f32 f32", _packed(_convert(np.float16))),
+    "v_cvt_pk_bf16_f32": ("b32", "f32 f32", _packed(a.bfloat_bits)),
+    "v_cvt_pk_u16_u32": ("b32", "u32 u32", _packed(lambda x: _saturated(x, np.uint16))),
+    "v_cvt_pk_i16_i32": ("b32", "i32 i32", _packed(lambda x: _saturated(x, np.int16))),
+    "v_cvt_pknorm_i16_f32": ("b32", "f32 f32", _packed(lambda x: _norm16(x, 1, 32767, np.int16))),
+    "v_cvt_pknorm_u16_f32": ("b32", "f32 f32", _packed(lambda x: _norm16(x, 0, 65535, np.uint16))),
     "v_pack_b32_f16": ("b32", "f16 f16", _pack),
     "v_rcp_iflag_f32": ("f32", "f32", _reciprocal),
     "v_mul_legacy_f32": ("f32", "f32 f32", _legacy_product),

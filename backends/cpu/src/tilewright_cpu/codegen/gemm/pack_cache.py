@@ -41,7 +41,8 @@ WAYS: Final = 8
 _SETS: Final = """
 %memo.NAME = type { [FACTS x KEYS], [WAYS x ptr], i64 }
 
-define internal { ptr, i1 } @memo.NAME(ptr %set, PARAMETERS, ptr %count, ptr %room, i64 %size, i64 %most, ptr %otherwise) #0 noinline {
+define internal { ptr, i1 } @memo.NAME(ptr %set, PARAMETERS, ptr %count, ptr %room, \
+i64 %size, i64 %most, ptr %otherwise) #0 noinline {
 COMPARISONS
   br i1 %none, label %missing, label %there
 there:

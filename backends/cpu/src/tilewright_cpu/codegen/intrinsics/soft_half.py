@@ -15,7 +15,8 @@ define internal float @__extendhfsf2(half %x) nounwind {
   %bits = zext i16 %short to i32
   %magnitude = and i32 %bits, 32767
   %moved = shl i32 %magnitude, 13
-  ; the difference of the biases, 112; twice that for infinity and NaN, whose exponent must stay the largest
+  ; the difference of the biases, 112; twice that for infinity and NaN, whose exponent must stay
+  ; the largest
   %normal = add i32 %moved, 939524096
   %largest = add i32 %moved, 1879048192
   %is.largest = icmp uge i32 %magnitude, 31744
@@ -39,7 +40,8 @@ define internal float @__extendhfsf2(half %x) nounwind {
 define internal half @__truncsfhf2(float %x) nounwind {
   %bits = bitcast float %x to i32
   %magnitude = and i32 %bits, 2147483647
-  ; to nearest even: add half a unit, less one where the last bit kept is even; a carry goes into the exponent
+  ; to nearest even: add half a unit, less one where the last bit kept is even; a carry goes into
+  ; the exponent
   %rebiased = sub i32 %magnitude, 939524096
   %last = lshr i32 %rebiased, 13
   %odd = and i32 %last, 1

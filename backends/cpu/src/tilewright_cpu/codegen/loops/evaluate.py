@@ -81,7 +81,8 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
         else:
             if scope is not context.scopes[-1]:
                 writer.current = scope.block
-            found = affine_lanes(context, type_.element, base, index[lane], step)  # type: ignore[arg-type]
+            assert isinstance(type_.element, IntType) and isinstance(step, int)
+            found = affine_lanes(context, type_.element, base, index[lane], step)
             writer.current = saved
         scope.memo[key] = found
         return found
@@ -152,7 +153,8 @@ def affine_lanes(context: Context, element: IntType, base: str, lane: Coordinate
     # What is constant is one constant: LLVM 22 miscompiles selects on AVX-512 whose conditions turn
     # out to be constant only after their types were made legal.
     start = int(first) if _is_number(first) else 0
-    lanes = f"<{', '.join(f'{type_} {_wrap(start + step * i, element.bits)}' for i in range(lane.width))}>"
+    numbers = (_wrap(start + step * i, element.bits) for i in range(lane.width))
+    lanes = f"<{', '.join(f'{type_} {number}' for number in numbers)}>"
     return (
         lanes
         if _is_number(first)

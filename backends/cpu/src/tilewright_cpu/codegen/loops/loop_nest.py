@@ -14,7 +14,15 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Select
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Reshape
-from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
+from tilewright.ir.types import (
+    I1,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    element_type,
+    shape_of,
+)
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming
@@ -202,7 +210,7 @@ class NestPlan:
                 )
             elif isinstance(element, IntType) and element is not I1:
                 size = element.bits // 8
-                if size > widest and len(axes) == len(value.type.shape) and self.lane in axes:  # type: ignore[attr-defined]
+                if size > widest and len(axes) == len(shape_of(value.type)) and self.lane in axes:
                     step = stride_along(self.context, value, axes.index(self.lane))
                     if step is not None:
                         continue
@@ -260,7 +268,8 @@ class NestPlan:
             masks.append((store_mask, identity(len(self.shape)), True))
         for value, axes in visited.items():
             operation = value.definition
-            if operation is None or value in context.buffers or len(axes) != value.type.rank:  # type: ignore[attr-defined]
+            whole = len(axes) == len(shape_of(value.type))
+            if operation is None or value in context.buffers or not whole:
                 continue
             if isinstance(operation, Load):
                 if operation.mask is not None:

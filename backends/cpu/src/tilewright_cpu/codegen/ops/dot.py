@@ -1,7 +1,7 @@
 """Lowering of dot: where the operands and the accumulator lie, and a loop over batches.
 
-:mod:`~tilewright_cpu.codegen.gemm.gemm` writes the matmul itself, of matrices in memory. Operands are
-read where the kernel's data lies if that is possible; a transposition in front of a dot costs
+:mod:`~tilewright_cpu.codegen.gemm.gemm` writes the matmul itself, of matrices in memory. Operands
+are read where the kernel's data lies if that is possible; a transposition in front of a dot costs
 nothing (the strides change places), nor does a widening cast of an operand (the micro-kernels'
 packing does it). The result goes into the accumulator's own memory where the dot is its last
 reader.

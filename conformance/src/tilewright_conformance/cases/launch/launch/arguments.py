@@ -272,10 +272,10 @@ def booleans(session: Session) -> None:
 
 
 @tw.jit
-def put_floats(half, brain, single, plain, a: fp16, b: bf16, c: fp32, d):  # type: ignore[name-defined]
+def put_floats(half, brain, f32, plain, a: fp16, b: bf16, c: fp32, d):  # type: ignore[name-defined]
     tl.store(half, a)
     tl.store(brain, b)
-    tl.store(single, c)
+    tl.store(f32, c)
     tl.store(plain, d)
 
 

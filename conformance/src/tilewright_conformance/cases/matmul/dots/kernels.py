@@ -34,8 +34,9 @@ def matmul(
     PRECISION: tl.constexpr,
 ):
     """``a @ b + c``, and the same without ``c`` behind it; BATCHES is a list of leading extents."""
-    a = tl.load(a_ptr + tl.arange(0, count(BATCHES, M, K)).reshape(BATCHES + [M, K]))  # noqa: RUF005
-    b = tl.load(b_ptr + tl.arange(0, count(BATCHES, K, N)).reshape(BATCHES + [K, N]))  # noqa: RUF005
+    a_at = tl.arange(0, count(BATCHES, M, K)).reshape(BATCHES + [M, K])  # noqa: RUF005
+    b_at = tl.arange(0, count(BATCHES, K, N)).reshape(BATCHES + [K, N])  # noqa: RUF005
+    a, b = tl.load(a_ptr + a_at), tl.load(b_ptr + b_at)
     size: tl.constexpr = count(BATCHES, M, N)
     at = tl.arange(0, size)
     plain = tl.dot(a, b, input_precision=PRECISION, out_dtype=OUT)

@@ -154,4 +154,5 @@ class TritonOptions:
         return hash(self.hash())
 
     def __repr__(self) -> str:
-        return f"TritonOptions({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+        options = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"TritonOptions({options})"

@@ -143,7 +143,8 @@ def _compile_file(
 @functools.cache
 def max_shared_mem(device: int) -> int:
     """Bytes of shared memory that a program may have on a device of the active driver."""
-    return int(driver.active.utils.get_device_properties(device)["max_shared_mem"])  # type: ignore[attr-defined]
+    utils = driver.active.utils  # type: ignore[attr-defined]
+    return int(utils.get_device_properties(device)["max_shared_mem"])
 
 
 def filter_traceback(e: BaseException) -> None:

@@ -290,7 +290,10 @@ def triton_key() -> str:
 
 def get_cache_key(src: Any, backend: Any, backend_options: Any, env_vars: Mapping[str, Any]) -> str:
     """The text that a compiled kernel is kept under."""
-    return f"{triton_key()}-{src.hash()}-{backend.hash()}-{backend_options.hash()}-{sorted(env_vars.items())}"
+    return (
+        f"{triton_key()}-{src.hash()}-{backend.hash()}-{backend_options.hash()}-"
+        f"{sorted(env_vars.items())}"
+    )
 
 
 __all__ = [

@@ -26,10 +26,10 @@ def _create_driver(name: str | None = None) -> DriverBase:
     """
     name = active_backend_name() if name is None else name
     if name is None or name not in backends:
+        reason = "none has a device" if name is None else f"the environment asks for {name!r}"
         raise RuntimeError(
             "0 active drivers ([]). There should only be one. Installed backends: "
-            f"{', '.join(backends) or 'none'}; "
-            f"{'none has a device' if name is None else f'{name!r} is asked for by the environment'}. "
+            f"{', '.join(backends) or 'none'}; {reason}. "
             "Install one with: pip install 'tilewright[cpu]'"
         )
     return backends[name].driver()
