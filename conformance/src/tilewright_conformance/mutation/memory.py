@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from tilewright.ir import Builder, Operation, Value
 from tilewright.ir.ops.arithmetic import Binary, Cmp
+from tilewright.ir.ops.memory import Barrier
+from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import I1, I32, IntType, PointerType, TileType, shape_of, with_element
 from tilewright.passes.effects import is_speculatable
 from tilewright.passes.rewriter import defined_by
@@ -129,20 +130,25 @@ def _first_axis_only(operation: Operation, b: Builder) -> Any:
     return CHANGED
 
 
-def _early(after: Collection[str]) -> Rewrite:
-    """A load moved to before the write that it follows, with what it is computed from."""
+def _early(effects: Effect) -> Rewrite:
+    """A load moved to before the write that it follows, with what it is computed from.
+
+    The write is an access that reads and writes as ``effects`` say.
+    """
+
+    def is_write(operation: Operation) -> bool:
+        own = operation.spec.effects & (Effect.READ | Effect.WRITE)
+        return Trait.ACCESS in operation.spec.traits and own == effects
 
     def rewrite(operation: Operation, b: Builder) -> Any:
         if isinstance(element(operation.result), PointerType):  # an old address ends the process
             return None
         write = operation.previous
-        while write is not None and write.name not in after:
-            if write.name == "barrier":
-                break
+        while write is not None and not is_write(write) and not isinstance(write, Barrier):
             write = write.previous
-        while write is not None and write.name == "barrier":
+        while isinstance(write, Barrier):
             write = write.previous
-        if write is None or write.name not in after or not _hoist(operation, write):
+        if write is None or not is_write(write) or not _hoist(operation, write):
             return None
         return CHANGED
 
@@ -241,9 +247,6 @@ def _dropped(operation: Operation, b: Builder) -> Any:
     return ()
 
 
-_WRITES = ("store", "atomic_store", "descriptor_store", "descriptor_scatter")
-_ATOMICS = ("atomic_rmw", "atomic_cas", "descriptor_reduce")
-
 SWITCHES: tuple[Switch, ...] = (
     rewriting(
         "mask-off-by-one",
@@ -301,14 +304,14 @@ SWITCHES: tuple[Switch, ...] = (
         "load-before-store",
         "missing barrier",
         "load",
-        _early(_WRITES),
+        _early(Effect.WRITE),
         "a load may run before the store in front of it, barrier or not",
     ),
     rewriting(
         "load-before-atomic",
         "missing barrier",
         "load",
-        _early(_ATOMICS),
+        _early(Effect.READ | Effect.WRITE),
         "a load may run before the atomic update in front of it",
     ),
     rewriting(

@@ -149,12 +149,13 @@ def unary(state: State) -> None:
     if a is None:
         return
     element = element_type(a.type)
-    names: tuple[str, ...] = ("neg", "abs")
-    if is_wide_float(element):
-        names = (*names, "floor", "ceil", "trunc", "round_even", "sqrt")
-    elif is_int(element):
-        names = (*names, "clz", "popcount", "clz")
-    name = state.one_of(names)
+    name = state.one_of(
+        ("neg", "abs", "floor", "ceil", "trunc", "round_even", "sqrt")
+        if is_wide_float(element)
+        else ("neg", "abs", "clz", "popcount", "clz")
+        if is_int(element)
+        else ("neg", "abs")
+    )
     if name == "sqrt" and element is F32 and state.chance(6):
         state.add(state.builder.sqrt(a, approximate=True), (3.0, 0.0))
     else:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir import Module, Operation, Value
+from tilewright.ir.ops.arithmetic import Addptr, Bitcast, Select
 from tilewright.ir.types import FloatType, element_type
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
@@ -33,8 +34,6 @@ from tilewright_conformance.suite.profiles import OPERATIONS, REQUIRES, Claim, c
 NAME = "minimal"
 #: The floats that it computes in.
 COMPUTES = frozenset({"f32"})
-#: Elementwise operations that hand numbers on as they are.
-_MOVING = ("select", "bitcast", "addptr")
 
 
 class Minimal:
@@ -83,9 +82,10 @@ class Minimal:
             for operation in function.body.walk():
                 if operation.name not in OPERATIONS[self.profile]:
                     raise self._refusal(operation, f"it is no operation of profile {self.profile}")
+                # those of the classes hand on numbers as they are
                 if (
                     operation.spec.elementwise
-                    and operation.name not in _MOVING
+                    and not isinstance(operation, Select | Bitcast | Addptr)
                     and any(map(_is_foreign, (*operation.operands, *operation.results)))
                 ):
                     raise self._refusal(operation, f"it computes in {', '.join(sorted(COMPUTES))}")

@@ -15,26 +15,21 @@ from typing import Generic, TypeVar
 
 from tilewright.errors import LoweringError
 from tilewright.ir import TABLE, Module, Operation, Region
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Constant, NumPrograms, ProgramId
+from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.ops.shape import Broadcast, Reshape, Splat
 
 Code = TypeVar("Code")
 Lowering = Callable[[Code, Operation], None]
 
 #: What to lower first: with these the first kernels work. The rest in the order of the table.
-FIRST = (
-    "constant",
-    "arange",
-    "splat",
-    "addptr",
-    "load",
-    "store",
-    "reshape",
-    "broadcast",
-    "program_id",
-    "num_programs",
+FIRST: tuple[type[Operation], ...] = (
+    *(Constant, Arange, Splat, Addptr, Load, Store),
+    *(Reshape, Broadcast, ProgramId, NumPrograms),
 )
 _ORDER: Mapping[str, int] = {
-    name: place
-    for place, name in enumerate(dict.fromkeys((*FIRST, *(spec.name for spec in TABLE))))
+    spec.name: place
+    for place, spec in enumerate(dict.fromkeys((*(one.row for one in FIRST), *TABLE)))
 }
 
 

@@ -20,9 +20,10 @@ from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 #: Element type -> (LLVM type of a register, LLVM type of the arithmetic), on compute capability 8.0
 #: and later.
 _TYPES: Final[dict[Type, tuple[str, str]]] = {F16: ("half", "half"), BF16: ("i16", "bfloat")}
-#: Operations that LLVM may fuse with others.
+#: Operation that LLVM may fuse with others -> its instruction.
 _ARITHMETIC: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
-_OPERATIONS: Final = frozenset((*_ARITHMETIC, "neg", "fma", "min", "max"))
+#: Operation -> LLVM's intrinsic. Behind those of extrema comes their treatment of NaN.
+_INTRINSICS: Final = {"fma": "llvm.fma", "min": "llvm.min", "max": "llvm.max"}
 
 
 def half_operation(
@@ -37,7 +38,7 @@ def half_operation(
 
     None if the operands share no packed register and another lowering is better.
     """
-    if element not in _TYPES or name not in _OPERATIONS:
+    if element not in _TYPES or not (name in _ARITHMETIC or name in _INTRINSICS or name == "neg"):
         return None
     w, contract = context.writer, context.contract
     register, type_ = _TYPES[element]
@@ -107,12 +108,10 @@ def _computed(
         return w.emit(f"{_ARITHMETIC[name]}{contract} {vector} {operands[0]}, {operands[1]}")
     if name == "neg":
         return w.emit(f"fneg {vector} {operands[0]}")
-    typed = [(vector, operand) for operand in operands]
-    if name == "fma":
-        return w.intrinsic("llvm.fma", vector, typed)
-    return w.intrinsic(
-        f"llvm.{name}{'imum' if attributes.get('nan') == 'propagate' else 'num'}", vector, typed
-    )
+    intrinsic = _INTRINSICS[name]
+    if name != "fma":
+        intrinsic += "imum" if attributes.get("nan") == "propagate" else "num"
+    return w.intrinsic(intrinsic, vector, [(vector, operand) for operand in operands])
 
 
 __all__ = ["half_operation"]

@@ -54,75 +54,29 @@ REQUIRES: dict[str, Needs] = {
     "perf": _CORE | Needs(dot=frozenset({("f16", "f32"), ("f32", "f32")}), dot_shape=(16, 16, 16)),
 }
 
-_CORE_USES = frozenset(
-    (
-        *("constant", "arange", "program_id", "num_programs", "cast", "bitcast", "select", "cmp"),
-        *(
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "rem",
-            "neg",
-            "abs",
-            "fma",
-            "min",
-            "max",
-            "sqrt",
-            "floor",
-            "ceil",
-            "round_even",
-            "trunc",
-            "copysign",
-            "ldexp",
-        ),
-        *("and", "or", "xor", "shl", "shr", "mulhi", "clz", "popcount"),
-        *(
-            "splat",
-            "unsplat",
-            "broadcast",
-            "expand_dims",
-            "reshape",
-            "permute",
-            "cat",
-            "join",
-            "split",
-        ),
-        *(
-            "addptr",
-            "load",
-            "store",
-            "barrier",
-            "reduce",
-            "if",
-            "for",
-            "yield",
-            "return",
-            "assume",
-            "hint",
-        ),
-    )
-)
-_WHILE = ("while", "condition")
-
-#: What the kernels of each profile use: the operations of core, and these. A case that must pass
-#: uses no others.
+#: Profile -> what its kernels use, beside what those of core use.
+_USED: dict[str, str] = {
+    "core": """
+        constant arange program_id num_programs cast bitcast select cmp
+        add sub mul div rem neg abs fma min max sqrt floor ceil round_even trunc copysign ldexp
+        and or xor shl shr mulhi clz popcount
+        splat unsplat broadcast expand_dims reshape permute cat join split
+        addptr load store barrier reduce if for yield return assume hint
+    """,
+    "math": "exp exp2 log log2 sin cos tanh erf rsqrt",
+    "memory": "gather histogram",
+    "control": "while condition scan map",
+    "matmul": "dot while condition exp exp2 log",  # functions for attention
+    "atomics": "atomic_rmw atomic_cas atomic_load atomic_store while condition",
+    "descriptors": """
+        make_descriptor descriptor_extent descriptor_stride descriptor_load descriptor_store
+        descriptor_gather descriptor_scatter
+    """,
+    "perf": "dot exp",
+}
+#: What the kernels of each profile use. A case that must pass uses no others.
 USES: dict[str, frozenset[str]] = {
-    **dict.fromkeys(PROFILES, _CORE_USES),
-    "math": _CORE_USES | {"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"},
-    "memory": _CORE_USES | {"gather", "histogram"},
-    "control": _CORE_USES | {*_WHILE, "scan", "map"},
-    "matmul": _CORE_USES | {"dot", *_WHILE, "exp", "exp2", "log"},  # functions for attention
-    "atomics": _CORE_USES | {"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", *_WHILE},
-    "descriptors": _CORE_USES
-    | {
-        "make_descriptor",
-        *(
-            f"descriptor_{name}"
-            for name in ("load", "store", "gather", "scatter", "extent", "stride")
-        ),
-    },
-    "perf": _CORE_USES | {"dot", "exp"},
+    profile: frozenset(f"{_USED['core']} {_USED.get(profile, '')}".split()) for profile in PROFILES
 }
 
 #: Operations that a backend has to lower for each profile, where all others are decomposed

@@ -12,6 +12,7 @@ from tilewright.ir.types import I32, FloatType, TileType, element_type, with_ele
 from tilewright.passes.decompose.decomposition import (
     Decomposition,
     called,
+    emitted,
     is_at,
     lifted,
     loop,
@@ -105,39 +106,24 @@ def _dot(operation: Dot, b: Rewriter) -> Any:
     return loop(b, left.type.shape[axis], [start], body)
 
 
-_PICKED = (
-    "constant",
-    "arange",
-    "reshape",
-    "broadcast",
-    "splat",
-    "cmp",
-    "select",
-    "bitcast",
-    "or",
-    "reduce",
-    "for",
-    "yield",
-)
-
 ROWS: tuple[Decomposition, ...] = (
     Decomposition(
         "scan",
         "a loop over the axis, with what its region has where that is elementwise, and maps of "
         "it elsewhere",
-        (*_PICKED, "sub", "map"),
+        emitted(pick, spread, zero, loop, called, "sub"),
         _scan,
     ),
     Decomposition(
         "map",
         "its region over whole tiles, or in a loop over the elements where it has control flow",
-        (*_PICKED, "mul", "add"),
+        emitted(lifted, pick, zero, loop, is_at, "mul", "add"),
         _map,
     ),
     Decomposition(
         "dot",
         "a loop of multiplications and additions over the inner axis",
-        (*_PICKED, "cast", "mul", "add", "fma"),
+        emitted(pick, spread, loop, "cast", "mul", "add", "fma"),
         _dot,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -48,6 +48,27 @@ class Decomposition:
     apply: Callable[[Any, Rewriter], Any]  # the operation is of the class of that name
 
 
+_Helper = TypeVar("_Helper", bound=Callable[..., Any])
+#: Helper -> the operations that it emits.
+_EMITTED: dict[Callable[..., Any], tuple[str, ...]] = {}
+
+
+def emits(*parts: str | Callable[..., Any]) -> Callable[[_Helper], _Helper]:
+    """Declare what a helper emits: operations by name, and what other helpers emit."""
+
+    def declare(helper: _Helper) -> _Helper:
+        _EMITTED[helper] = emitted(*parts)
+        return helper
+
+    return declare
+
+
+def emitted(*parts: str | Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of operations, in which helpers stand for those that they emit."""
+    names = ((part,) if isinstance(part, str) else _EMITTED[part] for part in parts)
+    return tuple(dict.fromkeys(name for own in names for name in own))
+
+
 #: Builds a scalar function from the operands and the operation's attributes.
 ScalarLaw = Callable[..., Number | None]
 
@@ -80,12 +101,13 @@ def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) ->
     return Decomposition(operation, law, into, apply)
 
 
+@emits("constant", "splat")
 def lifted(
     b: Builder, region: Region, arguments: Sequence[Value], like: Type
 ) -> list[Value] | None:
     """Apply a region of elementwise operations on scalars to tiles of the shape of ``like``.
 
-    None if the region has other operations.
+    It emits the region's operations besides. None if the region has other operations.
     """
     if not all(
         operation.spec.elementwise or operation.spec.terminator or isinstance(operation, Constant)
@@ -131,6 +153,7 @@ def _spread(b: Builder, value: Value, like: Type) -> Value:
     return spread
 
 
+@emits(lifted, "map")
 def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> list[Value]:
     """Inline a region on ``arguments``: scalars, or tiles of one shape, for each element."""
     terminator = region.terminator
@@ -163,6 +186,7 @@ def insert_all(rewriter: Rewriter, operation: Operation) -> None:
         rewriter.revisit(inner)
 
 
+@emits("bitcast")
 def encoded(b: Builder, value: Value) -> Value:
     """Bitcast a value to unsigned integers; an integer stays as it is."""
     element = element_type(value.type)
@@ -174,6 +198,7 @@ def encoded(b: Builder, value: Value) -> Value:
     return bits
 
 
+@emits("bitcast")
 def decoded(b: Builder, bits: Value, element: Type) -> Value:
     """Invert :func:`encoded`."""
     if element_type(bits.type) is element:
@@ -182,6 +207,7 @@ def decoded(b: Builder, bits: Value, element: Type) -> Value:
     return value
 
 
+@emits("arange", "reshape", "broadcast")
 def positions(b: Builder, type_: TileType, axis: int) -> Value:
     """Return the position of each element of a tile along an axis, as i32."""
     extent = type_.shape[axis]
@@ -193,6 +219,7 @@ def positions(b: Builder, type_: TileType, axis: int) -> Value:
     return found
 
 
+@emits(positions, "splat", "cmp")
 def is_at(b: Builder, type_: TileType, axis: int, position: Value) -> Value:
     """Return a mask of the elements at a position along an axis; ``position`` is an i32."""
     found: Value = b.cmp(
@@ -203,6 +230,7 @@ def is_at(b: Builder, type_: TileType, axis: int, position: Value) -> Value:
     return found
 
 
+@emits(encoded, is_at, "constant", "select", "or", "yield", "reduce", decoded)
 def pick(b: Builder, tile: Value, axis: int, position: Value) -> Value:
     """Extract the elements at a position along an axis, and drop that axis.
 
@@ -220,6 +248,7 @@ def pick(b: Builder, tile: Value, axis: int, position: Value) -> Value:
     return decoded(b, found, type_.element)
 
 
+@emits("splat", "reshape", "broadcast")
 def spread(b: Builder, part: Value, type_: TileType, axis: int) -> Value:
     """Broadcast a tile that lacks an axis of ``type_`` along that axis."""
     element = element_type(part.type)
@@ -237,12 +266,14 @@ def without_axis(type_: TileType, axis: int) -> Type:
     return tile_or_scalar(type_.shape[:axis] + type_.shape[axis + 1 :], type_.element)
 
 
+@emits("constant")
 def zero(b: Builder, type_: Type) -> Value:
     """Return the zero, or the null pointer, of a type."""
     assert isinstance(element_type(type_), IntType | FloatType | PointerType)
     return b.constant_like(type_, 0)
 
 
+@emits("constant", "yield", "for")
 def loop(
     b: Builder,
     count: int,

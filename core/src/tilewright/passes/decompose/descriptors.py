@@ -11,20 +11,6 @@ from tilewright.passes.decompose.decomposition import Decomposition
 from tilewright.passes.descriptor_pointers import Expansion, has_descriptors
 from tilewright.passes.rewriter import Rewriter
 
-_ADDRESSES = (
-    "constant",
-    "arange",
-    "splat",
-    "cast",
-    "add",
-    "mul",
-    "cmp",
-    "and",
-    "expand_dims",
-    "broadcast",
-    "addptr",
-)
-
 
 def expand(function: Function, lowers: Collection[str]) -> bool:
     """Expand a function's descriptors, used or not, where none of the operations on them is
@@ -43,20 +29,33 @@ def _stays(operation: Operation, b: Rewriter) -> Any:
     return None  # what is here after the expansion is lowered
 
 
-def _row(operation: str, law: str, *into: str) -> Decomposition:
-    return Decomposition(operation, law, into, _stays)
+def _part(operation: str, law: str) -> Decomposition:
+    return Decomposition(operation, law, (), _stays)
+
+
+def _access(operation: str, access: str, law: str) -> Decomposition:
+    """Return the row of an access to the pointers of a descriptor's block."""
+    return Decomposition(
+        operation,
+        law,
+        (
+            *("constant", "arange", "splat", "cast", "add", "mul", "cmp", "and"),
+            *("expand_dims", "broadcast", "addptr", access),
+        ),
+        _stays,
+    )
 
 
 ROWS: tuple[Decomposition, ...] = (
-    _row(
+    _part(
         "make_descriptor",
         "its operands: an argument is passed as its base, its extents and its strides",
     ),
-    _row("descriptor_extent", "the extent"),
-    _row("descriptor_stride", "the stride"),
-    _row("descriptor_load", "a load of pointers under a mask", *_ADDRESSES, "load"),
-    _row("descriptor_store", "a store to pointers under a mask", *_ADDRESSES, "store"),
-    _row("descriptor_reduce", "an update at pointers under a mask", *_ADDRESSES, "atomic_rmw"),
-    _row("descriptor_gather", "a load of pointers under a mask", *_ADDRESSES, "load"),
-    _row("descriptor_scatter", "a store to pointers under a mask", *_ADDRESSES, "store"),
+    _part("descriptor_extent", "the extent"),
+    _part("descriptor_stride", "the stride"),
+    _access("descriptor_load", "load", "a load of pointers under a mask"),
+    _access("descriptor_store", "store", "a store to pointers under a mask"),
+    _access("descriptor_reduce", "atomic_rmw", "an update at pointers under a mask"),
+    _access("descriptor_gather", "load", "a load of pointers under a mask"),
+    _access("descriptor_scatter", "store", "a store to pointers under a mask"),
 )

@@ -58,13 +58,28 @@ def _function(operation: Operation, rewriter: Rewriter) -> Any:
     )
 
 
-_ROUNDING = ("constant", "bitcast", "and", "or", "xor", "add", "sub", "cmp", "select")
-_SCALING = ("constant", "bitcast", "cast", "add", "sub", "mul", "shl", "shr", "cmp", "select")
-_REDUCED = (*_SCALING, "fma")
+def _rounding(name: str, direction: str, law: str) -> Decomposition:
+    return scalar(
+        name,
+        law,
+        ("constant", "bitcast", "and", "or", "xor", "add", "sub", "cmp", "select"),
+        lambda x: _rounded(x, direction),
+    )
 
 
-def _math(name: str, law: str, into: tuple[str, ...]) -> Decomposition:
-    return Decomposition(name, law, into, _function)
+def _math(name: str, law: str, *more: str) -> Decomposition:
+    """Return the row of a function that scales by powers of two, with ``more`` operations."""
+    return Decomposition(
+        name,
+        law,
+        ("constant", "bitcast", "cast", "add", "sub", "mul", "shl", "shr", "cmp", "select", *more),
+        _function,
+    )
+
+
+def _trigonometric(name: str) -> Decomposition:
+    law = "multiples of a quarter turn split off, and polynomials"
+    return _math(name, law, "fma", "and", "or", "xor", "abs", "mulhi", "neg")
 
 
 ROWS: tuple[Decomposition, ...] = (
@@ -74,52 +89,18 @@ ROWS: tuple[Decomposition, ...] = (
         ("constant", "bitcast", "and", "or"),
         _copysign,
     ),
-    scalar(
-        "round_even",
-        "2**mantissa added and subtracted",
-        _ROUNDING,
-        lambda x: _rounded(x, "nearest"),
-    ),
-    scalar(
-        "trunc",
-        "2**mantissa added and subtracted, and a correction by one",
-        _ROUNDING,
-        lambda x: _rounded(x, "zero"),
-    ),
-    scalar(
-        "floor",
-        "2**mantissa added and subtracted, and a correction by one",
-        _ROUNDING,
-        lambda x: _rounded(x, "below"),
-    ),
-    scalar(
-        "ceil",
-        "2**mantissa added and subtracted, and a correction by one",
-        _ROUNDING,
-        lambda x: _rounded(x, "above"),
-    ),
-    _math("ldexp", "products with powers of two, whose bits are those of the exponent", _SCALING),
-    _math("exp", "a power of two split off, and a polynomial", _REDUCED),
-    _math("exp2", "a power of two split off, and a polynomial", _REDUCED),
-    _math("log", "a power of two split off, and a polynomial", (*_REDUCED, "and", "or", "div")),
-    _math(
-        "log2", "a power of two split off, and a polynomial", (*_REDUCED, "and", "or", "div", "neg")
-    ),
-    _math(
-        "sin",
-        "multiples of a quarter turn split off, and polynomials",
-        (*_REDUCED, "and", "or", "xor", "abs", "mulhi", "neg"),
-    ),
-    _math(
-        "cos",
-        "multiples of a quarter turn split off, and polynomials",
-        (*_REDUCED, "and", "or", "xor", "abs", "mulhi", "neg"),
-    ),
-    _math(
-        "tanh",
-        "a polynomial, and exp of twice the magnitude",
-        (*_REDUCED, "abs", "div", "copysign"),
-    ),
-    _math("erf", "polynomials, and exp of one", (*_REDUCED, "abs", "copysign", "neg")),
-    _math("rsqrt", "1 / sqrt(x)", ("constant", "div", "sqrt")),
+    _rounding("round_even", "nearest", "2**mantissa added and subtracted"),
+    _rounding("trunc", "zero", "2**mantissa added and subtracted, and a correction by one"),
+    _rounding("floor", "below", "2**mantissa added and subtracted, and a correction by one"),
+    _rounding("ceil", "above", "2**mantissa added and subtracted, and a correction by one"),
+    _math("ldexp", "products with powers of two, whose bits are those of the exponent"),
+    _math("exp", "a power of two split off, and a polynomial", "fma"),
+    _math("exp2", "a power of two split off, and a polynomial", "fma"),
+    _math("log", "a power of two split off, and a polynomial", "fma", "and", "or", "div"),
+    _math("log2", "a power of two split off, and a polynomial", "fma", "and", "or", "div", "neg"),
+    _trigonometric("sin"),
+    _trigonometric("cos"),
+    _math("tanh", "a polynomial, and exp of twice the magnitude", "fma", "abs", "div", "copysign"),
+    _math("erf", "polynomials, and exp of one", "fma", "abs", "copysign", "neg"),
+    Decomposition("rsqrt", "1 / sqrt(x)", ("constant", "div", "sqrt"), _function),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.expressions import Number, select
 from tilewright.ir.types import I1, I64, U64, FloatType, IntType
-from tilewright.passes.decompose.decomposition import Decomposition, scalar
+from tilewright.passes.decompose.decomposition import Decomposition, ScalarLaw, scalar
 
 
 def unsigned(x: Number) -> Number:
@@ -95,8 +95,10 @@ def _set_bits(x: Number) -> Number:
     return bits.bitcast(type_)
 
 
-_CHOICE = ("and", "or", "cmp", "select")
-_BITS = ("constant", "bitcast", "shl", "shr", "and")
+def _extremum(operation: str, write: ScalarLaw) -> Decomposition:
+    law = "a choice by comparison, with each rule for NaN"
+    return scalar(operation, law, ("and", "or", "cmp", "select"), write)
+
 
 ROWS: tuple[Decomposition, ...] = (
     scalar(
@@ -111,8 +113,8 @@ ROWS: tuple[Decomposition, ...] = (
         ("constant", "sub", "and", "bitcast", "cmp", "select"),
         _absolute,
     ),
-    scalar("min", "a choice by comparison, with each rule for NaN", _CHOICE, _minimum),
-    scalar("max", "a choice by comparison, with each rule for NaN", _CHOICE, _maximum),
+    _extremum("min", _minimum),
+    _extremum("max", _maximum),
     scalar(
         "mulhi",
         "a product of 64 bits, or four of halves",
@@ -122,13 +124,13 @@ ROWS: tuple[Decomposition, ...] = (
     scalar(
         "clz",
         "comparisons and shifts by half as many bits each time",
-        (*_BITS, "xor", "add", "cmp", "select"),
+        ("constant", "bitcast", "shl", "shr", "and", "xor", "add", "cmp", "select"),
         _leading_zeros,
     ),
     scalar(
         "popcount",
         "sums of neighbouring bits, fields of twice the width each time",
-        (*_BITS, "add", "sub", "mul"),
+        ("constant", "bitcast", "shl", "shr", "and", "add", "sub", "mul"),
         _set_bits,
     ),
 )

@@ -21,6 +21,8 @@ from tilewright.ir.types import (
 )
 from tilewright.passes.decompose.decomposition import (
     Decomposition,
+    emits,
+    emitted,
     is_at,
     loop,
     pick,
@@ -50,6 +52,7 @@ def _expand_dims(operation: ExpandDims, b: Rewriter) -> Any:
     return b.reshape(operation.x, result=operation.result.type)
 
 
+@emits(is_at, spread, "constant", "select")
 def _stacked(b: Rewriter, first: Value, second: Value, axis: int) -> Value:
     """Two tiles of one shape, one after the other along a new axis."""
     type_ = _tile(first)
@@ -137,9 +140,6 @@ def _nothing(operation: Operation, b: Rewriter) -> Any:
     return ()
 
 
-_POSITIONS = ("constant", "arange", "reshape", "broadcast", "splat", "cmp", "select")
-_PICKED = (*_POSITIONS, "bitcast", "or", "reduce", "yield")
-
 ROWS: tuple[Decomposition, ...] = (
     Decomposition("hint", "its operand: a promise need not be used", (), _operand),
     Decomposition("assume", "nothing: a promise need not be used", (), _nothing),
@@ -147,24 +147,24 @@ ROWS: tuple[Decomposition, ...] = (
     Decomposition(
         "unsplat", "a reduction of one element", ("reshape", "reduce", "yield"), _unsplat
     ),
-    Decomposition("join", "a choice by the position along the new axis", _POSITIONS, _join),
-    Decomposition("split", "each half masked and reduced", _PICKED, _split),
+    Decomposition("join", "a choice by the position along the new axis", emitted(_stacked), _join),
+    Decomposition("split", "each half masked and reduced", emitted(pick), _split),
     Decomposition(
         "cat",
         "a choice by the position along the axis; of unequal extents, gathers",
-        (*_POSITIONS, "sub", "gather"),
+        emitted(_stacked, positions, "sub", "gather"),
         _cat,
     ),
     Decomposition(
         "gather",
         "a loop over the axis: an element for all that ask for it",
-        (*_PICKED, "cast", "for"),
+        emitted(pick, spread, zero, loop, "cast"),
         _gather,
     ),
     Decomposition(
         "histogram",
         "a loop over the bins: a sum of comparisons each",
-        (*_POSITIONS, "cast", "and", "add", "reduce", "for", "yield"),
+        emitted(is_at, loop, "select", "cast", "and", "add", "reduce"),
         _histogram,
     ),
 )

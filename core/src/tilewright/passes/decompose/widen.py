@@ -11,7 +11,7 @@ reshaped, carried.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tilewright.ir.core import Function
@@ -25,10 +25,13 @@ from tilewright.passes.math.math_casts import cast_function, nan_bits
 from tilewright.passes.math.math_expressions import Scope
 from tilewright.passes.rewriter import Rewrite, Rewriter
 
-#: Operations whose operands become f32; their results are rounded where they are floats.
-_ROUNDED = ("add", "sub", "mul", "div", "rem", "min", "max", "cmp")
-#: Operations that are done in f32 for floats that a target does not compute in.
-WIDENED = (*_ROUNDED, "fma")
+#: Operation that is done in f32 for floats that a target does not compute in -> how.
+WIDENED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("add", "sub", "mul", "div", "rem", "min", "max", "cmp"), "in f32, and rounded"
+    ),
+    Fma.row.name: "in f32, made odd where it is not exact, and rounded",
+}
 _BITWISE = {row.operation: row for row in numbers.ROWS if row.operation in ("neg", "abs")}
 
 
@@ -101,8 +104,10 @@ def widening(native: Collection[FloatType]) -> list[Rewrite]:
         Rewrite(("constant",), "a number is its bits", constant),
         Rewrite(("cast",), "bits are decomposed and put together by operations on integers", cast),
         Rewrite(tuple(_BITWISE), "the sign is a bit", bitwise),
-        Rewrite(_ROUNDED, "in f32, and rounded", wide),
-        Rewrite(("fma",), "in f32, made odd where it is not exact, and rounded", fused),
+        *(
+            Rewrite((name,), law, fused if name == Fma.row.name else wide)
+            for name, law in WIDENED.items()
+        ),
     ]
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore
 from tilewright_conformance.cases.atomics.atomics import order, updates
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.testlib.sampled_cases import sampled
 
-OPERATIONS = ("atomic_rmw", "atomic_cas", "atomic_load", "atomic_store")
-
 
 def cases() -> Iterator[Case]:
-    yield from sampled("atomics", "atomics", dict.fromkeys(OPERATIONS, True))
+    operations = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
+    yield from sampled("atomics", "atomics", {one.row.name: True for one in operations})
     yield from updates.case
     yield from order.case
