@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fork_server
 import pytest
 
 import tilewright.language as tl
@@ -88,7 +89,8 @@ def install(
         )
 
 
-def run(folder: Path, program: str) -> str:
+def run(folder: Path, program: str, *, interpreter: bool = False) -> str:
+    """Run a program with a folder's distributions, in a new interpreter for one about imports."""
     (folder / "program.py").write_text(textwrap.dedent(program))
     environment = {
         **os.environ,
@@ -97,14 +99,13 @@ def run(folder: Path, program: str) -> str:
         ),
     }
     environment["TILEWRIGHT_CACHE_DIR"] = str(folder / "cache")
-    found = subprocess.run(
-        [sys.executable, str(folder / "program.py")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment,
-    )
+    file = str(folder / "program.py")
+    if interpreter:
+        found = subprocess.run(
+            [sys.executable, file], capture_output=True, text=True, timeout=120, env=environment
+        )
+    else:
+        found = fork_server.run([file], timeout=120, env=environment)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -152,7 +153,7 @@ def test_a_backends_module_is_found_however_it_is_spelled(site: Path) -> None:
         hook.deactivate()
         assert not [name for name in sys.modules if name.split(".")[0] == "triton"] and tl.extra.vega is vega
     """
-    run(site, program)
+    run(site, program, interpreter=True)
 
 
 def test_kernels_call_what_it_has_on_any_backend(site: Path) -> None:

@@ -3,9 +3,9 @@
 import json
 import os
 import subprocess
-import sys
 import textwrap
 
+import fork_server
 import pytest
 
 PRELUDE = """
@@ -165,12 +165,9 @@ def run(site, *command: str) -> subprocess.CompletedProcess[str]:
         "TILEWRIGHT_CACHE_DIR": str(site / "cache"),
     }
     environment.pop("TILEWRIGHT_BACKEND", None)
-    return subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
+    return fork_server.run(
+        [*command],
         timeout=900,
-        check=False,
         env=environment,
     )
 

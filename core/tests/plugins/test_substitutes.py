@@ -2,9 +2,9 @@
 
 import os
 import subprocess
-import sys
 import textwrap
 
+import fork_server
 import pytest
 
 _KERNEL = textwrap.dedent("""
@@ -56,12 +56,9 @@ def run(folder, **environment: str) -> subprocess.CompletedProcess[str]:
     }
     if "TILEWRIGHT_BACKEND" not in environment:
         chosen.pop("TILEWRIGHT_BACKEND", None)
-    done = subprocess.run(
-        [sys.executable, str(folder / "program.py")],
-        capture_output=True,
-        text=True,
+    done = fork_server.run(
+        [str(folder / "program.py")],
         timeout=300,
-        check=False,
         env=chosen,
     )
     assert done.stdout.split() == ["7.0", "reference"], done.stderr

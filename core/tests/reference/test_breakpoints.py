@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import numpy as np
 import pytest
 
@@ -57,11 +57,9 @@ def debugged(
     file.write_text(program)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONBREAKPOINT"}
     text = "".join(f"{command}\n" for command in commands)
-    return subprocess.run(
-        [sys.executable, str(file)],
+    return fork_server.run(
+        [str(file)],
         input=text,
-        capture_output=True,
-        text=True,
         timeout=600,
         env={**kept, **environment},
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import fork_server
 import pytest
 
 pytest.importorskip("tilewright_cpu")
@@ -71,25 +72,18 @@ def start(tmp_path):
 
     def begin(
         code: str, *, whole: bool = False, name: str = "program.py", **environment: str
-    ) -> subprocess.Popen[str]:
+    ) -> fork_server.Child:
         file = tmp_path / name
         program = textwrap.dedent(code) if whole else KERNELS + textwrap.dedent(code)
         if not file.exists() or file.read_text() != program:  # another process may be reading it
             file.write_text(program)
         settings = {
             **os.environ,
-            "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+            "TILEWRIGHT_CACHE_DIR": str(fork_server.warm_cache(tmp_path / "cache")),
             "TILEWRIGHT_NUM_THREADS": "4",
             **environment,
         }
-        process = subprocess.Popen(
-            [sys.executable, str(file)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=settings,
-            start_new_session=True,
-        )
+        process = fork_server.start([file], env=settings)
         processes.append(process)
         return process
 

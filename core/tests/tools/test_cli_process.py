@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import fork_server
 import pytest
 
 
@@ -30,10 +31,8 @@ def folder(tmp_path_factory):
 
 def run(folder, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / "cache"), **environment}
-    command = [sys.executable, "-m", "tilewright.tools.cli", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, env=settings, cwd=folder
-    )
+    command = ["-m", "tilewright.tools.cli", *arguments]
+    return fork_server.run(command, timeout=900, env=settings, cwd=folder)
 
 
 FILL = (

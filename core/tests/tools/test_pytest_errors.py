@@ -2,10 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 import textwrap
 
+import fork_server
 import pytest
 
 TESTS = """
@@ -75,7 +74,6 @@ def run(tmp_path_factory):
             if not name.startswith(("TILEWRIGHT_", "PYTEST_"))
         } | variables
         command = [
-            sys.executable,
             "-m",
             "pytest",
             "--tb=short",
@@ -85,9 +83,7 @@ def run(tmp_path_factory):
             *options,
             "test_kernels.py",
         ]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-        )
+        done = fork_server.run(command, cwd=folder, env=environment, timeout=300)
         assert done.returncode == 1, done.stdout + done.stderr
         return done.stdout
 

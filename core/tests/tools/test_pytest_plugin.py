@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import fork_server
 import pytest
 
 pytest.importorskip("tilewright_cpu")
@@ -87,7 +88,6 @@ def outcome(tmp_path, project, *arguments, **environment):
         **environment,
     }
     command = [
-        sys.executable,
         "-m",
         "pytest",
         "-p",
@@ -97,12 +97,10 @@ def outcome(tmp_path, project, *arguments, **environment):
         "-rA",
         *arguments,
     ]
-    run = subprocess.run(
+    run = fork_server.run(
         command,
         cwd=tmp_path,
         env={**variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     lines = run.stdout.splitlines()

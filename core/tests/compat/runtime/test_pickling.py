@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 
+import fork_server
 import numpy as np
 import pytest
 
@@ -52,12 +53,10 @@ def elsewhere(kernel, launch, expected, tmp_path):
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "TILEWRIGHT_CACHE_DIR": str(tmp_path / "other"),
     }
-    found = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "kernel")],
+    found = fork_server.run(
+        ["-c", code, str(tmp_path / "kernel")],
         cwd=tmp_path,
         env=environment,
-        capture_output=True,
-        text=True,
         timeout=120,
     )
     assert found.returncode == 0, found.stderr[-4000:]

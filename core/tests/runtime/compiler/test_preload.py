@@ -1,10 +1,9 @@
 """Specialisations as texts: what compile hooks are given, and compiling ahead from it."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
+import fork_server
 import numpy as np
 import pytest
 
@@ -159,15 +158,12 @@ def test_another_process_compiles_it(tmp_path):
             "TILEWRIGHT_CACHE_DIR": str(tmp_path / cache),
             "TILEWRIGHT_BACKEND": "cpu",
         }
-        command = [sys.executable, "-c", f"import kernels_of_a_library as m; m.{call}()"]
-        done = subprocess.run(
+        command = ["-c", f"import kernels_of_a_library as m; m.{call}()"]
+        done = fork_server.run(
             command,
             env=environment,
             input=text,
-            capture_output=True,
-            text=True,
             timeout=900,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

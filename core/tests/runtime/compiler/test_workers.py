@@ -3,13 +3,13 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
 import time
 from pathlib import Path
 
+import fork_server
 import numpy as np
 import pytest
 from tuning_support import add_one
@@ -459,12 +459,9 @@ def test_a_program_without_a_guard_and_what_is_left_of_it(tmp_path, end):
     file = tmp_path / "program.py"
     file.write_text(textwrap.dedent(PROGRAM).replace("END", end))
     environment = {**os.environ, "TILEWRIGHT_WORKERS": "2"}
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        capture_output=True,
-        text=True,
+    done = fork_server.run(
+        [str(file)],
         timeout=GUARD,
-        check=False,
         env=environment,
     )
     used, threads, *processes = done.stdout.split()

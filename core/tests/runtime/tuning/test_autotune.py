@@ -3,10 +3,9 @@
 import concurrent.futures
 import math
 import multiprocessing
-import subprocess
-import sys
 import threading
 
+import fork_server
 import numpy as np
 import pytest
 from optional_torch import torch
@@ -387,8 +386,9 @@ if __name__ == "__main__":
 def test_trials_compile_in_other_processes(tmp_path):
     file = tmp_path / "pool_program.py"
     file.write_text(POOL_PROGRAM)
-    result = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=False
+    result = fork_server.run(
+        [str(file)],
+        timeout=900,
     )
     assert result.stdout.strip() == "compiled elsewhere", result.stderr
 

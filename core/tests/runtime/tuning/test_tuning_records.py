@@ -1,10 +1,9 @@
 """What is kept of a tuning, for this process and for others."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
+import fork_server
 import numpy as np
 import pytest
 from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
@@ -157,10 +156,6 @@ def test_the_source_key_does_not_depend_on_where_the_file_lies(tmp_path):
         file = tmp_path / f"place{number}" / "kernels.py"
         file.parent.mkdir()
         file.write_text(prefix + source.format(size=size, addend=addend))
-        keys.append(
-            subprocess.run(
-                [sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True
-            ).stdout
-        )
+        keys.append(fork_server.run([str(file)], timeout=900, check=True).stdout)
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
