@@ -1,7 +1,7 @@
 """The ceilings that rooflines of NVIDIA GPUs have: data sheets, and devices by what their driver says."""
 
 import pytest
-from stand_ins import FakeBindings
+from mock_bindings import FakeBindings
 
 from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import pytest
+from device_descriptor_kernels import batched, copied, grouped, surrounded, updated
 from hopper_support import ASYNCHRONOUS, TARGET
-from made_kernels import batched, copied, grouped, surrounded, updated
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from im2col_kernels import CASES, expected, module_of
-from stand_ins import FakeBindings
+from mock_bindings import FakeBindings
 
 import tilewright.language as tl
 from tilewright.errors import CompilationError, LoweringError

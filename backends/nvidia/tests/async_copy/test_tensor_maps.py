@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hopper_support import compiled, product_kernel
-from stand_ins import FakeBindings
+from mock_bindings import FakeBindings
 
 from tilewright.errors import RefusedError
 from tilewright.gpu_host.arguments import ArgumentBlock

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import made_kernels
+import device_descriptor_kernels
 import pytest
 from hopper_gpu import hopper_is_there, within_patience
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 grouped, copied, surrounded, updated, batched, kept = (
-    tw.jit(getattr(made_kernels, name))
+    tw.jit(getattr(device_descriptor_kernels, name))
     for name in ("grouped", "copied", "surrounded", "updated", "batched", "kept")
 )
 #: The language's types: PyTorch's, and bytes of an element.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_ins import FakeBindings
+from mock_bindings import FakeBindings
 
 from tilewright.errors import KernelError, LaunchError, OutOfResources, ResidencyError
 from tilewright.gpu_host.driver import Driver

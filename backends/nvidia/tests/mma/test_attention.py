@@ -6,7 +6,7 @@ import re
 
 import pytest
 from attention_kernels import attention_module, backward_module
-from products_in_flight import overwritten
+from matmuls_in_flight import overwritten
 
 from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject

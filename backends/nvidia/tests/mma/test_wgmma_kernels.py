@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET, Operand, compiled, product_kernel
+from matmuls_in_flight import overwritten
 from nvidia_support import compile_kernel
-from products_in_flight import overwritten
 from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module, scaled_product
 
 import tilewright.language as tl

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from back_to_back_kernels import span
-from made_kernels import batched, copied, grouped, kept, met, surrounded, updated
+from device_descriptor_kernels import batched, copied, grouped, kept, met, surrounded, updated
 
 import tilewright.language as tl
 from tilewright.errors import KernelError

@@ -174,7 +174,7 @@ _E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 
 @dataclass(frozen=True)
 class Matrix:
-    """An operand: its memory, the scales of its rows for groups of 32 elements, and float64 values."""
+    """An operand: its memory, its scales for groups of 32 elements, and its float64 values."""
 
     memory: torch.Tensor
     scales: torch.Tensor | None = None
