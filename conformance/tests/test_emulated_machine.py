@@ -29,7 +29,10 @@ MACHINES = ((1, 4), (2, 8), (4, 4), (2, 16))
 
 
 def has_powers_of_two(module: Module) -> bool:
-    """Whether all extents are what GPUs take, and no argument is a descriptor, which a launcher would take apart."""
+    """Return whether GPUs support all extents, and no argument is a descriptor.
+
+    A launcher would expand descriptors.
+    """
     kernel = module.kernel
     types = [
         value.type
@@ -52,7 +55,7 @@ def test_an_operation_agrees_with_the_reference(name: str) -> None:
         expected, found = (sample.make_arguments(np.random.default_rng(number)) for _ in range(2))
         with np.errstate(all="ignore"):
             run(sample.module, expected, sample.grid)
-        # scalars and tiles take turns among the samples: both meet every machine
+        # scalars and tiles alternate among the samples, so that every target gets both
         warps, lanes = MACHINES[(number + number // len(MACHINES)) % len(MACHINES)]
         emulator.run(
             parse_module(print_module(sample.module)),

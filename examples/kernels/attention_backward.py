@@ -47,8 +47,9 @@ def keys_and_values_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, scale, length,
     CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    """A program's BLOCK_N keys against all queries; tiles are kept transposed, keys along the rows,
-    so that no product needs P turned round.
+    """Process a program's BLOCK_N keys against all queries.
+
+    Tiles are kept transposed, with keys along the rows, so that no matmul transposes P.
     """
     head = tl.program_id(1)
     base = head.to(tl.int64) * length * HEAD

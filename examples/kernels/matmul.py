@@ -1,6 +1,4 @@
-"""Matrix product with a fused activation: blocks of the result, grouped so that neighbours share
-operands in the cache.
-"""
+"""Matmul with a fused activation, whose programs are grouped for reuse of operands in the cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Matrix product of few blocks and a long K: several programs share a block of the result, each
-with a part of K, so that all processors have work.
+"""Split-K matmul for few blocks and a long K: several programs share a block of the result.
 
-The parts are added by a second kernel in a fixed order, so that the result is the same each time.
+Each program computes a part of K, so that all processors have work. A second kernel adds the parts
+in a fixed order, so that the result is deterministic.
 """
 
 from __future__ import annotations

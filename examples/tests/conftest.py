@@ -108,7 +108,10 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 class Environment:
-    """A virtual environment in a folder, with a kernel cache of its own; the pip of the tests' own fills it."""
+    """Create a virtual environment in a folder, with its own kernel cache.
+
+    The test environment's pip fills it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -170,7 +170,7 @@ def test_without_two_lowerings_exactly_these_operations_fail(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    missing = {"rem", "num_programs"}  # nothing that is taken apart becomes one of them
+    missing = {"rem", "num_programs"}  # no decomposition yields one of them
     environment.install(wheel_of(PACKAGE))
     (tmp_path / "without.py").write_text(WITHOUT.format(operations=sorted(missing)))
     selected = ("--profile", "core") if FULL else ONE_OF_EACH

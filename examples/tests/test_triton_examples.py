@@ -1,6 +1,8 @@
-"""The programs of ``examples/triton``, written for Triton and run through the shim: CPU tensors here, CUDA tensors on a machine with a GPU; odd shapes.
+"""The programs of ``examples/triton`` through the shim, with odd shapes.
 
-PyTorch in float64 is the oracle. A test of an autotuned kernel runs one configuration, so that each is proven by itself; tuning has a test of its own.
+They run on CPU tensors, and on CUDA tensors if there is a GPU. PyTorch in float64 is the oracle. A
+test of an autotuned kernel runs one configuration, so that each is tested separately; tuning has
+its own test.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ torch = pytest.importorskip("torch")
 FOLDER = Path(__file__).resolve().parents[1] / "triton"
 EXAMPLES = tuple(sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "comparison"))
 
-#: dtype -> the error of a result, in parts of the greatest result, that rounding operands and results to it explains
+#: dtype -> the maximum error, relative to the maximum result, that rounding operands and results to
+#: it explains
 ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 CUDA = pytest.param(
@@ -96,7 +99,7 @@ def normal(place: str, *shape: int, dtype: str = "float32") -> Any:
 
 
 def error(found: Any, exact: Any) -> float:
-    """The greatest error, in parts of the greatest result; NaN where one is found."""
+    """Return the maximum error relative to the maximum result; NaN if there is a NaN."""
     return float(
         (found.double() - exact.double()).abs().max() / exact.double().abs().max().clamp_min(1e-30)
     )

@@ -76,8 +76,9 @@ def attend(
     state, q, k, v, matrix, rows, start, end, length, log2_scale,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    """``state`` (weighted sum, sum of weights, greatest score, by row) after the keys from
-    ``start`` up to ``end``.
+    """Update ``state`` (weighted sum, sum of weights, maximum score, per row) with a range of keys.
+
+    The range is from ``start`` up to ``end``.
     """
     weighted, total, highest = state
     for column in tl.range(start, end, BLOCK_N):
@@ -188,9 +189,9 @@ def keys_backward_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, scale, length,
     CAUSAL: tl.constexpr, HEAD: tl.constexpr, BLOCK_HELD: tl.constexpr, BLOCK_STEP: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a block of keys, from all queries that see it.
+    """Compute dk and dv of a block of keys, from all queries that attend to it.
 
-    Scores are kept turned, a key a row.
+    Scores are kept transposed, with one key per row.
     """
     start = tl.program_id(0) * BLOCK_HELD
     matrix = tl.program_id(1).to(tl.int64)

@@ -79,7 +79,7 @@ class Scaled:
     values: torch.Tensor
 
 
-#: format -> (its name in dot_scaled, elements that share a scale, the greatest element)
+#: format -> (its name in dot_scaled, elements per scale, maximum element)
 FORMATS = {"mxfp8": ("e4m3", 32, 448.0), "mxfp4": ("e2m1", 32, 6.0), "nvfp4": ("e2m1", 16, 6.0)}
 
 

@@ -1,7 +1,6 @@
-"""What the examples' mains share: the device to run on, and a line that compares a kernel with
-PyTorch.
+"""Shared helpers of the examples: the device to run on, and a comparison with PyTorch.
 
-An example run with ``--check`` compares results and leaves out the times.
+An example run with ``--check`` compares results and omits the times.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def processors() -> int:
 
 
 def worst(found: torch.Tensor, exact: torch.Tensor) -> float:
-    """The greatest error in parts of the greatest exact value; NaN where either holds one."""
+    """Return the maximum error relative to the maximum exact value; NaN if there is a NaN."""
     found, exact = found.double(), exact.double()
     return float((found - exact).abs().max() / exact.abs().max().clamp_min(1e-300))
 

@@ -33,7 +33,7 @@ def seeded_dropout_kernel(x_ptr, out_ptr, length, p, seed, BLOCK: tl.constexpr):
 
 @triton.jit
 def row_seeded_dropout_kernel(x_ptr, seeds_ptr, out_ptr, columns, p, BLOCK: tl.constexpr):
-    """A row a program, each with a seed of its own."""
+    """Drop elements of one row per program, each with its own seed."""
     row = tl.program_id(0)
     places = tl.arange(0, BLOCK)
     inside = places < columns

@@ -1,8 +1,8 @@
-"""Many products of different sizes in one launch.
+"""Many matmuls of different sizes in one launch.
 
-A fixed number of programs walks the blocks of all products, one after the other; which product a
-block belongs to is found out on the device, from arrays of addresses and sizes. One kernel reads
-through pointers, the other makes tensor descriptors as it enters a product.
+A fixed number of programs processes the blocks of all matmuls, one after the other. The device
+finds the matmul of a block from arrays of addresses and sizes. One kernel reads through pointers,
+and the other makes tensor descriptors when it reaches a new matmul.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def grouped_kernel(
     ``ALIGNED``: addresses, strides, N and K are all multiples of 16.
     """
     block = tl.program_id(0)
-    before = 0  # blocks of the products that lie behind
+    before = 0  # blocks of earlier matmuls
     for group in range(groups):
         m = tl.load(sizes_ptr + 3 * group)
         n = tl.load(sizes_ptr + 3 * group + 1)
         depth = tl.load(sizes_ptr + 3 * group + 2)
-        if ALIGNED:  # what is loaded carries no promise of its own
+        if ALIGNED:  # loaded values carry no hints
             n, depth = tl.multiple_of(n, 16), tl.multiple_of(depth, 16)
         blocks_n = tl.cdiv(n, BLOCK_N)
         blocks = tl.cdiv(m, BLOCK_M) * blocks_n

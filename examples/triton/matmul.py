@@ -1,6 +1,4 @@
-"""Matrix product: blocks of the result, walked in groups so that neighbours find operands in the
-cache; autotuned; an activation named by a constant.
-"""
+"""Matmul with blocks grouped for cache reuse, autotuning, and a selectable activation."""
 
 from __future__ import annotations
 
@@ -11,8 +9,9 @@ from comparison import compare, device
 
 
 def configurations() -> list[triton.Config]:
-    """(rows, columns, depth) of blocks, then warps and stages: large blocks for large products,
-    small ones for those that would leave processors idle.
+    """Return (rows, columns, depth) of blocks, then warps and stages.
+
+    Blocks are large for large matmuls, and small for those that would leave processors idle.
     """
     shapes = [
         (128, 256, 64, 8, 3),
@@ -109,7 +108,7 @@ def main() -> None:
         lambda: leaky(a @ b),
         leaky(exact),
     )
-    # products of fp8 run on matrix units that read the right operand by columns
+    # fp8 matmuls run on matrix units that read the right operand by columns
     a8, b8 = a.to(torch.float8_e5m2), b.T.to(torch.float8_e5m2).T
     compare(
         f"matmul of {size} fp8 (torch: as fp16)",

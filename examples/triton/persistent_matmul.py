@@ -1,8 +1,8 @@
-"""Matrix products by persistent kernels: one program a processor walks the blocks of the result, so
-that loading for the next block overlaps the end of this.
+"""Persistent matmuls: one program per processor computes several blocks of the result.
 
-Three ways to reach the operands: pointers, descriptors made on the host, and descriptors made in
-the kernel. The right operand lies transposed, [N, K].
+The loads for the next block overlap the epilogue of the current one. The operands are accessed in
+three ways: through pointers, host-side descriptors, and device-side descriptors. The right operand
+is transposed, [N, K].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 def name_of_launch(grid: Any, kernel: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a profiler is told about a launch."""
+    """Return the profiler's description of a launch."""
     m, n, k = (arguments[name] for name in "MNK")
     return {"name": f"{kernel.name} [{m} x {n} x {k}]", "flops": 2.0 * m * n * k}
 

@@ -26,9 +26,7 @@ def softmax_kernel(
         values = tl.load(in_ptr + row * in_stride + places, mask=inside, other=-float("inf")).to(
             tl.float32
         )
-        raised = tl.exp(
-            values - tl.max(values, axis=0)
-        )  # the greatest exponent is 0, so that nothing overflows
+        raised = tl.exp(values - tl.max(values, axis=0))  # the maximum exponent is 0: no overflow
         shares = raised / tl.sum(raised, axis=0)
         tl.store(out_ptr + row * out_stride + places, shares, mask=inside)
 

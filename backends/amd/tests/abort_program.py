@@ -1,4 +1,7 @@
-"""A process that the stand-in HIP runtime ends by SIGABRT; see ``codegen/test_abort_messages.py``. The arguments are the architecture and what happens."""
+"""A process that the mock HIP runtime ends by SIGABRT; see ``codegen/test_abort_messages.py``.
+
+The arguments are the architecture and the event.
+"""
 
 from __future__ import annotations
 

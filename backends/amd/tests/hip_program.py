@@ -1,4 +1,7 @@
-"""A program as users write it, on a stand-in HIP runtime; see ``host/test_hip_launch.py``. The argument is the architecture."""
+"""A user's program on a mock HIP runtime; see ``host/test_hip_launch.py``.
+
+The argument is the architecture.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_layer_norm(arch: str, schedule: str) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_matmul(arch: str, schedule: str, aligned: bool) -> None:
-    """Loads go through registers ahead of the products; the odd extents are masked on all sides."""
+    """Loads are prefetched through registers; masks cover the odd extents on all sides."""
     module = example("matmul")
     m, n, k = (96, 64, 96) if aligned else (70, 50, 83)
     note = ":16" if aligned else ""

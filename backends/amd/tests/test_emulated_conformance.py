@@ -1,4 +1,4 @@
-"""The conformance suite through hip-python on emulated devices: a part of it that is drawn anew for each architecture, and the cases that told most."""
+"""The conformance suite through hip-python on emulated devices: random and sensitive cases."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def agrees(
     schedule: str,
     seed: int,
 ) -> bool:
-    """Whether the last array of the arguments holds what is expected after a run, and nothing went wrong on the way."""
+    """Return whether a run leaves the expected values in its last array, without an error."""
     try:
         launched(code, arguments, grid, schedule=schedule, seed=seed)
     except WaveError:

@@ -1,4 +1,4 @@
-"""Operations, products and random programs, executed on emulated waves: equal to the reference."""
+"""Operations, matmuls and random programs on emulated waves, against the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.reference.interpreter import run
 from tilewright_conformance.op_samples import check_outputs, samples
 from tilewright_conformance.random_programs import Program, mismatch, programs
 
-#: What is printed is told by a launch; the target's own code has its own meaning.
+#: Operations with output need a launch; the target's own code has no reference.
 _APART = {"inline_asm", "extern", "print"}
 NAMES = [spec.name for spec in TABLE if spec.name not in _APART]
 #: Samples of an operation that are run, by the number of warps.

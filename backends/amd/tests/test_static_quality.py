@@ -50,7 +50,10 @@ def test_nothing_spills(arch: str, name: str) -> None:
 
 @pytest.mark.parametrize(("arch", "moves"), [("gfx942", 16), ("gfx1100", 32)])
 def test_elements_of_a_product_are_turned_once(arch: str, moves: int) -> None:
-    """The operand that lies across is turned by the threads that load it, two elements a move: not again by each wave that reads it."""
+    """The threads that load an operand transpose it, two elements per move.
+
+    The waves that read it do not.
+    """
     counts = Counter(counted(arch, "matmul f16")[1])
     assert counts["v_perm_b32"] == moves
     assert not any(name.startswith(("ds_read_u16", "ds_load_u16", "v_mov_b16")) for name in counts)
@@ -66,7 +69,10 @@ def test_rows_of_attention_stay_in_their_wave(arch: str) -> None:
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 def test_loads_in_turn_have_products_to_arrive_in(arch: str, name: str) -> None:
-    """Each load is under way during half of the products: neither is it started late, nor are products put off until what it brings is stored."""
+    """Each load is in flight during half of the matmuls.
+
+    It starts early enough, and no matmul is deferred to its store.
+    """
     letters = {
         "global_load_b128": "g",
         "ds_store_b128": "s",

@@ -20,7 +20,7 @@ def decode(
 
 
 def pack_pairs(matrix):
-    """Two rows as one, element by element in turn."""
+    """Interleave two rows into one."""
     return np.stack((matrix[0::2], matrix[1::2]), axis=2).reshape(matrix.shape[0] // 2, -1)
 
 

@@ -58,7 +58,7 @@ def product(
 
 
 def multiplied(a, b, shape, strides, block=(32, 64, 16), wide=False, sums=np.float32):
-    """The product by the kernel; what it does not write is poison."""
+    """Return the kernel's matmul; elements that it does not write keep poison values."""
     (m, k), n = a.shape, shape[1]
     c = np.full((m, n), 77, sums)
     names = {np.float32: tl.float32, np.float64: tl.float64, np.int32: tl.int32}
@@ -120,7 +120,7 @@ def test_results_are_those_of_the_matrix_itself(kind, transposed):
 def test_matmuls_read_the_packing(kind):
     sums = {"float64": np.float64, "int8": np.int32}.get(kind, np.float32)
     a, _ = matrices(kind, (64, 64))
-    b, _ = matrices(kind, (64, 2048))  # rows far enough apart for products to pack
+    b, _ = matrices(kind, (64, 2048))  # rows far enough apart for packing
     left, right = as_argument(a, kind), as_argument(b, kind)
     before = multiplied(left, right, b.shape, (2048, 1), sums=sums)
     packed = tw.cpu.prepack(right)

@@ -41,7 +41,7 @@ def masked_with_other(x, z, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def left_out(x, z, n, BLOCK: tl.constexpr, SEEN: tl.constexpr):
-    """The lanes that the mask leaves out are zero, and stored if they are to be ``SEEN``."""
+    """Masked-off lanes are zero, and are stored if ``SEEN`` is set."""
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n
     x_block = tl.load(x + offsets, mask=inside)
@@ -210,7 +210,7 @@ def tile_sums(x, z, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.
 
 @tw.jit
 def split_product(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """Each program adds the product of a part of the columns of a and rows of b."""
+    """Each program adds the matmul of some columns of a and the matching rows of b."""
     rows, columns, depth = tl.arange(0, M), tl.arange(0, N), tl.program_id(0) * K + tl.arange(0, K)
     x = tl.load(
         a + rows[:, None] * k + depth[None, :],

@@ -84,7 +84,7 @@ def agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
 def operand(
     rng: np.random.Generator, shape: tuple[int, int], element: str, transposed: bool
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(what is in memory, the operand in float64): small integers, whose products are exact."""
+    """Return (memory, operand in float64): small integers, whose products are exact."""
     values = rng.integers(0 if element == "u8" else -4, 5, shape)
     memory = values.T if transposed else values
     if element == "bf16":

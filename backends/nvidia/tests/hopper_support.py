@@ -234,7 +234,10 @@ def plan_of(
     warps: int = 4,
     kind: str = "ss",
 ) -> MatmulPlan:
-    """The plan of warpgroups for a product: both operands in shared memory (``ss``), or the first in registers (``rs``)."""
+    """Return the wgmma plan of a matmul.
+
+    Both operands in shared memory (``ss``), or a in registers (``rs``).
+    """
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
     product = Matmul(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
@@ -246,8 +249,8 @@ class Operand:
     """An operand in memory.
 
     Attributes:
-        transposed: whether its own second axis is not the last in memory.
-        span: bytes of the rows of its slabs.
+        transposed: whether its second axis is not the contiguous one.
+        span: bytes of the rows of its swizzle atoms.
     """
 
     transposed: bool = False
@@ -265,7 +268,7 @@ def product_kernel(
     warps: int = 4,
     kind: str = "ss",
 ) -> Text:
-    """One product of two blocks that are copied in slabs; the sums are stored in row-major order."""
+    """Multiply two TMA-copied blocks once; the result is stored in row-major order."""
     (m, n), plan = shape, plan_of(shape, k, a, b, sums, warps, kind)
     arguments: list[tuple[str, str, dict[str, Any]]] = []
     layouts: dict[str, LinearLayout | SharedLayout] = {}

@@ -126,7 +126,7 @@ BENCHMARKED = (
     attention(64, 32, 128, False, 4, 3),
 )
 
-#: Those whose blocks are made for the products of warpgroups.
+#: Kernels whose blocks have the shapes of wgmma.
 GREAT = (
     product(128, 256, 64, 8, 3),
     attention_blocks(128, 64, 64, True, 8, 3),
@@ -347,12 +347,12 @@ def descriptors(names: str, element: str, *block: int) -> str:
     return ", ".join(f"{name}=tensordesc<{element}{list(block)}>:16" for name in names.split())
 
 
-#: Those of the benchmark of products by descriptors.
+#: Kernels of the benchmark of matmuls through descriptors.
 DESCRIBED = "benchmarks/nvidia/descriptor_kernels.py"
 
 
 def described(configuration: tuple[Any, ...], element: str) -> Case:
-    """A product by descriptors in one of the benchmark's configurations."""
+    """A matmul through descriptors in one of the benchmark's configurations."""
     bm, bn, bk, warps, stages, divided, store, persistent, cluster = configuration
     result = (
         pointers("c", element)
@@ -376,7 +376,7 @@ def described(configuration: tuple[Any, ...], element: str) -> Case:
 
 
 def scaled(a_format: str, b_format: str, group: int) -> Case:
-    """A product of block-scaled operands in blocks of 128, 128, 128."""
+    """A matmul of block-scaled operands in blocks of 128 x 128 x 128."""
     scale, tiles = (
         ("u8", (1, 1, 128 // group // 4, 2, 256)) if group == 32 else ("fp8e4nv", (1, 1, 2, 2, 256))
     )

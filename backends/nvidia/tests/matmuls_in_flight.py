@@ -1,4 +1,7 @@
-"""What PTX does to registers while products of warpgroups in flight read them (PTX ISA, "wgmma.mma_async": before ``wgmma.wait_group`` that is undefined)."""
+"""Hazards of wgmma in PTX: writes to registers that a matmul in flight reads.
+
+They are undefined before ``wgmma.wait_group`` (PTX ISA, "wgmma.mma_async").
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ _WRITES = re.compile(r"(?:@!?%\w+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|%\w+)")
 
 
 def overwritten(ptx: str) -> list[str]:
-    """The instructions that write an operand's registers while a product that reads them is in flight: in the text from its beginning, and in each loop gone
-    through twice."""
+    """Return the instructions that write registers of an operand of a matmul in flight.
+
+    The text is scanned from its beginning, and each loop twice.
+    """
     lines = [line.strip() for line in ptx.splitlines()]
     labels = {
         found[1]: number for number, line in enumerate(lines) if (found := _LABEL.match(line))

@@ -1,4 +1,4 @@
-"""``cuda.bindings.driver`` in Python: the stand-in of the toolkit, with what of CUDA's functions and types differs from their roles."""
+"""Mock of ``cuda.bindings.driver``: the toolkit's mock driver, with CUDA's names and types."""
 
 from __future__ import annotations
 

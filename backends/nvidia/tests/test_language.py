@@ -1,4 +1,4 @@
-"""``tl.extra.cuda``, and what kernels are told of the target they are compiled for."""
+"""``tl.extra.cuda``, and ``tl.target_info`` in kernels."""
 
 from __future__ import annotations
 

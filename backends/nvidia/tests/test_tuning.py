@@ -1,4 +1,7 @@
-"""What the autotuner is told: the order of configurations whose times were measured, what is dropped, what is proposed, what is chosen with no tuning."""
+"""Tuning hooks.
+
+The model's order of measured configurations, pruning, proposals, and the untuned choice.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def work(
     arch: str = "sm_90a",
     **options: Any,
 ) -> Work:
-    """The work of a product of f16 matrices; options as at a launch, those of Hopper among them."""
+    """Return the work of an f16 matmul; options are those of a launch, with Hopper's."""
     backend, (m, n, k), (bm, bn, bk) = registry().get("nvidia"), shape, tile
     tiles = -(-m // bm) * -(-n // bn)
     constants = {"BM": bm, "BN": bn, "BK": bk}

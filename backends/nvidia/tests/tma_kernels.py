@@ -40,7 +40,7 @@ def updated_module(kind: str, element: str) -> Any:
     return module
 
 
-#: (kind, element type) of the updates that the engine makes.
+#: (kind, element type) of the TMA reductions.
 UPDATES = [
     *(("add", element) for element in ("u32", "i32", "u64", "fp32", "fp16", "bf16")),
     *((kind, element) for kind in ("min", "max") for element in ("u32", "i32", "u64", "i64")),

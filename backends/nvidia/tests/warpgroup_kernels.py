@@ -1,4 +1,7 @@
-"""Products of blocks that descriptors name, as warpgroups compute them: one block of the result a program, persistent programs, block-scaled operands."""
+"""Matmul kernels through descriptors.
+
+One block per program, persistent, and with block-scaled operands.
+"""
 
 from __future__ import annotations
 

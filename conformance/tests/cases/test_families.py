@@ -1,4 +1,7 @@
-"""What each family must keep to: unique ids of its own, quick cases, declared needs, and passing on the reference."""
+"""Rules for each family.
+
+Unique ids, quick cases, declared requirements, and passing on the reference.
+"""
 
 from __future__ import annotations
 

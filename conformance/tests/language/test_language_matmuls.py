@@ -1,4 +1,7 @@
-"""Matrix products on CPU and GPU of sizes that the suite's cases have not: one element, and few columns of many terms, of every type, against float64."""
+"""Matmuls of sizes that the suite's cases lack, on CPU and GPU, against float64.
+
+These are one element, and few columns of many terms, of every type.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ RNG = np.random.default_rng(52)
 
 
 def draw(name: str, *shape: int) -> Any:
-    """Small numbers of few bits, whose products and sums are exact."""
+    """Return small numbers of few bits, whose products and sums are exact."""
     values = RNG.integers(0 if name[0] == "u" else -4, 5, shape)
     return (values if "int" in name else values / 4).astype(kind(name))
 

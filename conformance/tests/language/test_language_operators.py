@@ -50,7 +50,7 @@ def test_limits_of_another_type(launch: Run, a: str, b: str) -> None:
     name = common(a, b)
     x, y = draw(a, 7), np.abs(draw(b, 8))
     if b in SIGNED:
-        y[y < 0] = 1  # the least number has no opposite
+        y[y < 0] = 1  # the minimum has no opposite
     held = np.zeros(BLOCK, kind(name))
     launch(limited, (1,), x, -y, y, held, BLOCK=BLOCK, rtol=0, atol=0)
     p, q = meet(x, name), meet(y, name)

@@ -1,7 +1,9 @@
-"""The switches that no single launch of a module shows: plans, caches, grids, capabilities, memory, timing and tuning.
+"""Mutants that no single launch of a module reveals.
 
-Each has a case of the suite that it breaks, or a scene: a function of a backend's name that tells
-whether all is as it should be.
+Plans, caches, grids, capabilities, memory, timing and tuning.
+
+A case of the suite fails for each, or a *scene*: a function of a backend's name that returns
+whether all is correct.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tilewright ops``: what it tells is what the verifier, the passes and the samples say."""
+"""``tilewright ops``: its output agrees with the verifier, the passes and the samples."""
 
 from __future__ import annotations
 
@@ -81,7 +81,11 @@ def test_types_that_may_differ() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_that_is_told_of_an_operation(name: str) -> None:
-    """Its text has every operand and attribute; its example is valid, has it, and is of types that are told; samples are too, where all types are told."""
+    """The text has every operand and attribute.
+
+    The example is valid, contains the operation, and has the listed types; samples do too if all
+    types are listed.
+    """
     spec = TABLE[name]
     text, data = as_text(spec), as_json(spec)
     json.dumps(data)
@@ -110,7 +114,7 @@ def fits(row: dict[str, Any], spec: OpSpec, operation: Any) -> bool:
 
 
 def without(name: str, by: str, module: Any) -> bool:
-    """Whether what is told for an operation leaves none of it in a module."""
+    """Return whether an operation's decomposition leaves none of it in a module."""
     (kernel,) = (function for function in module.functions.values() if function.kernel)
     if "Manifest.lowers" in by:
         decompose(module, set(NAMES) - {name})

@@ -1,4 +1,8 @@
-"""The oracles of products and whole kernels: values against slow definitions, and bounds that hold for any order of sums and fail for fewer bits."""
+"""Oracles of matmuls and whole kernels: values, and error bounds.
+
+Values are compared with slow definitions. Bounds must hold for any order of summation, and fail for
+fewer bits.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,10 @@ def parts(x: Any, bits: int, count: int) -> list[Any]:
     [("tf32", 11, 1), ("tf32x3", 11, 2), ("bf16x3", 8, 2), ("bf16x6", 8, 3)],
 )
 def test_precisions_allow_what_their_parts_leave(precision: str, bits: int, count: int) -> None:
-    """Operands cut off, products of the small parts left out, all errors of one sign: within the bound, and not within that of a better precision."""
+    """Truncated operands, omitted small parts, and errors of one sign are within the bound.
+
+    They exceed the bound of a better precision.
+    """
     a, b = (
         np.abs(matrix.spread(RNG, "f32", 16, 64).values),
         np.abs(matrix.spread(RNG, "f32", 64, 16).values),

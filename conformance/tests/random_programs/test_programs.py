@@ -57,7 +57,7 @@ def test_programs_are_made_of_the_whole_table() -> None:
 
 
 def test_programs_gather_rows_by_indices_that_they_use_again() -> None:
-    """At every depth of the pipeline, in loops over products."""
+    """At every number of stages, in loops over matmuls."""
     stages: set[int] = set()
     for number in range(120):
         for loop in random_program(number).module.walk():

@@ -16,7 +16,8 @@ BACKENDS = [
     name if name in ("reference", "cpu") else pytest.param(name, marks=pytest.mark.gpu)
     for name in backends()
 ]
-#: Operations that no run test executes: targets' own code, output, hints, and what has conformance cases of its own.
+#: Operations without a run test: target intrinsics, output, hints, and operations with conformance
+#: cases instead.
 NOT_RUN = {
     "assert", "assume", "atomic_load", "atomic_store", "barrier", "clock", "descriptor_extent", "descriptor_gather", "descriptor_reduce",
     "descriptor_scatter", "descriptor_stride", "dot_scaled", "extern", "hint", "inline_asm", "make_descriptor", "print", "unsplat",

@@ -114,7 +114,7 @@ def test_a_backend_that_does_nothing_fails_whatever_is_expected() -> None:
 
 
 class Narrow(minimal_backend.Minimal):
-    """A backend without bf16, which raises an error of its own at each lowering."""
+    """A backend without bf16, whose lowerings all raise an error."""
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:

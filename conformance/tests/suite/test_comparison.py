@@ -80,7 +80,7 @@ def test_formats_kept_as_bits(name: str, dtype: type) -> None:
         (INF, INF, True),
         (INF, -INF, False),
         (3.4028235e38, INF, False),
-        (INF, 3.5e38, True),  # beyond the greatest number: rounds to infinity
+        (INF, 3.5e38, True),  # beyond the maximum: rounds to infinity
         (-0.0, 0.0, False),
         (0.0, 0.0, True),
         (1e-45, 0.0, False),

@@ -1,4 +1,4 @@
-"""``--emulate`` with a simulator that the suite knows nothing of: the reference interpreter as a device of its own."""
+"""``--emulate`` with an unknown simulator: the reference interpreter as a device."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_a_case_that_keeps_a_need_to_itself_shows(
 
 
 def test_no_profile_needs_llvm(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend may have a compiler of its own, and nothing of LLVM beside it."""
+    """A backend may have its own compiler and no LLVM."""
     for module in ("llvmlite", "llvmlite.binding", "llvmlite.ir"):
         monkeypatch.setitem(sys.modules, module, None)
     (found,) = outcomes("control", [catalogue()["control/extern/bitcode"]])
@@ -137,7 +137,7 @@ def test_operations_are_of_the_table_and_of_core_first() -> None:
 
 
 def test_few_operations_are_to_be_lowered() -> None:
-    """All else of what the cases use is taken apart: it has a row in the catalogue of decompositions."""
+    """All other operations of the cases have a row in the catalogue of decompositions."""
     assert len(OPERATIONS["core"]) <= 35 < len(USES["core"])
     for profile in ("math", "memory", "descriptors", "fp8", "launch", "autotune"):
         assert OPERATIONS[profile] == OPERATIONS["core"]

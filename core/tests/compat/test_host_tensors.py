@@ -1,4 +1,4 @@
-"""The GPU that programs are told of on a machine without one."""
+"""The GPU that programs see on a machine without one."""
 
 import pytest
 

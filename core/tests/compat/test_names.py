@@ -73,7 +73,7 @@ def cases():
 
 
 def parameters(signature):
-    """[(name, has a default)] of ``"x, axis=None, *rest"``; a bare ``*`` is left out."""
+    """Parse ``"x, axis=None, *rest"`` to [(name, has a default)]; a bare ``*`` is omitted."""
     parts, depth, part = [], 0, ""
     for character in signature + ",":
         depth += (character in "([{") - (character in ")]}")

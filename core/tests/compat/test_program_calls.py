@@ -1,4 +1,7 @@
-"""What published programs do to the objects of Triton's runtime, by the very calls that each makes; each test is named after the program."""
+"""Uses of Triton's runtime objects by published programs, call by call.
+
+Each test is named after the program.
+"""
 
 import copy
 import inspect

@@ -1,7 +1,7 @@
-"""Names that published programs read of Triton beyond its documentation: each is there, or is refused with a reason; and what they read of the objects of its
-runtime, which is there.
+"""Undocumented names of Triton that published programs use: supported, or rejected with a reason.
 
-``python test_program_names.py`` prints both tables.
+Also tests the attributes of runtime objects that they read. ``python test_program_names.py`` prints
+both tables.
 """
 
 import functools

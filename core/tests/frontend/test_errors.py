@@ -148,7 +148,7 @@ def test_an_error_inside_a_call_has_the_errors_of_both_places(source: Any) -> No
         assert error.error_message.splitlines()[0] == "arange's range must be a power of 2: it is 3"
         assert error.src.startswith(f"def {function}(x):")
         assert ast.unparse(error.node) == call
-    # What the builtin said comes last, with the frames that led to it, and tells the rule alone.
+    # The builtin's message comes last, with the frames that led to it, and states the rule alone.
     root = inner.__cause__
     assert isinstance(root, ValueError) and str(root) == "arange's range must be a power of 2"
     assert any(

@@ -1,4 +1,4 @@
-"""What is told of counted machine code, for people and as JSON."""
+"""Reports of instruction counts in machine code, as text and as JSON."""
 
 from tilewright.gpu_host.code_counts import CountedEffect, Counts, count, counted
 from tilewright.gpu_host.control_flow import Instruction

@@ -1,4 +1,4 @@
-"""Linked code is kept, rejected code can be looked at, and what a program takes is told in words."""
+"""Linking: cached code, rejected code kept for inspection, and resources in words."""
 
 from __future__ import annotations
 

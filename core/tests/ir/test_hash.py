@@ -1,4 +1,4 @@
-"""What the structural hash covers, and what it leaves out."""
+"""Coverage of the structural hash: the properties that it includes and excludes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verifier refuses, and in which words: at least one case for every operation of the table."""
+"""Errors of the verifier, with their messages: at least one case per operation."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Frame:
         return ctypes.cast(self.keep(function), ctypes.c_void_p)
 
     def answers(self, question, answer):
-        """An entry that tells of this call, or fails with an error where there is no answer."""
+        """Return an entry that describes this call, or raise an error if there is no answer."""
 
         def answered(address):
             asked = question.from_address(address)

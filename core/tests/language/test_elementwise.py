@@ -399,7 +399,10 @@ def test_values_of_bit_functions(run: Callable[..., None], dtype: str) -> None:
 def test_library_functions_have_nothing_to_contract(
     make_bench: Any, name: str, dtype: tl.dtype
 ) -> None:
-    """A backend may contract a caller's product with an addition, which would take away the rounding that the function relies on, or stands for."""
+    """A backend may contract a caller's multiplication with an addition.
+
+    That would remove the rounding that the function relies on or emulates.
+    """
     bench, function = make_bench(), getattr(libdevice, name)
     parameters = [
         each for each in inspect.signature(function).parameters if not each.startswith("_")

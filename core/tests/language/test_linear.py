@@ -1,4 +1,4 @@
-"""Matrix products: types, shapes, options, and values."""
+"""Matmuls: types, shapes, options, and values."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ KEPT = frozenset(NAMES) - set(CATALOGUE)
 
 
 def arguments_for(module: Module, original: Module, arguments: list[Any]) -> list[Any]:
-    """Arguments for a module whose descriptors may have been taken apart."""
+    """Return arguments for a module whose descriptors may be decomposed."""
     if len(module.kernel.arguments) == len(original.kernel.arguments):
         return arguments
     given: list[Any] = []
@@ -66,7 +66,7 @@ def both(sample: Sample, module: Module, seed: int) -> tuple[list[Any], list[Any
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_it_means_the_same_and_leaves_what_it_says(name: str) -> None:
-    """Every sample of the operation, random data: taken apart to the end, and to the operations of its row alone."""
+    """Every sample of the operation, decomposed completely, and by its own row alone."""
     row, ran = CATALOGUE[name], 0
     for sample in samples(name):
         if not sample.runnable:
@@ -230,7 +230,7 @@ DTYPES = {
 def compare(
     module: Module, arrays: list[np.ndarray[Any, Any]], expected: list[np.ndarray[Any, Any]]
 ) -> None:
-    """Run a kernel as it is and taken apart, and compare both with what is expected, to the bit."""
+    """Run a kernel with and without decomposition, and compare both results bit for bit."""
     apart = parse_module(str(module))
     assert decompose(apart, KEPT)
     verify(apart)

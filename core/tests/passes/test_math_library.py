@@ -244,7 +244,10 @@ def exact64(name, x):
 
 
 def ulp_error(found, exact, element):
-    """|found - exact| in units in the last place of exact; infinity counts as the power of two after the greatest number; NaN must meet NaN."""
+    """Return |found - exact| in units in the last place of exact.
+
+    Infinity counts as the power of two after the maximum number; NaN must match NaN.
+    """
     limit = 2.0 ** (element.bias + 1) if element is F32 else np.inf
     found, exact = found.astype(np.float64), np.asarray(exact, np.float64)
     assert np.array_equal(np.isnan(found), np.isnan(exact))

@@ -74,7 +74,7 @@ SPECIAL = [
 def run_on(
     text: str, simplified: bool, scores: np.ndarray, subtracted: np.ndarray
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """(multiplications of whole tiles, the exponentials, the greatest of each row)."""
+    """Return (multiplications of whole tiles, exponentials, row maxima)."""
     module = parse_module(text)
     if simplified:
         canonicalize(module)

@@ -175,7 +175,7 @@ def test_fma_is_rounded_once(type_: FloatType) -> None:
 
 
 def test_special_values_of_fma() -> None:
-    inf, nan, most = np.inf, np.nan, 3.3895313892515355e38  # the greatest bf16
+    inf, nan, most = np.inf, np.nan, 3.3895313892515355e38  # the maximum bf16
     rows = [
         (inf, 1, -inf),
         (inf, 0, 1),

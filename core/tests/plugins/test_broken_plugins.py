@@ -160,7 +160,7 @@ def site(tmp_path_factory):
 def run(site, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
-        "TILEWRIGHT_CACHE_SIZE": "0",  # where nothing is kept, no plugin is tried out in a process of its own
+        "TILEWRIGHT_CACHE_SIZE": "0",  # without a cache, no separate process tries plugins
         "PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "TILEWRIGHT_CACHE_DIR": str(site / "cache"),
     }

@@ -1,4 +1,4 @@
-"""Plugins that hang: named with where they hang, left out after a time limit, and in nobody's way."""
+"""Plugins that hang: reported with the place where they hang, and skipped after a time limit."""
 
 import importlib
 import subprocess
@@ -20,7 +20,7 @@ SHORT, LONG = "0.2", "300"
 
 
 class Plugin:
-    """A backend that waits at one place until it is told to go on."""
+    """A backend that waits in one place until it is released."""
 
     def __init__(self, name, waits_in=""):
         self.name = self.__name__ = name

@@ -109,7 +109,7 @@ def test_accesses_outside_the_argument(what, kernels):
 
 
 def test_running_over_into_a_neighbouring_argument_is_found(kernels):
-    """Both arguments are parts of one array, so that the address alone does not tell."""
+    """Both arguments are parts of one array: the address alone does not distinguish them."""
     base = kernels.ints(64)
 
     def body(b, x, y):

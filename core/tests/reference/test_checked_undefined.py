@@ -1,4 +1,4 @@
-"""The checked mode: lanes that a mask left undefined, or left out of a load, are found where they matter."""
+"""Checked mode: masked-off lanes of a load whose undefined values matter are reported."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_lanes_that_are_kept_off_are_clean(name, source, kernels):
     )
 
 
-#: what zeros in lanes that are left out make undefined, or break -> the finding where it is stored
+#: values that zeros in masked-off lanes make undefined or wrong -> the finding at the store
 SPOILING = {
     "a division": (lambda b, v, i: b.div(i, v), "undefined-value"),
     "a remainder": (lambda b, v, i: b.rem(i, v), "undefined-value"),

@@ -1,4 +1,7 @@
-"""Programs of cooperative launches on the reference: they take turns, so that they may wait for each other."""
+"""Programs of cooperative launches on the reference.
+
+They are interleaved, so that they can wait for each other.
+"""
 
 import pickle
 import threading

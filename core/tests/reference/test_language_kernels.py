@@ -130,7 +130,7 @@ def test_random_numbers_are_clean_in_the_checked_mode(rng):
 def forgets_the_mask(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + offsets, mask=offsets < n)
-    tl.store(out + tl.program_id(0), tl.sum(v, 0))  # what lies past n is left out
+    tl.store(out + tl.program_id(0), tl.sum(v, 0))  # lanes past n are masked off
 
 
 def test_a_mistake_in_a_kernel_is_found_with_its_line(rng):

@@ -462,7 +462,10 @@ def test_float_atomic_extremes_order_zeros_and_nan(kernels):
 
 @pytest.mark.parametrize("type_", [I32, F32, F16, I64], ids=str)
 def test_compare_and_swap(type_, kernels):
-    """Each lane of each program tries to go from its number to the next: exactly those in turn succeed."""
+    """Each lane of each program tries to advance from its number to the next.
+
+    Exactly the next one in order succeeds.
+    """
     dtype = numerics.numpy_dtype(type_)
     expected = np.array([[0, 0, 1, 5], [2, 1, 3, 2]], dtype)
     memory, old = np.zeros(1, dtype), np.zeros((2, 4), dtype)

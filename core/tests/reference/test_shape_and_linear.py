@@ -1,4 +1,4 @@
-"""Operations that move elements, and matrix products."""
+"""Operations that move elements, and matmuls."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Choosy(Recorder):
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """Each test has a cache of its own, and the environment's choices do not reach it."""
+    """Give each test its own cache, and isolate it from the environment."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "tilewright-cache"))
     for name in (
         "TILEWRIGHT_CACHE_SIZE",

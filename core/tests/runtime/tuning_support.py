@@ -18,7 +18,7 @@ CONFIGS = [Config({"BLOCK": block}) for block in TIMES]
 
 
 class Bench:
-    """A stand-in for do_bench: runs the call once, and takes the time from a table by the BLOCK that was launched last."""
+    """Mock of do_bench: run the call once, and look the time up by the BLOCK of the last launch."""
 
     def __init__(self, recorder, times=TIMES):
         self.recorder, self.times, self.calls = recorder, times, 0

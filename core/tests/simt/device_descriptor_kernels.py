@@ -1,4 +1,4 @@
-"""Kernels that make descriptors of what they load from memory, or anew in a loop: no launch knows them."""
+"""Kernels with device-side descriptors, of loaded addresses or made anew in a loop."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def kept(
 
 
 def met(x: Any, y: Any, turns: Any) -> None:
-    """The last rows of a tensor, by a descriptor that ``turns`` exchanges chose, and by one that pads with NaN."""
+    """Load the last rows of a tensor through one of several descriptors, and with NaN padding."""
     zero = tl.make_tensor_descriptor(x, [5, 8], [8, 1], [4, 8])
     nan = tl.make_tensor_descriptor(x, [5, 8], [8, 1], [4, 8], padding_option="nan")
     one = zero

@@ -1,6 +1,6 @@
-"""Loops around products that are pipelined, with the arguments they run on: what tests of each way to pipeline share.
+"""Pipelined loops over matmuls, with their arguments, for the tests of all pipeline forms.
 
-Each function gives a kernel, the types of its arguments, and the arguments.
+Each function returns a kernel, the types of its arguments, and the arguments.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def carried_pointers(a, b, out, n, stride, BK: tl.constexpr, M: tl.constexpr, N:
 
 
 def advancing(trips: int) -> Run:
-    """Pointers that advance by a distance that the loop carries, and an operand that is turned."""
+    """Pointers that advance by a loop-carried distance, and a transposed operand."""
     rng = np.random.default_rng(trips)
     arguments = [small(rng, 16, 128), small(rng, 16, 128), poisoned(16, 16), trips, 4]
     return (
@@ -143,7 +143,7 @@ ATTENTION = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32
 
 
 def attending(n: int) -> Run:
-    """Two products that depend on each other."""
+    """Two back-to-back matmuls."""
     rng = np.random.default_rng(n)
     arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), poisoned(16, 16), n]
     return attention, ATTENTION, arguments
@@ -166,7 +166,7 @@ def shared_operands(a, b, out, sums, n, M: tl.constexpr):
 
 
 def several_readers() -> Run:
-    """Loads that products and sums read."""
+    """Loads that matmuls and sums read."""
     rng = np.random.default_rng(3)
     arguments = [
         small(rng, 5, 16, 16),
@@ -265,7 +265,10 @@ def gathered_last(a, index, rows_of, out, n, M: tl.constexpr):
 
 
 def gathering_last(n: int) -> Run:
-    """Rows gathered for a product that reads nothing but what is copied ahead: it may be computed step by step."""
+    """Rows gathered for a matmul that reads only prefetched tiles.
+
+    The matmul may be written in K steps.
+    """
     rng = np.random.default_rng(n)
     index = np.full(16 * (n + 4), 2**28, np.int32)
     index[: 16 * n] = rng.integers(0, 32, 16 * n)

@@ -99,7 +99,7 @@ def matmul_module(fn: Any, *, blocks: bool, **constants: Any) -> Module:
 
 
 def matrices(m: int, n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Small whole numbers, whose products are exact in any order, and a result full of what it must not be."""
+    """Return small integers, whose products are exact, and a result full of wrong values."""
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
     return a, b, np.full((m, n), np.nan, np.float32)

@@ -1,4 +1,4 @@
-"""Products of matrices by plain pointers, as they are usually written: what loads at pointers are raised in."""
+"""Matmuls with plain pointers, as they are usually written: candidates for promotion to TMA."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def batched(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """A product for each program along the second axis of the grid, under masks on all axes."""
+    """One matmul per program along the second grid axis, with masks on all axes."""
     batch = tl.program_id(1).to(tl.int64)
     a, b, c = a + batch * a_batch, b + batch * b_batch, c + batch * c_batch
     row, column = tl.program_id(0) // tl.cdiv(N, BN) * BM, tl.program_id(0) % tl.cdiv(N, BN) * BN
@@ -216,8 +216,10 @@ def batched(
 
 @device_function
 def switched(a, b, c, n, matrices, allowed, S: tl.constexpr, BK: tl.constexpr):
-    """Products of S x n and n x S matrices, the first through a descriptor that the kernel makes; zero for programs beyond them, and where nothing is
-    allowed."""
+    """Multiply S x n and n x S matrices, the first one through a device-side descriptor.
+
+    Results are zero for programs beyond them, and where the mask excludes all elements.
+    """
     matrix = tl.program_id(0)
     left = tl.make_tensor_descriptor(a, [matrices, S, n], [S * n, n, 1], [1, S, BK])
     rows, inner = tl.arange(0, S), tl.arange(0, BK)
@@ -236,7 +238,10 @@ def switched(a, b, c, n, matrices, allowed, S: tl.constexpr, BK: tl.constexpr):
 def attention(
     q, k, v, out, n, q_head, k_head, scale, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr
 ):
-    """Softmax of scores times values, of one head for each program along the second axis; keys are read turned, and rows past the end are masked."""
+    """Compute softmax of scores times values, with one head per program along the second grid axis.
+
+    Keys are read transposed, and rows past the end are masked off.
+    """
     head = tl.program_id(1)
     rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, HEAD)
     queries = tl.load(

@@ -54,7 +54,7 @@ def in_loop(module: Module, name: str, part: str = "") -> Operation:
 
 
 def drop(name: str, part: str = "") -> Mutation:
-    """Leave out what a loop does at each iteration; of a wait, the tiles are taken as they are."""
+    """Omit an operation of each iteration; of a wait, pass the tiles through."""
 
     def mutate(module: Module) -> None:
         _erase(in_loop(module, name, part))
@@ -139,7 +139,7 @@ def refilled_slot(name: str) -> Mutation:
 
 
 def never_refilled(name: str) -> Mutation:
-    """Leave out the copies of later iterations."""
+    """Omit the copies of later iterations."""
 
     def mutate(module: Module) -> None:
         for operation in inside(module, name):

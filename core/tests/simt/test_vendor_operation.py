@@ -1,5 +1,8 @@
-"""An instruction that only one vendor has, from a kernel to its result: operation, layout rule, lowering, effects and the pass that finds it come from outside
-the core, and all stages of the toolkit treat it as one of its own."""
+"""An instruction of one vendor, from a kernel to its result.
+
+The operation, its layout rule, lowering and effects, and the pass that creates it are defined
+outside of the core, and all stages of the toolkit handle it.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +302,7 @@ def test_its_operands_are_in_the_layouts_it_asks_for() -> None:
 
 
 def test_its_scratch_space_is_placed_and_guarded() -> None:
-    """Without a place of its own, or a barrier between them, one use would write what the other still reads."""
+    """Without a barrier or separate scratch space, uses would overwrite each other's data."""
     target = AcmeTarget()
     module = parse_module(KERNEL, target.dialect.table)
     run_stages(module, target, OPTIONS, [stage.name for stage in STAGES])

@@ -1,4 +1,7 @@
-"""``tilewright explain``: every stage says the user's own lines, what was decided is told of them, and the page holds all of it."""
+"""``tilewright explain``.
+
+Every stage refers to the user's lines, which carry the compiler's decisions.
+"""
 
 import html
 import json

@@ -55,7 +55,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Lanes(EmulatedTarget):
-    """Warps of four lanes, and a stage of its own after the toolkit's first."""
+    """A target with warps of four lanes, and an additional stage after the toolkit's first."""
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         own = Stage(

@@ -1,4 +1,4 @@
-"""What pytest shows of a kernel's error, in a process of its own."""
+"""Kernel errors in pytest's output, in a separate process."""
 
 import os
 import re

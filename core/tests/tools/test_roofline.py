@@ -1,4 +1,4 @@
-"""The roofline that ``tilewright explain`` tells: ceilings, bounds and the floor of a launch, and what is said where they are not known."""
+"""The roofline of ``tilewright explain``: ceilings, bounds and minimum time of a launch."""
 
 import json
 

@@ -271,7 +271,7 @@ CONFIGS = [Config({"BLOCK": 2**power}) for power in range(3, 10)]
 
 
 class Fleet(concurrent.futures.Executor):
-    """Workers of several kinds that take jobs in turn, at once."""
+    """Several kinds of workers that take jobs concurrently."""
 
     def __init__(self, *kinds):
         self.kinds, self.jobs = kinds, []

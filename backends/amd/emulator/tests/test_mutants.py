@@ -184,7 +184,10 @@ declare void @llvm.amdgcn.global.load.lds(ptr addrspace(1), ptr addrspace(3), i3
 
 
 def test_copies_that_are_waited_for_one_by_one() -> None:
-    """A wait that is missing, one that leaves a copy more under way, and a barrier that is missing are found."""
+    """Mutants of waits and barriers fail.
+
+    They lack a wait or a barrier, or wait for one copy too few.
+    """
     text = compiled(TWO_COPIES, "gfx950")
     x = np.arange(2048, dtype=np.int32)
 

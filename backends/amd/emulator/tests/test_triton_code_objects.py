@@ -1,11 +1,13 @@
-"""Code objects that real Triton compiles for AMD GPUs, as hardware runs them, executed on emulated waves and compared with NumPy.
+"""Triton's code objects for AMD GPUs, executed in the emulator and compared with NumPy.
 
-The emulator is held to code of another compiler here, which has been seen by hardware. Not among the tests that run by default: it needs a Python with Triton.
+Hardware has run code of this compiler, so the emulator must execute it correctly too. These tests
+do not run by default, because they need a Python with Triton:
 
     pip install --no-deps --target FOLDER triton==3.6.0
     TILEWRIGHT_REAL_TRITON=FOLDER python -m pytest backends/amd/emulator/tests/test_triton_code_objects.py
 
-Triton runs in a process of its own, since here ``triton`` may be Tilewright, and does not need a GPU to compile.
+Triton runs in a separate process, because ``triton`` may be Tilewright in this one. It needs no GPU
+to compile.
 """
 
 from __future__ import annotations

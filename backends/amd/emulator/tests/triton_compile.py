@@ -42,7 +42,7 @@ def main() -> None:
             made = triton.compile(
                 ASTSource(fn, listed, given, attributes), target=target, options=options
             )
-        except Exception as error:  # what Triton refuses is told, and the others go on
+        except Exception as error:  # report it, and continue
             told[name] = {"error": f"{type(error).__name__}: {error}"}
             continue
         (folder / f"{name}.hsaco").write_bytes(made.asm["hsaco"])

@@ -45,7 +45,7 @@ def matmul(
     N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """One tile of a product, pipelined along K."""
+    """Compute one tile of a matmul, pipelined along K."""
     rows, columns, ks = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     left, right = a + rows[:, None] * K + ks[None, :], b + ks[:, None] * N + columns[None, :]
     sums = tl.zeros((M, N), SUM)

@@ -1,4 +1,7 @@
-"""Copies from memory straight to LDS: products that are fed by them are right, waits leave the others under way, and what is missing is found."""
+"""Direct-to-LDS copies.
+
+Correct matmuls, copies in flight across waits, and mutants that are detected.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,7 @@ def test_where_a_lane_copies_one_word_at_most_loads_go_through_registers(arch: s
 
 
 def test_bytes_that_lie_across_go_through_registers() -> None:
-    """No instruction that is used turns them; both operands then go the same way."""
+    """No instruction transposes these operands, so both go through registers."""
     code = matmul(2, "fp8e5")
     assert "global_load_lds" not in listing_of(code)
     assert "global_load_lds_dwordx4" in loop_of(matmul(2, "fp8e5", across=False))

@@ -1,4 +1,4 @@
-"""What is said of a failed assertion where the runtime ends the process, as HSA does, before it tells of an error."""
+"""The message of a failed assertion if the runtime aborts the process first, as HSA does."""
 
 from __future__ import annotations
 

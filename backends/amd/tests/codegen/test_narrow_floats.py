@@ -33,7 +33,8 @@ SOURCES = {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> None:
     rng = np.random.default_rng(0)
     of_all_sizes = rng.standard_normal(300) * np.exp2(rng.integers(-20, 20, 300))
-    # every number of 11 bits about the smallest and the greatest: all middles between neighbours are among them
+    # all numbers of 11 bits near the minimum and the maximum, which include all midpoints between
+    # neighbours
     dense = np.concatenate([np.arange(0, 512) * 2.0**scale for scale in (-22, -18, -13, 0, 8)])
     edges = [np.nan, np.inf, -np.inf, 0.0, -0.0]
     with np.errstate(over="ignore"):

@@ -1,4 +1,7 @@
-"""Barriers of loops: what a wave left under way at the end of an iteration is done before it tells the others."""
+"""Waits before barriers in loops.
+
+Accesses in flight at the end of an iteration complete before the barrier.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ def waits_of(arch: str, write: Callable[[FunctionWriter], None]) -> list[str]:
 @pytest.mark.parametrize("pending", [0, 1, 7, 15, 16, 17, 31, 32, 47, 48, 62, 63, 64, 200])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_a_wait_leaves_as_many_copies_under_way_as_it_says(arch: str, pending: int) -> None:
-    """Of accesses of LDS none; as many copies as the counter can say, where more may be under way."""
+    """No LDS accesses may be in flight; other copies may, up to the maximum of the counter."""
     (wait,) = waits_of(arch, lambda w: global_load_lds.wait(w, pending))
     most = "" if pending >= 63 else f"vmcnt({pending}) "
     assert wait == f"s_waitcnt {most}lgkmcnt(0)"

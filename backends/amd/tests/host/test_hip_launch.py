@@ -1,4 +1,7 @@
-"""Launches through hip-python, unmodified, on a stand-in HIP runtime whose device is one of emulated waves; and what is said where there is none."""
+"""Launches through unmodified hip-python on a mock HIP runtime with an emulated device.
+
+Also tests the messages on machines without a runtime.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Block-scaled products by the instructions that scale: equal to products in float64, made of those instructions, and in the machine code."""
+"""Block-scaled matmuls by scaling MFMA instructions: results and machine code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def operand(rng: np.random.Generator, format_: str, rows: int, k: int) -> tuple[
 
 
 def close(found: Array, left: Array, right: Array, c: Any = 0) -> None:
-    """Each element is left @ right.T + c but for the rounding of its own sum."""
+    """Compare each element with left @ right.T + c, up to the rounding of the sum."""
     wrong = ~(
         np.abs(found - (left @ right.T + c)) <= 1e-6 * (np.abs(left) @ np.abs(right).T + np.abs(c))
     )

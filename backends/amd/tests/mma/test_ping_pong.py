@@ -1,4 +1,4 @@
-"""Products by eight waves, of which one half reads while the other half multiplies: right in any order of the waves, and what is missing is found."""
+"""Ping-pong of eight waves: correct in any order of the waves, and mutants are detected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Kernels whose tiles take nearly all of 256 registers, on the GPUs that have so many: loads under way in turn, operands kept in LDS, rows that stay in their
-waves, one address a tile."""
+"""Kernels whose tiles take nearly all of the 256 registers of an RDNA thread.
+
+Loads are serialized, operands stay in LDS, rows stay in their waves, and a tile has one address.
+"""
 
 from __future__ import annotations
 

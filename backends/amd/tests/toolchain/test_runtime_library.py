@@ -1,4 +1,4 @@
-"""Which HIP runtime is used, on files that stand for runtimes; and with a stand-in that is one, in processes of their own."""
+"""Selection of the HIP runtime: with files in place of runtimes, and with a mock."""
 
 from __future__ import annotations
 

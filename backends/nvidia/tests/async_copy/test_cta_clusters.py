@@ -1,5 +1,8 @@
-"""Products by clusters: what is written for two blocks of threads that run a program together. That it computes the right thing is tested on the emulated
-machine (``core/tests/simt/passes/test_cta_clusters.py``) and on the GPU (``gpu/test_gpu_clusters.py``)."""
+"""Matmuls by clusters of two CTAs: the generated code.
+
+Results are tested in the emulator (``core/tests/simt/passes/test_cta_clusters.py``) and on the GPU
+(``gpu/test_gpu_clusters.py``).
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def test_parts_are_whole_repeats_of_the_swizzle() -> None:
     assert half is not None and half.shape == (64, 64) and half.starts == ((0, (0, 0)),)
     wide = swizzled_layout((64, 128), 2, SwizzleAtoms(1, 128))
     assert wide is not None
-    parts = boxes(wide, F16, 2)  # two slabs, of each of which a block brings half of the rows
+    parts = boxes(wide, F16, 2)  # two swizzle atoms, half of each per CTA
     assert (
         parts is not None
         and parts.shape == (32, 64)

@@ -80,7 +80,7 @@ def test_products_of_groups_are_copied_and_multiplied_as_those_of_descriptors_of
 
 
 def test_rows_that_may_end_within_sixteen_bytes_are_stored_by_threads() -> None:
-    """The engine would write beyond their ends. What threads wrote may be loaded by the engine later."""
+    """TMA would write beyond their ends. TMA may load later what threads wrote."""
     constants = {"TYPE": tl.float16, "PROGRAMS": 132, "M": 128, "N": 128, "K": 64}
     signature = {"addresses": "*i64", "sizes": "*i32", "groups": "i32"}
     for width, maps in ((1, 2), (4, 2), (8, 3)):
@@ -94,7 +94,7 @@ def test_rows_that_may_end_within_sixteen_bytes_are_stored_by_threads() -> None:
         )
 
 
-#: Types of elements -> the number of what the engine takes them for.
+#: Element types, and the numbers by which a tensor map names them.
 ELEMENTS = {
     tl.float16: 6, tl.bfloat16: 10, tl.float32: 7, tl.float64: 9, tl.int8: 0, tl.uint8: 0, tl.int16: 1, tl.uint16: 1, tl.int32: 3, tl.uint32: 2,
     tl.int64: 5, tl.uint64: 4, tl.float8e4nv: 0, tl.float8e5: 0,

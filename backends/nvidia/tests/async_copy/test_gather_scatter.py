@@ -166,7 +166,7 @@ def test_rows_of_the_launchs_descriptors(
     # the numbers are read four at a time, and those of the scattered rows are others
     assert len(re.findall(r"ld\.shared\.v4\.b32", str(code.stages["ptx"]))) >= each * (1 + scatters)
     text = str(code.stages["ptx"])
-    # what threads put into the slot of a scatter is published first
+    # a proxy fence follows the threads' stores to the slot of a scatter
     assert not scatters or text.rindex(GATHER) < text.rindex(
         "fence.proxy.async.shared::cta;"
     ) < text.index(SCATTER)

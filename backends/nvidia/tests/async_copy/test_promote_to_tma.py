@@ -1,4 +1,7 @@
-"""Products by plain pointers with ``asynchronous=True``, without a GPU: the maps that launches make for them, and what is written."""
+"""Matmuls with plain pointers and ``asynchronous=True``, without a GPU.
+
+Tensor maps and generated code.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +132,7 @@ def test_attention() -> None:
 
 
 def test_what_is_left_at_pointers() -> None:
-    """Without the option there is no map; with it, what keeps loads as they are is told."""
+    """Without the option, there is no tensor map; with it, remarks say why loads stay."""
     plain = compiled(
         dot_module(KERNELS["wrapping"], "fp16", "fp16", (128, 64, 64)), asynchronous=False
     )

@@ -1,4 +1,4 @@
-"""Tiles in slabs against the TMA unit's and the matrix descriptor's swizzles, said as addresses."""
+"""Tiles of swizzle atoms against the swizzles of TMA and of matrix descriptors, as addresses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_slabs_are_as_wide_as_the_tile() -> None:
         found = widest_swizzle_atoms((64, columns), 2, 1)
         assert found is not None and swizzle_atoms_of(found, 2) == SwizzleAtoms(1, span)
     assert widest_swizzle_atoms((64, 8), 2, 1) is None
-    # a slab of fewer rows than a swizzle's period would begin within it
+    # an atom with fewer rows than a swizzle's period would begin within it
     assert widest_swizzle_atoms((4, 64), 2, 1) is None
 
 

@@ -110,7 +110,7 @@ def test_maps_are_made_of_a_descriptors_words() -> None:
         2,
         WORDS[0],
     )
-    # innermost first; strides in bytes, that of the innermost axis is not told
+    # innermost axis first; strides are in bytes, without that of the innermost axis
     assert (extents, strides, box, ones) == ([72, 1000], [160], [64, 128], [1, 1])
     assert rest == [
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -1,4 +1,4 @@
-"""Barrier objects and copies of blocks: what is written, what ptxas takes."""
+"""Mbarriers and TMA copies: the generated code, and that ptxas accepts it."""
 
 from __future__ import annotations
 

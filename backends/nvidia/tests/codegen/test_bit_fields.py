@@ -45,7 +45,7 @@ def stored(text: str, words: Any) -> Any:
         return np.full(words.shape, bits, np.uint32)
 
     def number(name: str) -> Any:
-        """An f32 number as f64, in which sums and products of two of them are exact here."""
+        """Return an f32 number as f64, in which sums and products of two of them are exact."""
         return value(name).view(np.float32).astype(np.float64)
 
     def half(name: str) -> Any:

@@ -1,4 +1,7 @@
-"""Attention by products of warpgroups on the device, against NumPy in float64: outputs full of NaN before, lengths that are no multiples of anything."""
+"""Attention by wgmma on the device, against NumPy in float64.
+
+Outputs are NaN before the launch, and sequence lengths are no multiples of block sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Products whose programs several blocks of threads run, on a Hopper GPU: against float64, shapes that no tile divides, outputs poisoned before."""
+"""Matmuls by clusters of CTAs on a Hopper GPU, against float64.
+
+No tile divides the shapes, and outputs are poisoned before the launch.
+"""
 
 from __future__ import annotations
 

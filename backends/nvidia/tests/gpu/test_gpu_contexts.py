@@ -61,7 +61,10 @@ def cuda() -> Iterator[OneGpuTwice]:
 
 
 def chosen() -> list[Sample]:
-    """Kernels with shared memory, reductions, products and atomics, the last fitting sample of each operation."""
+    """Return kernels with shared memory, reductions, matmuls and atomics.
+
+    The last fitting sample of each operation.
+    """
     found = []
     for name in ("add", "reduce", "scan", "dot", "atomic_rmw", "store"):
         fitting = [sample for sample in samples(name) if sample.runnable and fits(sample)]

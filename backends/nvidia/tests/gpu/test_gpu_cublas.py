@@ -1,4 +1,4 @@
-"""Matrix products by cuBLASLt, as programs written for Triton call it."""
+"""Matmuls by cuBLASLt, as programs written for Triton call it."""
 
 import pytest
 

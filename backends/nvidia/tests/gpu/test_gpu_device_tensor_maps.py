@@ -138,7 +138,7 @@ def test_products_of_groups(blocks: tuple[int, ...], programs: int, width: int) 
 )
 @pytest.mark.parametrize("whole", [False, True], ids=["any ends", "ends at 16 bytes"])
 def test_tensors_of_every_rank_and_type(type_: str, rank: int, whole: bool) -> None:
-    """The engine stores rows that end at a multiple of 16 bytes, threads the others."""
+    """TMA stores rows that end at a multiple of 16 bytes, and threads store the others."""
     torch = pytest.importorskip("torch")
     size = TYPES[type_]
     row = (1024 if rank == 1 else 128) // size

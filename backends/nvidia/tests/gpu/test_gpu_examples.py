@@ -29,7 +29,8 @@ pytestmark = [
     ),
 ]
 
-#: dtype -> the error of a result, in parts of the greatest result, that rounding operands and weights to it explains
+#: dtype -> the maximum error, relative to the maximum result, that rounding operands and weights to
+#: it explains
 ERROR = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2.5e-2}
 
 
@@ -47,7 +48,7 @@ def poisoned(*shape: int, dtype: str = "float32") -> Any:
 
 
 def error(found: Any, exact: Any) -> float:
-    """The greatest error, in parts of the greatest result; NaN where one is found."""
+    """Return the maximum error relative to the maximum result; NaN if there is a NaN."""
     return float((found.double() - exact).abs().max() / exact.abs().max())
 
 

@@ -1,4 +1,7 @@
-"""Hopper's mechanisms on the device, one at a time, the smallest first: a barrier object, a copy, a product, pipelined products, against NumPy in float64."""
+"""Hopper's mechanisms on the device, one at a time: mbarrier, TMA copy, wgmma, pipelined matmuls.
+
+Results are compared with NumPy in float64.
+"""
 
 from __future__ import annotations
 
@@ -230,7 +233,7 @@ def test_blocks_are_updated(kind: str, element: str) -> None:
     )
 
 
-# ---- products
+# ---- matmuls
 
 
 def multiplied(
@@ -322,7 +325,7 @@ def test_a_product_with_a_in_registers(a: str, b: str, sums: str, warps: int) ->
     )
 
 
-# ---- pipelined products
+# ---- pipelined matmuls
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
@@ -420,8 +423,11 @@ def drawn(
 def allowed(
     a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], kinds: tuple[str, str, str, int | None]
 ) -> np.ndarray[Any, Any]:
-    """How far sums may be off, element by element: a unit of the accumulator for each term; of f32 operands, what is cut off; of fp8, what sums in few bits
-    lose before they are promoted."""
+    """Return the error bound of each element.
+
+    It allows one unit of the accumulator per term; for f32 operands, the bits that are cut off; and
+    for fp8, the loss of accumulation in few bits before promotion.
+    """
     type_, _, sums, imprecise = kinds
     terms = a.shape[1]
     if sums == "i32":
@@ -443,7 +449,10 @@ def multiplied_by_language(
     block: tuple[int, int, int],
     warps: int,
 ) -> None:
-    """Products of the language for K from less than a step to several blocks, of M and N that are not whole blocks; outside of these sums are 0."""
+    """Matmuls with K from one step to several blocks, and M and N that are not whole blocks.
+
+    Outside of these, results are 0.
+    """
     bm, bn, _ = block
     a_type, b_type, sums, imprecise = kinds
     module = matmul_module(transposed, parts, block, 2 * bn, a_type, b_type, sums, imprecise)

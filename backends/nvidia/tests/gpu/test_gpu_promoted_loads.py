@@ -1,5 +1,9 @@
-"""Products by plain pointers with ``asynchronous=True``: loads raised to copies of blocks, their maps made at the launch. Small whole numbers, whose sums are
-exact, amid NaNs."""
+"""Matmuls with plain pointers and ``asynchronous=True``.
+
+Loads promoted to TMA, with launch-time maps.
+
+Operands are small integers, whose sums are exact, surrounded by NaNs.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_machine_code_makes_the_maps_that_python_makes(element: str, size: int) 
         )
         found = native_map(cuda, wanted, words)
         assert found == python_map(cuda, wanted, words, size)
-        if rank < 5:  # strides of the fifth axis are beyond what the engine takes
+        if rank < 5:  # the fifth axis's strides exceed TMA's limit
             assert found is not None
             made.add(found)
     assert len(made) >= 12

@@ -1,4 +1,4 @@
-"""Loading, memory, timing, devices, status, with a stand-in for the driver."""
+"""Loading, memory, timing, devices and status, with a mock driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention by products of warpgroups: what is written for it, and that the assembler neither waits for each matmul nor runs out of registers."""
+"""Attention by wgmma: the generated code, without a wait after each matmul or spills."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compiled(module: Module, warps: int, stages: int) -> CodeObject:
 
 
 def steps_of(code: CodeObject) -> str:
-    """s for each matmul that is started, and for each wait how many may still be under way then."""
+    """Return an s per started matmul, and per wait the number that may stay in flight."""
     found = re.findall(
         r"wgmma\.(?:commit_group\.sync\.aligned|wait_group\.sync\.aligned (\d));",
         str(code.stages["ptx"]),
@@ -66,7 +66,8 @@ def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(
 ) -> None:
     code = lowered(element, shape, causal)
     linked = assemble(code.stages["ptx"], "sm_90a")
-    # bytes, stored and loaded: two programs of a multiprocessor are worth more than a few registers that each of them lacks
+    # bytes stored and loaded: two programs per SM are worth more than the few registers that each
+    # lacks
     few = 80 if ".minnctapersm 2" in str(code.stages["ptx"]) else 0
     assert linked.spills is not None and linked.spills <= few, linked.log
     assert not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
@@ -93,13 +94,15 @@ def test_weights_are_rounded_in_pairs() -> None:
         assert ptx.count(f"cvt.rn.{element}.f32") <= 32  # of the result
 
 
-#: part, (head dimension, BM, BN, warps, stages), products under way as they are written: before the loop, in it, after it
+#: part, (head dimension, BM, BN, warps, stages), matmuls in flight: before the loop, in it, after
+#: it
 BACKWARD = [
     ("keys", (64, 64, 128, 8, 2), "ss10ssss3210ss10"),
     ("keys", (64, 64, 64, 4, 2), "ss10ssss3210ss10"),
     ("queries", (64, 128, 64, 8, 2), "ss10sss210s0"),
     ("queries", (128, 128, 64, 8, 2), "ss10sss210s0"),
-    # the results of four products and two operands are more than a thread has registers: one after the other
+    # the results of four matmuls and two operands exceed a thread's registers, so that they run one
+    # by one
     ("keys", (128, 64, 128, 8, 2), "s0s0s0s0"),
     ("keys", (64, 128, 128, 8, 2), "s0s0s0s0"),
 ]

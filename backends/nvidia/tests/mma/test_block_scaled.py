@@ -1,5 +1,9 @@
-"""Block-scaled products by the instructions that scale: fragments and scales against the formulas of the PTX ISA, whole kernels on an emulated warp that
-multiplies by those formulas, against the reference interpreter, and what ptxas says. No GPU has run them."""
+"""Block-scaled matmuls by ``mma.sync`` with ``block_scale``.
+
+Tests fragments and scales against the formulas of the PTX ISA, whole kernels in an emulated warp
+that multiplies by those formulas against the reference interpreter, and the messages of ptxas. No
+GPU has run them.
+"""
 
 from __future__ import annotations
 

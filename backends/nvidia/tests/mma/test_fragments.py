@@ -1,4 +1,4 @@
-"""Matrix instructions: fragments against the tables of the PTX ISA, and whole products run in NumPy by the instructions that are written."""
+"""Fragments of matrix instructions against the PTX ISA, and whole matmuls in NumPy."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ ALL = [(kind, instruction) for kind, family in INSTRUCTIONS.items() for instruct
 
 
 def table_a(instruction: Instruction, lane: int, i: int) -> tuple[int, int]:
-    """(row, column) of element i of A, as "Matrix fragments for mma" tells it for each shape: groups of rows by lane / 4, elements of a word along k,
-    then the rows 8 further, then the columns four words further."""
+    """Return (row, column) of element i of A by "Matrix fragments for mma" of the PTX ISA.
+
+    Elements of a register are along K; a lane has row lane / 4, then the row 8 further, then the
+    columns four registers further.
+    """
     group, thread = divmod(lane, 4)
     word, within = divmod(i, instruction.packed)
     row = group + (8 if instruction.m == 16 and word % 2 else 0)
@@ -79,7 +82,7 @@ def test_fragments_are_those_of_the_instruction_set(kind: str, instruction: Inst
             assert coordinates(c.element(i, lane), c.shape) == table_c(lane, i)
 
 
-# ---- whole products
+# ---- whole matmuls
 
 
 class LaneWords(PackedRegisters):
@@ -93,7 +96,10 @@ class LaneWords(PackedRegisters):
 
 
 def multiply_by_tables(instruction: Instruction) -> Any:
-    """A stand-in for the assembly: D = A @ B + C on the values of all warps and lanes, by the tables."""
+    """Mock of the assembly.
+
+    Compute D = A @ B + C on the values of all warps and lanes, by the tables.
+    """
 
     def call(w: Any, text: str, results: Any, operands: Any, **_: Any) -> list[Any]:
         values = [value for _, value in operands]
@@ -203,7 +209,7 @@ def check_product(
     k: int,
     num_warps: int,
 ) -> None:
-    """A plan gives the product of random matrices, by the machine's own fragments of its instruction."""
+    """A plan multiplies random matrices correctly, with the fragments of its instruction."""
     rng = np.random.default_rng(3)
     assert plan.emit is not None
     left, right = (

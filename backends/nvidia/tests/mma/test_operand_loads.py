@@ -273,7 +273,10 @@ def gated_rows(a, g, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
 
 
 def test_what_an_operand_is_computed_from_is_copied_in_whole_words(ptx: Callable[..., str]) -> None:
-    """The product's layout has single elements along the rows that lie together in memory: copies are as wide as memory allows all the same."""
+    """Copies are as wide as memory allows.
+
+    The matmul's layout has single elements along the contiguous rows.
+    """
     signature = {"a": "*bf16", "g": "*fp32", "b": "*bf16", "out": "*fp32", "K": "i32"}
     text = ptx(
         gated_rows,

@@ -1,6 +1,8 @@
-"""Products with accumulator in tensor memory: descriptors and layouts by the tables of the PTX ISA,
-what is written, what ptxas says, and the layouts on the emulated
-machine. None of it was run on a GPU that has tensor memory."""
+"""Matmuls by tcgen05, with accumulators in tensor memory.
+
+Tests descriptors and layouts against the tables of the PTX ISA, the generated code, the messages of
+ptxas, and the layouts in the emulator. No GPU with tensor memory has run them.
+"""
 
 from __future__ import annotations
 
@@ -328,8 +330,8 @@ def test_pipelined_products_of_each_kind(
         )
     ]
     assert order == sorted(order)
-    # a matmul gives its slot back, and another object tells of the last one, unless threads have to
-    # turn B first: then all wait for each
+    # the matmul releases its slot, and another mbarrier signals the end of the last one, unless
+    # threads must release it
     threads_turn = not transposed and a == "fp32"
     assert count(ptx, r"tcgen05\.commit\.") == (1 if threads_turn else 2)
     (descriptor,) = set(re.findall(r"mov\.b32 %i, (\d+);", ptx))
@@ -522,7 +524,7 @@ def test_products_of_what_threads_copy() -> None:
 
 
 class Emulated(emulator.EmulatedTarget):
-    """The emulated machine with the layouts of tensor memory, and operands in slabs."""
+    """The emulator with tensor memory layouts, and operands in swizzle atoms."""
 
     name = "emulated tensor memory"
 

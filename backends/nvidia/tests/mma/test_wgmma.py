@@ -1,4 +1,7 @@
-"""Products by warpgroups: registers and matrix descriptors against the PTX ISA, instructions run in NumPy on a memory of bytes, which products there are."""
+"""Matmuls by wgmma: plans, registers and matrix descriptors against the PTX ISA.
+
+Instructions are executed in NumPy on a memory of bytes.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +76,12 @@ def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "slabs", "k_axis", "expected"),
     [
-        # K inside: offset of the next slab unused (1), eight rows further, swizzle
+        # K contiguous: offset of the next atom unused (1), eight rows further, swizzle
         ((128, 64), SwizzleAtoms(1, 128), 1, 1 << 16 | 1024 // 16 << 32 | 1 << 62),
         ((128, 32), SwizzleAtoms(1, 64), 1, 1 << 16 | 512 // 16 << 32 | 2 << 62),
         ((128, 16), SwizzleAtoms(1, 32), 1, 1 << 16 | 256 // 16 << 32 | 3 << 62),
-        # the other axis inside, slabs of 64 elements by 64 rows of 128 bytes: 8,192 bytes to the next
+        # other axis contiguous, atoms of 64 elements by 64 rows of 128 bytes: 8,192 bytes to the
+        # next
         ((64, 256), SwizzleAtoms(1, 128), 0, 8192 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
         ((128, 32), SwizzleAtoms(0, 128), 1, 4096 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
         ((64, 256), SwizzleAtoms(1, 64), 0, 4096 // 16 << 16 | 512 // 16 << 32 | 2 << 62),
@@ -113,7 +117,7 @@ def test_layouts_without_a_descriptor() -> None:
             if (layout := swizzled_layout(shape, 1, SwizzleAtoms(inner, 64)))
         ]
         assert accepted == [position == 1, position == 0]
-    # an instruction of 32 columns does not begin within a slab of 64
+    # an instruction of 32 columns does not begin within an atom of 64
     halves = plan_of((64, 64), 64, "f16", "f16", warps=8)
     wide, narrow = (swizzled_layout((64, 64), 2, SwizzleAtoms(1, span)) for span in (128, 64))
     assert halves.accepts is not None and wide is not None and narrow is not None
@@ -183,7 +187,10 @@ def emitted(
 
 
 class Group:
-    """The registers of a group's threads, by name, of so many elements each, all of a value at first, and the products that are under way on them."""
+    """Registers of a warpgroup's threads by name, and the matmuls in flight on them.
+
+    All elements have the same initial value.
+    """
 
     def __init__(self, together: int, first: int) -> None:
         self.together, self.first = together, first
@@ -193,14 +200,14 @@ class Group:
         self.pending: list[set[str]] = []
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        """A register: nothing may be under way on it."""
+        """Return a register, on which no matmul may be in flight."""
         assert not any(name in names for names in (self.started, *self.pending)), (
             f"{name} is touched while a matmul is under way"
         )
         return self.values.setdefault(name, np.full((128, self.together), self.first))
 
     def multiply(self, names: list[str], tile: np.ndarray[Any, Any], goes_on: bool) -> None:
-        """An instruction. Others may be under way on its registers."""
+        """Execute an instruction. Other matmuls may be in flight on its registers."""
         self.started.update(names)
         for number, name in enumerate(names):
             places = FIGURE[:, number * self.together : (number + 1) * self.together]
@@ -519,7 +526,7 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     assert (found == left @ right).all()
 
 
-# ---- which products
+# ---- supported matmuls
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Kernels whose products are of warpgroups: what is written for them, and what ptxas says."""
+"""Kernels with wgmma: the generated code, and the messages of ptxas."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_pipelined_product_is_not_serialised(
     assert linked.spills == 0, linked.log
     assert "cp.async.bulk.tensor.2d" in ptx and "mma.sync" not in ptx and "ldmatrix" not in ptx
     assert code.metadata["num_warps"] == warps + 4 * parts
-    # one matmul stays under way
+    # one matmul stays in flight
     assert "wgmma.wait_group.sync.aligned 1;" in ptx
     assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [
         ["word", 0, 0],
@@ -141,7 +141,8 @@ def test_a_persistent_product_leaves_room_for_what_it_stores(
     assert f"buffer<{stages} x {bk}x{bn}xf16" in str(code.stages["simt"]), (
         "as deep as was asked for"
     )
-    # through slabs of 128 bytes, in which threads write without conflicts; and no store is waited for before its memory is needed
+    # through atoms of 128 bytes, to which threads store without conflicts; and the program waits
+    # for a store only when it needs the memory
     maps = code.metadata["tensor_maps"]
     found = [(facts["address"][1], facts["box"], facts["span"]) for facts in maps]
     assert found == [(0, [bm, bk], 128), (1, [bk, 64], 128), (2, [bm, 64], 128)]
@@ -361,7 +362,10 @@ def test_what_instructions_read_along_k_alone_is_turned_in_registers(
 
 
 def test_registers_that_a_product_reads_are_not_written_while_it_is_in_flight() -> None:
-    """The second product's operand is not computed of the first one's result, so that the next iteration could compute it while this matmul is in flight."""
+    """The second matmul's operand is independent of the first one's result.
+
+    The next iteration could therefore compute it while this matmul is in flight.
+    """
 
     def kernel(
         x: Any, y: Any, z: Any, w: Any, rows: Any, out: Any, K: Any, N: tl.constexpr

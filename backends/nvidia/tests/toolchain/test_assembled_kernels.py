@@ -47,7 +47,8 @@ SPILLING = frozenset(
 )
 
 
-#: Of C75 and a number: between the start of an asynchronous product and the wait for it something touches its registers, and it is serialised.
+#: ptxas's warning C75XX: the registers of an asynchronous matmul are accessed before the wait, so
+#: it is serialized.
 WARNING = re.compile(r"\bwarning\b|C75\d\d", re.I)
 
 
@@ -76,7 +77,7 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(
 
 
 def configurations() -> list[tuple[Any, ...]]:
-    """Those of the benchmark of products by descriptors."""
+    """Kernels of the benchmark of matmuls through descriptors."""
     spec = importlib.util.spec_from_file_location("described_kernels", ROOT / DESCRIBED)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""``tilewright inspect`` for GPUs that this machine need not have: what it tells of layouts, costs and resources."""
+"""``tilewright inspect`` for absent GPUs: layouts, costs and resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine records what a misbehaving backend does against the case that ran, and goes on with the others."""
+"""The engine records the faults of a misbehaving backend for the running case, and continues."""
 
 from __future__ import annotations
 

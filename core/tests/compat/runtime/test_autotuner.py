@@ -181,7 +181,10 @@ def tuned(cls, configs=CONFIGS, **options):
 
 
 class Recording(Autotuner):
-    """As FlagGems has it: a run of its own, that measures by ``_bench`` with the keywords of the launch."""
+    """As in FlagGems.
+
+    Its own run, which measures by ``_bench`` with the launch's keyword arguments.
+    """
 
     def run(self, *args, **kwargs):
         self.nargs = dict(zip(self.arg_names, args, strict=False))

@@ -377,7 +377,7 @@ def test_preload_restores_types_and_tuples(compilations):
 
 
 class Queue(Executor):
-    """An executor that runs a job when it is told to."""
+    """An executor that runs a job on request."""
 
     def __init__(self):
         self.jobs = []

@@ -25,7 +25,7 @@ def only_two(y, VALUE: tl.constexpr):
 
 
 class Queue(Executor):
-    """Runs what is submitted when it is told to."""
+    """An executor that runs submitted jobs on request."""
 
     def __init__(self):
         self.jobs = []

@@ -1,4 +1,4 @@
-"""What a backend does not declare is refused before its lowering sees it, whatever the way the module came."""
+"""Rejection of undeclared features before a backend's lowering, however the module was created."""
 
 import copy
 import dataclasses

@@ -31,7 +31,7 @@ def other(x, y, n, scale, FN: tl.constexpr, SHAPE: tl.constexpr, DTYPE: tl.const
 
 @pytest.fixture
 def watched(monkeypatch):
-    """What the hooks before and after compilations are told."""
+    """Arguments of the hooks before and after compilations."""
     told = {"before": [], "after": []}
     monkeypatch.setattr(hooks, "jit_cache", lambda **info: told["before"].append(info) and None)
     monkeypatch.setattr(hooks, "jit_post_compile", lambda **info: told["after"].append(info))
@@ -120,7 +120,7 @@ def test_constants_without_a_text_have_none(recorder, watched):
 
 
 def test_another_process_compiles_it(tmp_path):
-    """What one process was told, another compiles, so that the disk cache has it for a third."""
+    """One process records its kernels, another compiles them, and a third finds them cached."""
     pytest.importorskip("tilewright_cpu")
     source = tmp_path / "kernels_of_a_library.py"
     source.write_text(

@@ -1,4 +1,4 @@
-"""What kernels and options are told of their machine is told by the target they are compiled for, whatever its backend is called."""
+"""Target information in kernels and options, which does not depend on the backend's name."""
 
 import copy
 import dataclasses

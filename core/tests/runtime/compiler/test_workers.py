@@ -196,7 +196,7 @@ def test_kernels_are_lowered_by_workers_and_linked_here(crooked):
 
 
 def test_configurations_of_the_same_code_are_lowered_once(crooked, monkeypatch):
-    """They differ in options that the backend ignores; each is kept under a key of its own."""
+    """They differ in options that the backend ignores; each has its own cache key."""
     monkeypatch.setenv("CROOKED", "16=full")
     configs = [
         tw.Config({"BLOCK": block}, num_warps=warps, num_stages=stages)

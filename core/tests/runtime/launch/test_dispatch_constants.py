@@ -1,4 +1,4 @@
-"""Constants of launches that native code starts: which it tells apart, and which are left to Python."""
+"""Constants of native launches: those that native code distinguishes, and those left to Python."""
 
 import dataclasses
 import enum
@@ -63,7 +63,7 @@ def plain(x):
     return x
 
 
-#: Constants of kernels that a launch in native code tells, and others of the same type that are not the same.
+#: Constants that native code distinguishes, and different ones of the same type.
 FROZEN = {
     "enum": (Color.RED, Color.BLUE),
     "int-enum": (Level.LOW, Level.HIGH),

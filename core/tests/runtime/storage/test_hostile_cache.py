@@ -78,9 +78,7 @@ def test_anything_in_place_of_an_entry(recorder, put_there):
     assert len({str(warning.message).partition(",")[0] for warning in seen}) == len(
         seen
     )  # each kind once
-    assert all(warning.filename == __file__ for warning in seen), (
-        seen
-    )  # told at the launch, not inside of this library
+    assert all(warning.filename == __file__ for warning in seen), seen  # reported at the launch
     if not replaced:
         assert (entry / "inside").exists()  # nothing of anybody's is deleted
         assert disk_cache()._writable is not False  # other entries are kept all the same

@@ -1,4 +1,4 @@
-"""What can go wrong around tuning and heuristics, each told by an error that names the culprit."""
+"""Errors of tuning and heuristics, each of which names its cause."""
 
 import numpy as np
 import pytest

@@ -55,8 +55,11 @@ class InterruptBehindLocks:
 @pytest.mark.parametrize("own", [False, True], ids=["given", "own"])
 @pytest.mark.parametrize("time_limit", [None, 900.0])
 def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, own, time_limit):
-    """In an executor that is given, and in the threads of a tuning's own. Who holds a lock would hold it for good: a thread that tells of its result, and the
-    interpreter's end with it, would wait for good."""
+    """In a user's executor, and in the threads of the tuner.
+
+    A thread that held a lock would hold it forever: a thread that reports its result, and with it
+    the end of the interpreter, would hang.
+    """
     interrupts, at = 0, 1
     while True:
         kernel, executor, counter = tw.jit(add_one), Elsewhere(), InterruptBehindLocks(at)

@@ -1,4 +1,7 @@
-"""Tuning leaves arrays as one launch of the kernel would: what the trials stored is taken back, whatever became of them."""
+"""Tuning leaves arrays as a single launch would.
+
+The stores of all trials are undone, even failed ones.
+"""
 
 import warnings
 

@@ -412,7 +412,7 @@ def test_pruning_knows_the_work(recorder):
 
 
 class Elsewhere(concurrent.futures.Executor):
-    """Compiles what it is told to, when it is told to."""
+    """A compiler mock that compiles on request."""
 
     def __init__(self):
         self.jobs = []

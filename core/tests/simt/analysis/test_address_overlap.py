@@ -1,4 +1,4 @@
-"""Which addresses two accesses have in common: the equation that tells."""
+"""Overlap of two accesses' addresses: the equation that decides it."""
 
 from __future__ import annotations
 

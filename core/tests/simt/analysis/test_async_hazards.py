@@ -1,4 +1,4 @@
-"""Tiles in flight: who may read them, and which products go on in the same registers."""
+"""Tiles in flight: their readers, and matmuls that continue in the same registers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def wait(name: str, tile: str, *tokens: str) -> str:
 
 
 def carried_with_operand(inside: str, after: str) -> str:
-    """A loop that carries a product, its token, and the operand that it reads in registers; ``inside`` and ``after`` are what the waits for it hold."""
+    """Return a loop that carries a matmul, its token, and the operand that it reads from registers.
+
+    ``inside`` and ``after`` are the operands that the waits hold.
+    """
     return (
         "%acc, %tacc, %kept = for %zero, %n, %one, inits=[%c, %t0, %c] : tile<8x8xf32>, token<matmuls>, tile<8x8xf32> "
         "body(%i: i32, %x: tile<8x8xf32>, %t: token<matmuls>, %k: tile<8x8xf32>) {\n"

@@ -1,6 +1,7 @@
-"""Lanes that a load's mask leaves out are zero where there is no ``other``: on the emulated machine, which leaves in them what shows wherever it may.
+"""Masked-off lanes of loads without ``other`` are zero wherever they are observed.
 
-The arrays are NaN (or -1) beyond what the masks let through, and so is what the machine leaves in lanes that nobody sees.
+The emulator fills unobserved lanes with a pattern that shows in any result that depends on them.
+Arrays are NaN (or -1) beyond the masks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def norm_backward(
     BATCH: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Of one channel's batch normalisation, tile by tile: nothing but the masks of its loads leaves out what is not there."""
+    """Batch normalization of one channel, tile by tile.
+
+    Only the masks of the loads exclude missing elements.
+    """
     rows, columns = tl.arange(0, BATCH), tl.arange(0, WIDTH)
     centre, scale = tl.load(mean), tl.load(rstd)
     products, total = tl.zeros((BATCH, WIDTH), tl.float32), tl.zeros((BATCH, WIDTH), tl.float32)
@@ -131,8 +135,11 @@ def test_scalars(volatile: bool, n: int) -> None:
 
 @device_function
 def product(a, b, table, out, K, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    """Sums of products that end inside a block; the rows of ``b`` come out of a table that ends there too, and whose first row is that of the lanes left
-    out."""
+    """Matmuls whose K ends inside of a block.
+
+    The row indices of ``b`` come from a table that ends there too; masked-off lanes refer to its
+    first row.
+    """
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     total = tl.zeros((M, N), dtype=tl.float32)
     for start in range(0, K, BK):

@@ -1,4 +1,7 @@
-"""Which stores through descriptors must find written what was stored before, told from their offsets; and what the emulated machine makes of it."""
+"""Order of stores through descriptors: which ones must wait for earlier stores, from their offsets.
+
+The emulator checks the results.
+"""
 
 from __future__ import annotations
 

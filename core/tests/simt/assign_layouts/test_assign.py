@@ -38,7 +38,7 @@ from tilewright_conformance.random_programs import PORTABLE, Program, mismatch, 
 
 Kernel = Callable[..., Module]
 
-#: What programs may need where no pass has taken descriptors, scaled products and calls apart.
+#: Features that programs need if no pass has expanded descriptors, scaled matmuls and calls.
 EXPANDED = dataclasses.replace(PORTABLE, features=frozenset())
 
 
@@ -325,7 +325,7 @@ def test_random_programs_compute_what_the_reference_does(
 
 
 def _aligned(array: Any) -> Any:
-    """A copy whose address is a multiple of 16, as the kernels are told."""
+    """A copy whose address is stated to be a multiple of 16."""
     if not isinstance(array, np.ndarray):
         return array
     memory = np.empty(array.nbytes + 16, np.uint8)
@@ -581,7 +581,7 @@ def test_notes_tell_which_products_have_no_instruction(matrix_target: EmulatedTa
 
 
 class RowsTarget(emulator.EmulatedTarget):
-    """Products have a second plan, which leaves rows in their warps."""
+    """Matmuls have a second plan, which keeps rows in their warps."""
 
     def __init__(self, *sizes: int) -> None:
         super().__init__(*sizes)

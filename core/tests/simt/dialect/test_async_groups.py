@@ -1,4 +1,4 @@
-"""How many groups may still be in flight where a token is waited for: the least over all ways to get there."""
+"""Number of groups that may be in flight at a wait for a token: the minimum over all paths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def test_a_wait_after_the_next_group_has_started() -> None:
 
 
 def test_a_group_in_the_loop_counts_for_tokens_from_outside() -> None:
-    """At the first iteration nothing was ended since; at later ones more was, but the least counts."""
+    """In the first iteration no group was committed since.
+
+    In later ones more were, but the minimum counts.
+    """
     body = loop("%a", "%x", "simt.wait tokens=[%d]\n" + B, "%b")
     assert copies(D + A + body) == [1]
 

@@ -1,4 +1,8 @@
-"""What the tests of the emulated machine share: SIMT IR as text is placed, lowered and run; and a product by a ring of buffers between two parts."""
+"""Shared helpers of the emulator's tests.
+
+They allocate, lower and run SIMT IR texts, among them a warp-specialized matmul with a ring of
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +64,11 @@ class Machine:
 
 
 class Ring:
-    """out = a @ b, 8 x 8 at a time along K: one part copies blocks into a ring of two slots, the other multiplies, one product always in flight."""
+    """Compute out = a @ b, 8 x 8 at a time along K.
+
+    One partition copies blocks into a ring of two slots, and the other multiplies, with one matmul
+    always in flight.
+    """
 
     K = 40
 

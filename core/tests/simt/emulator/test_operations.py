@@ -1,4 +1,7 @@
-"""Operations of the SIMT IR on the emulated machine, one by one: TMA copies, turns, products, mbarriers, parts."""
+"""Operations of the SIMT IR in the emulator.
+
+TMA copies, named barriers, matmuls, mbarriers, partitions.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,7 @@ def test_what_is_written_twice_is_what_the_last_store_says_only_if_the_first_was
     np.testing.assert_array_equal(y, np.full((4, 8), 2 if written else 1, np.float32))
 
 
-# ---- mbarriers, turns, parts
+# ---- mbarriers, named barriers, partitions
 
 
 def parts(*bodies: str, warps: tuple[int, ...] = (1, 3, 2)) -> str:
@@ -244,7 +247,7 @@ def test_each_warp_arrives(machine: Any) -> None:
     )
 
 
-# ---- products
+# ---- matmuls
 
 
 def product(start: str, between: str = "", a: str = "slot", element: str = "f16") -> str:
@@ -345,7 +348,7 @@ def test_a_slot_may_be_written_after_the_wait_for_its_product_only(machine: Any,
 
 
 def test_matmuls_in_flight_have_registers_of_their_own(machine: Any) -> None:
-    """A carried result that another product begins in, before anybody waited for it."""
+    """Return a loop-carried result into which another matmul accumulates before any wait for it."""
     loop = """
   %n = constant 2 : i32
   %one = constant 1 : i32

@@ -1,5 +1,8 @@
-"""A ring of buffers between a part that copies and a part that multiplies: right whenever copies and products may happen, and wrong in a way that shows if
-any wait, arrival or phase is wrong."""
+"""A ring of buffers between a producer and a consumer partition.
+
+It is correct for every completion order of copies and matmuls, and mutants without a wait, an
+arrival or a phase fail visibly.
+"""
 
 from __future__ import annotations
 

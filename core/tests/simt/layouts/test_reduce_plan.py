@@ -159,7 +159,10 @@ def test_redundant_lanes_are_not_exchanged() -> None:
 
 
 def test_lanes_that_are_redundant_together_keep_the_order() -> None:
-    """Lanes 0 and 3 hold one element, 1 and 2 the other: only the parity of the lane tells the two apart."""
+    """Lanes 0 and 3 hold one element, and lanes 1 and 2 the other.
+
+    Only the lane's parity distinguishes them.
+    """
     plan = check(LinearLayout((2,), (), (1, 1), ()), 0, ordered=True)
     assert len(plan.exchanges) == 1 and plan.exchanges[0].order == 3
     assert plan.any_order and not plan.through_memory(False)

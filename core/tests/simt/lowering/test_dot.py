@@ -1,4 +1,4 @@
-"""Matrix products on the emulated machine: multiplied and added, and by plans of a made-up matrix instruction."""
+"""Matmuls in the emulator: by multiply-adds, and by plans of a fictional matrix instruction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F8B = FloatType("f8e5m2")
 
 
 def whole(rng: np.random.Generator, type_: TileType) -> np.ndarray:
-    """Small whole numbers, of which products and sums are exact in every type."""
+    """Return small integers, whose products and sums are exact in every type."""
     low = 0 if type_.element is U8 else -3
     values = rng.integers(low, 4, type_.shape)
     return (

@@ -267,7 +267,10 @@ def test_several_operands_of_different_widths_are_scanned_and_reduced(type_: Typ
             kernel.store(result)
 
         def least(x: Value, i: Value, y: Value, j: Value) -> Any:
-            """The number that is not zero at the least position: in any order, but written so that swapped operands are not seen to be equal."""
+            """Combine to the nonzero number with the minimum index.
+
+            The code is not recognized as commutative.
+            """
             zero = kernel.constant(type_, 0)
             better = b.or_(
                 b.cmp(y, zero, predicate="eq"),

@@ -15,7 +15,7 @@ from tilewright.reference.interpreter import run as run_reference
 from tilewright.testing.random_layouts import run
 from tilewright_conformance.op_samples import Sample, check_outputs, samples
 
-#: Operations whose samples are run, with how many of them are left out after each that is.
+#: Operations whose samples run, and the number of samples to skip after each one.
 OPERATIONS = {
     **dict.fromkeys(("if", "for", "while", "call", "assume", "hint", "assert"), 1),
     **dict.fromkeys(

@@ -1,4 +1,7 @@
-"""Explicit shared memory on the emulated machine, with tiles in any layout there: stores, loads, asynchronous copies, products that read it."""
+"""Explicit shared memory in the emulator, with tiles in any shared layout.
+
+Tests stores, loads, asynchronous copies, and matmuls that read it.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,7 @@ class Kernel:
         return self.put(found, layout)
 
     def dot(self, a: Value, b: Value, c: Value, plan: MatmulPlan) -> Value:
-        """A product by a plan."""
+        """A matmul by a plan."""
         found = self.simt("simt.dot", [a], [b], [c], plan=plan.name)
         assert found is not None
         return self.put(found, plan.c)

@@ -1,4 +1,4 @@
-"""Layouts of loads whose threads turn what a product reads across."""
+"""Layouts of loads whose threads transpose a matmul's operand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from tilewright.simt.assign_layouts.coalesce import TileAccess, transposed_read
 from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 
-#: Of a tile of 64 rows that a product sums over, and 128 columns that lie together in memory: a thread reads 4 rows, and 4 more from the 8th on.
+#: A tile of 64 rows along K and 128 contiguous columns: a thread reads 4 rows, and 4 more from row
+#: 8 on.
 READER = LinearLayout((64, 128), (128, 256, 1024, 2048, 4096, 32), (1, 2, 4, 8, 16, 512), (0, 64))
 UNKNOWN = cast(Any, None)
 

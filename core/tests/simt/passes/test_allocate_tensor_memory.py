@@ -1,4 +1,7 @@
-"""Products whose accumulator is in tensor memory, on the emulated machine: against the reference interpreter, whenever things happen."""
+"""Matmuls with accumulators in tensor memory, in the emulator, against the reference interpreter.
+
+Operations complete in any allowed order.
+"""
 
 from __future__ import annotations
 
@@ -244,7 +247,10 @@ def test_loops_whose_copies_are_of_pointers(n: int, completion: str) -> None:
 
 
 def test_without_the_wait_for_a_slots_product_it_is_filled_too_early() -> None:
-    """The machine shows it: a product that is as late as it may reads what was copied for a later one."""
+    """The emulator detects it.
+
+    A matmul that completes as late as possible reads the data of a later one.
+    """
     blocks = dict.fromkeys("abc", "tensordesc<fp32[16,16]>") | dict.fromkeys(
         ("tiles", "steps"), "i32"
     )
@@ -293,7 +299,8 @@ def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None
     assert sum(one.name == "simt.part" for one in found) == 2 and sum(
         one.name == "simt.dot_into" for one in found
     ) == 4 * (1 + causal)
-    # in the loop both products are started before the first is waited for, and the second is written and read
+    # in the loop both matmuls start before the wait for the first, and the second accumulator is
+    # written and read
     starts = inside_loops(found, "simt.dot_into", 2)
     assert (
         len(starts)
@@ -369,7 +376,7 @@ def test_a_product_that_was_not_written_out_is_named() -> None:
 
 
 def test_memory_is_not_used_anew_while_a_product_reads_it() -> None:
-    """What lies between the start of a product and the wait for its own object has scratch space elsewhere."""
+    """Operations between a matmul and the wait for its mbarrier have other scratch space."""
     text = """
     tilewright.ir 1.0
     #L0 = layout<16x16, registers [(0,1) (0,2) (0,4) (0,8) (8,0)], lanes [(1,0) (2,0) (4,0)], warps []>

@@ -1,4 +1,4 @@
-"""Operands that would be converted through shared memory: what products read in their place, and numbers against the reference."""
+"""Operands converted through shared memory: the slots that matmuls read instead, and results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def machine(**given: int) -> MatrixTarget:
 
 
 def from_memory(function: Function) -> list[list[bool]]:
-    """For each product, in program order, which of its operands it reads from shared memory."""
+    """Return, for each matmul in program order, the operands that it reads from shared memory."""
     products = [operation for operation in function.walk() if operation.name == "simt.dot"]
     return [
         [isinstance(operand.type, SlotType) for operand in product.operands[:2]]

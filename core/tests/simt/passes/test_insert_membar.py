@@ -154,7 +154,7 @@ MADE = "%b = simt.barriers 1 : barriers<2>"
         (MADE, f"{AWAIT}\n{EXPECT}", "{|}"),
         (MADE, f"{EXPECT}\nsimt.await %b, %one, %first", "{}"),  # another object
         (MADE, f"{EXPECT[:-1]}, ordered = true}}\n{AWAIT}", "{}"),
-        (MADE, f"{EXPECT}\n{AWAIT} {{alone = true}}", "{}"),  # by the thread that announces
+        (MADE, f"{EXPECT}\n{AWAIT} {{alone = true}}", "{}"),  # by the thread of expect_tx
         ("", f"{MADE}\n{EXPECT}\n{AWAIT}", "{|}"),  # the objects are made anew
     ],
 )
@@ -219,7 +219,7 @@ BLOCK_LINES = {
             "scb",
             True,
             "{sCp|b}l|b",
-        ),  # all threads meet in a conversion, and nothing is published there
+        ),  # the conversion has a barrier and no fence
         ("scb", False, "{s|Cb}l|b"),  # the scratch space of the iteration before
     ],
 )

@@ -1,4 +1,4 @@
-"""Products of f32 whose operands were widened from fewer bits: which become products of 16-bit operands, and what they give."""
+"""Matmuls of widened f32 operands: the ones that become 16-bit matmuls, and their results."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def addresses(builder: Builder, base: Value, shape: tuple[int, ...]) -> Value:
 
 
 def widened_product(a: Type, b: Type, precision: str) -> Module:
-    """out = f32(a) @ f32(b).T, where ``b`` is turned after it was widened."""
+    """Compute out = f32(a) @ f32(b).T, where ``b`` is transposed after the widening."""
     module = Module()
     function = module.add(
         Function(

@@ -1,4 +1,4 @@
-"""Which kernels have the numbers of their programs turned round, and that all programs still run once."""
+"""Kernels whose program ids are reversed, and that all of their programs still run once."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def module_of(letters: str) -> Module:
 
 
 def letters_of(region: Region) -> str:
-    """Operations as letters: loads of threads l, products p, bulk loads b."""
+    """Operations as letters: thread loads l, matmuls p, TMA loads b."""
     text = ""
     for operation in region:
         name = operation.name
@@ -260,7 +260,7 @@ def test_what_a_product_in_flight_reads_is_not_written(letters: str) -> None:
         (
             "k|t",
             "a barrier or an arrival, but no proxy fence before that",
-        ),  # threads copy by groups
+        ),  # threads copy by cp.async
     ],
 )
 def test_a_missing_fence_or_barrier_is_named(letters: str, missing: str) -> None:

@@ -145,7 +145,10 @@ def test_narrow_accesses_say_why(
     ],
 )
 def test_reports_say_how_much_memory_moves_for_what_is_used(stride: int | None, moved: str) -> None:
-    """Numbers of 4 bytes use what their stride leaves of sectors of 32; of a stride that is not known the most is told; one number for all is read once."""
+    """4-byte elements use the part of 32-byte sectors that their stride allows.
+
+    An unknown stride is reported as the worst case, and one number for all lanes is read once.
+    """
     constants = {} if stride is None else {"stride": stride}
     signature = COPY if stride is None else {**COPY, "stride": "constexpr"}
     _, _, text = compiled(copy, signature, aligned=("x", "z", "n"), BLOCK=1024, **constants)

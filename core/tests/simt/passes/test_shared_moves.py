@@ -12,7 +12,10 @@ BANKS, WIDEST = 32, 16
 
 
 def swizzled(shape: tuple[int, int], size: int, inner: int) -> SharedLayout:
-    """Rows of 128 bytes along an axis, whose chunks of 16 bytes change places by the number of the row; such slabs follow each other."""
+    """A layout of swizzle atoms with rows of 128 bytes along an axis.
+
+    The row number permutes the 16-byte chunks of a row.
+    """
     rows, chunk, across = shape[1 - inner], 16 // size, 128 // size
     images = []
     for bit in range(log2(shape[0] * shape[1])):

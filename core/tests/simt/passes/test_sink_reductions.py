@@ -1,4 +1,4 @@
-"""Sums that loops over products carry: each thread keeps its part, which is added up across threads after the loop."""
+"""Sums that loops over matmuls carry: partial sums per thread, reduced after the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products in pieces along K, on machines with too little shared memory for whole ones."""
+"""Matmuls split along K, on targets with too little shared memory for whole ones."""
 
 from __future__ import annotations
 

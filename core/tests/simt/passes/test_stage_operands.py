@@ -1,4 +1,4 @@
-"""Operands that products read from shared memory, and that threads have in registers."""
+"""Operands in registers that matmuls read from shared memory."""
 
 from __future__ import annotations
 

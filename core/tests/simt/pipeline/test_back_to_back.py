@@ -1,4 +1,9 @@
-"""Chains of products on the emulated machine, whose copies and products happen when they like: the halves of loops side by side, against NumPy."""
+"""Back-to-back matmuls in the emulator with any completion order.
+
+Software-pipelined halves of loops.
+
+Results are compared with NumPy.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +81,7 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
     ],
 )
 def test_gradients(n: int, rows: bool, completion: str) -> None:
-    """Two products in each half, whose operands both halves load; numbers are small and whole, so that sums are exact."""
+    """Two matmuls in each half, whose operands both halves load; small integers keep sums exact."""
     rng = np.random.default_rng(n)
     q, k, v, g = (
         rng.integers(-2, 3, (max(extent, 1), HEAD)).astype(np.float32) for extent in (n, 32, 32, n)

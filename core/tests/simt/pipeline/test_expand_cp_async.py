@@ -367,8 +367,14 @@ def test_matrix_instructions_read_their_fragments_from_shared_memory(
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 7])
 def test_a_product_in_steps(stages: int, trips: int, early: bool) -> None:
-    """Of one iteration: fragments of the next step before each product, copies after those of the second, one barrier after the wait: before the last
-    product, whose next fragments are the next iteration's, or first of all where there are no registers for them."""
+    """The order of one iteration.
+
+    Fragments of the next step come before each matmul, copies after the fragments of the second,
+    and one barrier after the wait.
+
+    The barrier stands before the last matmul, whose next fragments belong to the next iteration, or
+    first of all if there are no registers for them.
+    """
     rng = np.random.default_rng(3)
     target = MatrixTarget(4, True, True)
     target.resources = replace(target.resources, registers=255 if early else 48)

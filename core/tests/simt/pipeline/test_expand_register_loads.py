@@ -40,7 +40,7 @@ OPTIONS = {"num_warps": WARPS, "num_stages": 3, "enable_fp_fusion": False}
 
 
 def plain(lanes: int = LANES, **options: Any) -> emulator.EmulatedTarget:
-    """A machine without copies of its own."""
+    """A target without async copies."""
     return emulator.EmulatedTarget(lanes, copy_widths=(), **options)
 
 
@@ -282,7 +282,7 @@ def test_two_slots_serve_any_distance(stages: int) -> None:
 
 
 def test_distance_is_limited_by_registers() -> None:
-    """A thread has 24 words of the operands of an iteration, and 8 each of the accumulator before and after the product."""
+    """A thread holds 24 registers of operands, and 8 each of two accumulators."""
     target = plain()
     found = {}
     for registers in (36, 100, 124, 148, 255):
@@ -313,7 +313,7 @@ def test_shared_memory_for_two_slots_is_needed() -> None:
 
 
 def crowded(registers: int, k_step: int = 4) -> MatrixTarget:
-    """A machine with matrix instructions, without copies of its own."""
+    """A target with matrix instructions and without async copies."""
     target = MatrixTarget(k_step, fragments=False, wish=False)
     target.async_copy.mechanisms, target.resources = (
         (),
@@ -343,7 +343,10 @@ def in_turn(*first: str, second: list[str]) -> list[str]:
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("k_step", [4, 8, 16])
 def test_loads_are_in_flight_in_turn_where_registers_are_few(k_step: int, trips: int) -> None:
-    """Each arrives while half of the product's steps are done; a product of one step is not cut."""
+    """Each load is in flight while half of the matmul's steps run.
+
+    A matmul of one step is not split.
+    """
     orders = {}
     for registers in (255, 70):
         _, (loop,), _ = compare(

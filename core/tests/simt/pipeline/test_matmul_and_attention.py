@@ -1,5 +1,8 @@
-"""Two machines that have nothing in common run the same kernels through the same passes: loads through registers on wide warps, and TMA copies
-with asynchronous products, in one stream and divided among warps. Whenever what was started happens, results are those of the reference."""
+"""The same kernels on two very different targets, through the same passes.
+
+One loads through registers on wide warps; the other has TMA copies and asynchronous matmuls, with
+and without warp specialization. Results equal the reference's for every completion order.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +162,7 @@ def test_attention_through_registers(stages: int) -> None:
     assert operations(module, "simt.load_start")
 
 
-# ---- TMA copies, asynchronous products
+# ---- TMA copies, asynchronous matmuls
 
 
 def run_blocks(
@@ -204,7 +207,10 @@ def test_matmul_by_blocks(size: tuple[int, int, int], parts: bool, completion: s
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
-    """Copies from pointers feed asynchronous products: one is in flight while the next one's operands are waited for, and its slot is filled after it."""
+    """Pointer copies feed asynchronous matmuls.
+
+    One is in flight during the wait for the next one's operands, and its slot is filled after it.
+    """
     m, n, k = size
     for stages in (2, 3, 4):
         a, b, out = matrices(m, n, k)
@@ -235,8 +241,13 @@ def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
 @pytest.mark.parametrize("rows", [False, True], ids=["staged", "in registers"])
 @pytest.mark.parametrize("length", [3, 8, 27])
 def test_attention_by_groups(length: int, rows: bool, completion: str) -> None:
-    """The last product of an iteration is in flight until the next one has its first, and one wait is for both: where it reads its operand in registers, and
-    not from a place that the next iteration writes anew."""
+    """The last matmul of an iteration is in flight until the next iteration has started its first.
+
+    One wait serves both.
+
+    This holds if it reads its operand from registers, and not from memory that the next iteration
+    overwrites.
+    """
     rng = np.random.default_rng(length)
     for stages in (2, 3, 4):
         q, k, v = rng.standard_normal((3, length, 8)).astype(np.float32)
@@ -439,8 +450,12 @@ def scaled_by_pointers(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, B
 def test_an_operand_computed_of_copies_is_read_from_registers(
     size: tuple[int, int, int], form: str, completion: str
 ) -> None:
-    """A product is waited for before the next iteration computes its operand, which writes the same registers. Outside of ``a`` zeros become ones, which meet
-    zeros of ``b``."""
+    """The wait for a matmul precedes the next iteration's computation of its operand.
+
+    That computation writes the same registers.
+
+    Outside of ``a``, zeros become ones, which meet zeros of ``b``.
+    """
     m, n, k = size
     for stages in (2, 3):
         a, b, out = matrices(m, n, k)

@@ -1,4 +1,4 @@
-"""How many programs share a multiprocessor, how many warps a program has: what follows from registers and shared memory."""
+"""Occupancy and number of warps, as they follow from registers and shared memory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ STAGES = [
             CHAIN,
             4,
         ),  # two programs, and registers for both halves
-        ({1: 240, 2: WORDS + 10}, 64 * 1024, 2, PARTS, 4),  # for one product after the other
+        ({1: 240, 2: WORDS + 10}, 64 * 1024, 2, PARTS, 4),  # for matmuls one by one
         ({1: 240, 2: WORDS}, 64 * 1024, 1, CHAIN, 4),
         ({1: 240, 2: 200, 3: 200}, 64 * 1024, 3, PARTS, 4),  # one of three computes anyway
         ({1: 240, 2: 200, 3: 200}, 11 * 1024, 2, CHAIN, 4),

@@ -1,4 +1,4 @@
-"""Halves of a program's warps that read and multiply by turns: which loops are written so, and that they compute what they should."""
+"""Ping-pong between halves of the warps: the loops that are expanded so, and their results."""
 
 from __future__ import annotations
 

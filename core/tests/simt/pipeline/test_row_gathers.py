@@ -69,7 +69,7 @@ def test_the_last_product_step_by_step(registers: int, trips: int) -> None:
 @pytest.mark.parametrize("trips", TRIPS)
 @pytest.mark.parametrize("kernel", [gathering, chasing])
 def test_asynchronous_products(kernel: Callable[[int], Run], trips: int) -> None:
-    """Copies start behind the wait for the product of the iteration before, where the index of this one has been read."""
+    """Copies start after the wait for the previous matmul, where the index has been read."""
     loop = expanded(kernel(trips), 3, BulkTarget(LANES, groups=True), D=16, M=16)
     assert inside(loop, "simt.copy_start") and inside(loop, "simt.dot_start")
 

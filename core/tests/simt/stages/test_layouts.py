@@ -1,4 +1,4 @@
-"""Every tile has a layout, every product a plan, and conversions stand where layouts change."""
+"""Stage ``layouts``: tiles get layouts, matmuls get plans, and conversions are inserted."""
 
 from __future__ import annotations
 

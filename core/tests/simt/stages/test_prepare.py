@@ -1,4 +1,4 @@
-"""Calls, descriptors and block-scaled products become plain operations."""
+"""Stage ``prepare``: calls, descriptors and block-scaled matmuls become plain operations."""
 
 from __future__ import annotations
 

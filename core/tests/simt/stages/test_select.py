@@ -19,7 +19,7 @@ NARROW = EmulatedTarget(4, copy_widths=(1,))
 #: copies of 16 bytes only
 WIDE = EmulatedTarget(4, copy_widths=(16,))
 
-#: A loop whose load feeds a product.
+#: A loop whose load feeds a matmul.
 LOOP = """
     #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
 
@@ -46,7 +46,7 @@ def test_a_load_that_feeds_a_product_is_copied() -> None:
     assert after(LOOP, "select", target=TARGET) == changed(LOOP, *COPIED)
 
 
-#: The same without a product, in a loop that asks for stages.
+#: The same without a matmul, in a loop that asks for stages.
 STREAM = LOOP.replace(
     '%r = simt.dot %x, %x, %t {plan = "multiply and add"} :', "%r = add %x, %t :"
 ).replace("inits=[%c] :", "inits=[%c] {num_stages = 3} :")
@@ -101,7 +101,7 @@ def test_loads_that_feed_scaled_products_are_copied_for_who_reads_them() -> None
 
 
 def test_other_loads_stay() -> None:
-    """Only what a product reads."""
+    """Only loads that a matmul reads are selected."""
     text = """
     #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
 
@@ -147,7 +147,7 @@ def test_copies_fill_with_zeros_and_with_nothing_else() -> None:
 
 
 def test_a_load_whose_address_comes_from_a_product_stays() -> None:
-    """What would be computed ahead is the product itself."""
+    """The matmul itself would have to be prefetched."""
     text = """
     #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
 
@@ -174,7 +174,10 @@ def test_a_loop_of_one_stage_is_left_alone() -> None:
 
 
 def test_what_is_converted_on_the_way_to_a_product_is_read_without_conflicts() -> None:
-    """What the product multiplies is computed of the load in another layout: the rows of the shared layout change places for that one."""
+    """The matmul's operand is computed from the load in another layout.
+
+    The rows of the shared layout are permuted for it.
+    """
     text = """
     #L0 = layout<16x16, registers [(4,0) (8,0)], lanes [(0,1) (0,2) (0,4) (0,8) (1,0)], warps [(2,0)]>
     #L1 = layout<16x16, registers [(0,1) (0,2)], lanes [(1,0) (2,0) (4,0) (8,0) (0,4)], warps [(0,8)]>

@@ -1,4 +1,4 @@
-"""Operands that a product's plan reads from shared memory are put there."""
+"""Stage ``stage``: operands that a plan reads from shared memory are stored there."""
 
 from __future__ import annotations
 

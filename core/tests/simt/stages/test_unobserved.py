@@ -1,4 +1,4 @@
-"""Which loads leave zeros where their mask is false, and which need not, for nobody sees those lanes."""
+"""Stage ``unobserved``: loads whose masked-off lanes nothing observes are tagged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ kernel @k(%a: ptr<f32>, %b: ptr<f32>, %n: i32, %m: i32) {
 """
 TAIL = "\n  return\n}\n"
 
-#: what becomes of the loaded lanes that are left out -> whether the load is marked
+#: use of the masked-off lanes -> whether the load is tagged
 USES = {
     "stored under the mask": ("store %to, %x, mask=%inside", True),
     "stored under a narrower mask": ("store %to, %x, mask=%both", True),

@@ -195,7 +195,10 @@ def test_one_lane_that_others_want_different_registers_of_gives_them_one_by_one(
 
 
 def bank_turns(layout: LinearLayout, shared: object, size: int, max_access: int) -> tuple[int, int]:
-    """(accesses, turns) of a warp by trying: each phase of lanes takes as many turns as the busiest bank has words to give."""
+    """Count (accesses, wavefronts) of a warp by trial.
+
+    Each phase of lanes takes as many as the busiest bank has words.
+    """
     plan = accesses(layout, shared, max(1, max_access // size))  # type: ignore[arg-type]
     moved = plan.width * size
     lanes = 1 << len(plan.lanes)
@@ -276,7 +279,10 @@ def test_blocked_layouts_meet_without_bank_conflicts(
 def test_a_row_major_tile_passes_to_a_column_major_one_in_wide_accesses(
     element: object, vector: int
 ) -> None:
-    """Each side has a square block in registers: both move 16 bytes at a time, in no more turns than bytes demand."""
+    """Each side has a square block in registers.
+
+    Both move 16 bytes at a time, in the minimum number of wavefronts.
+    """
     size = 16 // vector
     a = blocked((128, 128), (1, 0), vector, WARP, 4)
     b = LinearLayout((128, 128), a.registers, tuple(reversed(a.lanes)), a.warps)

@@ -261,7 +261,7 @@ def strides_of(shape: Sequence[int]) -> list[int]:
 
 
 def _strided(e: Emitter, operation: Operation, strides: Sequence[int]) -> None:
-    """The result's element at some coordinates is the operand's at their product with ``strides``."""
+    """Select for each element the operand's element at the dot product with ``strides``."""
     shape = shape_of(operation.result.type)
     coordinates = [
         f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)

@@ -43,7 +43,7 @@ FLAGS = (
     "-fPIC",
 )
 
-#: Products, which are taken apart: factors of a type -> the types of their sums.
+#: Matmuls, which the core decomposes: operand type -> accumulator types.
 DOT = {"f16": ("f32",), "bf16": ("f32",), "f32": ("f32",), "f64": ("f64",), "i8": ("i32",)}
 
 MANIFEST = Manifest(

@@ -1,5 +1,6 @@
-"""How Lyra brings tiles to shared memory while threads compute: each thread starts copies of 4 or 8
-bytes, and waits for groups of its own.
+"""Lyra's asynchronous copies to shared memory.
+
+Each thread copies 4 or 8 bytes and waits for its groups.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Lyra's matrix instruction: a lane adds the dot product of four neighbours of a row and four of a
-column to an f32.
+"""Lyra's matrix instruction: an f32 plus the dot product of four elements of a row and a column.
 
-The toolkit is told what it computes by a plan: where the elements of both operands and of the
-result are, and what writes the instructions.
+A plan describes it to the toolkit: the layouts of both operands and of the result, and the function
+that emits the instructions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Tile IR to OpenCL C.
 
-The statements of a kernel are those of ``tilewright_c``, in its
-:class:`~tilewright_c.lower.Emitter`; here is what OpenCL says in another way, or leaves undefined
-where C's compiler was told otherwise.
+The statements of a kernel are those of ``tilewright_c``, from its
+:class:`~tilewright_c.lower.Emitter`; this module replaces the ones that OpenCL writes differently,
+or leaves undefined where a C compiler has an option.
 
-A work-item runs programs one after the other, every so many-th of the grid. Its tiles are in memory
-that the launch gives it.
+A work-item runs several programs one after the other, at a fixed stride through the grid. Its tiles
+are in memory that the launch provides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Matrix instructions against products of matrices, with the places of elements as AMD's matrix instruction calculator gives them, written out by hand here."""
+"""Matrix instructions against NumPy matmuls.
+
+The positions of elements are those of AMD's matrix instruction calculator, written out by hand
+here.
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_copies_to_local_memory_of_four_words_a_lane(base: int) -> None:
 
 
 def test_copies_to_local_memory_arrive_in_order_and_late() -> None:
-    """What may be under way is not there yet."""
+    """A read before the wait does not see the data of a copy in flight."""
     given = {place: WORDS[place - 1] for place in range(1, 5)}
     there = np.stack(list(given.values())).reshape(64, 4)
     first, second = np.split(

@@ -86,7 +86,7 @@ def within(x, out, k, COUNT: tl.constexpr):
 
 @tilewright.jit
 def called(x, out, k, COUNT: tl.constexpr):
-    """A function of its own that is long, and may stop the kernel."""
+    """Return a long function that may stop the kernel."""
     _called(x, out + tl.program_id(0) * (64 * COUNT + 64), k, COUNT)
 
 

@@ -32,7 +32,8 @@ SALTS = itertools.count()
 INSTRUCTIONS = re.compile(r"llvm\.x86\.(ldtilecfg|tile\w+|tdp\w+)")
 bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
 FLOATS = (bfloat16, np.float16, np.float32)
-#: How far a product may be off, besides the rounding of its sum, where a precision of f32 leaves something out.
+#: Maximum error of a matmul, besides the rounding of its accumulator, if a precision of f32 drops
+#: bits.
 LEFT_OUT = {"tf32": 2.0**-14, "bf16x3": 2.0**-14, "tf32x3": 2.0**-22, "bf16x6": 2.0**-22}
 
 
@@ -65,7 +66,10 @@ class TileUnit:
         return int(self._library.tile_machine_count(3))
 
     def check(self) -> None:
-        """Fail where a processor would have ended the process, where no product ran, and where a configuration was left."""
+        """Fail if no matmul ran, or if a processor would have ended the process.
+
+        Also fail if a tile configuration was left loaded.
+        """
         assert self._library.tile_machine_error() == b""
         products, configurations, releases = (
             self._library.tile_machine_count(which) for which in range(3)
@@ -154,7 +158,7 @@ def draw(kind: Any, shape: tuple[int, ...]) -> Any:
 
 
 def check(found: Any, a: Any, b: Any, precision: str = "ieee") -> None:
-    """Integers exactly; floats by the bound of a sum in f32 of so many products."""
+    """Compare integers exactly, and floats within the bound of an f32 accumulation."""
     if a.dtype in FLOATS:
         a, b = a.astype(np.float64), b.astype(np.float64)
         bound = (np.abs(a) @ np.abs(b)) * (
@@ -214,7 +218,7 @@ def test_f32_where_less_is_asked_for(
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_numbers_at_the_ends_of_the_range(unit: TileUnit, kind: Any) -> None:
-    """Infinities, NaN, the greatest numbers and the least, and both zeros: as a sum of products in f32 has them."""
+    """Infinities, NaN, extreme numbers and both zeros give the results of f32 accumulation."""
     limits = np.finfo(kind)
     a, b = draw(kind, (32, 64)), draw(kind, (64, 32))
     a[0, 3], a[1, 5], a[2, 7], a[3, 9], a[3, 11] = np.inf, -np.inf, np.nan, np.inf, -np.inf
@@ -317,7 +321,7 @@ def test_packed_before_the_launch(unit: TileUnit, kind: Any) -> None:
 
 @tw.jit
 def chained(q_ptr, k_ptr, v_ptr, o_ptr, L, SALT: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
-    """Two products with a chain between them, in a loop, and one in a branch behind a print; N and D are the same."""
+    """Two matmuls with elementwise operations between, in a loop, and one in a branch."""
     rows, depth = tl.arange(0, N), tl.arange(0, D)
     q = tl.load(q_ptr + rows[:, None] * D + depth[None, :])
     total = tl.zeros((N, D), dtype=tl.float32)

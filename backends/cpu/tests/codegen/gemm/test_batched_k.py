@@ -101,7 +101,10 @@ def product(
 
 
 def multiplied(a, b, block, kind="plain", counts=None, rows=None, transposed=False, sums=None):
-    """The product by the kernel, compiled now; what it does not write is poison."""
+    """Return the matmul of the newly compiled kernel.
+
+    Elements that it does not write keep poison values.
+    """
     (m, k), n, sums = a.shape, b.shape[1], sums or SUMS[a.dtype.name]
     c = np.full((m, n), 77, NUMPY[sums])
     stored, strides = (np.ascontiguousarray(a.T), (1, m)) if transposed else (a.copy(), (k, 1))
@@ -220,7 +223,7 @@ def test_what_minds_is_added_up_at_once(kind, waiting, queued):
 def tile_after_tile(
     a_ptr, b_ptr, c_ptr, K, sbk, tiles, SALT: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Products of several blocks of rows by one program, which are stored into what the next one reads."""
+    """One program's matmuls of several blocks of rows, each of which reads the previous result."""
     at, k = tl.arange(0, N), tl.arange(0, BLOCK)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         total = tl.zeros((N, N), dtype=tl.float32)

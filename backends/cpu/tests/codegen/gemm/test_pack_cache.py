@@ -42,7 +42,7 @@ def run(
     *arguments: Any,
     **options: Any,
 ) -> np.ndarray:
-    """The product that a kernel computes, of ``rows`` rows and N columns."""
+    """Return the matmul that a kernel computes, of ``rows`` rows and N columns."""
     salt, threads = next(SALTS), options.pop("num_threads", 1)
     # how long a program takes is not known before the first launch, which runs one at a time
     for here, there in ((a.copy(), b.copy()), (a.copy(), b.copy())):
@@ -182,7 +182,7 @@ def test_the_cache_is_freed() -> None:
 
     set_pace(1)
     before = launch(20)
-    # each launch keeps at least the elements of A, as halves
+    # each launch caches at least the elements of A in 16 bits
     assert launch(400) - before < 200 * a.nbytes >> 10
 
 
@@ -198,7 +198,10 @@ def refilled(
     BLOCK: tl.constexpr,
     WHERE: tl.constexpr,
 ):
-    """Each program adds one to B before it multiplies by it, before the loop or in it; only one program may be under way."""
+    """Each program increments B before it multiplies by it, before or inside of the loop.
+
+    Only one program may run at a time.
+    """
     program = tl.program_id(0)
     rows, columns, inner = (
         program * BLOCK + tl.arange(0, BLOCK),

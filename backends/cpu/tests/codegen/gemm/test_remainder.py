@@ -1,4 +1,4 @@
-"""Matmuls of masked loads: the remainder is left out only where nobody can see it."""
+"""Matmuls of masked loads: the remainder is skipped only if nothing can observe it."""
 
 from __future__ import annotations
 

@@ -156,7 +156,10 @@ def compose(a, b, c, d):
 
 @device_function
 def product_rule(a, b, c, d):
-    """Products with their derivatives: associative and commutative, and the operands do not stand for each other."""
+    """Multiply dual numbers (values with derivatives).
+
+    Associative and commutative, with distinct operands.
+    """
     return a * c, a * d + b * c
 
 

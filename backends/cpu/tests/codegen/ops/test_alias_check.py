@@ -74,7 +74,7 @@ def masked_twice(x, y, z, n, WHOLE_FIRST: tl.constexpr, ROWS: tl.constexpr, COLU
 def test_loads_through_the_same_pointers_with_masks_of_their_own(
     shifts: tuple[int, ...], whole_first: bool
 ) -> None:
-    """Each load has a copy of its own: what a mask leaves out is another value in the other one."""
+    """Each load has its own copy, because masked-off lanes have different values in the two."""
     agrees(masked_twice, "float32", *shifts, n=95, WHOLE_FIRST=whole_first, ROWS=8, COLUMNS=32)
 
 

@@ -49,7 +49,7 @@ def _draw(kind: str, element: Type) -> Draw:
 def test_tile_with_shared_addresses_and_mask(
     kind: str, element: Type, order: str, agree: Callable[..., Any]
 ) -> None:
-    """Lanes that share an address follow each other in lane order, and each gives back what it found."""
+    """Lanes with the same address execute in lane order, and each returns the value it found."""
     kernel = SampleKernel("atomic_rmw")
     b, shape = kernel.b, (5, 9)
     base = kernel.pointer(element, (8,), _draw(kind, element), output=True)

@@ -18,7 +18,10 @@ N = 64
 def weighted(
     x_ptr, v_ptr, out_ptr, sums_ptr, SALT: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr
 ):
-    """Products of exp2(x), rounded, with v, and its sums: taken before, or after, or both from what is rounded."""
+    """Matmuls of the rounded exp2(x) with v, and its sums.
+
+    Before the rounding, after it, or both after it.
+    """
     rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     at = rows * N + columns
     weights = tl.exp2(tl.load(x_ptr + at))
@@ -106,7 +109,7 @@ def test_an_operand_of_a_matmul_that_is_stored_too_keeps_its_subnormal_numbers()
 
 @tw.jit
 def rescaled(a_ptr, b_ptr, c_ptr, K, SALT: tl.constexpr, N: tl.constexpr, OWN: tl.constexpr):
-    """Sums that are halved before each product is added; with OWN, the product's left factor is those sums."""
+    """An accumulator that is halved before each matmul; with OWN, it is also the left operand."""
     rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     total = tl.load(c_ptr + rows * N + columns)
     half = tl.load(c_ptr + tl.arange(0, N)) * 0 + 0.5

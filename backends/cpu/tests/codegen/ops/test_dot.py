@@ -59,7 +59,7 @@ _SIZES = [
 
 
 def _draw(type_: Type) -> Draw:
-    """Numbers whose products and sums are exact in any order."""
+    """Return numbers whose products and sums are exact in any order."""
     if isinstance(type_, IntType):
         return Draw(type_.minimum, type_.maximum)
     return (
@@ -269,7 +269,10 @@ def test_accumulator_carried_by_a_loop(type_: Type, agree: Callable[..., Any]) -
 
 
 def test_accumulator_scaled_in_a_loop(agree: Callable[..., Any]) -> None:
-    """As attention does it: two products a step, the second into a carried tile that was scaled first."""
+    """Two matmuls per iteration as in attention.
+
+    The second one adds to a loop-carried tile that is scaled first.
+    """
     kernel = SampleKernel("dot")
     b, steps, m, n, d = kernel.b, 3, 16, 32, 24
     q = kernel.load(F32, (m, d), INTEGRAL)

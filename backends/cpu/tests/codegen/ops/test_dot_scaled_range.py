@@ -1,4 +1,4 @@
-"""Matmuls of block-scaled operands whose scales, but not their products, leave f32's range."""
+"""Block-scaled matmuls whose scales, but not their results, exceed the range of f32."""
 
 import numpy as np
 import pytest

@@ -201,7 +201,7 @@ def test_map_of_straight_line_code(shape: tuple[int, ...], agree: Callable[..., 
 
 @pytest.mark.parametrize("pack", [1, 2, 3, 6])
 def test_map_of_groups_with_control_flow(pack: int, agree: Callable[..., Any]) -> None:
-    """Each group is counted down from its greatest element in a loop."""
+    """Each group counts down from its maximum element in a loop."""
     kernel = SampleKernel("map")
     tile = kernel.load(I32, (4, 6), Draw(0, 9))
 

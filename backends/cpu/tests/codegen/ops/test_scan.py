@@ -50,7 +50,10 @@ def test_sums(
 def test_combine_that_is_not_commutative(
     shape: tuple[int, ...], axis: int, reverse: bool, agree: Callable[..., Any]
 ) -> None:
-    """The later of two elements, and affine maps x -> m * x + n composed in order: both tell a wrong order."""
+    """Combine functions that detect a wrong order.
+
+    The later element, and composition of affine maps.
+    """
     kernel = SampleKernel("scan")
     m, n = (kernel.load(U16, shape) for _ in range(2))
 

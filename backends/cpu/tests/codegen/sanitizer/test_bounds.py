@@ -228,7 +228,7 @@ def test_an_access_outside_is_reported_and_not_done(
 def test_exactly_what_is_accessed_is_checked(
     kernel: Any, block: int, checked: Any, guarded: Any
 ) -> None:
-    """Any block, start and bound: told if and only if a lane that is on is outside."""
+    """Any block, start and bound: reported if and only if an active lane is out of bounds."""
     run, random = checked(kernel, block), np.random.default_rng(block)
     size = 2 * block + 7
     for _ in range(40):

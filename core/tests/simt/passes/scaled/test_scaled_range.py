@@ -1,4 +1,7 @@
-"""Dots of block-scaled operands whose scales leave the range of bf16 and f16, while their products do not: what programs give against float64."""
+"""Block-scaled matmuls whose scales exceed the range of bf16 and f16, while their results do not.
+
+Results are compared with float64.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def product(
     HAS: tl.constexpr,
     FORM: tl.constexpr,
 ):
-    """The sum of products of pieces along K, the greatest of them and 0 (FORM 1), or their sum with stores in between (FORM 2)."""
+    """Combine matmuls of pieces along K.
+
+    FORM 1 takes their maximum with 0, and FORM 2 sums them with stores in between.
+    """
     i, j, g = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K // 32)
     OF_A: tl.constexpr = K // 2 if A == "e2m1" else K
     OF_B: tl.constexpr = K // 2 if B == "e2m1" else K

@@ -1,4 +1,7 @@
-"""Descriptors that kernels make, on the emulated machine: copies read them as late as they may, and it tells who overwrites one too early."""
+"""Device-side tensor maps in the emulator.
+
+Copies read them as late as possible, and the emulator reports a map that is overwritten too early.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def addresses_of(*tensors: list[np.ndarray]) -> np.ndarray:
 def run_grouped(
     sizes: list[tuple[int, int, int]], target: BulkTarget, seed: int = 0, stages: int = 3
 ) -> Module:
-    """Run products of groups, and check them."""
+    """Run grouped matmuls and check them."""
     rng = np.random.default_rng(seed)
     lefts = [rng.integers(-3, 4, (m, k)).astype(np.float32) for m, _, k in sizes]
     rights = [rng.integers(-3, 4, (n, k)).astype(np.float32) for _, n, k in sizes]
@@ -143,7 +146,7 @@ BATCHED = dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "*fp32") | dict.fromkeys(
 def run_batched(
     specialize: bool, target: BulkTarget, sizes: tuple[int, int, int, int] = (3, 20, 24, 36)
 ) -> Module:
-    """Run products of batches, whose numbers of rows are not the same, and check them."""
+    """Run batched matmuls with different numbers of rows and check them."""
     batches, m, n, k = sizes
     rng = np.random.default_rng(k)
     a, b = (
@@ -292,7 +295,7 @@ def test_chains_of_products_by_descriptors_that_are_made_anew(
     assert names.count("simt.make_descriptor") == 3 and names.count("simt.descriptors") == 2
 
 
-# ---- what the machine tells
+# ---- errors of the emulator
 
 
 class _Without(BulkTarget):
@@ -423,7 +426,7 @@ def test_a_number_may_be_the_address_of_what_is_written() -> None:
 
 
 def assert_unfenced(names: list[str]) -> None:
-    """What threads store is told to the copies that may come after."""
+    """A proxy fence follows threads' stores that later copies may read."""
     assert "simt.block_load_start" in names
     store = names.index("store")
     assert names[store + 1 : store + 3] == ["simt.publish", "barrier"]

@@ -56,7 +56,7 @@ def written(
 
 
 def lines(module: Module) -> list[str]:
-    """The operations, with layouts left out."""
+    """Return the operations without layouts."""
     text = print_module(module, locations=False)
     return [re.sub(r", #\w+>", ">", line) for line in text.splitlines() if line.startswith("  ")]
 

@@ -1,4 +1,7 @@
-"""Random ways to address, mask and store the rows and columns of a product: raised or not, results are those of the reference interpreter."""
+"""Random addresses, masks and stores of a matmul's rows and columns.
+
+Results equal the reference interpreter's, whether the loads are promoted or not.
+"""
 
 from __future__ import annotations
 
