@@ -191,6 +191,7 @@ PACKAGES = (
                 "pipeline",
                 "decompose",
                 "expand_math",
+                "watch",
             ),
         ),
     ),

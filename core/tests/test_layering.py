@@ -81,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "environment",
     },
+    "debug": {"tools"},
     "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors", "forks"},
     "__main__": {"tools"},
 }

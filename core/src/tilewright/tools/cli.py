@@ -1,17 +1,7 @@
-"""The command ``tilewright``.
+"""The command ``tilewright``: its subcommands and their options.
 
-tilewright backends [--json] tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32'
---constants BLOCK=64 [--stage llir] [--backend cpu] tilewright inspect FILE.tileir [--stage asm]
-tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--backend NAME]
-[--arch ARCH] [--output FILE.html] tilewright explain FILE:KERNEL --arguments 'x=fp32[n], n=4096'
---grid 'cdiv(n, BLOCK)' --constants BLOCK=64 [--json] tilewright compile FILE:KERNEL --signature
-'*fp32, *fp32, i32' --constants BLOCK=64 --output DIR tilewright opt FILE --passes canonicalize,cse
-[--target BACKEND:ARCH] [--options num_warps=8] tilewright ops [NAME] [--backend NAME] [--json]
-tilewright tune FILE:KERNEL --arguments 'x=fp32[n], n=4096' --grid 'cdiv(n, BLOCK)' [--space
-'BLOCK=64|128'] [--executor dask://HOST:PORT] tilewright records list|merge|export [FILE ...]
-[--output FILE or FOLDER] tilewright cache info|clear [--json] tilewright doctor [--json] tilewright
-surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH] tilewright new-backend NAME
-[--directory DIR]
+The functions that run them are in other modules of this package, which are imported when they are
+needed.
 """
 
 from __future__ import annotations
@@ -169,6 +159,50 @@ def build_parser() -> argparse.ArgumentParser:
         help="with those that this backend adds, and which it lowers, has decomposed, refuses",
     )
     operations.add_argument("--json", action="store_true", help="print JSON")
+
+    trace = _command(
+        commands,
+        "trace",
+        "run a kernel once, and print the range, the NaN and the infinities of each float value "
+        "it computes",
+        _trace,
+    )
+    trace.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    trace.add_argument(
+        "--arguments",
+        required=True,
+        metavar="LIST",
+        help=(
+            "of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are "
+            "random, integers 0"
+        ),
+    )
+    trace.add_argument(
+        "--arrays",
+        type=Path,
+        metavar="FILE.npz",
+        help="the values of arrays among the arguments, by name",
+    )
+    trace.add_argument(
+        "--grid",
+        required=True,
+        metavar="SIZES",
+        help="one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'",
+    )
+    _constants_and_options(trace)
+    trace.add_argument("--backend", help="the backend to run on; the default one otherwise")
+    trace.add_argument(
+        "--nan",
+        action="store_true",
+        help="print where NaN and infinities begin alone; exit code 1 where there is a NaN",
+    )
+    trace.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.html",
+        help="write the page of 'tilewright explain' with the values beside each line",
+    )
+    trace.add_argument("--json", action="store_true", help="print JSON")
 
     tune = _command(
         commands,
@@ -375,6 +409,12 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
             "n=i32'); :16 states divisibility"
         ),
     )
+    _constants_and_options(command)
+    command.add_argument("--backend", help="the backend to compile with; the default one otherwise")
+    command.add_argument("--arch", help="a target of the backend to compile for without a device")
+
+
+def _constants_and_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--constants",
         action="append",
@@ -389,8 +429,6 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a launch option, for example num_warps=8; may be repeated",
     )
-    command.add_argument("--backend", help="the backend to compile with; the default one otherwise")
-    command.add_argument("--arch", help="a target of the backend to compile for without a device")
 
 
 def _command(
@@ -472,6 +510,12 @@ def _opt(options: argparse.Namespace) -> int:
 def _ops(options: argparse.Namespace) -> int:
     code: int = _suite("op_samples.ops").ops_command(options)
     return code
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from tilewright.tools.trace.command import trace_command
+
+    return trace_command(options)
 
 
 def _tune(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -120,13 +121,25 @@ def parsed(text: str) -> dict[str, Any]:
     return {name: shapes[name] if name in shapes else values[name] for name in order}
 
 
-def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dict[str, Any]:
+def on_device(
+    given: Mapping[str, Any],
+    backend: Backend,
+    device: Device,
+    arrays: Mapping[str, np.ndarray[Any, Any]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Arguments for a launch: arrays in the device's memory, numbers as they are.
 
+    Args:
+        arrays: the values of some arrays by name, in place of those that are drawn; each has as
+            many bytes as ``given`` says.
+
     Raises:
-        UsageError: the backend has no memory that arrays can be put into, or this process too
-            little for their values.
+        UsageError: the backend has no memory that arrays can be put into, this process too little
+            for their values, or ``arrays`` does not fit ``given``.
     """
+    unknown = [name for name in arrays if not isinstance(given.get(name), tuple)]
+    if unknown:
+        raise UsageError(f"--arrays: {', '.join(unknown)} are no arrays of --arguments")
     memory = backend.call("tilewright_memory", device=device)
     rng = np.random.default_rng(0)
     found: dict[str, Any] = {}
@@ -141,7 +154,11 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
             )
         type_, shape = value
         try:
-            data = _values(type_, math.prod(shape), rng)
+            data = (
+                _bytes_of(name, arrays[name], type_, shape)
+                if name in arrays
+                else _values(type_, math.prod(shape), rng)
+            )
         except (MemoryError, ValueError):  # NumPy has a largest array, too
             raise UsageError(
                 f"--arguments: this process has no room for the values of {name!r}, "
@@ -159,6 +176,18 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
             (device.kind, device.index),
         )
     return found
+
+
+def _bytes_of(
+    name: str, array: np.ndarray[Any, Any], type_: str, shape: tuple[int, ...]
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of an array that is given."""
+    if array.shape != shape or array.itemsize != ITEM_SIZE[type_]:
+        raise UsageError(
+            f"--arrays: {name!r} is {array.dtype}{list(array.shape)} in the file, and "
+            f"{type_}{list(shape)} among the --arguments"
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _values(

@@ -20,11 +20,12 @@ from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.tools.explain.source_lines import Line, SourceLine, is_instruction
 
 #: Kinds of findings, in the order in which people want them.
-SLOW, CONVERSION, DECISION, ACCESS = KINDS = (
+SLOW, CONVERSION, DECISION, ACCESS, VALUES = KINDS = (
     "left the fast path",
     "conversion",
     "decision",
     "access",
+    "values",
 )
 
 

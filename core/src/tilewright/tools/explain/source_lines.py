@@ -51,7 +51,7 @@ def flatten(module: Module) -> None:
 
     Libraries are the language's own, and backends'.
     """
-    libraries = _libraries()
+    libraries = library_folders()
     for function in module.functions.values():
         for operation in function.walk():
             if operation.location is not None:
@@ -70,7 +70,8 @@ def own_place(location: Location, libraries: Sequence[str]) -> Location:
     return Location(found.file, found.line, found.column, found.function)
 
 
-def _libraries() -> list[str]:
+def library_folders() -> list[str]:
+    """Return the folders of the language and of the installed backends, each ending in a slash."""
     folders = [Path(__file__).parents[2]]
     for backend in registry().backends():
         module = sys.modules.get(backend.source.package)

@@ -1,0 +1,1 @@
+"""Instrumentation that records the range and the NaN of a kernel's values while it runs."""

@@ -1,0 +1,1 @@
+"""Runs of kernels that record their values."""
