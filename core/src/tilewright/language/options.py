@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.order import ANY
+
 if TYPE_CHECKING:
     from tilewright.plugins.manifest import Capabilities, Target
 
@@ -21,6 +23,7 @@ class Options:
             holds.
         sanitize_overflow: in debug mode, check integer ``+ - *`` narrower than 64 bits.
         default_dot_precision: ``input_precision`` of a ``dot`` that states none.
+        default_order: ``order`` of a reduction or scan that states none.
         supported_fp8_dtypes: names of the fp8 kinds that kernels may use, of those the target has;
             None is all of them.
         deprecated_fp8_dot_operand_dtypes: names of the fp8 kinds that a ``dot`` warns of.
@@ -41,6 +44,7 @@ class Options:
     debug: bool = False
     sanitize_overflow: bool = True
     default_dot_precision: str = "ieee"
+    default_order: str = ANY
     supported_fp8_dtypes: tuple[str, ...] | None = None
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     min_dot_size: tuple[tuple[int, tuple[int, int, int]], ...] = ()

@@ -57,6 +57,8 @@ class Capabilities:
         dot: operand element type -> accumulator element types of ``dot``.
         dot_precisions: values of ``dot``'s ``precision`` that are honoured.
         min_dot: smallest (M, N, K) of a dot.
+        orders: operation (``reduce``, ``scan``, ``dot``) -> values of its attribute ``order``
+            that are honoured, beside ``any``.
         atomics: element type -> kinds of ``atomic_rmw`` (``cas`` stands for ``atomic_cas``).
         power_of_two: tile extents must be powers of two.
         max_tile_elements: the largest tile.
@@ -74,6 +76,7 @@ class Capabilities:
     dot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dot_precisions: tuple[str, ...] = ("ieee",)
     min_dot: tuple[int, int, int] = (1, 1, 1)
+    orders: Mapping[str, frozenset[str]] = field(default_factory=dict)
     atomics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     power_of_two: bool = True
     max_tile_elements: int = 1 << 20
@@ -91,6 +94,7 @@ class Capabilities:
                 )
         object.__setattr__(self, "dot", _frozen("capabilities: dot", self.dot))
         object.__setattr__(self, "atomics", _frozen("capabilities: atomics", self.atomics))
+        object.__setattr__(self, "orders", _frozen("capabilities: orders", self.orders))
         object.__setattr__(self, "remedies", _frozen("capabilities: remedies", self.remedies))
         for name in (*self.dtypes, *self.dot, *self.atomics):
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -122,6 +122,12 @@ class Frame:
     def select(self, selection: Indices) -> Frame:
         """A frame of some of the rows, or of rows repeated."""
         return Frame(self.run, self.pids[selection], self, selection)
+
+    def execute(self, region: Region, arguments: Sequence[RuntimeValue]) -> list[RuntimeValue]:
+        """Run a region on values for its arguments; return the operands of its terminator."""
+        for argument, value in zip(region.arguments, arguments, strict=True):
+            self.values[argument] = value
+        return self.run.execute(self, region)
 
     def get(self, value: Value) -> RuntimeValue:
         """The value of an SSA value for the rows of this frame."""

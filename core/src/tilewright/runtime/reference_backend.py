@@ -20,6 +20,7 @@ from tilewright.ir import Module
 from tilewright.ir.breakpoint import FEATURE, OPS
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
+from tilewright.ir.order import SEQUENTIAL, TREE
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import (
@@ -49,6 +50,7 @@ CAPABILITIES = Capabilities(
         **{f"{sign}{bits}": ("i32",) for sign in "iu" for bits in (8, 16, 32)},
     },
     dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
+    orders={op: frozenset((TREE, SEQUENTIAL)) for op in ("reduce", "scan", "dot")},
     atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
     power_of_two=False,
     max_tile_elements=1 << 24,

@@ -14,6 +14,7 @@ from tilewright.ir.declare import (
     VariadicOperand,
 )
 from tilewright.ir.ops.rules import nothing, require, require_axis, require_tile
+from tilewright.ir.order import ANY, Order
 from tilewright.ir.table import Effect, Shape, Trait
 from tilewright.ir.types import I1, IntType, TileType, Type, tile_or_scalar
 
@@ -232,8 +233,8 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) "
-    "yields one value an input",
+    "combine the elements along axis into one, in any order and grouping unless order states one; "
+    "combine(*lefts, *rights) yields one value an input",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION,
@@ -244,13 +245,20 @@ class Reduce(Operation):
 
     inputs = _INPUTS
     axis = TypedAttribute[int]()
+    order = TypedAttribute[Order](
+        "any order and grouping; or tree: pairs of elements whose indices differ in one bit, the "
+        "lower index on the left, bit 0 first, then bit 1, then from the highest bit down to bit "
+        "2, where an element without a partner stays as it is; or sequential: the elements one by "
+        "one from the first to the last, what is combined so far on the left",
+        ANY,
+    )
     combine = NamedRegion()
 
 
 @OPS.operation(
     "scan",
-    "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields "
-    "one value an input",
+    "inclusive prefix combination along axis, in any grouping unless order states one; "
+    "combine(*earlier, *later) yields one value an input",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION,
@@ -262,6 +270,13 @@ class Scan(Operation):
     inputs = _INPUTS
     axis = TypedAttribute[int]()
     reverse = TypedAttribute[bool]("from the last element to the first", False)
+    order = TypedAttribute[Order](
+        "any grouping; or tree: for each bit of the index from the lowest to the highest, an "
+        "element whose bit is set is combined with the last element before its block of that "
+        "many elements, which is on the left; or sequential: each element with the result before "
+        "it. Indices count in the scan's direction",
+        ANY,
+    )
     combine = NamedRegion()
 
 

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.ops.rules import require, require_tile
+from tilewright.ir.order import ANY, Order
 from tilewright.ir.table import Shape
 from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, U8, FloatType, TileType, Type
 
@@ -64,6 +65,16 @@ def _dot(shape: Shape) -> Sequence[Type]:
         and c.shape[-2:] == (a.shape[-2], b.shape[-1])
     )
     require(fits, f"shapes must be [..., M, K], [..., K, N] and [..., M, N], not {a}, {b} and {c}")
+    if shape.attributes["order"] != ANY:
+        require(
+            c.element is not F16,
+            f"order {shape.attributes['order']} takes an accumulator of 32 bits or more, not {c}",
+        )
+        require(
+            shape.attributes["precision"] == "ieee",
+            f"order {shape.attributes['order']} takes precision ieee, which does not split "
+            f"operands, not {shape.attributes['precision']}",
+        )
     return (c,)
 
 
@@ -123,7 +134,7 @@ Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 @OPS.operation(
     "dot",
     "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, "
-    "accumulation in c's type in any order",
+    "accumulation in c's type in any order unless order states one",
     _dot,
 )
 class Dot(Operation):
@@ -137,6 +148,12 @@ class Dot(Operation):
         "fp8: terms accumulated at reduced precision before a full-precision add; 0 is the "
         "target's choice",
         0,
+    )
+    order = TypedAttribute[Order](
+        "any; or tree: the products, rounded to c's type, by reduce's tree over K, and c added to "
+        "that; or sequential: from c on, one fused multiply-add for each k from the first to the "
+        "last",
+        ANY,
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from tilewright.errors import helped
 from tilewright.ir.ops.linear import SCALED_FORMATS
+from tilewright.ir.order import ANY
 from tilewright.language.binding import builtin
+from tilewright.language.builtin_functions.order import order_attribute
 from tilewright.language.value_types.dtypes import (
     bfloat16,
     block_type,
@@ -36,6 +38,7 @@ def dot(
     allow_tf32: Any = None,
     max_num_imprecise_acc: Any = None,
     out_dtype: Any = None,
+    order: Any = None,
     _semantic: Any = None,
 ) -> tensor:
     """Matmul ``input @ other + acc`` over the last two axes; leading axes are batches.
@@ -51,6 +54,9 @@ def dot(
             before a full-precision add; at most K.
         out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32.
             int32 for int8, fp64 for fp64, fp32 for all else.
+        order: of the additions along K. ``"any"`` (the default) is the target's, with its matrix
+            instructions; ``"sequential"`` adds one product after the other to ``acc``, each with
+            one rounding, without matrix instructions: the result has the same bits everywhere.
 
     Returns:
         A tensor ``[..., M, N]``.
@@ -87,7 +93,23 @@ def dot(
         if not 0 <= imprecise <= depth:
             raise ValueError(f"max_num_imprecise_acc ({imprecise}) must be <= K ({depth})")
         attributes["max_imprecise"] = imprecise
+    attributes.update(_dot_order(_semantic, unwrap_if_constexpr(order), element, attributes))
     return tensor(_semantic.builder.dot(lhs.handle, rhs.handle, acc.handle, **attributes), result)
+
+
+def _dot_order(
+    semantic: Any, order: str | None, element: Any, attributes: dict[str, Any]
+) -> dict[str, str]:
+    """Return the attribute ``order`` of a dot; an order takes exact operands and a wide result."""
+    found = order_attribute(semantic, "dot", ANY if order is None else order)
+    if found and element is float16:
+        raise ValueError(f"dot with order {order!r} takes out_dtype float32, not float16")
+    if found and "precision" in attributes:
+        raise ValueError(
+            f"dot with order {order!r} takes input_precision 'ieee', not "
+            f"{attributes['precision']!r}"
+        )
+    return found
 
 
 def _precision(semantic: Any, input_precision: str | None, allow_tf32: Any) -> str:

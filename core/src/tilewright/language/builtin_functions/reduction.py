@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.language.binding import builtin
+from tilewright.language.builtin_functions.order import order_attribute
 from tilewright.language.builtin_functions.shape import reshaped, wrap_axis
 from tilewright.language.value_types.dtypes import int64, uint64
 from tilewright.language.value_types.tensors import tensor
@@ -15,9 +16,14 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 @builtin
 def reduce(
-    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None
+    input: Any,
+    axis: Any,
+    combine_fn: Any,
+    keep_dims: Any = False,
+    order: Any = None,
+    _semantic: Any = None,
 ) -> Any:
-    """Combine the elements along an axis into one, in any order and grouping.
+    """Combine the elements along an axis into one, in any order and grouping unless one is stated.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
@@ -26,13 +32,17 @@ def reduce(
             either side, giving n values of the inputs' types; it must be associative and
             commutative.
         keep_dims: keep the axis, with extent 1.
+        order: ``"any"``; ``"tree"``: one balanced tree, whatever the target, ``num_warps`` and the
+            other axes, at little cost; ``"sequential"``: one element after the other, at the cost
+            of a loop in one thread. The result then has the same bits everywhere. None is what
+            ``jit(order=)`` states, else ``"any"``.
 
     Returns:
         A tensor without the axis (a scalar where none is left), or a tuple of n.
 
     Raises:
-        ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, or
-            ``combine_fn`` yields other types.
+        ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, ``combine_fn``
+            yields other types, or there is no such order, or the target lacks it.
 
     Example:
         total = tl.reduce(x, 0, combine)
@@ -47,7 +57,8 @@ def reduce(
         position = 0
     else:
         position = wrap_axis(axis, rank)
-    results = _combined(_semantic, "reduce", combine_fn, inputs, "reduce", axis=position)
+    attributes = {"axis": position, **_order(_semantic, "reduce", order)}
+    results = _combined(_semantic, "reduce", combine_fn, inputs, "reduce", **attributes)
     if keep_dims:
         if axis is None:
             results = [_semantic.splat(x, (1,) * rank) for x in results]
@@ -58,7 +69,12 @@ def reduce(
 
 @builtin
 def associative_scan(
-    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None
+    input: Any,
+    axis: Any,
+    combine_fn: Any,
+    reverse: Any = False,
+    order: Any = None,
+    _semantic: Any = None,
 ) -> Any:
     """Running combinations along an axis: element i combines elements 0 to i.
 
@@ -68,6 +84,7 @@ def associative_scan(
         combine_fn: as for :func:`reduce`: associative, but not necessarily commutative; earlier
             elements are on the left.
         reverse: element i combines elements i to the last.
+        order: as for :func:`reduce`.
 
     Returns:
         A tensor of the shape of ``input``, or a tuple of n.
@@ -80,10 +97,11 @@ def associative_scan(
     """
     inputs, single = _inputs(_semantic, input, "associative_scan")
     position = wrap_axis(_semantic.constant(axis, "axis"), len(inputs[0].extents))
-    attributes = {"reverse": True} if unwrap_if_constexpr(reverse) else {}
-    results = _combined(
-        _semantic, "scan", combine_fn, inputs, "associative_scan", axis=position, **attributes
-    )
+    attributes: dict[str, Any] = {"axis": position}
+    if unwrap_if_constexpr(reverse):
+        attributes["reverse"] = True
+    attributes.update(_order(_semantic, "scan", order))
+    results = _combined(_semantic, "scan", combine_fn, inputs, "associative_scan", **attributes)
     return results[0] if single else tl_tuple(results)
 
 
@@ -165,6 +183,14 @@ def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], boo
             f"all inputs of {function} must have the same shape, got {', '.join(map(str, inputs))}"
         )
     return inputs, single
+
+
+def _order(semantic: Any, op: str, order: Any) -> dict[str, str]:
+    """Return the attribute ``order`` of a reduction or scan, which is absent for any order."""
+    found = unwrap_if_constexpr(order)
+    if found is None:
+        found = semantic.options.default_order
+    return order_attribute(semantic, op, found)
 
 
 def _combined(

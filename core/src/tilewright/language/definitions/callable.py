@@ -21,6 +21,7 @@ from tilewright.errors import (
     HostCallError,
     with_help,
 )
+from tilewright.ir.order import ANY
 from tilewright.language.definitions.source import FunctionSource, parse_definition
 from tilewright.language.value_types import dtypes
 from tilewright.language.value_types.tuples import tuple as tl_tuple
@@ -181,11 +182,13 @@ class JitCallable:
     Attributes:
         fn: the Python function.
         noinline: compiled as a function of its own, not into each caller.
+        order: the order of reductions and scans that state none, in a kernel that is launched.
         hash: the cache key once it is known; set to None to have it worked out again.
     """
 
     fn: Any
     noinline: bool
+    order: str = ANY
     hash: str | None
     #: it runs as Python, while compiling
     _host = False

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from tilewright.ir.order import ANY
 from tilewright.language.binding import is_builtin
 from tilewright.language.definitions.callable import JitCallable
 from tilewright.language.value_types.dtypes import base_type
@@ -112,6 +113,8 @@ def dependencies(function: JitCallable) -> Dependencies:
         f"{function.definition_line}:{function.indent}"
     )
     parts = [function.src, place, str(function.noinline)]
+    if function.order != ANY:
+        parts.append(function.order)
     parts.append(describe(function.fn.__defaults__, callees))
     parts.append(describe(function.fn.__kwdefaults__, callees))
     for chain in names:

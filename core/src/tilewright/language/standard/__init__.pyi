@@ -11,6 +11,7 @@ _Number: TypeAlias = tensor | constexpr | int | float
 _Flag: TypeAlias = bool | constexpr
 _Axis: TypeAlias = int | constexpr
 _Type: TypeAlias = _dtype | constexpr
+_Order: TypeAlias = Literal["any", "tree", "sequential"] | constexpr
 
 _argmax_combine: Any
 _argmin_combine: Any
@@ -26,10 +27,18 @@ def argmin(
 def bitonic_merge(x: tensor, dim: _Axis | None = None, descending: _Flag = ...) -> tensor: ...
 def cdiv(x: _Number, div: _Number) -> Any: ...
 def cumprod(
-    input: tensor, axis: _Axis = 0, reverse: _Flag = False, dtype: _Type | None = None
+    input: tensor,
+    axis: _Axis = 0,
+    reverse: _Flag = False,
+    dtype: _Type | None = None,
+    order: _Order | None = None,
 ) -> tensor: ...
 def cumsum(
-    input: tensor, axis: _Axis = 0, reverse: _Flag = False, dtype: _Type | None = None
+    input: tensor,
+    axis: _Axis = 0,
+    reverse: _Flag = False,
+    dtype: _Type | None = None,
+    order: _Order | None = None,
 ) -> tensor: ...
 def flip(x: tensor, dim: _Axis | None = None) -> tensor: ...
 def interleave(a: tensor, b: tensor) -> tensor: ...
@@ -92,7 +101,11 @@ def softmax(
 def sort(x: tensor, dim: _Axis | None = None, descending: _Flag = ...) -> tensor: ...
 def squeeze(x: tensor, dim: _Axis) -> tensor: ...
 def sum(
-    input: tensor, axis: _Axis | None = None, keep_dims: _Flag = False, dtype: _Type | None = None
+    input: tensor,
+    axis: _Axis | None = None,
+    keep_dims: _Flag = False,
+    dtype: _Type | None = None,
+    order: _Order | None = None,
 ) -> tensor: ...
 def swizzle2d(
     i: _Number, j: _Number, size_i: _Number, size_j: _Number, size_g: _Number

@@ -26,7 +26,13 @@ def _or(a, b):
 
 
 @device_function
-def sum(input, axis=None, keep_dims=False, dtype: core.constexpr = None):
+def sum(
+    input,
+    axis=None,
+    keep_dims=False,
+    dtype: core.constexpr = None,
+    order: core.constexpr = None,
+):
     """The sum along an axis.
 
     Args:
@@ -35,6 +41,7 @@ def sum(input, axis=None, keep_dims=False, dtype: core.constexpr = None):
         keep_dims: keep the axis, with extent 1.
         dtype: the type to sum in. By default integers narrower than 32 bits are summed as int32 or
             uint32 (booleans as uint32), all else in its own type.
+        order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
         A tensor without the axis (a scalar where none is left).
@@ -44,7 +51,7 @@ def sum(input, axis=None, keep_dims=False, dtype: core.constexpr = None):
     """
     result: core.constexpr = sum_dtype(input.dtype, dtype)
     terms = input.to(result).to(accumulator_dtype(result))
-    return core.reduce(terms, axis, add, keep_dims=keep_dims).to(result)
+    return core.reduce(terms, axis, add, keep_dims=keep_dims, order=order).to(result)
 
 
 @device_function

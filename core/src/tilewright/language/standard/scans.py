@@ -18,7 +18,11 @@ def _mul(a, b):
 
 @device_function
 def cumsum(
-    input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None
+    input,
+    axis: core.constexpr = 0,
+    reverse: core.constexpr = False,
+    dtype: core.constexpr = None,
+    order: core.constexpr = None,
 ):
     """Cumulative sum along an axis.
 
@@ -28,6 +32,7 @@ def cumsum(
         reverse: sum from the end.
         dtype: the type to sum in. By default integers narrower than 32 bits widen to 32, bf16 to
             fp32, and all else keeps its type.
+        order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
         A tensor of the shape of ``input``.
@@ -35,12 +40,18 @@ def cumsum(
     Example:
         running = tl.cumsum(x, axis=0)
     """
-    return core.associative_scan(input.to(prefix_dtype(input.dtype, dtype)), axis, add, reverse)
+    return core.associative_scan(
+        input.to(prefix_dtype(input.dtype, dtype)), axis, add, reverse, order
+    )
 
 
 @device_function
 def cumprod(
-    input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None
+    input,
+    axis: core.constexpr = 0,
+    reverse: core.constexpr = False,
+    dtype: core.constexpr = None,
+    order: core.constexpr = None,
 ):
     """Cumulative multiplication along an axis.
 
@@ -49,6 +60,7 @@ def cumprod(
         axis: a constexpr.
         reverse: multiply from the end.
         dtype: the type to multiply in; by default that of ``input``, and fp32 for bf16.
+        order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
         A tensor of the shape of ``input``.
@@ -56,4 +68,6 @@ def cumprod(
     Example:
         running = tl.cumprod(x, axis=0)
     """
-    return core.associative_scan(input.to(cumprod_dtype(input.dtype, dtype)), axis, _mul, reverse)
+    return core.associative_scan(
+        input.to(cumprod_dtype(input.dtype, dtype)), axis, _mul, reverse, order
+    )

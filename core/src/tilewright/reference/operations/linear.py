@@ -1,6 +1,6 @@
 """The meaning of matmuls: exact operands and accumulation in float64, then one rounding.
 
-The rounding is to the accumulator's type.
+The rounding is to the accumulator's type. A matmul with an order rounds every step of it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.ir.ops.linear import Dot, DotScaled
+from tilewright.ir.order import ANY, SEQUENTIAL, tree_bits
 from tilewright.ir.types import FloatType, IntType, Type, element_type
 from tilewright.reference.numerics import Array, decode, numpy_dtype, rounded
+from tilewright.reference.operations.fused_multiply_add import fma
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Value
@@ -32,6 +34,8 @@ def _float64(x: Array, type_: Type) -> Array:
 
 
 def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
+    if operation.order != ANY and isinstance(element_type(operation.result.type), FloatType):
+        return _ordered_dot(operation, a, b, c)
     exact = np.matmul(_float64(a, operation.a.type), _float64(b, operation.b.type))
     result = element_type(operation.result.type)
     if isinstance(result, IntType):
@@ -39,6 +43,34 @@ def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
         return (exact.astype(np.int64) + c).astype(numpy_dtype(result))
     assert isinstance(result, FloatType)
     return rounded(exact + _float64(c, operation.c.type), result)
+
+
+def _ordered_dot(operation: Dot, a: Array, b: Array, c: Array) -> Array:
+    """Multiply in an order: ``c`` has 32 bits or more, which hold every operand exactly."""
+    result = element_type(operation.result.type)
+    assert isinstance(result, FloatType)
+    left, right = (
+        rounded(_float64(x, operand.type), result)
+        for x, operand in ((a, operation.a), (b, operation.b))
+    )
+    extent = left.shape[-1]
+    if operation.order == SEQUENTIAL:
+        for k in range(extent):
+            c = fma(left[..., :, k, None], right[..., None, k, :], c, result)
+        return c
+    terms = left[..., :, :, None] * right[..., None, :, :]
+    for bit in tree_bits(extent):
+        if bit < 2:
+            odd = terms[..., 1::2, :]
+            even = terms[..., ::2, :].copy()
+            even[..., : odd.shape[-2], :] += odd
+            terms = even
+        else:
+            half = 1 << (terms.shape[-2] - 1).bit_length() - 1
+            upper = terms[..., half:, :]
+            terms = terms[..., :half, :].copy()
+            terms[..., : upper.shape[-2], :] += upper
+    return np.asarray(c + terms[..., 0, :])
 
 
 def dot_scaled(

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from tilewright.errors import LoweringError, noted, with_help
 from tilewright.ir import Function, Module, Operation, Region
+from tilewright.ir.order import ANY, other_orders
 from tilewright.ir.types import (
     DescriptorType,
     FloatType,
@@ -130,6 +131,8 @@ class _CapabilityCheck:
         }
         self.operations: dict[str, Callable[[Operation], None]] = {
             "dot": self.dot,
+            "reduce": self.order,
+            "scan": self.order,
             "atomic_rmw": self.atomic_rmw,
             "atomic_cas": self.atomic_cas,
             "descriptor_reduce": self.descriptor_reduce,
@@ -221,12 +224,22 @@ class _CapabilityCheck:
                 f"precision {precision!r} of a dot",
                 f"it has {_listed(declared.dot_precisions)}",
             )
+        self.order(operation)
         shape = shape_of(a.type)[-2], shape_of(b.type)[-1], shape_of(a.type)[-1]
         if any(own < minimum for own, minimum in zip(shape, declared.min_dot, strict=True)):
             self.refuse(
                 operation,
                 f"a dot of M x N x K = {_shape_text(shape)}",
                 f"the minimum is {_shape_text(declared.min_dot)}",
+            )
+
+    def order(self, operation: Operation) -> None:
+        order, name = str(operation.attribute("order")), operation.spec.name
+        declared = self.capabilities.orders.get(name, frozenset())
+        if order != ANY and order not in declared:
+            has = f"it has {_listed((ANY, *declared))}"
+            self.refuse(
+                operation, f"order {order!r} of {name}", with_help(has, other_orders(declared))
             )
 
     def atomic_rmw(self, operation: Operation) -> None:

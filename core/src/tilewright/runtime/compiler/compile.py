@@ -204,7 +204,12 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
             signature,
             kernel.constants,
             attributes,
-            Options(target=backend.completed(target), extra=options, **known),
+            Options(
+                target=backend.completed(target),
+                default_order=kernel.fn.order,
+                extra=options,
+                **known,
+            ),
         )
 
     module = compiled(kernel.signature)

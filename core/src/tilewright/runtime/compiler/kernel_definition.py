@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from tilewright.errors import DefinitionError
+from tilewright.ir.order import ANY, ORDERS, Order
 from tilewright.language.definitions.callable import JitCallable
 
 
@@ -29,6 +31,7 @@ class JitOptions(TypedDict, total=False):
     do_not_specialize_on_alignment: Sequence[int | str] | None
     debug: bool | None
     noinline: bool | None
+    order: Order
 
 
 class KernelDefinition(JitCallable):
@@ -37,6 +40,7 @@ class KernelDefinition(JitCallable):
     Attributes:
         version: the caller's own mark, part of the cache key.
         debug: what ``jit(debug=)`` says.
+        order: what ``jit(order=)`` says.
         symbol: what ``jit(repr=)`` says; see :meth:`repr`.
         launch_metadata: what ``jit(launch_metadata=)`` says.
     """
@@ -52,7 +56,10 @@ class KernelDefinition(JitCallable):
         do_not_specialize_on_alignment: Sequence[int | str] | None = None,
         debug: bool | None = None,
         noinline: bool | None = None,
+        order: Order = ANY,
     ) -> None:
+        if order not in ORDERS:
+            raise DefinitionError(f"order of jit must be one of {ORDERS}, not {order!r}")
         super().__init__(
             fn,
             noinline=noinline,
@@ -62,6 +69,7 @@ class KernelDefinition(JitCallable):
         functools.update_wrapper(self, fn, updated=())
         self.version = version
         self.debug = debug
+        self.order = order
         self.symbol = repr
         self.launch_metadata = launch_metadata
 

@@ -488,6 +488,9 @@ def jit(
         do_not_specialize_on_alignment: the same for divisibility alone.
         debug: compile ``device_assert`` and overflow checks; None: where ``TILEWRIGHT_DEBUG=1``.
         noinline: when called from another kernel, be compiled once and called.
+        order: the order of the reductions and scans that state none, also in the functions that the
+            kernel calls: ``"any"``, ``"tree"`` or ``"sequential"``, see :func:`tl.reduce`. Matmuls
+            state their own.
 
     Raises:
         DefinitionError: ``fn`` is not a Python function, its source cannot be read because it was
