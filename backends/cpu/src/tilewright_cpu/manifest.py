@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
+from tilewright.ir.order import SEQUENTIAL, TREE
 from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
@@ -25,6 +26,11 @@ CAPABILITIES = every_type(
     },
     power_of_two=False,
     narrow_floats=("add",),
+    orders={
+        "reduce": frozenset((TREE, SEQUENTIAL)),
+        "scan": frozenset((TREE, SEQUENTIAL)),
+        "dot": frozenset((SEQUENTIAL,)),
+    },
 )
 
 #: Launch options of this backend beyond the portable ones.

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from tilewright.ir.types import IntType
+
+if TYPE_CHECKING:
+    from tilewright.ir.core import Operation
 
 #: The attribute ``order`` of ``reduce``, ``scan`` and ``dot``.
 Order = Literal["any", "tree", "sequential"]
@@ -27,3 +32,25 @@ def tree_bits(extent: int) -> tuple[int, ...]:
 def other_orders(honoured: Iterable[str]) -> str:
     """Return the remedy where a target honours these orders, and another one is asked for."""
     return f"use order={' or '.join(repr(order) for order in (*sorted(honoured), ANY))}"
+
+
+def effective_order(operation: Operation) -> str:
+    """Return the order that a reduction or scan has to follow.
+
+    It is any order for one associative operation on integers, whose result no order changes.
+    """
+    order: str = operation.attribute("order")
+    if order == ANY:
+        return ANY
+    (region,) = operation.regions
+    first, last = region.first, region.last
+    exact = (
+        first is not None
+        and last is not None
+        and first.next is last
+        and first.spec.associative
+        and isinstance(region.arguments[0].type, IntType)
+        and set(first.operands) == set(region.arguments)
+        and list(last.operands) == list(first.results)
+    )
+    return ANY if exact else order

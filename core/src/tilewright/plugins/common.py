@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tilewright.environment import flag
 from tilewright.plugins.manifest import Capabilities
@@ -25,6 +25,7 @@ def every_type(
     *,
     power_of_two: bool = True,
     narrow_floats: Iterable[str] = ("add", "min", "max"),
+    orders: Mapping[str, frozenset[str]] | None = None,
 ) -> Capabilities:
     """Return the capabilities of a backend that computes with every element type of the language.
 
@@ -32,7 +33,7 @@ def every_type(
     column on, and updates memory atomically by every kind of its type.
 
     Args:
-        features, power_of_two: see :class:`Capabilities`.
+        features, power_of_two, orders: see :class:`Capabilities`.
         narrow_floats: atomic updates of floats of 16 bits, beside swaps.
     """
     return Capabilities(
@@ -54,6 +55,7 @@ def every_type(
             **dict.fromkeys(("f32", "f64"), _SWAPS | {"add", "min", "max"}),
             **dict.fromkeys(("f16", "bf16"), _SWAPS | {*narrow_floats}),
         },
+        orders=orders or {},
         power_of_two=power_of_two,
         features=frozenset(features),
     )

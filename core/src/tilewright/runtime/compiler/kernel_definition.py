@@ -21,8 +21,8 @@ class ReprContext:
     signature: Mapping[str, Any]
 
 
-class JitOptions(TypedDict, total=False):
-    """The keywords of :func:`~tilewright.jit`, which documents them."""
+class PortableJitOptions(TypedDict, total=False):
+    """The keywords of :func:`~tilewright.jit` that ``triton.jit`` has, too."""
 
     version: Any
     repr: Callable[[ReprContext], str] | None
@@ -31,6 +31,11 @@ class JitOptions(TypedDict, total=False):
     do_not_specialize_on_alignment: Sequence[int | str] | None
     debug: bool | None
     noinline: bool | None
+
+
+class JitOptions(PortableJitOptions, total=False):
+    """The keywords of :func:`~tilewright.jit`, which documents them."""
+
     order: Order
 
 

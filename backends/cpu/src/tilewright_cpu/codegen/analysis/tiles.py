@@ -25,6 +25,7 @@ from tilewright.ir.ops.control import For, Reduce, While, Yield
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.ir.order import ANY
 from tilewright.ir.table import Effect
 from tilewright.ir.types import (
     I64,
@@ -578,6 +579,8 @@ def combine_kind(operation: Reduce) -> Operation | None:
 
 
 def is_sum(operation: Operation) -> bool:
-    """Return whether an operation is the sum of a tile along its only axis."""
-    kind = combine_kind(operation) if isinstance(operation, Reduce) else None
+    """Return whether an operation is the sum of a tile along its only axis, in any order."""
+    if not isinstance(operation, Reduce) or operation.order != ANY:
+        return False
+    kind = combine_kind(operation)
     return kind is not None and kind.name == "add" and not is_tile(operation.results[0])

@@ -76,6 +76,7 @@ class Gemm:
         elements: the operand types of the dot; a matrix may hold narrower floats, which are widened
             exactly.
         precision: the precision of a matmul of f32.
+        sequential: whether each element of c is added to by one k after the other.
         limits: the extents to compute.
         prepacked: the address of the list of matrices that were packed before (see
             :mod:`.prepack_lookup`), or the null pointer; None where B is not one of them for
@@ -98,9 +99,12 @@ class Gemm:
     batching: BatchedAccumulation | None = None
     pack_caches: tuple[PackCache | None, PackCache | None] = (None, None)
     precision: str = IEEE
+    sequential: bool = False
 
     @property
     def scheme(self) -> Scheme:
+        if self.sequential and isinstance(self.c.element, FloatType):
+            return FMA64 if self.c.element is F64 else FMA32
         extents = self.a.rows, self.b.columns, self.a.columns
         scheme = choose_scheme(*self.elements, self.hardware, extents, self.precision)
         # accumulators in f16 are rounded at each addition
@@ -122,7 +126,8 @@ def write_gemm(gemm: Gemm) -> None:
     """Write a matmul at the writer's position."""
     w, a, b = gemm.w, gemm.a, gemm.b
     if (
-        b.columns <= MAX_COLUMNS
+        not gemm.sequential
+        and b.columns <= MAX_COLUMNS
         and isinstance(gemm.c.element, FloatType)
         and a.column_stride == 1
         and a.columns >= _MIN_K
@@ -163,6 +168,7 @@ def _few_rows(gemm: Gemm) -> Callable[[Gemm, int], None] | None:
     lanes = hardware.vector_bytes // scheme.k_group_bytes
     if (
         b.row_stride == 1
+        and not gemm.sequential
         and isinstance(c.element, FloatType)
         and a.columns % lanes == 0
         and a.columns >= _MIN_K

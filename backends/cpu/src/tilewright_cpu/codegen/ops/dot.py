@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.control import For
@@ -20,6 +21,7 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.ir.ops.shape import Moved, Permute
+from tilewright.ir.order import ANY
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.emission.registers import storage_size, storage_type
 from tilewright.passes.rewriter import constant_of
@@ -68,8 +70,27 @@ def lower_dot(context: Context, operation: Dot) -> None:
         batching,
         pack_caches,
         precision,
+        _is_sequential(context, operation),
     )
     context.bind_buffer(operation.result, target)
+
+
+def _is_sequential(context: Context, operation: Dot) -> bool:
+    """Return whether a dot adds one product after the other.
+
+    Raises:
+        LoweringError: the processor cannot do it with one rounding each.
+    """
+    if operation.order == ANY:
+        return False
+    element = element_type(operation.a.type)
+    inexact = isinstance(element, FloatType) and element.bits >= 32
+    if inexact and not context.state.hardware.can("fused"):
+        raise LoweringError(
+            f"dot at {operation.location}: order {operation.order!r} of {element} takes fused "
+            "multiply-add, which the processor lacks; use order='any'"
+        )
+    return True
 
 
 def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
@@ -317,6 +338,7 @@ def multiply(
     batching: BatchedAccumulation | None = None,
     pack_caches: tuple[PackCache | None, PackCache | None] = (None, None),
     precision: str = IEEE,
+    sequential: bool = False,
 ) -> None:
     """Write the matmul of two tiles into ``target``, for each batch.
 
@@ -347,6 +369,7 @@ def multiply(
                     batching,
                     pack_caches,
                     precision,
+                    sequential,
                 )
             )
             return

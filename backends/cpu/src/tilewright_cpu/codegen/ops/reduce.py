@@ -15,6 +15,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Extremum
 from tilewright.ir.ops.control import Reduce
+from tilewright.ir.order import ANY, effective_order
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.elementwise import extreme
@@ -36,6 +37,7 @@ from tilewright_cpu.codegen.loops.inner_loop import InnerLoop, version_row
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.loops.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.codegen.ops.multirow_reduce import MultirowReduction, can_reduce_together
+from tilewright_cpu.codegen.ops.ordered_combine import lower_ordered_reduce
 from tilewright_cpu.codegen.state.partial_sums import reduce_partial_sum
 
 
@@ -213,6 +215,9 @@ class General(Combination):
 
 def lower_reduce(context: Context, operation: Reduce) -> None:
     """``reduce``."""
+    if effective_order(operation) != ANY:
+        lower_ordered_reduce(context, operation)
+        return
     tiles, axis = [context.resolve(value) for value in operation.inputs], operation.axis
     type_ = tiles[0].type
     assert isinstance(type_, TileType)

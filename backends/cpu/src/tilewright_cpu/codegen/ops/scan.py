@@ -12,13 +12,18 @@ from typing import Any
 
 from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Scan
+from tilewright.ir.order import ANY, effective_order
 from tilewright.ir.types import TileType
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import around_axis, for_each, for_strips, viewed
+from tilewright_cpu.codegen.ops.ordered_combine import lower_ordered_scan
 
 
 def lower_scan(context: Context, operation: Scan) -> None:
     """Scan tiles of one shape together."""
+    if effective_order(operation) != ANY:
+        lower_ordered_scan(context, operation)
+        return
     inputs = [context.materialize(operand) for operand in operation.inputs]
     results = []
     for value in operation.results:

@@ -34,7 +34,7 @@ from tilewright.language.definitions.callable import (
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
-from tilewright.runtime.compiler.kernel_definition import JitOptions, ReprContext
+from tilewright.runtime.compiler.kernel_definition import PortableJitOptions, ReprContext
 from tilewright.runtime.compiler.parallel_compile import collecting
 from tilewright.runtime.launch import jit as own
 from tilewright.runtime.launch.device_caches import KernelCache
@@ -304,7 +304,7 @@ _GET_ITEM = JITFunction.__getitem__
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
 def jit(
-    fn: None = None, **options: Unpack[JitOptions]
+    fn: None = None, **options: Unpack[PortableJitOptions]
 ) -> Callable[[Callable[..., Any]], JITFunction]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
@@ -321,7 +321,7 @@ def jit(
 
     With ``TRITON_INTERPRET=1`` it runs on the reference.
     """
-    options: JitOptions = {
+    options: PortableJitOptions = {
         "version": version,
         "repr": repr,
         "launch_metadata": launch_metadata,
