@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import fork_server
 
 from tilewright.llvm.codegen.subprocess_codegen import has_inline_assembly
 from tilewright.passes import pipeline
@@ -24,7 +28,40 @@ from tilewright.tools.inspect import specialize
 from tilewright_amd.codegen.thread_hierarchy import GcnThreads
 from tilewright_amd.lower import lower
 
+ROOT = Path(__file__).resolve().parents[3]
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+
+
+def emulation_server() -> fork_server.ForkServer:
+    """Return a server whose children have the emulator, the suite and its catalogue."""
+    return fork_server.server(
+        "tilewright_amd",
+        "tilewright_amd_emulator",
+        "tilewright_conformance.fuzz",
+        "tilewright_conformance.random_programs",
+        "tilewright_conformance.runtests",
+        "tilewright_conformance.suite",
+        code="from tilewright_conformance.suite.catalogue import catalogue\nlist(catalogue())",
+    )
+
+
+def emulating(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program that has an emulated device, or asks for one.
+
+    No HIP runtime comes into the process of the tests, nor what names it into its environment.
+
+    Args:
+        arguments: those of an interpreter.
+        variables: of its environment, beside those of this process.
+    """
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **variables,
+    }
+    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR"):
+        environment.pop(name, None)
+    return emulation_server().run(arguments, env=environment, cwd=ROOT)
 
 
 @functools.cache

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from amd_support import emulating
 
-ROOT = Path(__file__).resolve().parents[3]
+from tilewright_conformance.suite.case import Status
+
 PROFILES = (
     "core",
     "math",
@@ -44,53 +43,65 @@ pytestmark = [
 ]
 
 
-def started(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A process that has an emulated device, or asks for one: no HIP runtime comes into the tests' own, nor what names it into their environment."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR"):
-        environment.pop(name, None)
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        cwd=ROOT,
-    )
+#: Runs cases in the process of the device, without the workers of the suite. The arguments: the
+#: target, the seed, how many cases of the profiles are drawn, and the profiles or names of cases.
+RUN = """
+import sys
+from tilewright_conformance.suite.case import PROFILES, Status
+from tilewright_conformance.suite.catalogue import catalogue, drawn
+from tilewright_conformance.suite.engine.judge import execute
+from tilewright_conformance.suite.engine.setup import Setup, load_plugins
+from tilewright_conformance.suite.session import Session, Subject
+
+target, seed, sample, *names = sys.argv[1:]
+seed = int(seed)
+setup = Setup("amd", seed=seed, quick=sample != "0", emulate=target)
+emulated, subject = load_plugins(setup), Subject("amd")
+if setup.quick:
+    cases = catalogue().select(profiles=names, quick=True)
+    cases = drawn(cases, int(sample), seed)
+else:
+    cases = [catalogue()[name] for name in names]
+for case in cases:
+    found = execute(case, Session(subject, case.id, seed, quick=setup.quick))
+    emulated.recover()
+    wrong = found.status not in (Status.PASSED, Status.NOT_SUPPORTED)
+    print("WRONG" if wrong else "right", case.id, found.status, found.message, emulated.error)
+"""
 
 
-def conforms(report: Path, *arguments: str) -> None:
-    done = started(
-        "tilewright_conformance",
-        "run",
-        "--backend",
-        "amd",
-        "-j",
-        "1",
-        "--report",
-        str(report),
-        *arguments,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def conforms(target: str, seed: int, sample: int, *names: str) -> None:
+    done = emulating("-c", RUN, target, str(seed), str(sample), *names)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("WRONG", "right"))]
+    assert done.returncode == 0 and len(lines) == (sample or len(names)), done.stderr
+    assert not [line for line in lines if line.startswith("WRONG")], done.stdout + done.stderr
+    assert [line for line in lines if f" {Status.PASSED} " in line], done.stdout
 
 
 @pytest.mark.parametrize(
     ("arch", "seed"), [("gfx942", 1), ("gfx950", 2), ("gfx1100", 3), ("gfx1201", 4)]
 )
-def test_a_part_of_the_suite(arch: str, seed: int, tmp_path: Path) -> None:
-    profiles = [f"--profile={name}" for name in PROFILES]
-    conforms(
-        tmp_path, "--emulate", arch, "--quick", "--sample", "16", "--seed", str(seed), *profiles
+def test_a_part_of_the_suite(arch: str, seed: int) -> None:
+    conforms(arch, seed, 16, *PROFILES)
+
+
+def test_the_suites_command(tmp_path: Path) -> None:
+    """Its worker has an emulated device of its own."""
+    done = emulating(
+        *("-m", "tilewright_conformance", "run", "--backend", "amd", "--emulate", "gfx942"),
+        *("-j", "1", "--report", str(tmp_path), "--case", "elementwise/neg/i32/*"),
     )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("target", ["gfx942:lockstep", "gfx1100"])
-def test_cases_that_told_most(target: str, tmp_path: Path) -> None:
-    conforms(tmp_path, "--emulate", target, *(f"--case={name}" for name in TELLING))
+def test_cases_that_told_most(target: str) -> None:
+    conforms(target, 0, 0, *TELLING)
 
 
 def test_random_programs(tmp_path: Path) -> None:
-    done = started(
+    done = emulating(
+        "-m",
         "tilewright_conformance.fuzz",
         "--backend",
         "amd",
@@ -110,7 +121,7 @@ def test_random_programs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_run_tests(arch: str) -> None:
-    done = started("tilewright_conformance.runtests", "--backend", "amd", "--emulate", arch)
+    done = emulating("-m", "tilewright_conformance.runtests", "--backend", "amd", "--emulate", arch)
     assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout + done.stderr
 
 
@@ -131,5 +142,5 @@ def test_run_tests(arch: str) -> None:
 def test_what_cannot_be_emulated_is_refused(
     arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    done = started("tilewright_conformance", "run", "--report", str(tmp_path), *arguments)
+    done = emulating("-m", "tilewright_conformance", "run", "--report", str(tmp_path), *arguments)
     assert done.returncode == 2 and message in done.stderr, done.stdout + done.stderr

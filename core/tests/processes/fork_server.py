@@ -266,10 +266,16 @@ def preload(*packages: str) -> None:
 
 
 @functools.cache
-def server() -> ForkServer:
-    """Return this process's server with Tilewright and its backend for CPUs."""
+def server(*packages: str, code: str = "") -> ForkServer:
+    """Return this process's server with Tilewright and its backend for CPUs.
+
+    Args:
+        packages: more packages whose modules it imports.
+        code: what else it does, which may not look for backends.
+    """
     modules = "tilewright.tools.cli, pytest"
-    return ForkServer(f"import fork_server, {modules}\nfork_server.preload(*{PACKAGES!r})")
+    chosen = (*PACKAGES, *packages)
+    return ForkServer(f"import fork_server, {modules}\nfork_server.preload(*{chosen!r})\n{code}")
 
 
 def start(arguments: Arguments, **options: Any) -> Child | subprocess.Popen[str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from amd_kernels import checks
+from amd_support import emulating
 
 from tilewright_amd.codegen import abort_messages
 
-ROOT = Path(__file__).resolve().parents[4]
 _there = (
     importlib.util.find_spec("rocm") is not None
     and importlib.util.find_spec("rocm.bindings.hip") is not None
@@ -34,20 +34,21 @@ LINE = "tilewright: kernel checks: an assertion failed: too great ("
 
 
 def ended(what: str, *options: str, launcher: str = "native") -> subprocess.CompletedProcess[str]:
+    program = str(Path(__file__).resolve().parents[1] / "abort_program.py")
+    if not options:
+        return emulating(program, "gfx942", what, TILEWRIGHT_AMD_LAUNCHER=launcher)
     environment = {
         **os.environ,
         "TILEWRIGHT_AMD_LAUNCHER": launcher,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
     environment.pop("TILEWRIGHT_BACKEND", None)
-    program = str(Path(__file__).resolve().parents[1] / "abort_program.py")
     return subprocess.run(
         [sys.executable, *options, program, "gfx942", what],
         capture_output=True,
         text=True,
         env=environment,
         check=False,
-        cwd=ROOT,
     )
 
 

@@ -166,10 +166,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-@functools.cache
 def catalogue(packages: tuple[str, ...] = CASES) -> Catalogue:
     """The catalogue of this process."""
-    return Catalogue(packages)
+    return _catalogue(packages)  # named or not, the packages have one
+
+
+_catalogue = functools.cache(Catalogue)
 
 
 def drawn(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
