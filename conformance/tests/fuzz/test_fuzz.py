@@ -6,10 +6,10 @@ import ast
 import dataclasses
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fork_server
 import numpy as np
 import pytest
 
@@ -40,13 +40,7 @@ def only_installed_backends() -> Iterator[None]:
 
 
 def _run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(path), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    return fork_server.run([path, *arguments])
 
 
 def test_a_backend_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,8 +291,7 @@ def test_a_backend_that_ends_the_process_leaves_its_program_behind(
         "--out",
         str(tmp_path),
     ]
-    command = [sys.executable, "-m", "tilewright_conformance.fuzz", *options]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    found = fork_server.run(["-m", "tilewright_conformance.fuzz", *options])
     assert found.returncode < 0
     path = tmp_path / "running_3.py"
     assert " = add " in path.read_text()
@@ -320,13 +313,7 @@ def test_a_backend_that_hangs_leaves_its_program_behind(
         "--time-limit",
         "3",
     ]
-    found = subprocess.run(
-        [sys.executable, "-m", "tilewright_conformance.fuzz", *options],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    found = fork_server.run(["-m", "tilewright_conformance.fuzz", *options])
     assert found.returncode == 1
     assert "Timeout" in found.stderr
     assert _run(tmp_path / "running_0.py", "cpu").returncode == 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from tilewright_conformance import mutation
@@ -26,8 +26,7 @@ print("survived", pages * mmap.PAGESIZE >> 20)
 
 
 def _run(name: str, operation: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", _SCRIPT, name, operation]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    return fork_server.run(["-c", _SCRIPT, name, operation], timeout=seconds)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from tilewright_conformance.suite import cli
@@ -44,8 +44,13 @@ def test_verify_accepts_a_fresh_report_and_refuses_an_edited_one(
 
 
 def test_a_report_can_be_run_again_in_part(
-    folder: Path, report: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    report: Document,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tilewright_conformance.suite.engine.pool.default_workers", lambda: 1)
     assert run("verify", folder / "report.json", "--rerun", 4) == cli.GOOD
     assert (
         f"ran 4 cases again, with the report's seed and with {SEEDS[suite_version()]}: results and errors agree"
@@ -240,10 +245,8 @@ def pytest_run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment.update(
         PYTHONPATH=str(Path(__file__).parent), MISBEHAVE_HOW="garbage", MISBEHAVE_AT="sqrt"
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=900
-    )
+    command = ["-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments]
+    return fork_server.run(command, cwd=cwd, env=environment)
 
 
 def test_the_pytest_plugin_runs_cases_as_tests(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 BACKEND = """
@@ -83,10 +83,11 @@ def run(
     folders = [site, *([site / "emulator"] if emulator else [])]
     path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_CACHE_DIR": str(out / "cache")}
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=out, timeout=900, check=False
+    server = fork_server.server(
+        "tilewright_conformance.suite",
+        code="from tilewright_conformance.suite.catalogue import catalogue\nlist(catalogue())",
     )
+    return server.run(["-m", *arguments], env=environment, cwd=out)
 
 
 SUITE = (

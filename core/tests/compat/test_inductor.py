@@ -2,30 +2,41 @@
 
 import os
 import shutil
-import subprocess
 import sys
 
+import fork_server
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("tilewright_cpu")
+pytestmark = pytest.mark.skipif(not fork_server.FORKS, reason="needs processes that fork")
 
 
-def run(code, tmp_path):
+#: What the three processes import in this order, once for all of them.
+IMPORTS = """
+import tilewright.compat.triton
+import torch, torch._dynamo.utils
+import torch._inductor.async_compile, torch._inductor.compile_fx
+import torch._inductor.runtime.triton_heuristics
+"""
+
+
+@pytest.fixture
+def server(monkeypatch):
+    # PyTorch need not try out with a C++ compiler which vectors there are
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    with fork_server.ForkServer(IMPORTS) as server:
+        yield server
+
+
+def run(server, code, tmp_path):
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
         "TILEWRIGHT_CACHE_DIR": str(tmp_path / "tilewright"),
     }
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    found = server.run(["-c", code], cwd=tmp_path, env=environment)
     assert found.returncode == 0, found.stderr[-4000:]
     return found.stdout
 
@@ -158,16 +169,16 @@ print("the workers':", counters["inductor"]["fxgraph_cache_hit"], sorted(set(hit
 
 
 @pytest.mark.slow
-def test_compiled_functions_run_kernels_on_the_cpu_which_come_back(tmp_path):
+def test_compiled_functions_run_kernels_on_the_cpu_which_come_back(server, tmp_path):
     (tmp_path / "kernels.py").write_text(KERNELS)
     (tmp_path / "workers.py").write_text(WORKERS)
-    assert run(FIRST, tmp_path).splitlines()[-1] == "first: 0 [False]"
+    assert run(server, FIRST, tmp_path).splitlines()[-1] == "first: 0 [False]"
     kernels = tmp_path / "inductor" / "triton"
     assert list(kernels.rglob("tilewright.kernel"))
     shutil.rmtree(kernels)  # the graph cache carries them
     say = "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('workers.py', run_name='__main__')"
-    assert run(say, tmp_path).splitlines()[-1] == "workers: 0"
-    assert run(AGAIN, tmp_path).splitlines()[-2:] == [
+    assert run(server, say, tmp_path).splitlines()[-1] == "workers: 0"
+    assert run(server, AGAIN, tmp_path).splitlines()[-2:] == [
         "the graph's: 1 [True]",
         "the workers': 2 [True]",
     ]

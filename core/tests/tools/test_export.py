@@ -138,12 +138,12 @@ def test_all_programs_of_a_cooperative_launch_run_at_once(compiled, threads):
         #include <sys/resource.h>
 
         int main(void) {
-            int32_t count = 0, kept[60] = {0}, out[60] = {0};
-            printf("%d", shift_launch(4, 5, 3, &count, kept, out));
-            for (int i = 0; i < 60; ++i) printf(" %d", out[i]);
+            int32_t count = 0, kept[24] = {0}, out[24] = {0};
+            printf("%d", shift_launch(2, 4, 3, &count, kept, out));
+            for (int i = 0; i < 24; ++i) printf(" %d", out[i]);
             count = 0;
             printf(" %d", shift_launch(0x7ffffff, 0x7ffffff, 1, &count, kept, out));
-            printf(" %d %d\\n", shift_launch(0, 5, 3, &count, kept, out), count);
+            printf(" %d %d\\n", shift_launch(0, 4, 3, &count, kept, out), count);
             return 0;
         }
     """
@@ -152,7 +152,7 @@ def test_all_programs_of_a_cooperative_launch_run_at_once(compiled, threads):
     ).split()
     assert [int(number) for number in found] == [
         0,
-        *(3 * ((i + 1) % 60) for i in range(60)),
+        *(3 * ((i + 1) % 24) for i in range(24)),
         -4,
         0,
         0,
