@@ -190,6 +190,7 @@ PACKAGES = (
                 "canonicalize",
                 "pipeline",
                 "decompose",
+                "exact",
                 "expand_math",
                 "watch",
             ),

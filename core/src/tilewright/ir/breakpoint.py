@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, TypedAttribute, VariadicOperand
-from tilewright.ir.table import Effect, Shape
+from tilewright.ir.table import Effect, Shape, Trait
 from tilewright.ir.types import Type
 
 #: The name of the feature that backends declare.
@@ -29,6 +29,7 @@ OPS = Declarations()
     "hand the kernel's variables to the host's debugger, for one program after the other",
     _anything,
     effects=Effect.ORDER,
+    traits=Trait.BITWISE,
 )
 class Breakpoint(Operation):
     __slots__ = ()

@@ -70,6 +70,7 @@ class Trait(enum.Flag):
     SCALAR_REGION = enum.auto()  # its regions compute on scalars, for the elements of its operands
     ADDRESSING = enum.auto()  # an address that it computes is one through which memory is accessed
     COMMON_DIVISOR = enum.auto()  # integers: a power of two that divides all operands divides it
+    BITWISE = enum.auto()  # copies the bits of floats, or has none, but in its regions
 
 
 class Kind(enum.Enum):

@@ -167,6 +167,7 @@ OPS = Declarations()
 _SWAPPED = Trait.ELEMENTWISE | Trait.COMMUTATIVE
 _FREE = _SWAPPED | Trait.ASSOCIATIVE
 _LATTICE = _FREE | Trait.IDEMPOTENT | Trait.COMMON_DIVISOR
+_INTEGER = Trait.ELEMENTWISE | Trait.BITWISE
 _OFFSET = Trait.ADDRESSING | Trait.COMMON_DIVISOR
 
 
@@ -197,8 +198,10 @@ class Extremum(Binary):
     )
 
 
-def _unary(name: str, summary: str, rule: Rule, *, cost: int = 1) -> None:
-    OPS.row(Unary, name, summary, rule, traits=Trait.ELEMENTWISE, cost=cost)
+def _unary(
+    name: str, summary: str, rule: Rule, *, traits: Trait = Trait.ELEMENTWISE, cost: int = 1
+) -> None:
+    OPS.row(Unary, name, summary, rule, traits=traits, cost=cost)
 
 
 def _binary(
@@ -216,7 +219,12 @@ class Constant(Operation):
     value = TypedAttribute[int | float | bool]()
 
 
-@OPS.operation("arange", "the integers start .. end-1", _arange)
+@OPS.operation(
+    "arange",
+    "the integers start .. end-1",
+    _arange,
+    traits=Trait.BITWISE,
+)
 class Arange(Operation):
     __slots__ = ()
 
@@ -224,14 +232,24 @@ class Arange(Operation):
     end = TypedAttribute[int]()
 
 
-@OPS.operation("program_id", "this program's position along an axis of the grid", _axis_id)
+@OPS.operation(
+    "program_id",
+    "this program's position along an axis of the grid",
+    _axis_id,
+    traits=Trait.BITWISE,
+)
 class ProgramId(Operation):
     __slots__ = ()
 
     axis = TypedAttribute[int]()
 
 
-@OPS.operation("num_programs", "the grid's extent along an axis", _axis_id)
+@OPS.operation(
+    "num_programs",
+    "the grid's extent along an axis",
+    _axis_id,
+    traits=Trait.BITWISE,
+)
 class NumPrograms(Operation):
     __slots__ = ()
 
@@ -279,17 +297,24 @@ class Rem(Binary):
 
 _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable)
 _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable)
-_binary("and", "bitwise a & b", same_ints, traits=_LATTICE)
-_binary("or", "bitwise a | b", same_ints, traits=_LATTICE)
-_binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR)
-_binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints)
+_binary("and", "bitwise a & b", same_ints, traits=_LATTICE | Trait.BITWISE)
+_binary("or", "bitwise a | b", same_ints, traits=_LATTICE | Trait.BITWISE)
+_binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR | Trait.BITWISE)
+_binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints, traits=_INTEGER)
 _binary(
     "shr",
     "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is "
     "all there is",
     same_ints,
+    traits=_INTEGER,
 )
-_binary("mulhi", "the upper half of a double-width multiplication", _mulhi, traits=_SWAPPED, cost=3)
+_binary(
+    "mulhi",
+    "the upper half of a double-width multiplication",
+    _mulhi,
+    traits=_SWAPPED | Trait.BITWISE,
+    cost=3,
+)
 
 
 OPS.row(
@@ -326,7 +351,7 @@ class Cmp(Binary):
     "select",
     "a where condition holds, b elsewhere; both are computed",
     _select,
-    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
 class Select(Operation):
     __slots__ = ()
@@ -377,7 +402,7 @@ class Bitcast(Unary):
     "addptr",
     "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness",
     _addptr,
-    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
 class Addptr(Operation):
     __slots__ = ()
@@ -418,5 +443,5 @@ class Ldexp(Unary):
     exponent = SingleOperand()
 
 
-_unary("clz", "leading zero bits; all bits for 0", _bits, cost=3)
-_unary("popcount", "bits that are set", _bits, cost=3)
+_unary("clz", "leading zero bits; all bits for 0", _bits, traits=_INTEGER, cost=3)
+_unary("popcount", "bits that are set", _bits, traits=_INTEGER, cost=3)

@@ -176,6 +176,7 @@ _INPUTS = VariadicOperand("tiles of one shape")
     effects=Effect.REGION,
     explicit_results=True,
     check=_if_check,
+    traits=Trait.BITWISE,
 )
 class If(Operation):
     __slots__ = ()
@@ -192,6 +193,7 @@ class If(Operation):
     _for_rule,
     effects=Effect.REGION,
     check=_for_check,
+    traits=Trait.BITWISE,
 )
 class For(Operation):
     __slots__ = ()
@@ -217,6 +219,7 @@ class For(Operation):
     effects=Effect.REGION,
     explicit_results=True,
     check=_while_check,
+    traits=Trait.BITWISE,
 )
 class While(Operation):
     __slots__ = ()
@@ -237,7 +240,7 @@ LOOPS: Final = (For, While)
     "combine(*lefts, *rights) yields one value an input",
     _reduce,
     effects=Effect.REGION,
-    traits=Trait.SCALAR_REGION,
+    traits=Trait.SCALAR_REGION | Trait.BITWISE,
     check=_combine_check,
 )
 class Reduce(Operation):
@@ -261,7 +264,7 @@ class Reduce(Operation):
     "combine(*earlier, *later) yields one value an input",
     _scan,
     effects=Effect.REGION,
-    traits=Trait.SCALAR_REGION,
+    traits=Trait.SCALAR_REGION | Trait.BITWISE,
     check=_combine_check,
 )
 class Scan(Operation):
@@ -286,7 +289,7 @@ class Scan(Operation):
     "arguments an input, pack values a result",
     _map,
     effects=Effect.REGION,
-    traits=Trait.SCALAR_REGION,
+    traits=Trait.SCALAR_REGION | Trait.BITWISE,
     explicit_results=True,
     check=_map_check,
 )
@@ -304,6 +307,7 @@ class Map(Operation):
     _explicit,
     effects=Effect.READ | Effect.WRITE | Effect.ORDER,
     explicit_results=True,
+    traits=Trait.BITWISE,
 )
 class Call(Operation):
     __slots__ = ()
@@ -312,7 +316,13 @@ class Call(Operation):
     callee = TypedAttribute[str]()
 
 
-@OPS.operation("yield", "end a region with its values", nothing, terminator=True)
+@OPS.operation(
+    "yield",
+    "end a region with its values",
+    nothing,
+    terminator=True,
+    traits=Trait.BITWISE,
+)
 class Yield(Operation):
     __slots__ = ()
 
@@ -324,6 +334,7 @@ class Yield(Operation):
     "end the before region of a while: go on where condition holds",
     _condition,
     terminator=True,
+    traits=Trait.BITWISE,
 )
 class Condition(Operation):
     __slots__ = ()
@@ -332,7 +343,13 @@ class Condition(Operation):
     values = _VALUES
 
 
-@OPS.operation("return", "end a function with its results", nothing, terminator=True)
+@OPS.operation(
+    "return",
+    "end a function with its results",
+    nothing,
+    terminator=True,
+    traits=Trait.BITWISE,
+)
 class Return(Operation):
     __slots__ = ()
 

@@ -75,7 +75,7 @@ OPS = Declarations()
     "values 'pid (x, y, z) prefix'",
     _print,
     effects=Effect.ORDER,
-    traits=Trait.NO_MEMORY,
+    traits=Trait.NO_MEMORY | Trait.BITWISE,
 )
 class Print(Operation):
     __slots__ = ()
@@ -93,7 +93,7 @@ class Print(Operation):
     "stop the kernel with an error where condition is false and the mask holds",
     _condition_and_mask,
     effects=Effect.ORDER,
-    traits=Trait.NO_MEMORY,
+    traits=Trait.NO_MEMORY | Trait.BITWISE,
 )
 class Assert(Operation):
     __slots__ = ()
@@ -108,7 +108,7 @@ class Assert(Operation):
     "the compiler may rely on condition",
     _assume,
     effects=Effect.ORDER,
-    traits=Trait.NO_MEMORY,
+    traits=Trait.NO_MEMORY | Trait.BITWISE,
 )
 class Assume(Operation):
     __slots__ = ()
@@ -121,7 +121,7 @@ class Assume(Operation):
     "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, "
     "runs of equal values of length",
     _hint,
-    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,
     forwards="x",
 )

@@ -242,7 +242,7 @@ _UPDATE = Effect.READ | Effect.WRITE
     "the values at the pointers; where the mask is false, other, or zero without it",
     _load,
     effects=Effect.READ,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class Load(Operation):
     __slots__ = ()
@@ -261,7 +261,7 @@ class Load(Operation):
     "either value",
     _store,
     effects=Effect.WRITE,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class Store(Operation):
     __slots__ = ()
@@ -298,7 +298,7 @@ class AtomicRmw(Operation):
     "returns the old one",
     _atomic_cas,
     effects=_UPDATE,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class AtomicCas(Operation):
     __slots__ = ()
@@ -316,7 +316,7 @@ class AtomicCas(Operation):
     "masked-off lanes give anything",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class AtomicLoad(Operation):
     __slots__ = ()
@@ -333,7 +333,7 @@ class AtomicLoad(Operation):
     "other programs do",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class AtomicStore(Operation):
     __slots__ = ()
@@ -354,6 +354,7 @@ ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
     "nanoseconds by a clock of the device that never goes back; the same for all of a program",
     _clock,
     effects=Effect.ORDER,
+    traits=Trait.BITWISE,
 )
 class Clock(Operation):
     __slots__ = ()
@@ -364,6 +365,7 @@ class Clock(Operation):
     "a descriptor of the tensor at base; shape and strides count elements",
     _make_descriptor,
     explicit_results=True,
+    traits=Trait.BITWISE,
 )
 class MakeDescriptor(Operation):
     __slots__ = ()
@@ -379,7 +381,10 @@ class MakeDescriptor(Operation):
 
 
 @OPS.operation(
-    "descriptor_extent", "the tensor's extent along axis, in elements", _descriptor_number
+    "descriptor_extent",
+    "the tensor's extent along axis, in elements",
+    _descriptor_number,
+    traits=Trait.BITWISE,
 )
 class DescriptorExtent(Operation):
     __slots__ = ()
@@ -392,6 +397,7 @@ class DescriptorExtent(Operation):
     "descriptor_stride",
     "the distance in memory of neighbours along axis, in elements",
     _descriptor_number,
+    traits=Trait.BITWISE,
 )
 class DescriptorStride(Operation):
     __slots__ = ()
@@ -405,7 +411,7 @@ class DescriptorStride(Operation):
     "the block at offsets; padding outside the tensor",
     _descriptor_load,
     effects=Effect.READ,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class DescriptorLoad(Operation):
     __slots__ = ()
@@ -419,7 +425,7 @@ class DescriptorLoad(Operation):
     "write the block at offsets; elements outside the tensor are dropped",
     _descriptor_store,
     effects=Effect.WRITE,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class DescriptorStore(Operation):
     __slots__ = ()
@@ -451,7 +457,7 @@ class DescriptorReduce(Operation):
     "the given rows of the tensor, from column on; padding outside the tensor",
     _descriptor_gather,
     effects=Effect.READ,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class DescriptorGather(Operation):
     __slots__ = ()
@@ -466,7 +472,7 @@ class DescriptorGather(Operation):
     "write the given rows of the tensor, from column on; elements outside the tensor are dropped",
     _descriptor_scatter,
     effects=Effect.WRITE,
-    traits=Trait.ACCESS,
+    traits=Trait.ACCESS | Trait.BITWISE,
 )
 class DescriptorScatter(Operation):
     __slots__ = ()
@@ -487,6 +493,7 @@ DescriptorRows = DescriptorGather | DescriptorScatter
     "what this program's threads wrote before is seen by all of them after",
     nothing,
     effects=Effect.ORDER,
+    traits=Trait.BITWISE,
 )
 class Barrier(Operation):
     __slots__ = ()

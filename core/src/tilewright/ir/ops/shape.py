@@ -234,6 +234,7 @@ class Split(Moved):
     "x picked along an axis by index, the other coordinates kept; undefined where an index is "
     "out of range",
     _gather,
+    traits=Trait.BITWISE,
 )
 class Gather(Operation):
     __slots__ = ()
@@ -247,6 +248,7 @@ class Gather(Operation):
     "histogram",
     "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored",
     _histogram,
+    traits=Trait.BITWISE,
 )
 class Histogram(Operation):
     __slots__ = ()
