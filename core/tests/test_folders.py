@@ -224,6 +224,7 @@ PACKAGES = (
                 "integers",
                 "executors",
                 "options",
+                "preparation",
                 "storage",
                 "shipped_records",
                 "tuning_records",

@@ -8,7 +8,7 @@ start runs neither frontend nor lowering.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from tilewright.recursion import SPLIT, deep_recursion
 from tilewright.runtime.arguments.float_arguments import facts_of_compilation, widened
 from tilewright.runtime.compiler.capability_check import check_declared, check_options
 from tilewright.runtime.compiler.specialize import attribute_facts
+from tilewright.runtime.preparation import Preparation
 from tilewright.runtime.storage.artifact import Artifact
 from tilewright.runtime.storage.cache_keys import (
     UnstableError,
@@ -50,6 +51,7 @@ class Specialization:
         options: every option of the backend's manifest.
         name: the kernel's symbol, where it is not the function's name.
         ir_override: path of a file of Tile IR text that is compiled in place of the source.
+        before_passes: done to the frontend's module, before any pass.
     """
 
     fn: JitCallable
@@ -59,13 +61,14 @@ class Specialization:
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
     ir_override: str | None = None
+    before_passes: Preparation | None = None
 
 
 def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str | None:
     """Return the disk cache's key (hex SHA-256); None if a constant has no stable text."""
     target = backend.completed(target)
     try:
-        return digest(
+        key = digest(
             core_version(),
             backend_version(backend),
             kernel.fn.cache_key,
@@ -81,17 +84,9 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
         )
     except UnstableError:
         return None
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """Transformation of a module before lowering.
-
-    ``name`` identifies it completely: it is part of the disk cache's key.
-    """
-
-    name: str
-    run: Callable[[Module], None]
+    if kernel.before_passes is not None:
+        return digest(key, "before passes", kernel.before_passes.name)
+    return key
 
 
 @setting_up()
@@ -182,7 +177,7 @@ def _compiled(
 
 
 def build_module(kernel: Specialization, backend: Backend, target: Target) -> Module:
-    """Build the Tile IR of a kernel with the frontend alone.
+    """Build the Tile IR of a kernel with the frontend alone, and prepare it for the passes.
 
     Raises:
         CompilationError: the source breaks a rule of the language.
@@ -190,7 +185,10 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
     if kernel.ir_override is not None:
         from tilewright.ir.parser import parse_module
 
-        return parse_module(Path(kernel.ir_override).read_text(), backend.table)
+        module = parse_module(Path(kernel.ir_override).read_text(), backend.table)
+        if kernel.before_passes is not None:
+            kernel.before_passes.run(module)
+        return module
     from tilewright.frontend.compile import compile_function
     from tilewright.language.options import GIVEN, Options
 
@@ -218,6 +216,8 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
         module = module if signature is None else compiled(signature)
     if kernel.name is not None:
         _rename(module, kernel.name)
+    if kernel.before_passes is not None:
+        kernel.before_passes.run(module)
     return module
 
 

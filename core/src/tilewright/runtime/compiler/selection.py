@@ -51,11 +51,8 @@ def select(
     given = dict(options)
     if "backend" in given:
         name = given.pop("backend")
-        choice = (
-            choice
-            if choice is not None and choice.name == name
-            else backend_choice.Choice(name, {})
-        )
+        if choice is None or choice.name != name:
+            choice = backend_choice.Choice(name, {}, choice.preparation if choice else None)
     ir_override = given.pop("ir_override", None)
     backend, device = backend_choice.choose(choice, signature.devices, among)
     if logs.DISPATCH.on():
@@ -89,6 +86,7 @@ def select(
         resolved,
         symbol,
         ir_override,
+        None if choice is None else choice.preparation,
     )
     return Selected(
         specialization,
@@ -112,4 +110,5 @@ def key_of(selected: Selected) -> tuple[Any, ...]:
         tuple([convert for _, convert in signature.converters]),
         specialization.ir_override,
         specialization.fn.cache_key,
+        *([] if specialization.before_passes is None else [specialization.before_passes]),
     )

@@ -12,7 +12,7 @@ import contextvars
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import BackendError, LaunchError
 from tilewright.plugins.manifest import Device, Target
@@ -20,6 +20,9 @@ from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.options import option_key
 from tilewright.runtime.storage.files import warn_user
+
+if TYPE_CHECKING:
+    from tilewright.runtime.preparation import Preparation
 
 #: A feature of the manifest: the backend takes arguments on any kind of device when it is asked for
 #: by name.
@@ -31,21 +34,29 @@ class DeviceError(LaunchError, ValueError):
 
 
 class Choice:
-    """A backend chosen by name, with launch options; equal choices are the same object."""
+    """A backend chosen by name, with launch options; equal choices are the same object.
 
-    __slots__ = ("name", "options")
+    An empty name leaves the backend to the environment and the arguments. ``preparation`` is done
+    to the modules of kernels before the passes.
+    """
+
+    __slots__ = ("name", "options", "preparation")
     _interned: dict[tuple[Any, ...], Choice] = {}  # noqa: RUF012 (the table of all instances)
     name: str
     options: Mapping[str, Any]
+    preparation: Preparation | None
 
-    def __new__(cls, name: str, options: Mapping[str, Any]) -> Choice:
+    def __new__(
+        cls, name: str, options: Mapping[str, Any], preparation: Preparation | None = None
+    ) -> Choice:
         if not isinstance(name, str):
             registry().get(name)  # says what a name is
-        key = (name, option_key(sorted(options.items())))
+        key = (name, option_key(sorted(options.items())), preparation)
         self = cls._interned.get(key)
         if self is None:
             self = object.__new__(cls)
             self.name, self.options = name, MappingProxyType(dict(options))
+            self.preparation = preparation
             self = cls._interned.setdefault(key, self)
         return self
 
@@ -74,8 +85,11 @@ class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):
         self._tokens: list[contextvars.Token[Choice | None]] = []
 
     def __enter__(self) -> Backend:
-        self._tokens.append(current.set(self.choice))
-        return registry().get(self.choice.name)
+        outer, choice = current.get(), self.choice
+        if outer is not None and outer.preparation is not None:
+            choice = Choice(choice.name, choice.options, outer.preparation)
+        self._tokens.append(current.set(choice))
+        return registry().get(choice.name)
 
     def __exit__(
         self,
@@ -152,9 +166,10 @@ def _takes_any_device(backend: Backend) -> bool:
 def _choose(
     choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]]
 ) -> tuple[Backend, Device]:
-    chosen = choice or environment_choice()
+    named = choice is not None and choice.name
+    chosen = choice if named else environment_choice()
     if chosen is not None:
-        found = environment_backend(chosen) if choice is None else registry().get(chosen.name)
+        found = registry().get(chosen.name) if named else environment_backend(chosen)
         if _takes_any_device(found):
             return found, device_registry.find(found, None)
         place = _of_one_kind(places, among)
@@ -176,7 +191,7 @@ def _choose(
 
 def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
     """Return the reason for the choice of :func:`choose`, for the log."""
-    if choice is not None:
+    if choice is not None and choice.name:
         return (
             f"the launch's backend={choice.name!r}"
             if by_keyword

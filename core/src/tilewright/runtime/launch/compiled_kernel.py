@@ -281,6 +281,9 @@ class CompiledKernel:
                 f"gave a {type(launcher).__name__}, which cannot be called. Report this to "
                 "its authors."
             )
+        preparation = self.specialization.before_passes
+        if preparation is not None and preparation.adapt is not None:
+            launcher = preparation.adapt(launcher, self)
         changed = self.artifact.code.metadata.get("otherwise")
         if changed is None:
             return module, launcher

@@ -16,8 +16,9 @@ from tilewright.ir.parser import parse_module
 from tilewright.passes.analysis.traffic import Traffic
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.compiler.compile import Preparation, Specialization, compile_kernel
+from tilewright.runtime.compiler.compile import Specialization, compile_kernel
 from tilewright.runtime.devices.backend_choice import backend as chosen_backend
+from tilewright.runtime.preparation import Preparation
 from tilewright.runtime.storage.artifact import Artifact
 from tilewright.tools.explain import findings as line_findings
 from tilewright.tools.explain.launch import UNKNOWN, Launch, bound_to, stand_ins

@@ -9,7 +9,8 @@ from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.outside import OutsideStageError
 from tilewright.ir.core import Location, Module
 from tilewright.ir.printer import print_module
-from tilewright.runtime.compiler.compile import Preparation, Specialization
+from tilewright.runtime.compiler.compile import Specialization
+from tilewright.runtime.preparation import Preparation
 
 #: A file name that no source has: under it operations are found again in the text.
 _MARK = "<place {}>"
