@@ -1,0 +1,164 @@
+"""Exact launches: ``with exact_mode(): kernel[grid](...)``."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal
+
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import IntType, PointerType
+from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_address
+from tilewright.passes.exact.constants import payload_of_constant
+from tilewright.passes.exact.context import ExactOptions
+from tilewright.passes.exact.report import ExactReport, report
+from tilewright.passes.exact.rewrite import exact
+from tilewright.passes.exact.ring import ring
+from tilewright.runtime.arguments.array_protocols import is_array
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.mock_tensors import reinterpret
+from tilewright.runtime.compiler.compile import build_module
+from tilewright.runtime.devices.backend_choice import Choice, current
+from tilewright.runtime.devices.backend_choice import backend as chosen_backend
+from tilewright.runtime.preparation import LaunchFunction, Preparation
+from tilewright.testing.exact.payloads import float_type
+from tilewright.testing.exact.shadows import Shadows
+
+#: The reports of the kernels that exact launches run, while somebody collects them.
+_reports: contextvars.ContextVar[list[ExactReport] | None] = contextvars.ContextVar(
+    "tilewright_exact_reports", default=None
+)
+
+
+class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
+    """Compute the launches of a ``with`` block in a ring instead of floats.
+
+    Arrays of floats hold payloads, which kernels read and write in place; float arguments are
+    recognized as the numbers that they stand for. Results have the same bits on every backend.
+
+        with tw.testing.exact_mode("reference"):
+            kernel[grid](x, out, 0.001)
+
+    Args:
+        backend: the backend's name; empty for the one that the launches have otherwise.
+        carry: ``"float"``: payloads move in the floats' own types; ``"int"``: as integers, for
+            backends that change the bits of floats that they move.
+        dot: ``"native"``: dots in the operands' own types; ``"i8"``: in i8.
+        options: launch options passed to all launches, as of ``tw.backend``.
+
+    Raises:
+        BackendError: no such backend is installed, or it is broken.
+        ExactModeError: of a launch: its kernel does something that has no meaning over a ring.
+    """
+
+    def __init__(
+        self,
+        backend: str = "",
+        *,
+        carry: Literal["float", "int"] = "float",
+        dot: Literal["native", "i8"] = "native",
+        **options: Any,
+    ) -> None:
+        if backend:
+            chosen_backend(backend)  # which says what is wrong with the name
+        self._backend, self._options = backend, options
+        self._preparation = _preparation(ExactOptions(carry, dot))
+        self._tokens: list[tuple[contextvars.Token[Any], contextvars.Token[Any]]] = []
+
+    def __enter__(self) -> list[ExactReport]:
+        """Begin; the list gets a report for each launch."""
+        outer, reports = current.get(), list[ExactReport]()
+        name, options = self._backend, self._options
+        if not name and outer is not None:
+            name, options = outer.name, {**outer.options, **options}
+        choice = Choice(name, options, self._preparation)
+        self._tokens.append((current.set(choice), _reports.set(reports)))
+        return reports
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        choice, reports = self._tokens.pop()
+        current.reset(choice)
+        _reports.reset(reports)
+
+
+@functools.cache
+def _preparation(options: ExactOptions) -> Preparation:
+    return Preparation(options.name, functools.partial(exact, options=options), _adapted)
+
+
+def _adapted(launcher: LaunchFunction, kernel: Any) -> LaunchFunction:
+    """Wrap a backend's launcher for the arguments of an exact kernel."""
+    plain = replace(kernel.specialization, before_passes=None)
+    module = build_module(plain, kernel.backend, kernel.target)
+    groups, found = AddressGroups(module), report(module)
+    converters = [
+        _Converter(
+            parameter.type,
+            groups.storage(argument) if is_address(argument.type) else Storage.PAYLOADS,
+        )
+        for parameter, argument in zip(kernel.parameters, module.kernel.arguments, strict=True)
+    ]
+
+    def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        reports = _reports.get()
+        if reports is not None:
+            reports.append(found)
+        with Shadows() as shadows:
+            converted = tuple(
+                [convert(value, shadows) for convert, value in zip(converters, values, strict=True)]
+            )
+            shadows.check_overlaps()
+            launcher(grid, stream, converted)
+
+    return launch
+
+
+class _Converter:
+    """Conversion of a launch's argument to the exact kernel's parameter."""
+
+    def __init__(self, parameter_type: str, storage: Storage) -> None:
+        self._storage = storage
+        self._type = None if parameter_type.startswith("desc") else parse_type(parameter_type)
+
+    def __call__(self, value: Any, shadows: Shadows) -> Any:
+        if isinstance(value, TensorDescriptor):
+            return self._descriptor(value, shadows)
+        if is_array(value):
+            return self._array(value, shadows)
+        if isinstance(self._type, IntType) and not isinstance(value, bool | int):
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                return value
+            return payload_of_constant(number, ring(self._type.bits))
+        return value
+
+    def _array(self, array: Any, shadows: Shadows) -> Any:
+        if float_type(array) is None:
+            shadows.add_plain(array)
+            return array
+        if self._storage is not Storage.PAYLOADS:
+            return shadows.shadow(array, self._storage)
+        shadows.add_plain(array)
+        if isinstance(self._type, PointerType) and isinstance(self._type.pointee, IntType):
+            return reinterpret(array, f"uint{self._type.pointee.bits}")
+        return array
+
+    def _descriptor(self, descriptor: TensorDescriptor, shadows: Shadows) -> Any:
+        """A descriptor of payloads: loads pad in the kernel, and round nothing."""
+        if float_type(descriptor.base) is None:
+            shadows.add_plain(descriptor.base)
+            return descriptor
+        return TensorDescriptor(
+            self._array(descriptor.base, shadows),
+            descriptor.shape,
+            descriptor.strides,
+            descriptor.block_shape,
+        )

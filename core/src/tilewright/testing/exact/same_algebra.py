@@ -1,0 +1,240 @@
+"""Verdicts on two kernels: the same algebra, another one, or inconclusive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from tilewright.passes.exact.report import ExactReport, Uninterpreted
+from tilewright.passes.exact.ring import ring_of
+from tilewright.testing.exact.exact_mode import exact_mode
+from tilewright.testing.exact.payloads import agree, bits_of, draw, float_type, fraction, is_tensor
+from tilewright.testing.exact.surroundings import Surrounded
+
+Status = Literal["equal", "different", "inconclusive"]
+#: Differences that a verdict's text lists.
+_LISTED = 4
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Elements of one argument in which two kernels differ.
+
+    Attributes:
+        argument: the argument's name, or its position.
+        index: the first element that differs; of the memory around the array, one negative number,
+            or one beyond its size.
+        a, b: what the kernels left there: fractions, or the names of codes.
+        count, size: the number of elements that differ, and of all.
+    """
+
+    argument: str
+    index: tuple[int, ...]
+    a: Fraction | str | int
+    b: Fraction | str | int
+    count: int
+    size: int
+
+    def __str__(self) -> str:
+        place = ", ".join(map(str, self.index))
+        return (
+            f"argument {self.argument}[{place}] is {self.a} and {self.b}; "
+            f"{self.count} of {self.size} elements differ"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of :func:`same_algebra`.
+
+    Attributes:
+        status: ``"equal"``: the same algebra, up to operations that are uninterpreted;
+            ``"different"``: another algebra; ``"inconclusive"``: the results differ, and operations
+            that are uninterpreted may be why.
+        differences: one for each argument that differs.
+        uninterpreted: the operations of both kernels of which only the operands are known.
+        breaks: identities of real numbers that operations of the kernels do not keep: two kernels
+            that differ by one of these alone are reported as different.
+        digits: the digits of f32 that were compared, 3 where a kernel has a logarithm, else 4.
+    """
+
+    status: Status
+    differences: tuple[Difference, ...] = ()
+    uninterpreted: tuple[Uninterpreted, ...] = ()
+    breaks: tuple[str, ...] = ()
+    digits: int = 4
+
+    def __bool__(self) -> bool:
+        """Return whether the kernels are the same algebra."""
+        return self.status == "equal"
+
+    def __str__(self) -> str:
+        lines = [self.status, *map(str, self.differences[:_LISTED])]
+        if self.uninterpreted:
+            lines.append("uninterpreted: " + "; ".join(map(str, self.uninterpreted[:_LISTED])))
+        if self.status != "equal" and self.breaks:
+            lines.append("identities that do not hold here: " + "; ".join(self.breaks))
+        return "\n  ".join(lines)
+
+
+def same_algebra(
+    kernel_a: Any,
+    kernel_b: Any,
+    arguments: Sequence[Any] | Mapping[str, Any],
+    arguments_b: Sequence[Any] | Mapping[str, Any] | None = None,
+    *,
+    grid: Any = None,
+    grid_b: Any = None,
+    constants: Mapping[str, Any] | None = None,
+    constants_b: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    backend: str = "",
+    carry: Literal["float", "int"] = "float",
+    dot: Literal["native", "i8"] = "native",
+) -> Verdict:
+    """Return whether two kernels compute the same algebra, by exact launches of both.
+
+    Float arrays are replaced by payloads that are drawn; those of zeros alone stay zeros, since
+    they may be accumulated in. Random payloads lie around each array, so that a read past its end
+    is seen; writes there are compared, too. The arrays given are only read.
+
+    Args:
+        kernel_a, kernel_b: kernels, launched on a grid; or functions that launch kernels, which are
+            called with the arguments.
+        arguments: of kernel a, by position or by name: arrays of NumPy or PyTorch, and numbers.
+        arguments_b: of kernel b, where they differ; an array in both is one argument, of which each
+            kernel has a copy, and only those arrays are compared.
+        grid, grid_b: of the kernels, as in a launch; ``grid_b`` is ``grid`` where None.
+        constants, constants_b: constexpr arguments and launch options; those of kernel b are
+            kernel a's where None.
+        seed: of the payloads.
+        backend, carry, dot: as of :class:`exact_mode`.
+
+    Raises:
+        ExactModeError: a kernel does something that has no meaning over a ring.
+        ValueError: no array is an argument of both.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    second = arguments if arguments_b is None else arguments_b
+    templates = _Templates(rng)
+    left, right = templates.side(arguments), templates.side(second)
+    reports: list[ExactReport] = []
+    for kernel, given, own_grid, own_constants in (
+        (kernel_a, left.arguments, grid, constants),
+        (
+            kernel_b,
+            right.arguments,
+            grid if grid_b is None else grid_b,
+            constants if constants_b is None else constants_b,
+        ),
+    ):
+        with exact_mode(backend, carry=carry, dot=dot) as seen:
+            _run(kernel, given, own_grid, own_constants or {})
+        reports += seen
+    found = ExactReport()
+    for one in reports:
+        found |= one
+    digits = 3 if found.loses_digit else 4
+    shared = [identity for identity in left.arrays if identity in right.arrays]
+    if not shared:
+        raise ValueError("no array is an argument of both kernels, so there is nothing to compare")
+    differences = tuple(
+        difference
+        for identity in shared
+        if (
+            difference := _compared(
+                left.names[identity], left.arrays[identity], right.arrays[identity], digits
+            )
+        )
+        is not None
+    )
+    status: Status = "equal"
+    if differences:
+        status = "inconclusive" if found.uninterpreted else "different"
+    return Verdict(status, differences, found.uninterpreted, found.breaks, digits)
+
+
+def _run(
+    kernel: Callable[..., Any],
+    given: list[Any] | dict[str, Any],
+    grid: Any,
+    constants: Mapping[str, Any],
+) -> None:
+    launch: Any = kernel if grid is None else kernel[grid]  # type: ignore[index]
+    if isinstance(given, dict):
+        launch(**given, **constants)
+    else:
+        launch(*given, **constants)
+
+
+@dataclass
+class _Copies:
+    """One kernel's copies of the arrays, by the identity of those given."""
+
+    arguments: list[Any] | dict[str, Any]
+    arrays: dict[int, Surrounded]
+    names: dict[int, str]
+
+
+class _Templates:
+    """The initial contents of both kernels' arrays, by the identity of those given."""
+
+    def __init__(self, rng: Any) -> None:
+        self._rng = rng
+        self._contents: dict[int, Surrounded] = {}
+
+    def side(self, arguments: Sequence[Any] | Mapping[str, Any]) -> _Copies:
+        """Copy the arrays for one kernel."""
+        side = _Copies([], {}, {})
+        if isinstance(arguments, Mapping):
+            side.arguments = {
+                name: self._copied(side, str(name), value) for name, value in arguments.items()
+            }
+        else:
+            side.arguments = [
+                self._copied(side, str(position), value) for position, value in enumerate(arguments)
+            ]
+        return side
+
+    def _copied(self, side: _Copies, name: str, value: Any) -> Any:
+        if not hasattr(value, "shape") or not hasattr(value, "dtype") or value.shape == ():
+            return value
+        identity = id(value)
+        if identity not in self._contents:
+            self._contents[identity] = Surrounded.of(value, self._drawn(value), self._rng)
+        if identity not in side.arrays:
+            side.arrays[identity] = self._contents[identity].copy()
+            side.names[identity] = name
+        return side.arrays[identity].array
+
+    def _drawn(self, array: Any) -> Any:
+        if float_type(array) is None or not bool((array != 0).any()):
+            return array
+        return draw(array, self._rng)
+
+
+def _compared(name: str, a: Surrounded, b: Surrounded, digits: int) -> Difference | None:
+    """Return where two arrays, or what lies around them, differ."""
+    import numpy as np
+
+    type_ = float_type(a.flat)
+    if type_ is not None:
+        same = agree(a.flat, b.flat, digits)
+        left, right = bits_of(a.flat), bits_of(b.flat)
+    else:
+        left, right = (x.cpu().numpy() if is_tensor(x) else x for x in (a.flat, b.flat))
+        same = left == right
+    wrong = np.flatnonzero(~same)
+    if not wrong.size:
+        return None
+    place = int(wrong[0])
+
+    def value(bits: Any) -> Fraction | str | int:
+        found = int(bits[place])
+        return found if type_ is None else fraction(ring_of(type_), found)
+
+    return Difference(name, a.index(place), value(left), value(right), int(wrong.size), a.size)

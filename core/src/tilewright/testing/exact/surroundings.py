@@ -1,0 +1,101 @@
+"""Copies of arrays that lie in memory of random payloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.testing.exact.payloads import draw, float_type, is_tensor
+
+#: Elements before and behind an array: a multiple of 16 bytes of every type.
+MARGIN = 64
+
+
+@dataclass
+class Surrounded:
+    """An array, and the memory around it.
+
+    Attributes:
+        flat: all of the memory.
+        shape, strides: of the array, in elements, which begins behind the margin.
+    """
+
+    flat: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Any, contents: Any, rng: Any) -> Surrounded:
+        """Lay an array of ``contents`` out with another's shape and strides.
+
+        Strides are positive ones of it, or those of a contiguous copy. Around an array of floats,
+        and in its gaps, are drawn payloads; around others a copy of their first element.
+        """
+        shape = tuple(array.shape)
+        if is_tensor(array):
+            strides = tuple(array.stride())
+        else:
+            strides = tuple(stride // array.itemsize for stride in array.strides)
+        extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        if 0 in shape or any(s < 1 for n, s in zip(shape, strides, strict=True) if n > 1):
+            strides, extent = _contiguous(shape)
+        flat = _flat(array, extent + 2 * MARGIN, rng)
+        found = cls(flat, shape, strides)
+        found.array[...] = contents
+        return found
+
+    @property
+    def array(self) -> Any:
+        """The array, which shares the memory."""
+        if is_tensor(self.flat):
+            return self.flat.as_strided(self.shape, self.strides, MARGIN)
+        from numpy.lib.stride_tricks import as_strided
+
+        strides = tuple(stride * self.flat.itemsize for stride in self.strides)
+        return as_strided(self.flat[MARGIN:], self.shape, strides)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, surroundings included."""
+        return int(self.flat.shape[0])
+
+    def copy(self) -> Surrounded:
+        """Return a copy of array and surroundings."""
+        copied = self.flat.clone() if is_tensor(self.flat) else self.flat.copy()
+        return Surrounded(copied, self.shape, self.strides)
+
+    def index(self, place: int) -> tuple[int, ...]:
+        """The coordinates of an element of the memory; one number outside of the array."""
+        offset = place - MARGIN
+        if offset < 0:
+            return (offset,)
+        rest, found = offset, {}
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            found[axis] = min(rest // self.strides[axis], self.shape[axis] - 1)
+            rest -= found[axis] * self.strides[axis]
+        return (offset,) if rest else tuple(found[axis] for axis in range(len(self.shape)))
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    strides, size = [], 1
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    return tuple(reversed(strides)), size
+
+
+def _flat(array: Any, size: int, rng: Any) -> Any:
+    if is_tensor(array):
+        line = array.new_zeros((size,))
+    else:
+        import numpy as np
+
+        # aligned as large arrays are, whatever the allocator does with small ones
+        raw = np.zeros(size * array.itemsize + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        line = raw[start : start + size * array.itemsize].view(array.dtype)
+    if float_type(array) is not None:
+        line[...] = draw(line, rng)
+    elif size > 2 * MARGIN:
+        line[...] = array.reshape(-1)[0]
+    return line
