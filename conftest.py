@@ -117,19 +117,21 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(
-        20_000, 50, 100
-    )  # by Python's own a twentieth of the time of tests of compilers goes to it, a third of that for coming too often
+    # By Python's own a twentieth of the time of tests of compilers goes to it, a third of that for
+    # coming too often.
+    gc.set_threshold(20_000, 50, 100)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    gc.freeze()  # what is left was looked through by pytest just now, and need not be again on its way out
+    # Pytest looked through what is left just now: it need not be again on the way out.
+    gc.freeze()
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
-#: What scripts of :func:`browse` may use: ``contrast`` of an element's text with what is behind it, as WCAG has it; ``wait`` for milliseconds.
+#: What scripts of :func:`browse` may use: ``contrast`` of an element's text with what is behind it,
+#: as WCAG has it; ``wait`` for milliseconds.
 _TOOLS = """
 const numbers = colour => {
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -137,17 +139,32 @@ const numbers = colour => {
   return [...pen.getImageData(0, 0, 1, 1).data];
 };
 const behind = e => {
-  for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; }
+  for (; e; e = e.parentElement) {
+    const c = numbers(getComputedStyle(e).backgroundColor);
+    if (c[3] === 255) return c;
+  }
   return [255, 255, 255, 255];
 };
-const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
-const contrast = e => { const [a, b] = [light(numbers(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x); return (a + .05) / (b + .05); };
+const linear = v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+const light = c => {
+  const [r, g, b] = c.map(linear);
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const contrast = e => {
+  const both = [light(numbers(getComputedStyle(e).color)), light(behind(e))];
+  const [a, b] = both.sort((x, y) => y - x);
+  return (a + .05) / (b + .05);
+};
 const wait = ms => new Promise(done => setTimeout(done, ms));
 """
 
-_FRAME = """<!doctype html><meta charset="utf-8"><iframe style="border:0;width:{width}px;height:900px" srcdoc="{page}"></iframe>
+_FRAME = """<!doctype html><meta charset="utf-8">
+<iframe style="border:0;width:{width}px;height:900px" srcdoc="{page}"></iframe>
 <script>addEventListener("message", event => {{
-  const pre = document.createElement("pre"); pre.id = "saw"; pre.textContent = event.data; document.body.append(pre);
+  const pre = document.createElement("pre");
+  pre.id = "saw";
+  pre.textContent = event.data;
+  document.body.append(pre);
 }});</script>
 """
 
@@ -162,8 +179,14 @@ def browse(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         pytest.skip("there is no Chromium")
 
     def look(page: str, script: str, *, width: int = 1400, dark: bool = False) -> dict[str, Any]:
-        run = f"const saw = {{}}; try {{ {script} }} catch (error) {{ saw.error = String(error); }} parent.postMessage(JSON.stringify(saw), '*');"
-        tools = f"<script>{_TOOLS} window.onerror = message => parent.postMessage(JSON.stringify({{error: message}}), '*');"
+        run = (
+            f"const saw = {{}}; try {{ {script} }} catch (error) {{ saw.error = String(error); }} "
+            "parent.postMessage(JSON.stringify(saw), '*');"
+        )
+        tools = (
+            f"<script>{_TOOLS} window.onerror = message => "
+            "parent.postMessage(JSON.stringify({error: message}), '*');"
+        )
         tools += f"addEventListener('load', async () => {{ {run} }});</script>"
         path = tmp_path / "page.html"
         path.write_text(_FRAME.format(width=width, page=escape(page + tools)), encoding="utf-8")

@@ -22,19 +22,24 @@ FAMILIES = {
 
 INTRODUCTION = """# Tile IR
 
-Tile IR {major}.{minor} is what the frontend makes of a kernel and what a backend lowers. It is in SSA form with structured control flow: an operation may
-hold regions, a region is one straight line of operations, and there are no branches. This page is made from the op table
-(`tilewright.ir.TABLE`), which also drives the builder, the parser, the verifier and the reference interpreter: {count} operations.
+Tile IR {major}.{minor} is what the frontend makes of a kernel and what a backend lowers. It is in
+SSA form with structured control flow: an operation may hold regions, a region is one straight line
+of operations, and there are no branches. This page is made from the op table
+(`tilewright.ir.TABLE`), which also drives the builder, the parser, the verifier and the reference
+interpreter: {count} operations.
 
-A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8 kinds), a pointer (`ptr<f32>`), a tile
-(`tile<128x64xf32>`) or a tensor descriptor (`desc<64x64xf16>`). Scalars are not tiles. Signedness belongs to the integer type.
+A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8
+kinds), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
+(`desc<64x64xf16>`). Scalars are not tiles. Signedness belongs to the integer type.
 
 """
 
 SIMT_INTRODUCTION = """# SIMT IR
 
-The [GPU toolkit](../developers/toolkit/index.md) works on Tile IR without `dot`, and on these {count} operations. This page is generated from their table
-(`tilewright.simt.dialect.ops.OPS`). [The toolkit's pages](../developers/toolkit/ir.md) show each operation in an example, with types, layouts and rules.
+The [GPU toolkit](../developers/toolkit/index.md) works on Tile IR without `dot`, and on these
+{count} operations. This page is generated from their table (`tilewright.simt.dialect.ops.OPS`).
+[The toolkit's pages](../developers/toolkit/ir.md) show each operation in an example, with types,
+layouts and rules.
 
 """
 

@@ -281,8 +281,8 @@ def line(cold: Outcome, warm: Outcome) -> str:
     if cold.absent:
         return f"{cold.model:12} {cold.absent}"
     states = [
-        f"{len(WAYS) - len([way for way in WAYS if {way, 'all'} & {*each.failures, *each.others}])}/{len(WAYS)}"
-        for each in (cold, warm)
+        f"{sum({way, 'all'}.isdisjoint(wrong) for way in WAYS)}/{len(WAYS)}"
+        for wrong in ({*cold.failures, *cold.others}, {*warm.failures, *warm.others})
     ]
     times = f"{cold.compile_s:8.1f} {warm.compile_s:8.1f}"
     steps = f" {cold.eager_ms:8.2f} {cold.step_ms:8.2f} {warm.step_ms:8.2f}" if cold.step_ms else ""

@@ -75,7 +75,7 @@ class Case:
 def best_times(
     calls: dict[str, Callable[[], object]], rounds: int = 61, window: float = 0.008
 ) -> dict[str, float]:
-    """Seconds a call, the best of interleaved rounds, so that all contenders meet the same machine."""
+    """Seconds a call, the best of interleaved rounds, so that all meet the same machine."""
     repetitions = {}
     for name, call in calls.items():
         call()

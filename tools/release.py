@@ -4,12 +4,15 @@ checked, installed and run.
     python tools/release.py                    into dist/
     python tools/release.py --out DIR --tag v0.2.0
 
-1. One version: every distribution has the same, asks for the others from it on and below the next minor one, and is the tag's where one is given; with a tag
-   the changes have a section of that version and nothing in the work tree is uncommitted.
-2. A source archive and a wheel of each, the wheel made from the archive, so that the archive is whole.
-3. Contents: every file of the package and no other, its licence, `py.typed`, entry points; metadata that the package index takes.
-4. A fresh environment gets the wheels (what they depend on comes from the package index), and runs the README's first kernel on the CPU and on the reference
-   interpreter, outside of the repository.
+1. One version: every distribution has the same, asks for the others from it on and below the next
+   minor one, and is the tag's where one is given; with a tag the changes have a section of that
+   version and nothing in the work tree is uncommitted.
+2. A source archive and a wheel of each, the wheel made from the archive, so that the archive is
+   whole.
+3. Contents: every file of the package and no other, its licence, `py.typed`, entry points; metadata
+   that the package index takes.
+4. A fresh environment gets the wheels (what they depend on comes from the package index), and runs
+   the README's first kernel on the CPU and on the reference interpreter, outside of the repository.
 
 It needs `build`; it uploads nothing. Exit status 1 and a line for each fault.
 """

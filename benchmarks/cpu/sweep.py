@@ -226,10 +226,14 @@ class Sweep:
             cases: tuple[tuple[str, Calls, Callable[..., Any], tuple[Any, ...], int], ...] = (
                 ("rms norm", {"tilewright": lambda x=x, w=weight, o=out: rms_norm(x, w, o)},
                  lambda t, w: functions.rms_norm(t, (t.shape[-1],), w, 1e-5), (x, weight), 8),
-                ("gelu", {"tilewright": lambda x=x, o=out: gelu(x, o)}, lambda t: functions.gelu(t), (x,), 8),
-                ("dropout", {"tilewright": lambda x=x, o=out: dropout(x, o)}, lambda t: functions.dropout(t, 0.1), (x,), 8),
-                ("cross entropy", {"tilewright": lambda x=x, t=target, o=loss: cross_entropy(x, t, o)},
-                 lambda t, target: functions.cross_entropy(t, target, reduction="none"), (x, target), 4),
+                ("gelu", {"tilewright": lambda x=x, o=out: gelu(x, o)},
+                 lambda t: functions.gelu(t), (x,), 8),
+                ("dropout", {"tilewright": lambda x=x, o=out: dropout(x, o)},
+                 lambda t: functions.dropout(t, 0.1), (x,), 8),
+                ("cross entropy",
+                 {"tilewright": lambda x=x, t=target, o=loss: cross_entropy(x, t, o)},
+                 lambda t, target: functions.cross_entropy(t, target, reduction="none"),
+                 (x, target), 4),
             )  # fmt: skip
             for kernel, calls, function, arrays, moved in cases:
                 if functions is not None:

@@ -149,9 +149,8 @@ def measure(
         except RuntimeError as error:  # PyTorch was built without it
             print(f"{name}: {str(error)[:160]}")
     times = milliseconds(calls, rounds)
-    row: dict[str, Any] = {
-        "attention": f"b{batch} h{heads} n{length} d{depth} {'causal' if causal else 'full'} {dtype}"
-    }
+    mask = "causal" if causal else "full"
+    row: dict[str, Any] = {"attention": f"b{batch} h{heads} n{length} d{depth} {mask} {dtype}"}
     row |= {f"{library}_TFLOPs": operations / taken / 1e9 for library, taken in times.items()}
     row |= {
         f"of_{library}": times[library] / times["tilewright"]

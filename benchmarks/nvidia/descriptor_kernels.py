@@ -97,7 +97,8 @@ def put(c, total, row, column, M, N, BM: tl.constexpr, BN: tl.constexpr, STORE: 
 @tw.jit
 def matmul(
     a, b, c, M, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, DIVIDED: tl.constexpr, STORE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    DIVIDED: tl.constexpr, STORE: tl.constexpr,
 ):  # fmt: skip
     """Compute a matmul with one program per block of the result."""
     row, column = corner(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -110,7 +111,8 @@ def matmul(
 @tw.jit
 def persistent_matmul(
     a, b, c, M, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, DIVIDED: tl.constexpr, STORE: tl.constexpr, PROGRAMS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    DIVIDED: tl.constexpr, STORE: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Compute a matmul with ``PROGRAMS`` programs, each of which computes several blocks."""
     for block in tl.range(

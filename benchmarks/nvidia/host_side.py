@@ -128,10 +128,8 @@ def main() -> None:
                 check=False,
             )
             if done.returncode:
-                print(
-                    f"{library}: "
-                    f"{done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
-                )
+                errors = done.stderr.strip().splitlines()
+                print(f"{library}: {errors[-1] if errors else done.returncode}")
                 continue
             for row in json.loads(done.stdout.splitlines()[-1]):
                 found.setdefault(row["what"], {}).setdefault(library, []).append(row)

@@ -65,7 +65,8 @@ def put(c, total, row, column, M, N, BM: tl.constexpr, BN: tl.constexpr):
 
 @tw.jit
 def matmul(
-    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr, DIVIDED: tl.constexpr, SUMS: tl.constexpr,
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    TURNED: tl.constexpr, DIVIDED: tl.constexpr, SUMS: tl.constexpr,
     IMPRECISE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     for program in range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
@@ -89,8 +90,8 @@ def matmul(
 
 @tw.jit
 def scaled_matmul(
-    a, a_scales, b, b_scales, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PACKED: tl.constexpr, FORMAT: tl.constexpr,
-    DIVIDED: tl.constexpr,
+    a, a_scales, b, b_scales, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PACKED: tl.constexpr, FORMAT: tl.constexpr, DIVIDED: tl.constexpr,
 ):  # fmt: skip
     row, column = place(tl.program_id(0), M, N, BM, BN, 16)
     total = tl.zeros((BM, BN), dtype=tl.float32)

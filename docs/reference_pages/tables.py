@@ -77,7 +77,7 @@ def _by_family(path: str, title: str, introduction: str) -> Callable[[], str]:
 
 
 # -- bounds
-# ---------------------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _EXACT = {
     "floor",
@@ -133,12 +133,15 @@ def _checked(function: str) -> str:
 
 
 _BOUNDS = """
-Errors are in units in the last place (ULP) of the exact value, fp32 / fp64. *Strict* is the shared function, which every backend computes alike;
-*relaxed* is what a backend's own instruction may be off by, where the launch option `math` allows it; what is written in terms of such functions inherits
-their error. *Checked* is the distance from NumPy's value, within
-the range of the probes, that every run of `tilewright surface` and of the tests demands of every backend, in its default mode and with the error of the
-oracle itself in it. Of `lgamma` below -1/2, which is a difference of logarithms and has zeros there, units are those of the greatest of 1, the value and
-`lgamma(-x)`. The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and subnormal numbers.
+Errors are in units in the last place (ULP) of the exact value, fp32 / fp64. *Strict* is the shared
+function, which every backend computes alike; *relaxed* is what a backend's own instruction may be
+off by, where the launch option `math` allows it; what is written in terms of such functions
+inherits their error. *Checked* is the distance from NumPy's value, within the range of the probes,
+that every run of `tilewright surface` and of the tests demands of every backend, in its default
+mode and with the error of the oracle itself in it. Of `lgamma` below -1/2, which is a difference of
+logarithms and has zeros there, units are those of the greatest of 1, the value and `lgamma(-x)`.
+The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and subnormal
+numbers.
 """
 
 
@@ -215,7 +218,7 @@ def _is_plain(found: Any) -> bool:
 
 
 # -- the index
-# ------------------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _index() -> str:
@@ -286,7 +289,9 @@ _NOTES: dict[str, str] = {
     "tl.standard": "the standard library: [table](core.md)",
     "tl.random": "random numbers: [table](core.md)",
     "tl.target_info": "questions about the target: [table](core.md)",
-    "tl.extra": "functions beyond the core language: [table](extra.md), [device library](libdevice.md)",
+    "tl.extra": (
+        "functions beyond the core language: [table](extra.md), [device library](libdevice.md)"
+    ),
     "tl.semantic": "the rules by which values combine, for code that reaches into the compiler",
     "tl.TRITON_MAX_TENSOR_NUMEL": "the most elements that a tensor may have",
     "tl.pi32_t": "a pointer to int32",
@@ -330,7 +335,9 @@ _NOTES: dict[str, str] = {
     (
         "operator []"
     ): "`None` adds an axis of extent 1, `:` keeps one; elements cannot be picked or assigned",
-    "syntax.for": "over `range`, `tl.range`, `tl.static_range`; what the body assigns keeps its type",
+    "syntax.for": (
+        "over `range`, `tl.range`, `tl.static_range`; what the body assigns keeps its type"
+    ),
     "syntax.while": "as in Python",
     "syntax.if": "scalar conditions; of constexprs only the branch that is taken is compiled",
     "syntax.return": "anywhere outside of loops, also early under a scalar condition",
@@ -366,8 +373,12 @@ _NOTES: dict[str, str] = {
     "tensor.numel": "the number of elements, a constexpr",
     "tensor.dtype": "the type of an element",
     "tensor.type": "its `block_type`, or the type of a scalar",
-    "tensor_descriptor.shape": "the tensor's extents, int32 scalars where the host made the descriptor",
-    "tensor_descriptor.strides": "its strides in elements, int64 scalars where the host made the descriptor",
+    "tensor_descriptor.shape": (
+        "the tensor's extents, int32 scalars where the host made the descriptor"
+    ),
+    "tensor_descriptor.strides": (
+        "its strides in elements, int64 scalars where the host made the descriptor"
+    ),
     "tensor_descriptor.block_shape": "the extents of a block, constexprs",
     "tensor_descriptor.block_type": "the type of a block",
     "tensor_descriptor.dtype": "the type of an element",
@@ -388,7 +399,9 @@ _NOTES: dict[str, str] = {
         for bits in (8, 16, 32, 64)
     },
     "tl.int1": "booleans; a byte in memory",
-    "tl.float8e4nv": "4 bits of exponent, bias 7; no infinities, NaN where all other bits are ones (e4m3fn)",
+    "tl.float8e4nv": (
+        "4 bits of exponent, bias 7; no infinities, NaN where all other bits are ones (e4m3fn)"
+    ),
     "tl.float8e5": "5 bits of exponent, bias 15; as IEEE formats (e5m2)",
     "tl.float8e4b8": "4 bits of exponent, bias 8; NaN in the place of -0.0 (e4m3fnuz)",
     "tl.float8e5b16": "5 bits of exponent, bias 16; NaN in the place of -0.0 (e5m2fnuz)",
@@ -428,8 +441,9 @@ _NOTES: dict[str, str] = {
     "dtype.is_block": "whether it is a block of elements",
 }
 
-_EXTRA = """Each module comes with the backend of that maker, and is there wherever that is installed, whichever backend compiles the kernel. Assembly is
-refused with an error on other targets."""
+_EXTRA = """Each module comes with the backend of that maker, and is there wherever that is
+installed, whichever backend compiles the kernel. Assembly is refused with an error on other
+targets."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {

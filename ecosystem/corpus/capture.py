@@ -114,7 +114,7 @@ def capture(package: str, limit: float, only: str = "") -> tuple[list[launches.L
 def merged(
     lines: Iterable[dict[str, Any]], package: str, version: str, modules: Iterable[str]
 ) -> tuple[list[launches.Launch], list[str]]:
-    """(the launches without those that repeat another's specialization, what is left out and why)."""
+    """(the launches but those that repeat another's specialization, what is left out and why)."""
     kept: dict[str, launches.Launch] = {}
     left: dict[str, None] = {}
     used: set[str] = set()

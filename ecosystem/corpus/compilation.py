@@ -178,7 +178,7 @@ class _Ended:
 def _run_worker(
     queue: Sequence[Any], compiler: Compiler, folder: Path, limit: float, scratch: Path
 ) -> _Ended:
-    """Run a worker until it has done its work, dies, or takes longer than allowed for one kernel."""
+    """Run a worker until its work is done, it dies, or it takes longer than a kernel may."""
     jobs, results, log = scratch / "jobs.json", scratch / "results", scratch / "log"
     jobs.write_text(json.dumps(queue))
     results.touch()
@@ -226,7 +226,7 @@ def _processor_time(process: int) -> float:
 
 
 def environment(compiler: Compiler, scratch: Path) -> dict[str, str]:
-    """The environment of a process in which ``triton`` is one of the compilers, with empty caches."""
+    """The environment of a process where ``triton`` is one of the compilers, with empty caches."""
     path = [str(ECOSYSTEM), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {
         **os.environ,

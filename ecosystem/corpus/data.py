@@ -60,7 +60,7 @@ def passed(arguments: Iterable[Argument]) -> Iterator[Argument]:
 
 
 def element(argument: Argument) -> str:
-    """The type of a tensor's elements, or of those that a descriptor describes; empty for others."""
+    """The type of a tensor's or a descriptor's elements; empty for others."""
     found = re.match(r"\*(\w+)$|tensordesc<(\w+)\[", argument.type)
     return (found[1] or found[2]) if found else ""
 
@@ -152,7 +152,7 @@ def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Ar
 
 
 def values(raw: Array, kind: str) -> Array:
-    """The numbers that elements of a type are; whole numbers and floats of 8 bits are their bits."""
+    """The numbers that elements of a type are; integers and floats of 8 bits are their bits."""
     if kind == "bf16":
         return (raw.astype("u4") << 16).view("f4").astype("f8")
     return raw.astype("f8") if raw.dtype.kind == "f" else raw

@@ -17,14 +17,16 @@ _WORDS = ("fails", "behind", "level", "ahead", "only ours", "neither", "compiles
 _HEAD = """# The corpus of public kernels
 
 Kernels of public packages, compiled by Tilewright and by Triton for the same arguments, options and
-targets, and what can be read off both codes without a GPU. Nothing here depends on the machine that made
-it: it is `ecosystem/corpus/baseline.json` as a page, and `python -m corpus --accept` writes both.
+targets, and what can be read off both codes without a GPU. Nothing here depends on the machine that
+made it: it is `ecosystem/corpus/baseline.json` as a page, and `python -m corpus --accept` writes
+both.
 
-Each record in `ecosystem/corpus/launches` is a launch that a package made: the kernel's name, types,
-shapes, constants and options. The sources are the packages' own. PTX of both is compiled by the same
-ptxas, as the driver compiles it, and what is counted is the SASS; of AMD's GPUs it is the assembly text.
-A launch that asks for more threads than a CTA may have, as 32 warps of 64 are, is compiled with as many as
-it may; a kernel that takes more shared memory than the target has counts as one that does not compile.
+Each record in `ecosystem/corpus/launches` is a launch that a package made: the kernel's name,
+types, shapes, constants and options. The sources are the packages' own. PTX of both is compiled by
+the same ptxas, as the driver compiles it, and what is counted is the SASS; of AMD's GPUs it is the
+assembly text. A launch that asks for more threads than a CTA may have, as 32 warps of 64 are, is
+compiled with as many as it may; a kernel that takes more shared memory than the target has counts
+as one that does not compile.
 """
 
 
@@ -140,7 +142,7 @@ def _rule() -> str:
 
 
 def _table(found: Sequence[Row]) -> str:
-    """A line a kernel with the score for each target, the one furthest behind on any target first."""
+    """A line a kernel with the score for each target, the furthest behind on any target first."""
     by_kernel: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in found:
         by_kernel[row.kernel][row.target] = row

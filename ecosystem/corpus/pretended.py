@@ -319,7 +319,7 @@ def _asked_by_torch() -> bool:
 
 
 def active_driver() -> contextlib.AbstractContextManager[Any]:
-    """Make a driver with the H100 Triton's active one. The shim's and Triton's own take the same."""
+    """Make a driver with the H100 Triton's active one. The shim and Triton itself take the same."""
     runtime = importlib.import_module("triton.runtime")
     targets = importlib.import_module("triton.backends.compiler")
     base = importlib.import_module("triton.backends.driver").DriverBase

@@ -99,7 +99,7 @@ class Routing:
         )
 
     def start_of_tiles(self, count: int) -> Array:
-        """The first sorted row of each tile; what is beyond the last tile begins behind all rows."""
+        """The first sorted row of each tile; those beyond the last tile begin behind all rows."""
         expert = self.expert_of_tiles(count)
         return np.minimum(
             self.starts[expert] + (np.arange(count) - self.tiles[expert]) * self.tile, self.routes
@@ -170,7 +170,7 @@ _TABLES = (
 
 
 def _routing(launch: Launch, arguments: Mapping[str, Argument]) -> Routing:
-    """The routes of a launch: as many as its arguments have elements for, by experts of the same."""
+    """The routes of a launch: as many routes and experts as its arguments have elements for."""
     rows = [
         each.shape[0]
         for each in arguments.values()

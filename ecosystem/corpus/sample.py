@@ -11,12 +11,30 @@ SAMPLE: dict[str, str] = {
     "liger-kernel/_fused_ce_tvd_backward_kernel/fused_ce_tvd/1024x128256/bf16": "sm_90a",
     "liger-kernel/_fused_ce_tvd_forward_kernel/fused_ce_tvd/1024x128256/bf16": "gfx942",
     "liger-kernel/_fused_down_proj_kernel/mixture_of_experts/128x4096x768/bf16": "gfx942",
-    "liger-kernel/_fused_neighborhood_attention_av_kernel/neighborhood_attention/1x16x1024x1024/bf16": "gfx942",
-    "liger-kernel/_fused_neighborhood_attention_grad_attn_kernel/neighborhood_attention/1x16x1024x1024/bf16": "gfx942",
-    "liger-kernel/_fused_neighborhood_attention_grad_k_kernel/neighborhood_attention/1x16x1024x1024/bf16": "gfx942",
-    "liger-kernel/_fused_neighborhood_attention_grad_qk_kernel/neighborhood_attention/1x16x1024x1024/bf16": "sm_90a",
-    "liger-kernel/_fused_neighborhood_attention_grad_v_kernel/neighborhood_attention/1x16x1024x1024/bf16": "sm_90a",
-    "liger-kernel/_fused_neighborhood_attention_qk_kernel/neighborhood_attention/1x16x1024x1024/bf16": "sm_90a",
+    (
+        "liger-kernel/_fused_neighborhood_attention_av_kernel/"
+        "neighborhood_attention/1x16x1024x1024/bf16"
+    ): "gfx942",
+    (
+        "liger-kernel/_fused_neighborhood_attention_grad_attn_kernel/"
+        "neighborhood_attention/1x16x1024x1024/bf16"
+    ): "gfx942",
+    (
+        "liger-kernel/_fused_neighborhood_attention_grad_k_kernel/"
+        "neighborhood_attention/1x16x1024x1024/bf16"
+    ): "gfx942",
+    (
+        "liger-kernel/_fused_neighborhood_attention_grad_qk_kernel/"
+        "neighborhood_attention/1x16x1024x1024/bf16"
+    ): "sm_90a",
+    (
+        "liger-kernel/_fused_neighborhood_attention_grad_v_kernel/"
+        "neighborhood_attention/1x16x1024x1024/bf16"
+    ): "sm_90a",
+    (
+        "liger-kernel/_fused_neighborhood_attention_qk_kernel/"
+        "neighborhood_attention/1x16x1024x1024/bf16"
+    ): "sm_90a",
     "liger-kernel/_fused_up_proj_swiglu_kernel/mixture_of_experts/128x1536x4096/bf16": "gfx942",
     "liger-kernel/_group_norm_backward_kernel/group_norm/16x512x4096/bf16": "sm_90a",
     "liger-kernel/_grpo_loss_bwd_kernel/grpo_loss/8x513x128256/bf16": "sm_90a",
@@ -38,8 +56,12 @@ SAMPLE: dict[str, str] = {
     "liger-kernel/_relu_squared_backward_kernel/relu_squared/4096x14336/bf16": "sm_90a",
     "liger-kernel/_relu_squared_forward_kernel/relu_squared/4096x14336/bf16": "gfx942",
     "liger-kernel/_rms_norm_backward_kernel/rms_norm/4096x4096/bf16": "gfx942",
-    "liger-kernel/_softmax_single_block_backward_kernel/neighborhood_attention/16384x1024/bf16": "sm_90a",
-    "liger-kernel/_softmax_single_block_forward_kernel/multi_token_attention/8192x512/bf16": "gfx942",
+    (
+        "liger-kernel/_softmax_single_block_backward_kernel/neighborhood_attention/16384x1024/bf16"
+    ): "sm_90a",
+    (
+        "liger-kernel/_softmax_single_block_forward_kernel/multi_token_attention/8192x512/bf16"
+    ): "gfx942",
     "liger-kernel/_sparsemax_backward_kernel/sparsemax/4096x4096/bf16": "gfx942",
     "liger-kernel/_tv_distance_kernel/tvd/1024x128256/fp32": "gfx942",
     "liger-kernel/element_mul_kernel/fused_linear_kl_div/4096x4096/bf16": "gfx942",

@@ -283,7 +283,7 @@ def case_flaggems_dispatches_by_itself(device):
 
 
 def case_unsloth_completes_compiled_kernels(device):
-    """It gives kernels the attributes that PyTorch's launcher asks for, where the class has none."""
+    """It gives kernels the attributes that PyTorch's launcher reads, where the class has none."""
     from triton.compiler.compiler import CompiledKernel
 
     construct = CompiledKernel.__init__

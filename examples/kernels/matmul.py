@@ -17,7 +17,8 @@ def leaky_relu(x):
 def matmul_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, ACTIVATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(axis=0)
     blocks_m = tl.cdiv(M, BLOCK_M)
@@ -58,7 +59,7 @@ def matmul(
     block: tuple[int, int, int] = (128, 128, 64),
     group: int = 8,
 ) -> Any:
-    """``c = activation(a @ b)`` for C-contiguous matrices ``a`` [M, K], ``b`` [K, N], ``c`` [M, N]."""
+    """``c = activation(a @ b)`` of C-contiguous ``a`` [M, K], ``b`` [K, N] and ``c`` [M, N]."""
     (m, k), n = a.shape, b.shape[1]
     block_m, block_n, block_k = block
     grid = (tw.cdiv(m, block_m) * tw.cdiv(n, block_n),)

@@ -142,8 +142,10 @@ def block_scaled_matmul(a: Scaled, b: Scaled, dtype: torch.dtype = torch.float16
 
     grid = (triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)
     block_scaled_kernel[grid](
-        *described(a, block_m), *described(b, block_n), TensorDescriptor.from_tensor(c, [block_m, block_n]), m, n, k,
-        A_FORMAT=a.format, B_FORMAT=b.format, GROUP=a.group, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, STAGES=2, num_warps=8,
+        *described(a, block_m), *described(b, block_n),
+        TensorDescriptor.from_tensor(c, [block_m, block_n]), m, n, k,
+        A_FORMAT=a.format, B_FORMAT=b.format, GROUP=a.group,
+        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, STAGES=2, num_warps=8,
     )  # fmt: skip
     return c
 

@@ -28,7 +28,8 @@ def configurations(programs: tuple[int, ...]) -> list[triton.Config]:
 @triton.jit
 def grouped_kernel(
     addresses_ptr, sizes_ptr, strides_ptr, groups,
-    TYPE: tl.constexpr, ALIGNED: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TYPE: tl.constexpr, ALIGNED: tl.constexpr, PROGRAMS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """``addresses`` [groups, 3] of a, b, c; ``sizes`` [groups, 3] = M, N, K; ``strides`` [groups,
     3] between their rows.
@@ -90,7 +91,8 @@ def grouped_kernel(
 @triton.jit
 def grouped_descriptor_kernel(
     addresses_ptr, sizes_ptr, strides_ptr, groups,
-    TYPE: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    TYPE: tl.constexpr, PROGRAMS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """The same for b that lies transposed, [N, K]: rows of all operands start at multiples of 16
     bytes.

@@ -52,7 +52,8 @@ def forward_kernel(
 
 @triton.jit
 def rows_backward_kernel(
-    dx_ptr, dy_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, partial_dweight_ptr, partial_dbias_ptr, locks_ptr, stride, N,
+    dx_ptr, dy_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr,
+    partial_dweight_ptr, partial_dbias_ptr, locks_ptr, stride, N,
     GROUPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of a row, and the row's part of dweight and dbias, added to partial sum ``row % GROUPS``.
@@ -100,7 +101,8 @@ def rows_backward_kernel(
 
 @triton.jit
 def columns_backward_kernel(
-    partial_dweight_ptr, partial_dbias_ptr, dweight_ptr, dbias_ptr, groups, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    partial_dweight_ptr, partial_dbias_ptr, dweight_ptr, dbias_ptr, groups, N,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """The sums of the partial sums over a block of columns."""
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -172,7 +174,8 @@ class LayerNorm(torch.autograd.Function):
         dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
         dx = torch.empty_like(dy)
         rows_backward_kernel[(count,)](
-            dx, dy, rows, weight, mean, rstd, partial_dweight, partial_dbias, locks, rows.stride(0), columns,
+            dx, dy, rows, weight, mean, rstd,
+            partial_dweight, partial_dbias, locks, rows.stride(0), columns,
             GROUPS=groups, BLOCK=ctx.block, num_warps=ctx.num_warps,
         )  # fmt: skip
         used = min(groups, count)

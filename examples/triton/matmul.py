@@ -50,7 +50,8 @@ def grouped_block(pid, blocks_m, blocks_n, GROUP: tl.constexpr):
 def matmul_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K,
     a_row, a_column, b_row, b_column, c_row, c_column,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     tl.assume(a_row > 0)
     tl.assume(b_column > 0)

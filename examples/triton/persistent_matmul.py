@@ -63,7 +63,8 @@ def grouped_block(block, blocks_m, blocks_n, GROUP: tl.constexpr):
 @triton.jit(launch_metadata=name_of_launch)
 def pointer_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, a_row, b_row, c_row,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     blocks_m = tl.cdiv(M, BLOCK_M)
     blocks_n = tl.cdiv(N, BLOCK_N)
@@ -95,8 +96,8 @@ def pointer_kernel(
 @triton.jit
 def descriptor_loop(
     a, b, c, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     blocks_m = tl.cdiv(M, BLOCK_M)
     blocks_n = tl.cdiv(N, BLOCK_N)
@@ -128,8 +129,8 @@ def descriptor_loop(
 @triton.jit(launch_metadata=name_of_launch)
 def host_descriptor_kernel(
     a, b, c, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     descriptor_loop(
         a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PROGRAMS, HALVES, SPECIALIZE
@@ -140,8 +141,8 @@ def host_descriptor_kernel(
 @triton.jit(launch_metadata=name_of_launch)
 def device_descriptor_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     width: tl.constexpr = BLOCK_N // 2 if HALVES else BLOCK_N
     a = tl.make_tensor_descriptor(

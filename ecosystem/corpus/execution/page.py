@@ -15,14 +15,16 @@ from corpus.targets import TARGETS
 _MOST = 1.2
 _HEAD = """# The corpus on AMD GPUs, executed
 
-Instructions that the waves of Tilewright's code execute by those of Triton's, in the emulator of AMD's waves
-(`tilewright_amd_emulator`), which runs the bytes of both code objects on the same data. No GPU is used, and the
-figures do not depend on the machine that runs the emulator; an instruction counts as one whatever it takes.
+Instructions that the waves of Tilewright's code execute by those of Triton's, in the emulator of
+AMD's waves (`tilewright_amd_emulator`), which runs the bytes of both code objects on the same data.
+No GPU is used, and the figures do not depend on the machine that runs the emulator; an instruction
+counts as one whatever it takes.
 
-The launches are those of `ecosystem/corpus/execution/ids.txt`: kernels that are served, of every package whose kernels run in the
-emulator in a short time. At most two programs along each axis of the grid run, with at most 32 MiB of each tensor.
-`python -m corpus --execute --ids ecosystem/corpus/execution/ids.txt --accept`, with a `--target` for each column, writes
-`ecosystem/corpus/execution/record.json` and this page.
+The launches are those of `ecosystem/corpus/execution/ids.txt`: kernels that are served, of every
+package whose kernels run in the emulator in a short time. At most two programs along each axis of
+the grid run, with at most 32 MiB of each tensor.
+`python -m corpus --execute --ids ecosystem/corpus/execution/ids.txt --accept`, with a `--target`
+for each column, writes `ecosystem/corpus/execution/record.json` and this page.
 """
 
 

@@ -76,7 +76,7 @@ def versions() -> dict[str, str]:
 def execute_all(
     rows: Iterable[Row], launches: Sequence[Launch], limit: float = 120
 ) -> Iterator[Execution]:
-    """Execute what both compile for AMD GPUs, each in a process that ends after ``limit`` seconds."""
+    """Execute what both compile for AMD GPUs, each in a process of at most ``limit`` seconds."""
     by_id = {launch.id: launch for launch in launches}
     for row in rows:
         if row.verdict is None or row.theirs is None or not row.target.startswith("gfx"):

@@ -93,7 +93,7 @@ def test_each_iteration_waits_for_its_copies_and_starts_later_ones() -> None:
       store %at, %sum
       return
     }
-    """  # noqa: E501
+    """
     assert plain(TOP + after(LOOP, "expand", target=TARGET).partition(TOP)[2]) == plain(expected)
 
 

@@ -17,9 +17,12 @@ static inline float to_f32_toward_zero(double x) {
   return fabs((double)near) > fabs(x) ? nextafterf(near, 0) : near;
 }
 
-/* Floats as integers: truncated; what is out of range, which Tile IR leaves undefined, is the nearest integer, and NaN is 0. */
+/* Floats as integers: truncated; what is out of range, which Tile IR leaves undefined, is the
+   nearest integer, and NaN is 0. */
 #define TRUNCATE(name, type, low, high) \
-  static inline type name(double x) { return x != x ? 0 : x <= (double)low ? low : x >= (double)high ? high : (type)x; }
+  static inline type name(double x) { \
+    return x != x ? 0 : x <= (double)low ? low : x >= (double)high ? high : (type)x; \
+  }
 TRUNCATE(truncate_i8, int8_t, INT8_MIN, INT8_MAX)
 TRUNCATE(truncate_i16, int16_t, INT16_MIN, INT16_MAX)
 TRUNCATE(truncate_i32, int32_t, INT32_MIN, INT32_MAX)

@@ -1,5 +1,6 @@
-# What type checkers know of the standard library: its functions are compiled from untyped source, where `constexpr` marks what must be a constant.
-# core/tests/language/test_types.py compares names and defaults of the parameters with the functions.
+# What type checkers know of the standard library: its functions are compiled from untyped source,
+# where `constexpr` marks what must be a constant. core/tests/language/test_types.py compares names
+# and defaults of the parameters with the functions.
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, overload
 
